@@ -1,0 +1,131 @@
+"""Every error tidings raises, as one tree.
+
+    TidingsError
+    ├── UserError                 what the caller did wrong
+    │   ├── EventError            a value, name or size that no event may have   (place)
+    │   ├── FilterError           a filter that can't be understood or is too large   (line, column, hint)
+    │   ├── MissingExtra          a part of tidings that is not installed   (extra)
+    │   ├── NotAllowed            an action the access list does not grant
+    │   └── QueueError
+    │       ├── QueueEmpty   QueueFull   QueueNotFound   QueueExists   QueueAmbiguous
+    ├── PeerError                 what the other side did wrong
+    │   ├── CodecError            bytes that are no event   (place)
+    │   └── Disconnected          the connection was lost and not found again in time
+    └── InternalError             what tidings did wrong: please report it
+
+Errors carry fields, and name the place of the bad value: `line 3, column 14`, `$.sensors[2].value`.
+"""
+
+from __future__ import annotations
+
+
+class TidingsError(Exception):
+    """The base of all errors raised by tidings."""
+
+
+class UserError(TidingsError):
+    """The caller asked for something that can't be done."""
+
+
+class PeerError(TidingsError):
+    """The other side of a connection, file or stream did something it must not."""
+
+
+class InternalError(TidingsError):
+    """An invariant of tidings itself was broken."""
+
+
+class EventError(UserError, ValueError):
+    """A value, name or size that no event may have; `place` says where it stands."""
+
+    def __init__(self, place: str, problem: str) -> None:
+        super().__init__(f"{place}: {problem}")
+        self.place = place
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[type[EventError], tuple[str, str]]:
+        return type(self), (self.place, self.problem)
+
+
+class FilterError(UserError, ValueError):
+    """A filter that can't be understood or is too large.
+
+    `line` and `column` count from 1 and are None when the filter was not given as text.
+    """
+
+    def __init__(
+        self, problem: str, line: int | None = None, column: int | None = None, hint: str | None = None
+    ) -> None:
+        where = "" if line is None else f"line {line}, column {column}: "
+        super().__init__(f"{where}{problem}" + (f" ({hint})" if hint else ""))
+        self.problem = problem
+        self.line = line
+        self.column = column
+        self.hint = hint
+
+    def __reduce__(self) -> tuple[type[FilterError], tuple[str, int | None, int | None, str | None]]:
+        return type(self), (self.problem, self.line, self.column, self.hint)
+
+
+class MissingExtra(UserError, ImportError):
+    """A part of tidings that is not installed; the message names the command that installs it."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs the '{extra}' extra: pip install 'tidings[{extra}]'")
+        self.what = what
+        self.extra = extra
+
+    def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str]]:
+        return type(self), (self.what, self.extra)
+
+
+class NotAllowed(UserError):
+    """The access list does not grant this action."""
+
+
+class QueueError(UserError):
+    """A queue can't do what was asked; `queue` is its name."""
+
+    def __init__(self, queue: str, problem: str) -> None:
+        super().__init__(f"queue {queue!r}: {problem}")
+        self.queue = queue
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[type[QueueError], tuple[str, str]]:
+        return type(self), (self.queue, self.problem)
+
+
+class QueueEmpty(QueueError):
+    """Nothing that matches is in the queue."""
+
+
+class QueueFull(QueueError):
+    """The queue holds as many messages as it may."""
+
+
+class QueueNotFound(QueueError):
+    """There is no queue of that name or id."""
+
+
+class QueueExists(QueueError):
+    """A queue of that name exists with another description."""
+
+
+class QueueAmbiguous(QueueError):
+    """Several nodes have a queue of that name."""
+
+
+class CodecError(PeerError, ValueError):
+    """Bytes or text that are no event; `place` says where the trouble stands."""
+
+    def __init__(self, place: str, problem: str) -> None:
+        super().__init__(f"{place}: {problem}")
+        self.place = place
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[type[CodecError], tuple[str, str]]:
+        return type(self), (self.place, self.problem)
+
+
+class Disconnected(PeerError, ConnectionError):
+    """The connection was lost and did not come back in time."""

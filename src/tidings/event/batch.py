@@ -1,0 +1,136 @@
+"""Many events that stand together: the sender's bytes, unchanged, and views of them made when asked for.
+
+A node passes most events on without reading them, so a batch keeps the bytes and decodes nothing until
+someone wants events, one event or columns. Taking some events out, and joining batches, copies runs of bytes
+and writes a new head.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from tidings.errors import EventError
+from tidings.event.model import HEADER_READERS, Event
+from tidings.event.skip import offsets_of
+from tidings.event.wire import (
+    COUNT_MAX,
+    HEAD_SIZE,
+    array_head,
+    count_in_head,
+    decode_event,
+    decode_events,
+    encode_events,
+)
+from tidings.ids import Origin
+
+
+class Batch:
+    """Events of one origin, as bytes; `Batch(raw)` looks at the head only, views raise CodecError."""
+
+    __slots__ = ("_count", "_events", "_offsets", "origin", "raw")
+
+    def __init__(self, raw: bytes, origin: Origin | None = None) -> None:
+        self.raw = bytes(raw)
+        self.origin = origin
+        self._count = count_in_head(self.raw)
+        self._events: list[Event] | None = None
+        self._offsets: array[int] | None = None
+
+    @staticmethod
+    def of(events: Iterable[Event]) -> Batch:
+        """The batch of these events, which must share one origin."""
+        held = list(events)
+        origin = held[0].origin if held else None
+        for row, event in enumerate(held):
+            if event.origin is not origin and event.origin != origin:
+                raise EventError(f"$[{row}]", f"comes from {event.origin}, the first one from {origin}")
+        batch = Batch(encode_events(held), origin)
+        batch._events = held
+        return batch
+
+    @staticmethod
+    def join(batches: Sequence[Batch]) -> Batch:
+        """One batch of all events in order; the batches must share one origin."""
+        origin = batches[0].origin if batches else None
+        for number, batch in enumerate(batches):
+            if batch.origin != origin:
+                raise EventError(f"$[{number}]", f"comes from {batch.origin}, the first one from {origin}")
+        count = sum(len(batch) for batch in batches)
+        assert count <= COUNT_MAX
+        return Batch(array_head(count) + b"".join(batch.raw[HEAD_SIZE:] for batch in batches), origin)
+
+    @property
+    def offsets(self) -> array[int]:
+        """Where each event begins in `raw`, and after them where the last one ends."""
+        if self._offsets is None:
+            self._offsets = offsets_of(self.raw)
+        return self._offsets
+
+    @property
+    def events(self) -> list[Event]:
+        """All events, decoded and checked on first use; not to be changed."""
+        if self._events is None:
+            self._events = decode_events(self.raw, self.origin)
+        return self._events
+
+    def take(self, rows: Iterable[int]) -> Batch:
+        """The batch of the events in these rows, in that order; IndexError for a row not there."""
+        wanted = [int(row) for row in rows]
+        if wanted and (min(wanted) < 0 or max(wanted) >= self._count):
+            raise IndexError(f"a row is not within 0..{self._count - 1}")
+        offsets = self.offsets
+        parts = [self.raw[offsets[first] : offsets[last + 1]] for first, last in _runs(wanted)]
+        taken = Batch(array_head(len(wanted)) + b"".join(parts), self.origin)
+        if self._events is not None:
+            taken._events = [self._events[row] for row in wanted]
+        return taken
+
+    def columns(self, names: Iterable[str]) -> dict[str, list[Any]]:
+        """For each name, attribute or header field, its value in every event, or None where it has none."""
+        columns: dict[str, list[Any]] = {}
+        for name in names:
+            read = HEADER_READERS.get(name)
+            if read is None:
+                columns[name] = [event.values.get(name) for event in self.events]
+            else:
+                columns[name] = [read(event) for event in self.events]
+        return columns
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, row: int) -> Event:
+        """One event, decoded alone unless all are decoded already."""
+        if not -self._count <= row < self._count:
+            raise IndexError(f"there is no row {row} in a batch of {self._count}")
+        if self._events is not None:
+            return self._events[row]
+        row %= self._count
+        offsets = self.offsets
+        return decode_event(self.raw[offsets[row] : offsets[row + 1]], self.origin, f"$[{row}]")
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self.events)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Batch) and (self.raw, self.origin) == (other.raw, other.origin)
+
+    def __hash__(self) -> int:
+        return hash((self.raw, self.origin))
+
+    def __reduce__(self) -> tuple[type[Batch], tuple[bytes, Origin | None]]:
+        return Batch, (self.raw, self.origin)
+
+    def __repr__(self) -> str:
+        return f"<Batch of {self._count} events, {len(self.raw)} bytes, {self.origin}>"
+
+
+def _runs(rows: list[int]) -> Iterator[tuple[int, int]]:
+    """First and last of each run of rows that follow each other."""
+    first = 0
+    for place in range(1, len(rows) + 1):
+        if place == len(rows) or rows[place] != rows[place - 1] + 1:
+            yield rows[first], rows[place - 1]
+            first = place

@@ -1,0 +1,336 @@
+"""The event: what happened, when, and what is said about it.
+
+Its fields are exactly the array on the wire, so that a whole batch is decoded in one call, plus the origin
+that all events of a section share. An event never changes; `evolve` makes a changed copy. Making one is on
+the hot path: a flat dict of plain scalars is looked through once and copied.
+
+The names of header fields are reserved: no attribute is called `priority`, so that `event["priority"]`, a
+filter and a column always mean the same thing. Their JMS names are other spellings of them, everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from time import time_ns
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, overload
+
+from msgspec import Meta, Struct, StructMeta, structs
+
+from tidings.errors import EventError
+from tidings.event.header import (
+    EMPTY_HEADER,
+    FIELD_CHECKS,
+    Delivery,
+    Header,
+    Route,
+    TimeUs,
+    header_of,
+    read_field,
+)
+from tidings.event.values import (
+    INT_MAX,
+    JMS_ALIASES,
+    RESERVED,
+    Value,
+    add_value,
+    are_plain,
+    check_type,
+    flatten,
+    json_body,
+    place_of,
+    time_from_us,
+)
+from tidings.ids import Origin, make_id
+
+REPR_ATTRIBUTES_MAX = 8
+# The default of `origin`, which only decoding uses: another value there came from the wire and is refused.
+UNREAD = Origin()
+
+T = TypeVar("T")
+_make = StructMeta.__call__
+
+
+class EventType(StructMeta):
+    """Gives `Event(type, attributes, **fields)` its signature; decoding does not come by here."""
+
+    def __call__(
+        cls,  # noqa: N805 - the instances of a metaclass are classes
+        kind: str,
+        attributes: Mapping[str, object] | None = None,
+        /,
+        **fields: object,
+    ) -> Event:
+        given: Mapping[str, object] = {} if attributes is None else attributes
+        header: dict[str, object] = {}
+        if fields:
+            if not RESERVED.isdisjoint(fields):
+                header = {name: fields.pop(name) for name in list(fields) if name in RESERVED}
+                if "type" in header:
+                    raise EventError("$.type", "is given twice")
+            given = _united(given, fields)
+        if given.__class__ is not dict or not are_plain(given):
+            return _build(kind, given, header)
+        if header:
+            return _finish(kind, given.copy(), _read({}, header.items()))
+        event: Event = _make(cls, 0, check_type(kind), time_ns() // 1000, given.copy(), None, None, None)
+        return event
+
+
+class _HeaderField(Generic[T]):
+    """Reads one field of the header, or its default where the event has no header."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, event: None, owner: object) -> _HeaderField[T]: ...
+    @overload
+    def __get__(self, event: Event, owner: object) -> T: ...
+    def __get__(self, event: Event | None, owner: object) -> T | _HeaderField[T]:
+        if event is None:
+            return self
+        value: T = getattr(event.header or EMPTY_HEADER, self._name)
+        return value
+
+
+class Event(Struct, array_like=True, frozen=True, gc=False, forbid_unknown_fields=True, metaclass=EventType):
+    """One event: `Event("air.pm10", {"value": 41.2}, priority=7)`.
+
+    A keyword that is a header field sets the header, any other is an attribute. `values` holds the attributes
+    themselves for those who read very many; it must not be changed.
+    """
+
+    counter: Annotated[int, Meta(ge=0, le=INT_MAX)]  # 0: not numbered yet
+    type: str
+    time_us: TimeUs
+    values: dict[str, Value]
+    header: Header | None
+    body: bytes | None
+    origin: Origin | None = UNREAD  # never on the wire
+
+    channel = _HeaderField["str | None"]("channel")
+    subject = _HeaderField["str | None"]("subject")
+    priority = _HeaderField[int]("priority")
+    ttl_s = _HeaderField["float | None"]("ttl_s")
+    keep_s = _HeaderField["float | None"]("keep_s")
+    delivery = _HeaderField[Delivery]("delivery")
+    route = _HeaderField[Route]("route")
+    reliability = _HeaderField["float | None"]("reliability")
+    reply_to = _HeaderField["str | None"]("reply_to")
+    correlation_id = _HeaderField["str | None"]("correlation_id")
+    object_class = _HeaderField["str | None"]("object_class")
+    content_type = _HeaderField["str | None"]("content_type")
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self, kind: str, attributes: Mapping[str, object] | None = None, /, **fields: object
+        ) -> None: ...
+
+    @staticmethod
+    def unchecked(
+        counter: int,
+        kind: str,
+        time_us: int,
+        values: dict[str, Value],
+        header: Header | None = None,
+        body: bytes | None = None,
+        origin: Origin | None = None,
+    ) -> Event:
+        """An event of fields that were checked before; the dict is taken over, not copied."""
+        event: Event = _make(Event, counter, kind, time_us, values, header, body, origin)
+        return event
+
+    @staticmethod
+    def from_dict(
+        members: Mapping[str, object],
+        rename: Mapping[str, str] | None = None,
+        lists: Literal["refuse", "body"] = "refuse",
+    ) -> Event:
+        """An event of `type`, header fields and attributes side by side, as devices send them.
+
+        `rename` maps names at the top to others, before header fields are told from attributes. With
+        `lists="body"` members that are lists become a JSON body; with a body of its own they are refused.
+        """
+        fields: dict[str, object] = {}
+        attributes: dict[str, object] = {}
+        for name, value in members.items():
+            new = name if rename is None else rename.get(name, name)
+            target = fields if new in RESERVED else attributes
+            if new in target:
+                raise EventError(place_of(new), "is given twice")
+            target[new] = value
+        kind = fields.pop("type", None)
+        if kind is None and fields.get("JMSType") is None:
+            raise EventError("$.type", "is missing")
+        return _build(kind, attributes, fields, lists=lists)
+
+    @property
+    def id(self) -> str | None:
+        """The id given from outside, else the one its number makes, else None."""
+        if self.header is not None and self.header.id is not None:
+            return self.header.id
+        if self.counter and self.origin is not None and self.origin.system is not None:
+            return make_id(self.origin.system, self.origin.epoch, self.counter)
+        return None
+
+    @property
+    def source(self) -> str | None:
+        """The sender, as the node authenticated it."""
+        return None if self.origin is None else self.origin.source
+
+    @property
+    def time(self) -> datetime:
+        """When it happened, in UTC."""
+        return time_from_us(self.time_us)
+
+    @property
+    def received(self) -> datetime | None:
+        """When the first node or the queue took it, in UTC."""
+        if self.header is None or self.header.received_us is None:
+            return None
+        return time_from_us(self.header.received_us)
+
+    @property
+    def attributes(self) -> Mapping[str, Value]:
+        """The attributes, read only."""
+        return MappingProxyType(self.values)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The attribute or header field of that name, also by its JMS name."""
+        value = self.values.get(name)
+        if value is None and name in HEADER_READERS:
+            value = HEADER_READERS[name](self)
+        return default if value is None else value
+
+    def __getitem__(self, name: str) -> Any:
+        value = self.get(name)
+        if value is None:
+            raise KeyError(name)
+        return value
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self.get(name) is not None
+
+    def evolve(self, **changes: object) -> Event:
+        """A changed copy, of keywords as in the constructor and `type`; None removes.
+
+        Number and origin stay, but for the source when it is among the changes.
+        """
+        header = {name: changes.pop(name) for name in list(changes) if name in RESERVED}
+        replaced = {JMS_ALIASES.get(name, name) for name in header}
+        kept = {name: self.get(name) for name in FIELD_CHECKS if name not in replaced and name != "id"}
+        if "id" not in replaced and self.header is not None:
+            kept["id"] = self.header.id
+        gone = changes.keys() | {name for name, _ in flatten(changes)}
+        attributes = {name: value for name, value in self.values.items() if name not in gone}
+        changed = _build(header.pop("type", self.type), {**attributes, **changes}, {**kept, **header})
+        origin = self.origin
+        if origin is not None and origin.source != changed.source:
+            origin = structs.replace(origin, source=changed.source)
+        return structs.replace(changed, counter=self.counter, origin=origin or changed.origin)
+
+    def __hash__(self) -> int:
+        return hash((self.counter, self.type, self.time_us))
+
+    def __reduce__(self) -> tuple[Callable[..., Event], tuple[object, ...]]:
+        return Event.unchecked, structs.astuple(self)
+
+    def __repr__(self) -> str:
+        shown = repr(dict(list(self.values.items())[:REPR_ATTRIBUTES_MAX]))
+        if len(self.values) > REPR_ATTRIBUTES_MAX:
+            shown = shown[:-1] + ", …}"
+        said = [repr(self.type), shown, f"time={self.time.isoformat()!r}"]
+        for name in _SAID:
+            value = getattr(self, name)
+            if value is not None and value != getattr(EMPTY_HEADER, name, None):
+                said.append(f"{name}={str(value) if name == 'received' else value!r}")
+        if self.body is not None:
+            said.append(f"body=<{len(self.body)} bytes>")
+        return f"Event({', '.join(said)})"
+
+
+def _united(attributes: Mapping[str, object], keywords: Mapping[str, object]) -> Mapping[str, object]:
+    if not isinstance(attributes, Mapping):
+        raise EventError("$", f"{type(attributes).__name__} is not a mapping of attributes")
+    for name in keywords:
+        if name in attributes:
+            raise EventError(place_of(name), "is given twice")
+    return {**attributes, **keywords}
+
+
+def _build(
+    kind: object,
+    attributes: Mapping[str, object],
+    header: Mapping[str, object],
+    lists: Literal["refuse", "body"] = "refuse",
+) -> Event:
+    """An event of anything a caller may hand in: attributes nested, JMS names of header fields among them."""
+    if not isinstance(attributes, Mapping):
+        raise EventError("$", f"{type(attributes).__name__} is not a mapping of attributes")
+    fields: dict[str, object] = {}
+    values: dict[str, Value] = {}
+    in_body: dict[str, object] = {}
+    for name, value in flatten(attributes):
+        if name in JMS_ALIASES:
+            _read(fields, ((name, value),))
+        elif lists == "body" and isinstance(value, (list, tuple)) and header.get("body") is None:
+            in_body[name] = value
+        else:
+            add_value(values, name, value)
+    _read(fields, header.items())
+    if in_body:
+        fields["body"] = json_body(in_body)
+        fields.setdefault("content_type", "application/json")
+    return _finish(kind, values, fields)
+
+
+def _read(fields: dict[str, object], given: Iterable[tuple[str, object]]) -> dict[str, object]:
+    """Put header fields, by any of their spellings, into `fields` as they are stored; None is left out."""
+    for name, value in given:
+        if value is None:
+            continue
+        field, stored = read_field(name, value)
+        if field in fields:
+            raise EventError(f"$.{name}", "is given twice")
+        fields[field] = stored
+    return fields
+
+
+def _finish(kind: object, values: dict[str, Value], fields: dict[str, Any]) -> Event:
+    """An event of values and header fields that were read; a JMSType among them replaces the type."""
+    kind = check_type(fields.pop("type", kind))
+    time_us = fields.pop("time", None)
+    source = fields.pop("source", None)
+    return Event.unchecked(
+        0,
+        kind,
+        time_ns() // 1000 if time_us is None else time_us,
+        values,
+        body=fields.pop("body", None),
+        header=header_of(fields) if fields else None,
+        origin=None if source is None else Origin(source=source),
+    )
+
+
+def _reader(name: str) -> Callable[[Event], Any]:
+    def read(event: Event) -> Any:
+        return getattr(event, name)
+
+    return read
+
+
+def _jms_delivery_mode(event: Event) -> str:
+    return "NON_PERSISTENT" if event.delivery == "transient" else "PERSISTENT"
+
+
+# How filters and `event[name]` read what is no attribute: every header field, by each of its names.
+HEADER_READERS: dict[str, Callable[[Event], Any]] = {
+    **{name: _reader(name) for name in ("type", *FIELD_CHECKS)},
+    **{alias: _reader(name) for alias, name in JMS_ALIASES.items()},
+    "JMSTimestamp": lambda event: event.time_us // 1000,
+    "JMSDeliveryMode": _jms_delivery_mode,
+}
+_SAID = tuple(name for name in FIELD_CHECKS if name not in ("time", "body"))

@@ -1,0 +1,129 @@
+"""Nodes put together, with the checks that need no event: what can never be true is refused.
+
+A value is no condition and a condition no value, kinds that are known beforehand must agree, and what is
+constant is calculated once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tidings.event.values import Value
+from tidings.filters.arithmetic import calculate, compare
+from tidings.filters.functions import FUNCTIONS
+from tidings.filters.kinds import Kind, kind_of
+from tidings.filters.tokens import fits
+from tidings.filters.tree import (
+    And,
+    Arithmetic,
+    Between,
+    Call,
+    Compare,
+    Condition,
+    Expression,
+    In,
+    Literal,
+    Name,
+    Negative,
+    Node,
+    Or,
+)
+
+COMPARE_IT = "compare it with something"
+MIRRORED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+class Trouble(Exception):
+    """What is wrong at the token of that index."""
+
+    def __init__(self, index: int, problem: str, hint: str | None = None) -> None:
+        self.index, self.problem, self.hint = index, problem, hint
+
+
+def membership(name: str, values: Sequence[Value]) -> Condition:
+    """`name IN (values)`, with each value once in a fixed order; one value is an equality."""
+    distinct = {(kind_of(value), value): value for value in values}
+    ordered = tuple(distinct[key] for key in sorted(distinct))
+    return In(name, ordered) if len(ordered) > 1 else Compare("=", Name(name), Literal(ordered[0]))
+
+
+def comparison(operator: str, left: Expression, right: Expression, at: int) -> Condition:
+    """`left operator right`, with a constant on the right; `at` is where the right side stands."""
+    operator = "<>" if operator == "!=" else operator
+    if isinstance(left, Literal) and not isinstance(right, Literal):
+        left, right, operator = right, left, MIRRORED[operator]
+    one, other = _static_kind(left), _static_kind(right)
+    if one is not None and other is not None and one is not other:
+        raise Trouble(at, f"a {one} is compared with a {other}, which can never be true", _hyphen(left))
+    if Kind.BOOLEAN in (one, other) and operator not in ("=", "<>"):
+        raise Trouble(at, "booleans have no order", "compare them with = or <>")
+    if isinstance(left, Literal) and isinstance(right, Literal):
+        return Literal(bool(compare(operator, left.value, right.value)))
+    return Compare(operator, left, right)
+
+
+def _hyphen(node: Expression) -> str | None:
+    """What to say to someone who wrote sensing-id without quotes."""
+    match node:
+        case Arithmetic("-", Name(first), Name(second)):
+            return f'an attribute with a hyphen is written "{first}-{second}"'
+    return None
+
+
+def arithmetic(operator: str, left: Expression, right: Expression) -> Expression:
+    """`left operator right`, calculated where both are constants and the result is one."""
+    if isinstance(left, Literal) and isinstance(right, Literal):
+        result = calculate(operator, left.value, right.value)
+        if result is not None and fits(result):
+            return Literal(result)
+    return Arithmetic(operator, left, right)
+
+
+def _static_kind(node: Expression) -> Kind | None:
+    """The kind a value is known to have before any event is seen."""
+    if isinstance(node, Name):
+        return None
+    return kind_of(node.value) if isinstance(node, Literal) else Kind.NUMBER
+
+
+def as_condition(node: Node, at: int) -> Condition:
+    """The node as a condition, or the complaint that it is only a value."""
+    match node:
+        case Literal(value=bool()) | Name():
+            return node
+        case Literal(value=value):
+            raise Trouble(at, f"a {kind_of(value)} is no condition", COMPARE_IT)
+        case Arithmetic() | Negative():
+            raise Trouble(at, "a calculation is no condition", COMPARE_IT)
+        case Call(function=function) if FUNCTIONS[function].gives != "condition":
+            raise Trouble(at, f"{function} gives a number, which is no condition", COMPARE_IT)
+    return node  # type: ignore[return-value]
+
+
+def as_value(node: Node, at: int) -> Expression:
+    """The node as a value, or the complaint that it is a condition."""
+    match node:
+        case Literal() | Name() | Arithmetic() | Negative():
+            return node
+        case Call(function=function) if FUNCTIONS[function].gives == "number":
+            return node
+    raise Trouble(at, "expected a value, found a condition")
+
+
+def as_number(node: Node, at: int) -> Expression:
+    """The node as an operand of arithmetic."""
+    value = as_value(node, at)
+    kind = _static_kind(value)
+    if kind not in (None, Kind.NUMBER):
+        raise Trouble(at, f"a {kind} can't be calculated with")
+    return value
+
+
+def join(operands: list[Condition], joint: type[And | Or], node: Node, at: int) -> None:
+    """Add an operand of AND or OR, and the operands of one of its own kind instead of itself."""
+    if type(node) is Compare or type(node) is Between:
+        operands.append(node)
+    elif isinstance(node, joint):
+        operands += node.operands
+    else:
+        operands.append(as_condition(node, at))

@@ -1,0 +1,173 @@
+"""The filter: one condition on events, written once and understood everywhere.
+
+It is made from SQL text, a template, a list of terms or JSON, which all become the same tree. What is derived
+from the tree, the test, the normal form, the text, is made when first asked for and kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tidings.event.model import Event
+from tidings.filters import forms
+from tidings.filters.evaluate import Test, condition_test
+from tidings.filters.normal import Normal, normal_form
+from tidings.filters.parser import parse
+from tidings.filters.rebuild import condition_of
+from tidings.filters.relations import covers, overlaps, simplify, unite
+from tidings.filters.taxonomy import Taxonomy
+from tidings.filters.text import write
+from tidings.filters.tree import And, Condition, Or
+
+
+class Filter:
+    """A condition on events, in SQL: `Filter("type = 'air.pm10' AND value > :limit", limit=40)`.
+
+    Values are bound by name, never pasted into the text. The empty text matches everything. A mistake raises
+    FilterError with its line and column. With a taxonomy, IS_A knows its narrower terms and synonyms, which
+    are written out, so that the filter means the same elsewhere. A filter never changes.
+    """
+
+    __slots__ = ("_condition", "_normal", "_test", "_text", "exact")
+
+    _condition: Condition
+    _normal: Normal | None
+    _test: Test | None
+    _text: str | None
+    exact: bool
+    """False for a merged filter that takes more than the filters it was made of."""
+
+    def __init__(self, text: str = "", /, *, taxonomy: Taxonomy | None = None, **parameters: Any) -> None:
+        self._set(parse(text, parameters, taxonomy))
+
+    def _set(self, condition: Condition, normal: Normal | None = None, exact: bool = True) -> None:
+        object.__setattr__(self, "_condition", condition)
+        object.__setattr__(self, "_normal", normal)
+        object.__setattr__(self, "_test", None)
+        object.__setattr__(self, "_text", None)
+        object.__setattr__(self, "exact", exact)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("a filter never changes")
+
+    # Other ways to write one
+
+    @classmethod
+    def template(cls, example: Event | Mapping[str, Any] | None = None, /, **fields: Any) -> Filter:
+        """A filter by example: each given field must be equal, the others are open.
+
+        A type stands for any value of that type: `Filter.template(color="blue", number=int)`. Of an event,
+        its type, attributes and those header fields that were set count, not its time.
+        """
+        text, parameters = forms.from_template(example, fields)
+        return cls(text, **parameters)
+
+    @classmethod
+    def from_terms(cls, terms: Iterable[tuple[Any, ...]]) -> Filter:
+        """A conjunction of SIENA's terms (name, operator, value): `[("price", ">", 10), ("id", "any")]`.
+
+        Operators: any = != < <= > >= prefix (>*) suffix (*<) contains (*).
+        """
+        text, parameters = forms.from_terms(terms)
+        return cls(text, **parameters)
+
+    @classmethod
+    def from_json(cls, document: str | bytes | Mapping[str, Any]) -> Filter:
+        """A filter from the JSON that `to_json` writes; docs/filters.md has the form."""
+        text, parameters = forms.from_json(document)
+        return cls(text, **parameters)
+
+    def to_json(self) -> dict[str, Any]:
+        """The filter as JSON values: terms under "and", "or" and "not"; what is no term, as its text."""
+        return forms.to_json(self._condition)
+
+    @classmethod
+    def _of(cls, condition: Condition, normal: Normal | None = None, exact: bool = True) -> Filter:
+        made = cls.__new__(cls)
+        made._set(condition, normal, exact)
+        return made
+
+    # What it does
+
+    def matches(self, event: Event) -> bool:
+        """Whether the condition is true for the event: not false, not unknown."""
+        return self.test(event) is True
+
+    @property
+    def test(self) -> Test:
+        """The condition as a function of an event, with the answers True, False and None for unknown."""
+        made = self._test
+        if made is None:
+            made = condition_test(self._condition)
+            object.__setattr__(self, "_test", made)
+        return made
+
+    @property
+    def condition(self) -> Condition:
+        """The tree."""
+        return self._condition
+
+    @property
+    def normal(self) -> Normal:
+        """The alternatives of which one must hold, each with its constraints and residues."""
+        made = self._normal
+        if made is None:
+            made = normal_form(self._condition)
+            object.__setattr__(self, "_normal", made)
+        return made
+
+    def covers(self, other: Filter) -> bool:
+        """Whether every event the other matches is matched here; may say no when unsure."""
+        return self == other or covers(self.normal, other.normal)
+
+    def overlaps(self, other: Filter) -> bool:
+        """Whether some event may match both; may say yes when unsure."""
+        return overlaps(self.normal, other.normal)
+
+    def merge(self, other: Filter) -> Filter:
+        """A filter that covers both; its `exact` tells whether it matches nothing more."""
+        united, exact = unite(self.normal, other.normal)
+        return Filter._of(condition_of(united), None, exact and self.exact and other.exact)
+
+    def simplify(self) -> Filter:
+        """A filter that matches the same events, told as shortly as the normal form can."""
+        return Filter._of(condition_of(simplify(self.normal)), None, self.exact)
+
+    def __and__(self, other: Filter) -> Filter:
+        return Filter._of(_joined(And, self._condition, other._condition))
+
+    def __or__(self, other: Filter) -> Filter:
+        return Filter._of(_joined(Or, self._condition, other._condition))
+
+    # What it is
+
+    def __str__(self) -> str:
+        made = self._text
+        if made is None:
+            made = write(self._condition)
+            object.__setattr__(self, "_text", made)
+        return made
+
+    def __repr__(self) -> str:
+        return f"Filter({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Filter) and self._condition == other._condition
+
+    def __hash__(self) -> int:
+        return hash(self._condition)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (str(self), self.exact)
+
+
+def _restored(text: str, exact: bool) -> Filter:
+    return Filter._of(Filter(text).condition, None, exact)
+
+
+def _joined(joint: type[And | Or], left: Condition, right: Condition) -> Condition:
+    parts: list[Condition] = []
+    for side in (left, right):
+        parts += side.operands if isinstance(side, joint) else (side,)
+    return joint(tuple(parts))

@@ -1,0 +1,203 @@
+"""The other ways to write a filter: by example, as a list of terms, as JSON.
+
+Each becomes text with bound parameters, which the one parser reads: so all forms mean the same, have the same
+limits and end as the same tree.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from itertools import count
+from typing import Any
+
+from tidings.errors import FilterError
+from tidings.event.header import Header
+from tidings.event.json import _from_tagged, _is_tagged, to_tagged
+from tidings.event.model import Event
+from tidings.filters.text import write, write_name
+from tidings.filters.tree import And, Between, Call, Compare, Condition, In, IsNull, Literal, Name, Not, Or
+
+Form = tuple[str, dict[str, Any]]
+"""Text with parameters, and their values."""
+
+NESTING_MAX = 100
+"""How deep a JSON filter may be nested."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ANY_OF_TYPE: dict[Any, tuple[str, Any]] = {
+    int: ("{name} <= {value} OR {name} > {value}", 0),
+    float: ("{name} <= {value} OR {name} > {value}", 0),
+    str: ("{name} >= {value}", ""),
+    bool: ("{name} IN (TRUE, FALSE)", None),
+    datetime: ("{name} <= {value} OR {name} > {value}", _EPOCH),
+    bytes: ("{name} >= {value}", b""),
+    object: ("{name} IS NOT NULL", None),
+}
+_OPERATORS = {
+    "any": "{name} IS NOT NULL",
+    "exists": "{name} IS NOT NULL",
+    "missing": "{name} IS NULL",
+    "=": "{name} = {value}",
+    "==": "{name} = {value}",
+    "!=": "{name} <> {value}",
+    "<>": "{name} <> {value}",
+    "≠": "{name} <> {value}",
+    "<": "{name} < {value}",
+    "<=": "{name} <= {value}",
+    "≤": "{name} <= {value}",
+    ">": "{name} > {value}",
+    ">=": "{name} >= {value}",
+    "≥": "{name} >= {value}",
+    "prefix": "STARTS_WITH({name}, {value})",
+    ">*": "STARTS_WITH({name}, {value})",
+    "suffix": "ENDS_WITH({name}, {value})",
+    "*<": "ENDS_WITH({name}, {value})",
+    "contains": "CONTAINS({name}, {value})",
+    "*": "CONTAINS({name}, {value})",
+    "in": "{name} IN {value}",
+}
+_WITHOUT_VALUE = frozenset(("any", "exists", "missing"))
+
+
+class _Writer:
+    """Collects parameters under names of their own while text is put together."""
+
+    def __init__(self) -> None:
+        self.parameters: dict[str, Any] = {}
+        self._numbers = count()
+
+    def term(self, pattern: str, name: object, value: Any, place: str) -> str:
+        if not isinstance(name, str) or not name:
+            raise FilterError(f"{place}: a name is text, not {name!r}")
+        parameter = f"p{next(self._numbers)}"
+        if "{value}" in pattern:
+            self.parameters[parameter] = value
+        return pattern.format(name=write_name(name), value=f":{parameter}")
+
+
+def from_template(example: Event | Mapping[str, Any] | None, fields: Mapping[str, Any]) -> Form:
+    """The fields that are set must be equal, a type stands for any value of it."""
+    demands = dict(_fields_of(example) if isinstance(example, Event) else example or {})
+    for name, value in fields.items():
+        if name in demands:
+            raise FilterError(f"{name} is given twice")
+        demands[name] = value
+    writer = _Writer()
+    terms = [_template_term(writer, name, value) for name, value in demands.items() if value is not None]
+    return " AND ".join(terms), writer.parameters
+
+
+def _template_term(writer: _Writer, name: str, value: Any) -> str:
+    if not isinstance(value, type):
+        return writer.term("{name} = {value}", name, value, f"$.{name}")
+    if value not in _ANY_OF_TYPE:
+        raise FilterError(f"$.{name}: {value.__name__} is no type of value")
+    pattern, constant = _ANY_OF_TYPE[value]
+    return f"({writer.term(pattern, name, constant, f'$.{name}')})"
+
+
+def _fields_of(event: Event) -> dict[str, Any]:
+    """What an event says when it is an example: not its number, time or place of origin."""
+    header = event.header or Header()
+    default = Header()
+    said = {name: getattr(header, name) for name in Header.__struct_fields__ if name != "received_us"}
+    unsaid = {name for name, value in said.items() if value == getattr(default, name)}
+    body = {} if event.body is None else {"body": event.body}
+    return {"type": event.type} | event.values | {n: v for n, v in said.items() if n not in unsaid} | body
+
+
+def from_terms(terms: Iterable[tuple[Any, ...]]) -> Form:
+    """A conjunction of (name, operator, value)."""
+    writer = _Writer()
+    parts = [_term(writer, tuple(term), f"$[{index}]") for index, term in enumerate(terms)]
+    return " AND ".join(parts), writer.parameters
+
+
+def _term(writer: _Writer, term: tuple[Any, ...], place: str) -> str:
+    if not 2 <= len(term) <= 3:
+        raise FilterError(f"{place}: a term is a name, an operator and a value")
+    name, operator, *value = term
+    pattern = _OPERATORS.get(operator) if isinstance(operator, str) else None
+    if pattern is None:
+        raise FilterError(
+            f"{place}: there is no operator {operator!r}", hint="there are " + " ".join(_OPERATORS)
+        )
+    if (operator in _WITHOUT_VALUE) == bool(value) and value != [None]:
+        raise FilterError(f"{place}: the operator {operator} takes {'no' if value else 'a'} value")
+    return writer.term(pattern, name, value[0] if value else None, place)
+
+
+def from_json(document: str | bytes | Mapping[str, Any]) -> Form:
+    """The form `to_json` writes, as text or as its values."""
+    if isinstance(document, str | bytes):
+        try:
+            document = json.loads(document)
+        except (ValueError, RecursionError) as error:
+            raise FilterError(f"not JSON: {error}") from None
+    writer = _Writer()
+    return _read_json(writer, document, "$", 0), writer.parameters
+
+
+def _read_json(writer: _Writer, part: Any, place: str, depth: int) -> str:
+    if depth > NESTING_MAX:
+        raise FilterError(f"{place[:60]}…: nested more than {NESTING_MAX} deep")
+    match part:
+        case {"and": list() as parts, **rest} if not rest:
+            return _read_joint(writer, parts, " AND ", "TRUE", f"{place}.and", depth)
+        case {"or": list() as parts, **rest} if not rest:
+            return _read_joint(writer, parts, " OR ", "FALSE", f"{place}.or", depth)
+        case {"not": operand, **rest} if not rest:
+            return f"NOT ({_read_json(writer, operand, f'{place}.not', depth + 1)})"
+        case {"text": str() as text, **rest} if not rest:
+            return f"({text})" if text.strip() else "TRUE"
+        case {"name": name, "op": operator, **rest} if rest.keys() <= {"value"}:
+            return _term(writer, (name, operator, *map(_read_member(place), rest.values())), place)
+    raise FilterError(f'{place}: expected "and", "or", "not", "text" or a term with "name" and "op"')
+
+
+def _read_joint(writer: _Writer, parts: list[Any], joint: str, empty: str, place: str, depth: int) -> str:
+    texts = [_read_json(writer, part, f"{place}[{i}]", depth + 1) for i, part in enumerate(parts)]
+    return "(" + joint.join(texts) + ")" if texts else empty
+
+
+def _read_member(place: str) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
+        if isinstance(value, list):
+            return [read_value(item, f"{place}.value[{i}]") for i, item in enumerate(value)]
+        return read_value(value, f"{place}.value")
+
+    return read
+
+
+def to_json(node: Condition) -> dict[str, Any]:
+    """The condition as JSON values."""
+    match node:
+        case And(operands):
+            return {"and": [to_json(operand) for operand in operands]}
+        case Or(operands):
+            return {"or": [to_json(operand) for operand in operands]}
+        case Not(IsNull(name)):
+            return {"name": name, "op": "any"}
+        case Not(operand):
+            return {"not": to_json(operand)}
+        case IsNull(name):
+            return {"name": name, "op": "missing"}
+        case In(name, values):
+            return {"name": name, "op": "in", "value": [to_tagged(value) for value in values]}
+        case Between(name, low, high):
+            ends = Compare(">=", Name(name), Literal(low)), Compare("<=", Name(name), Literal(high))
+            return to_json(And(ends))
+        case Compare(operator, Name(name), Literal(value)):
+            return {"name": name, "op": operator, "value": to_tagged(value)}
+        case Call("STARTS_WITH" | "ENDS_WITH" | "CONTAINS" as function, (name,), (value,)):
+            return {"name": name, "op": _CALLED[function], "value": to_tagged(value)}
+    return {"text": write(node)}
+
+
+_CALLED = {"STARTS_WITH": "prefix", "ENDS_WITH": "suffix", "CONTAINS": "contains"}
+
+
+def read_value(value: Any, place: str) -> Any:
+    return _from_tagged(value, place) if isinstance(value, dict) and _is_tagged(value) else value

@@ -1,0 +1,369 @@
+"""From filter text to a tree: SQL-92 conditions as JMS selectors have them, and our functions.
+
+    condition   = conjunction { OR conjunction }
+    conjunction = negation { AND negation }
+    negation    = { NOT } predicate
+    predicate   = value [ comparison value | [NOT] BETWEEN value AND value | [NOT] IN list
+                         | [NOT] LIKE text [ESCAPE text] | IS [NOT] NULL ]
+    value       = sign { (+|-|*|/) sign }
+    sign        = { + | - } primary
+    primary     = literal | name | :parameter | FUNCTION ( … ) | ( condition )
+
+Plain JMS text means what JMS says; what is added was a syntax error there: functions (a name before a
+parenthesis), `TIMESTAMP '…'`, `DATE '…'` and `X'…'` literals (a name before a string), parameters, quoted
+and dotted names, ordered strings, IN over any literals, `!=`.
+
+The rule kept: time is proportional to the text. Brackets are the only recursion, and they are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from tidings.errors import FilterError
+from tidings.event.values import Value
+from tidings.filters.build import (
+    Trouble,
+    arithmetic,
+    as_condition,
+    as_number,
+    as_value,
+    comparison,
+    join,
+    membership,
+)
+from tidings.filters.functions import FUNCTIONS, Function
+from tidings.filters.kinds import kind_of
+from tidings.filters.reader import NAMES, TYPED, Reader, found, is_word, plain_constant, unquoted
+from tidings.filters.taxonomy import Taxonomy
+from tidings.filters.tokens import COMPARISONS, END, KEYWORDS, cut, fits, place
+from tidings.filters.tree import (
+    And,
+    Between,
+    Call,
+    Compare,
+    Condition,
+    Expression,
+    IsNull,
+    Literal,
+    Name,
+    Negative,
+    Node,
+    Not,
+    Or,
+    negated,
+)
+
+NESTING_MAX = 50
+"""How deep brackets may be nested."""
+ALTERNATIVES_MAX = 1_000
+"""How many conditions one OR may join."""
+CALCULATIONS_MAX = 200
+"""How many + - * / a filter may have."""
+LIST_MAX = 10_000
+"""How many values an IN list may have."""
+
+BINDING = {"+": 0, "-": 0, "*": 1, "/": 1}
+CALCULATING = frozenset(BINDING)
+TRUE = Literal(True)
+
+
+def parse(text: str, parameters: Mapping[str, Any], taxonomy: Taxonomy | None = None) -> Condition:
+    """The tree of a filter; the empty text matches everything. Raises FilterError with the place."""
+    tokens = cut(text)
+    if tokens[0] is END:
+        return TRUE
+    parser = _Parser(tokens, parameters, taxonomy)
+    try:
+        condition = parser.whole()
+    except Trouble as trouble:
+        line, column = place(text, trouble.index)
+        raise FilterError(trouble.problem, line, column, trouble.hint) from None
+    unused = parameters.keys() - parser.used
+    if unused:
+        raise FilterError(f"the filter has no parameter :{min(unused)}")
+    return condition
+
+
+class _Parser(Reader):
+    """The grammar, one method for each rule."""
+
+    def __init__(self, tokens: list[str], parameters: Mapping[str, Any], taxonomy: Taxonomy | None) -> None:
+        super().__init__(tokens, parameters)
+        self.taxonomy = taxonomy
+        self.depth = 0
+        self.calculations = 0
+
+    # Conditions
+
+    def whole(self) -> Condition:
+        condition = as_condition(self.condition(), 0)
+        if self.tokens[self.at] is not END:
+            raise self.unexpected("AND, OR or the end")
+        return condition
+
+    def condition(self) -> Node:
+        start = self.at
+        first = self.conjunction()
+        if not self.take("OR"):
+            return first
+        operands: list[Condition] = []
+        join(operands, Or, first, start)
+        while True:
+            start = self.at
+            join(operands, Or, self.conjunction(), start)
+            if len(operands) > ALTERNATIVES_MAX:
+                raise Trouble(
+                    start, f"more than {ALTERNATIVES_MAX} alternatives", "use IN or several filters"
+                )
+            if not self.take("OR"):
+                return Or(tuple(operands))
+
+    def conjunction(self) -> Node:
+        start = self.at
+        first = self.plain() or self.negation()
+        if not self.take("AND"):
+            return first
+        operands: list[Condition] = []
+        join(operands, And, first, start)
+        while True:
+            start = self.at
+            join(operands, And, self.plain() or self.negation(), start)
+            if not self.take("AND"):
+                return And(tuple(operands))
+
+    def negation(self) -> Node:
+        if not is_word(self.tokens[self.at], "NOT"):
+            return self.predicate()
+        negative = False
+        while self.take("NOT"):
+            negative = not negative
+        start = self.at
+        condition = as_condition(self.predicate(), start)
+        return negated(condition) if negative else condition
+
+    def plain(self) -> Condition | None:
+        """`name operator constant` and `name BETWEEN constant AND constant` in one step: nearly all there is
+        in most filters, and a million of them may be waiting. None if it is anything else, or wrong."""
+        tokens, at = self.tokens, self.at
+        name = NAMES.get(tokens[at])
+        if name is None:
+            return None
+        operator = tokens[at + 1]
+        constant = plain_constant(tokens[at + 2])
+        if constant is None:
+            return None
+        if operator in COMPARISONS and tokens[at + 3] not in CALCULATING:
+            self.at = at + 3
+            return Compare("<>" if operator == "!=" else operator, name, Literal(constant))
+        if not (is_word(operator, "BETWEEN") and is_word(tokens[at + 3], "AND")):
+            return None
+        high = plain_constant(tokens[at + 4])
+        if high is None or type(high) is not type(constant) or tokens[at + 5] in CALCULATING:
+            return None
+        self.at = at + 5
+        return Between(name.name, constant, high)
+
+    def predicate(self) -> Node:
+        start = self.at
+        left = self.value()
+        token = self.tokens[self.at]
+        if token in COMPARISONS:
+            self.at += 1
+            right_start = self.at
+            right = self.value()
+            return comparison(token, as_value(left, start), as_value(right, right_start), right_start)
+        word = token.upper() if len(token) <= 7 else ""
+        if word == "IS":
+            return self.null_test(left, start)
+        if word == "NOT" and self.tokens[self.at + 1].upper() in ("BETWEEN", "IN", "LIKE"):
+            self.at += 1
+            return negated(self.membership(left, start))
+        if word in ("BETWEEN", "IN", "LIKE"):
+            return self.membership(left, start)
+        return left
+
+    def membership(self, left: Node, start: int) -> Condition:
+        word = self.tokens[self.at].upper()
+        self.at += 1
+        if word == "BETWEEN":
+            return self.between(as_value(left, start))
+        name = self.name_of(left, start, word)
+        return self.in_list(name) if word == "IN" else self.like(name)
+
+    def between(self, operand: Expression) -> Condition:
+        start = self.at
+        low = as_value(self.value(), start)
+        if not self.take("AND"):
+            raise self.unexpected("AND between the two ends of BETWEEN")
+        middle = self.at
+        high = as_value(self.value(), middle)
+        ends = comparison(">=", operand, low, start), comparison("<=", operand, high, middle)
+        match operand, low, high:
+            case Name(name), Literal(least), Literal(most) if kind_of(least) is kind_of(most):
+                return Between(name, least, most)
+        return And(ends)
+
+    def in_list(self, name: str) -> Condition:
+        start = self.at
+        if self.tokens[start].startswith(":"):
+            values = self.list_parameter()
+        else:
+            values = self.bracketed_list()
+        if not values:
+            raise Trouble(start, "an IN list needs at least one value")
+        if len(values) > LIST_MAX:
+            raise Trouble(start, f"an IN list of {len(values)} values, more than {LIST_MAX}")
+        return membership(name, values)
+
+    def bracketed_list(self) -> list[Value]:
+        if not self.take("("):
+            raise self.unexpected("( before the values of IN")
+        if self.tokens[self.at] == ")":
+            return []
+        values = [self.constant()]
+        while self.take(","):
+            values.append(self.constant())
+        self.close(", or )")
+        return values
+
+    def like(self, name: str) -> Condition:
+        start = self.at
+        pattern = self.text("a pattern as a string")
+        constants = (pattern, self.text("one character as a string")) if self.take("ESCAPE") else (pattern,)
+        return self.call(FUNCTIONS["LIKE"], (name,), constants, start)
+
+    def null_test(self, left: Node, start: int) -> Condition:
+        name = self.name_of(left, start, "IS NULL")
+        self.at += 1
+        negative = self.take("NOT")
+        if not self.take("NULL"):
+            raise self.unexpected("NULL" if negative else "NULL or NOT NULL")
+        return Not(IsNull(name)) if negative else IsNull(name)
+
+    # Values
+
+    def value(self, least: int = 0) -> Node:
+        """A primary, or a calculation whose operators bind at least so tightly."""
+        start = self.at
+        left = self.sign() if self.tokens[start] in ("+", "-") else self.primary()
+        while (binding := BINDING.get(self.tokens[self.at], -1)) >= least:
+            operator = self.tokens[self.at]
+            self.calculations += 1
+            if self.calculations > CALCULATIONS_MAX:
+                raise Trouble(self.at, f"more than {CALCULATIONS_MAX} calculations")
+            self.at += 1
+            right_start = self.at
+            right = as_number(self.value(binding + 1), right_start)
+            left = arithmetic(operator, as_number(left, start), right)
+        return left
+
+    def sign(self) -> Node:
+        negative = False
+        while (token := self.tokens[self.at]) in ("+", "-"):
+            negative ^= token == "-"
+            self.at += 1
+        if token[:1].isdigit() or token[:1] == "." != token:
+            return Literal(self.number(-1 if negative else 1))
+        start = self.at
+        operand = as_number(self.primary(), start)
+        if isinstance(operand, Literal):
+            return Literal(self.folded(operand.value, negative))
+        return Negative(operand) if negative else Negative(Negative(operand))
+
+    def folded(self, value: Any, negative: bool) -> Value:
+        folded: Value = -value if negative else value
+        return folded if fits(folded) else float(folded)  # type: ignore[arg-type]
+
+    def primary(self) -> Node:
+        token = self.tokens[self.at]
+        first = token[:1]
+        if first.isalpha() or first in ("_", "$"):
+            return self.word(token)
+        if first.isdigit() or first == "." != token:
+            return Literal(self.number())
+        if first == "'" != token:
+            self.at += 1
+            return Literal(unquoted(token))
+        if first == "(":
+            return self.bracket()
+        if first == '"' != token:
+            return Name(self.name())
+        if first == ":" != token:
+            return Literal(self.parameter(token))
+        raise self.unexpected("a name, a value or (")
+
+    def word(self, token: str) -> Node:
+        following = self.tokens[self.at + 1][:1]
+        if following == "(" and token.upper() not in KEYWORDS:
+            return self.function(token)
+        if following == "'" and token.upper() in TYPED:
+            return Literal(self.typed(token.upper()))
+        upper = token.upper() if len(token) <= 7 else ""
+        if upper in ("TRUE", "FALSE"):
+            self.at += 1
+            return Literal(upper == "TRUE")
+        return Name(self.name())
+
+    def bracket(self) -> Node:
+        if self.depth == NESTING_MAX:
+            raise Trouble(self.at, f"brackets nested more than {NESTING_MAX} deep")
+        self.depth += 1
+        self.at += 1
+        node = self.condition()
+        self.close(")")
+        self.depth -= 1
+        return node
+
+    def function(self, token: str) -> Node:
+        start = self.at
+        function = FUNCTIONS.get(token.upper())
+        if function is None or function.name == "LIKE":
+            close = get_close_matches(token.upper(), FUNCTIONS, 1)
+            hint = f"did you mean {close[0]}" if close else "there are " + ", ".join(sorted(FUNCTIONS))
+            raise Trouble(start, f"there is no function {token[:40]}", hint)
+        self.at += 2
+        names = [self.name()]
+        while len(names) < function.names[1] and self.tokens[self.at] == "," and self.is_name(self.at + 1):
+            self.at += 1
+            names.append(self.name())
+        constants: list[Value] = []
+        while self.take(","):
+            constants.append(self.constant())
+        self.close(f"the end of {function.usage}")
+        least, most = function.constants
+        if len(names) < function.names[0] or not least <= len(constants) <= most:
+            raise Trouble(start, f"wrong number of arguments; expected {function.usage}")
+        return self.call(function, tuple(names), tuple(constants), start)
+
+    def call(self, function: Function, names: tuple[str, ...], constants: tuple[Value, ...], at: int) -> Call:
+        try:
+            function.prepare(*constants)
+            if function.name == "IS_A" and self.taxonomy is not None:
+                terms = {term: None for given in constants for term in self.taxonomy.expand(str(given))}
+                constants = tuple(terms)
+        except ValueError as error:
+            raise Trouble(at, str(error)) from None
+        return Call(function.name, names, constants)
+
+    def name_of(self, node: Node, start: int, what: str) -> str:
+        if isinstance(node, Name):
+            return node.name
+        raise Trouble(start, f"{what} needs the name of an attribute on its left")
+
+    def constant(self) -> Value:
+        start = self.at
+        node = self.sign() if self.tokens[start] in ("+", "-") else self.primary()
+        if isinstance(node, Literal):
+            return node.value
+        raise Trouble(start, "expected a constant" + found(self.tokens[start]))
+
+    def text(self, expected: str) -> str:
+        start = self.at
+        if self.tokens[start][:1] in ("'", ":"):
+            value = self.constant()
+            if isinstance(value, str):
+                return value
+        raise Trouble(start, f"expected {expected}" + found(self.tokens[start]))

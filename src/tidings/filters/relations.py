@@ -1,0 +1,164 @@
+"""Covering, overlapping and merging: what routing needs to know of two filters.
+
+All three work on normal forms. `covers` may say no when unsure and `overlaps` may say yes when unsure, so
+routing built on them sends too much at worst, never too little. `unite` always covers both, and says
+whether it lets through nothing more.
+"""
+
+from __future__ import annotations
+
+from tidings.filters.constraint import ANYTHING, Constraint
+from tidings.filters.functions import FUNCTIONS
+from tidings.filters.intervals import Intervals
+from tidings.filters.normal import ALWAYS, Conjunction, Normal
+from tidings.filters.tree import Call, Condition, Not
+
+UNITED_MAX = 16
+"""How many alternatives a merged filter may have before it is made coarser."""
+PIECES_MAX = 200
+"""How many separate intervals one attribute of a merged filter may have before they are joined."""
+POINTS_MAX = 5_000
+"""The same where all of them are single values."""
+TRIED_MAX = 100
+"""How many single values are tried on a residue."""
+
+
+def covers(wide: Normal, narrow: Normal) -> bool:
+    """Whether everything `narrow` takes is taken by `wide`; may say no when unsure."""
+    if all(_covered(one, wide) for one in narrow):
+        return True
+    joined = simplify(wide)
+    return len(joined) < len(wide) and all(_covered(one, joined) for one in narrow)
+
+
+def overlaps(one: Normal, other: Normal) -> bool:
+    """Whether some event may be taken by both; may say yes when unsure."""
+    return any(_meet(mine, theirs) for mine in one for theirs in other)
+
+
+def unite(one: Normal, other: Normal) -> tuple[Normal, bool]:
+    """A normal form that covers both, and whether it takes nothing more."""
+    alternatives = list(simplify(one + other))
+    exact = True
+    while len(alternatives) > UNITED_MAX:
+        exact = False
+        alternatives.append(_coarser(*_most_alike(alternatives)))
+        alternatives = list(simplify(tuple(alternatives)))
+    slim = tuple(_slimmer(alternative) for alternative in alternatives)
+    return slim, exact and slim == tuple(alternatives)
+
+
+def simplify(normal: Normal) -> Normal:
+    """The same events told by fewer alternatives: covered ones dropped, those alike but for one attribute
+    joined. Costs the square of the number of alternatives, which normal forms bound."""
+    kept: list[Conjunction] = []
+    waiting = list(normal)
+    while waiting:
+        candidate = waiting.pop()
+        if not candidate.constraints and not candidate.residues:
+            return ALWAYS
+        if any(_covers_one(known, candidate) for known in kept):
+            continue
+        kept = [known for known in kept if not _covers_one(candidate, known)]
+        for index, known in enumerate(kept):
+            joined = _joined(known, candidate)
+            if joined is not None:
+                del kept[index]
+                waiting.append(joined)
+                break
+        else:
+            kept.append(candidate)
+    return tuple(reversed(kept))
+
+
+def _covered(narrow: Conjunction, wide: Normal) -> bool:
+    return any(_covers_one(one, narrow) for one in wide)
+
+
+def _covers_one(wide: Conjunction, narrow: Conjunction) -> bool:
+    theirs = narrow.constraints
+    return all(
+        constraint.covers(theirs.get(name, ANYTHING)) for name, constraint in wide.constraints.items()
+    ) and all(_ensured(residue, narrow) for residue in wide.residues)
+
+
+def _ensured(residue: Condition, by: Conjunction) -> bool:
+    """Whether a residue is true for every event the conjunction takes."""
+    if residue in by.residues:
+        return True
+    call = residue.operand if isinstance(residue, Not) else residue
+    if not isinstance(call, Call) or len(call.names) != 1:
+        return False
+    strings = _only_strings(by.constraints.get(call.names[0], ANYTHING))
+    if strings is None or len(strings) > TRIED_MAX:
+        return False
+    test = FUNCTIONS[call.function].prepare(*call.constants)
+    return all(test(value) is (call is residue) for value in strings)
+
+
+def _only_strings(constraint: Constraint) -> list[str] | None:
+    """The strings to which the constraint comes down, or None if it admits more."""
+    values = constraint.strings.points()
+    return values if constraint == Constraint(strings=constraint.strings) else None
+
+
+def _meet(one: Conjunction, other: Conjunction) -> bool:
+    theirs = other.constraints
+    return all(name not in theirs or c.overlaps(theirs[name]) for name, c in one.constraints.items())
+
+
+def _joined(one: Conjunction, other: Conjunction) -> Conjunction | None:
+    """Exactly the events of both in one conjunction, if they differ in one attribute only."""
+    if one.residues != other.residues or one.constraints.keys() != other.constraints.keys():
+        return None
+    different = [name for name, c in one.constraints.items() if c != other.constraints[name]]
+    if len(different) != 1:
+        return None
+    return _with(one.constraints, {different[0]: _either(one, other, different[0])}, one.residues)
+
+
+def _coarser(one: Conjunction, other: Conjunction) -> Conjunction:
+    """One conjunction that covers both: what they both demand, each attribute as wide as either."""
+    shared = {name: _either(one, other, name) for name in one.constraints if name in other.constraints}
+    return _with({}, shared, tuple(residue for residue in one.residues if residue in other.residues))
+
+
+def _either(one: Conjunction, other: Conjunction, name: str) -> Constraint:
+    return one.constraints[name].union(other.constraints[name])
+
+
+def _with(
+    constraints: dict[str, Constraint], changes: dict[str, Constraint], residues: tuple[Condition, ...]
+) -> Conjunction:
+    """A conjunction without the constraints that constrain nothing."""
+    changed = constraints | changes
+    return Conjunction({n: c for n, c in changed.items() if not c.is_anything}, residues)
+
+
+def _most_alike(alternatives: list[Conjunction]) -> tuple[Conjunction, Conjunction]:
+    """The two that lose least by being told as one: most attributes in common, fewest others."""
+
+    def likeness(pair: tuple[Conjunction, Conjunction]) -> tuple[int, int]:
+        mine, theirs = (conjunction.constraints.keys() for conjunction in pair)
+        return len(mine ^ theirs), -len(mine & theirs)
+
+    newest = alternatives[-1]
+    return min(((newest, other) for other in alternatives[:-1]), key=likeness)
+
+
+def _slimmer(conjunction: Conjunction) -> Conjunction:
+    """The conjunction with lines of too many pieces joined into one."""
+    slim = {name: _hulled(constraint) for name, constraint in conjunction.constraints.items()}
+    return _with({}, slim, conjunction.residues)
+
+
+def _hulled(constraint: Constraint) -> Constraint:
+    numbers, strings, times, blobs = (_shorter(line) for line in constraint.lines)
+    return Constraint(numbers, strings, times, blobs, constraint.booleans, constraint.nan, constraint.missing)
+
+
+def _shorter(line: Intervals) -> Intervals:
+    if len(line.cuts) <= 2 * PIECES_MAX:
+        return line
+    few_points = len(line.cuts) <= 2 * POINTS_MAX and (line.points() or line.complement().points())
+    return line if few_points else line.hull()

@@ -1,0 +1,189 @@
+"""Conditions on what a thing is: subtypes by dotted names, and terms of a taxonomy.
+
+`IS_A(type, 'air')` takes `air` and every dotted subtype: `air.pm10`, `air.pm10.fine`. What dots can't say is
+in a taxonomy, a file agreed on elsewhere: which terms are narrower than another one, and which mean the same.
+A taxonomy is applied when a filter is made, by writing the terms out, so that filters which travel need no
+file at the other end.
+
+    [air]                                   # TOML; as JSON: {"air": {"narrower": […], "synonyms": […]}, …}
+    narrower = ["particles", "ozone"]
+    synonyms = ["luft"]
+
+    ["air.pm10"]                            # a name with dots is quoted
+    synonyms = ["feinstaub"]
+
+Synonyms mean the same both ways. A dotted name is narrower than what stands before its dots, also where that
+is not written: whoever asks for `air` gets `feinstaub` too. Nothing may be narrower than itself.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from graphlib import CycleError, TopologicalSorter
+from operator import contains
+from pathlib import Path
+from typing import Any
+
+from tidings.errors import FilterError
+from tidings.filters.intervals import Intervals, points, prefixed, union_of
+from tidings.filters.patterns import Holds
+
+TAXONOMY_SIZE_MAX = 16 << 20
+"""Bytes in the file of a taxonomy."""
+TERM_LENGTH_MAX = 255
+"""Characters in a term: as in the type of an event."""
+
+
+def prepare_is_a(*terms: str) -> Holds:
+    """Whether a string is one of the terms or a dotted subtype of one; time logarithmic in their number."""
+    return partial(contains, implied_by_is_a(*terms)[0])
+
+
+def implied_by_is_a(*terms: str) -> tuple[Intervals, bool]:
+    """The terms and what begins with one of them and a dot: exact."""
+    for term in terms:
+        if problem := _problem(term):
+            raise ValueError(f"{term[:40]!r} is no term: {problem}")
+    return points(terms).union(union_of([prefixed(f"{term}.") for term in sorted(set(terms))])), True
+
+
+class Taxonomy:
+    """Terms, and which of them are narrower than others or mean the same; never changes once made.
+
+    Terms that mean the same form a group; the group is called by the first of them in the file.
+    """
+
+    def __init__(self, terms: Mapping[str, Any]) -> None:
+        """Make a taxonomy of what a file holds; FilterError names the place of a mistake in it."""
+        links = list(_links(terms))
+        self._group = _groups(links)
+        self._members: dict[str, list[str]] = {}
+        for term, group in self._group.items():
+            self._members.setdefault(group, []).append(term)
+        self._narrower: dict[str, dict[str, None]] = {}  # dicts stand for sets that keep their order
+        for broad, narrow in _narrower_pairs(links, self._group):
+            self._narrower.setdefault(self._group[broad], {})[self._group[narrow]] = None
+        self._check_cycles()
+
+    @classmethod
+    def load(cls, path: Path | str) -> Taxonomy:
+        """Read a .toml or .json file; FilterError names the file and the place of a mistake in it."""
+        path = Path(path)
+        try:
+            return cls(_read(path))
+        except (ValueError, RecursionError) as error:
+            problem = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+            raise FilterError(f"{path}: {problem}") from None
+
+    def expand(self, term: str) -> tuple[str, ...]:
+        """The term itself, its synonyms, and all that is narrower than these; an unknown term alone."""
+        found: dict[str, None] = {term: None}
+        groups = {self._group[term]: None} if term in self._group else {}
+        waiting = list(groups)
+        while waiting:
+            group = waiting.pop()
+            found.update(dict.fromkeys(self._members[group]))
+            fresh = [narrow for narrow in self._narrower.get(group, ()) if narrow not in groups]
+            groups.update(dict.fromkeys(fresh))
+            waiting += reversed(fresh)
+        return tuple(found)
+
+    def _check_cycles(self) -> None:
+        try:
+            TopologicalSorter(self._narrower).prepare()
+        except CycleError as error:
+            cycle = " > ".join(reversed(error.args[1]))
+            raise FilterError(f"a term can't be narrower than itself: {cycle}") from None
+
+
+Link = tuple[str, str, str]
+"""(term, "narrower" or "synonyms", other term)."""
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """What the file holds; the ValueErrors of both formats name line and column."""
+    if path.suffix not in (".toml", ".json"):
+        raise ValueError("a taxonomy is a .toml or .json file")
+    with path.open("rb") as file:
+        data = file.read(TAXONOMY_SIZE_MAX + 1)
+    if len(data) > TAXONOMY_SIZE_MAX:
+        raise ValueError(f"has more than {TAXONOMY_SIZE_MAX} bytes")
+    if path.suffix == ".toml":
+        return tomllib.loads(data.decode())
+    content = json.loads(data.decode(), object_pairs_hook=_each_once)
+    if not isinstance(content, dict):
+        raise ValueError("$: must hold terms by name")
+    return content
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; one key twice is an error, as it is in TOML."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+        raise ValueError(f"{twice!r} stands twice in one object")
+    return content
+
+
+def _links(terms: Mapping[str, Any]) -> Iterator[Link]:
+    """Everything the file says, in its order, each with its place checked."""
+    for term, entry in terms.items():
+        place = f"$.{term}" if term.isidentifier() else f"$[{json.dumps(term, ensure_ascii=False)}]"
+        _check(place, _problem(term))
+        _check(place, "" if isinstance(entry, dict) else "must be a table with narrower and synonyms")
+        for key, others in entry.items():
+            known = key in ("narrower", "synonyms")
+            _check(f"{place}.{key}", "" if known else f"no such key; a dotted name is quoted: {key!r}")
+            _check(f"{place}.{key}", "" if isinstance(others, list) else "must be a list of terms")
+            for number, other in enumerate(others):
+                problem = _problem(other) if isinstance(other, str) else "must be a string"
+                _check(f"{place}.{key}[{number}]", problem)
+                yield term, key, other
+
+
+def _check(place: str, problem: str) -> None:
+    if problem:
+        raise FilterError(f"{place}: {problem}")
+
+
+def _problem(term: str) -> str:
+    """Why no term may be called that, or nothing."""
+    if len(term) > TERM_LENGTH_MAX:
+        return f"it has more than {TERM_LENGTH_MAX} characters"
+    return "it has an empty name between its dots" if "" in term.split(".") else ""
+
+
+def _groups(links: list[Link]) -> dict[str, str]:
+    """For every term named, and what stands before its dots, the first term that means the same."""
+    parent: dict[str, str] = {}
+
+    def first(term: str) -> str:
+        while parent[term] != term:
+            parent[term] = term = parent[parent[term]]
+        return term
+
+    for term, key, other in links:
+        for name in (*_ancestors(term), term, *_ancestors(other), other):
+            parent.setdefault(name, name)
+        if key == "synonyms":
+            parent[first(other)] = first(term)
+    return {term: first(term) for term in parent}
+
+
+def _narrower_pairs(links: list[Link], terms: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """(broader, narrower), as written or by dots."""
+    for term, key, other in links:
+        if key == "narrower":
+            yield term, other
+    for term in terms:
+        for ancestor in _ancestors(term):
+            yield ancestor, term
+
+
+def _ancestors(term: str) -> list[str]:
+    """What stands before each dot of a term: a, a.b for a.b.c."""
+    return [term[:at] for at, character in enumerate(term) if character == "."]

@@ -1,0 +1,141 @@
+"""Conditions on dotted or slashed names: topic patterns as NATS and MQTT have them, and SwiftMQ's hierarchy.
+
+TOPIC knows two spellings. A pattern with `/`, `+` or `#` anywhere in it is MQTT's: levels are separated by
+`/`, `+` stands for one level and a final `#` for all that follow and for the parent too (`a/#` takes `a`); a
+wildcard at the beginning does not take topics that begin with `$`. Any other pattern is that of NATS: levels
+are separated by `.`, `*` stands for one level and a final `>` for one or more. The pattern decides how the
+strings it is tested on are cut, too: `a.b` is one level for the first, `a/b` for the second. A level is what
+stands between two separators and may be empty, as in MQTT. Wildcards stand for whole levels; within one, as
+in `sens*`, they are errors (NATS would take them as plain characters, which is seldom what was meant).
+
+UNDER takes the topic itself, its parents (what is sent to a node is meant for all below it) and everything
+below. Each name between the dots may be a pattern of LIKE, and then the same holds with 'is like' for 'is':
+`iit.s%s` takes `iit`, `iit.sales` and `iit.sales.US`.
+"""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from typing import NamedTuple
+
+from tidings.filters.intervals import Intervals, points, prefixed
+from tidings.filters.patterns import Holds, like_head, prepare_like
+
+
+class Spelling(NamedTuple):
+    """The three signs of a way to write topic patterns."""
+
+    separator: str
+    one: str
+    rest: str
+
+
+DOTS = Spelling(".", "*", ">")
+SLASHES = Spelling("/", "+", "#")
+HIDDEN = "$"
+"""What an MQTT topic begins with that no leading wildcard takes."""
+
+
+class TopicPattern(NamedTuple):
+    """A pattern read: its levels, None for a wildcard, and whether more levels may follow."""
+
+    spelling: Spelling
+    levels: tuple[str | None, ...]
+    is_open: bool
+
+    @property
+    def hides(self) -> bool:
+        """Whether topics that begin with `$` are left out."""
+        return self.spelling is SLASHES and (not self.levels or self.levels[0] is None)
+
+
+def read_topic(pattern: str) -> TopicPattern:
+    """Read a pattern in either spelling; ValueError says what is wrong with it."""
+    spelling = SLASHES if any(sign in pattern for sign in SLASHES) else DOTS
+    other = DOTS if spelling is SLASHES else SLASHES
+    levels = pattern.split(spelling.separator)
+    is_open = levels[-1] == spelling.rest
+    if is_open:
+        levels.pop()
+    for level in levels:
+        _check_level(level, spelling, other)
+    known = tuple(None if level == spelling.one else level for level in levels)
+    return TopicPattern(spelling, known, is_open)
+
+
+def _check_level(level: str, spelling: Spelling, other: Spelling) -> None:
+    separator, one, rest = spelling
+    if level == rest:
+        raise ValueError(f"{rest} may stand only at the end of a topic pattern")
+    if spelling is DOTS and not level:
+        raise ValueError("a topic pattern has no empty level between its dots")
+    if level != one and (one in level or rest in level):
+        raise ValueError(f"{one} and {rest} stand for whole levels: they can't be part of {level!r}")
+    if level in (other.one, other.rest):
+        raise ValueError(
+            f"with {separator} between levels {one} is any level and {rest} the rest, not {level}"
+        )
+
+
+def prepare_topic(pattern: str) -> Holds:
+    """Whether a string is a topic that the pattern takes; time linear in the pattern's levels."""
+    topic = read_topic(pattern)
+    (separator, _, _), levels, is_open = topic
+    hides = topic.hides
+    least = len(levels) + (is_open and topic.spelling is DOTS)
+
+    def holds(subject: str) -> bool:
+        found = subject.split(separator, len(levels))
+        if len(found) < least or (len(found) > len(levels) and not is_open):
+            return False
+        if hides and subject.startswith(HIDDEN):
+            return False
+        return all(level is None or level == name for level, name in zip(levels, found, strict=False))
+
+    return holds
+
+
+def implied_by_topic(pattern: str) -> tuple[Intervals, bool]:
+    """The strings with the literal head of the pattern; exact unless it has a wildcard for one level."""
+    topic = read_topic(pattern)
+    literal = list(takewhile(lambda level: level is not None, topic.levels))
+    stem = "".join(f"{level}{topic.spelling.separator}" for level in literal)
+    exact = len(literal) == len(topic.levels)
+    if exact and not topic.is_open:
+        return points([pattern]), True
+    if topic.hides:
+        return prefixed(HIDDEN).complement(), exact
+    if exact and topic.spelling is SLASHES:
+        return points([stem[:-1]]).union(prefixed(stem)), True
+    return prefixed(stem), exact
+
+
+def prepare_under(pattern: str, escape: str | None = None) -> Holds:
+    """Whether a string is the topic, a parent of it or below it; the escape character is that of LIKE."""
+    tests = [prepare_like(name, escape) for name in _names(pattern)]
+
+    def holds(subject: str) -> bool:
+        found = subject.split(".", len(tests))
+        return all(test(name) for test, name in zip(tests, found, strict=False))
+
+    return holds
+
+
+def implied_by_under(pattern: str, escape: str | None = None) -> tuple[Intervals, bool]:
+    """The topic and its parents, and what begins with the topic and a dot; exact without wildcards."""
+    parents: list[str] = []
+    stem = ""
+    for name in _names(pattern):
+        head, whole = like_head(name, escape)
+        if not whole:
+            return points(parents).union(prefixed(stem + head)), False
+        parents.append(stem + head)
+        stem += head + "."
+    return points(parents).union(prefixed(stem)), True
+
+
+def _names(pattern: str) -> list[str]:
+    names = pattern.split(".")
+    if "" in names:
+        raise ValueError(f"{pattern!r} has an empty name between its dots")
+    return names

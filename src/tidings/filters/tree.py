@@ -1,0 +1,129 @@
+"""The filter language as a tree: what the parser makes and everything else reads.
+
+Conditions are three-valued (true, false, unknown); values are those of events. `!=`, double negation and
+NOT before a comparison are gone by the time a tree exists, constants stand on the right.
+Nodes are msgspec Structs outside the garbage collector: a million filters may be alive.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from tidings.event.values import Value
+
+
+class Node(Struct, frozen=True, gc=False):
+    """The base of all nodes."""
+
+
+class Literal(Node, frozen=True, gc=False):
+    """A constant."""
+
+    value: Value
+
+    def __eq__(self, other: object) -> bool:
+        """Equal literals have the same kind too: TRUE is not 1, though 1.0 is 1."""
+        return (
+            isinstance(other, Literal)
+            and self.value == other.value
+            and isinstance(self.value, bool) == isinstance(other.value, bool)
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+
+class Name(Node, frozen=True, gc=False):
+    """The attribute or header field of that name; unknown where the event has none."""
+
+    name: str
+
+
+class Arithmetic(Node, frozen=True, gc=False):
+    """`left operator right` with + - * /."""
+
+    operator: str
+    left: Expression
+    right: Expression
+
+
+class Negative(Node, frozen=True, gc=False):
+    """`-operand`."""
+
+    operand: Expression
+
+
+class Call(Node, frozen=True, gc=False):
+    """A function of attributes, told apart by constants: STARTS_WITH(name, 'a'), DISTANCE(x, y, 1, 2)."""
+
+    function: str
+    names: tuple[str, ...]
+    constants: tuple[Value, ...]
+
+
+class Compare(Node, frozen=True, gc=False):
+    """`left operator right` with = <> < <= > >=."""
+
+    operator: str
+    left: Expression
+    right: Expression
+
+
+class Between(Node, frozen=True, gc=False):
+    """`name BETWEEN low AND high`, both ends constants of one kind."""
+
+    name: str
+    low: Value
+    high: Value
+
+
+class In(Node, frozen=True, gc=False):
+    """`name IN (values…)`: values sorted by kind and size, each once."""
+
+    name: str
+    values: tuple[Value, ...]
+
+
+class IsNull(Node, frozen=True, gc=False):
+    """`name IS NULL`: never unknown."""
+
+    name: str
+
+
+class Not(Node, frozen=True, gc=False):
+    """`NOT operand`: unknown stays unknown."""
+
+    operand: Condition
+
+
+class And(Node, frozen=True, gc=False):
+    """All operands hold; at least two, none of them an And."""
+
+    operands: tuple[Condition, ...]
+
+
+class Or(Node, frozen=True, gc=False):
+    """Some operand holds; at least two, none of them an Or."""
+
+    operands: tuple[Condition, ...]
+
+
+Expression = Literal | Name | Arithmetic | Negative | Call
+"""What has a value."""
+Condition = Literal | Name | Call | Compare | Between | In | IsNull | Not | And | Or
+"""What is true, false or unknown."""
+
+
+OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+
+
+def negated(condition: Condition) -> Condition:
+    """NOT condition, in its one shape: three-valued logic lets a comparison be turned round."""
+    match condition:
+        case Not(operand):
+            return operand
+        case Compare(operator, left, right):
+            return Compare(OPPOSITE[operator], left, right)
+        case Literal(value):
+            return Literal(not value)
+    return Not(condition)

@@ -1,0 +1,61 @@
+"""What holds for all tests.
+
+Where CI=true is set a skipped test is a failed one, unless `skips.txt` beside this file names it and says
+why: a check that silently stopped running is worse than none.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+SKIPS = Path(__file__).with_name("skips.txt")
+
+# Tests never measure time, and a busy machine is no failure: no deadline.
+_SLOW_IS_FINE = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("default", max_examples=100, **_SLOW_IS_FINE)
+settings.register_profile("soak", max_examples=10_000, **_SLOW_IS_FINE)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def allowed_skips() -> list[str]:
+    """Node ids, or beginnings of them, that may be skipped; the reason stands behind each in the file."""
+    lines = SKIPS.read_text().splitlines() if SKIPS.exists() else []
+    ids = (line.partition("#")[0].strip() for line in lines)
+    return [node_id for node_id in ids if node_id]
+
+
+def is_forbidden_skip(report: pytest.TestReport | pytest.CollectReport) -> bool:
+    """Whether this run must not skip what the report says was skipped. An expected failure is no skip."""
+    if os.environ.get("CI") != "true" or not report.skipped or hasattr(report, "wasxfail"):
+        return False
+    return not report.nodeid.startswith(tuple(allowed_skips()))
+
+
+def fail(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """Turn a skipped report into a failed one that keeps the reason of the skip."""
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+    report.outcome = "failed"
+    report.longrepr = f"{report.nodeid} was skipped and tests/skips.txt does not name it: {reason}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Called by pytest after each phase of each test."""
+    report = yield
+    if is_forbidden_skip(report):
+        fail(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Called by pytest for each file and folder of tests: a whole module may skip itself."""
+    report = yield
+    if is_forbidden_skip(report):
+        fail(report)
+    return report

@@ -1,0 +1,99 @@
+"""What must hold for every filter and every event, tried on random ones."""
+
+from __future__ import annotations
+
+import pickle
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.filters.conditions import events, filters
+from tidings import Event, Filter
+from tidings.filters.evaluate import condition_test
+from tidings.filters.normal import Normal
+
+many_events = st.lists(events, min_size=10, max_size=30)
+
+
+def admitted(normal: Normal, event: Event) -> bool:
+    """Read a normal form by its definition."""
+    return any(
+        all(constraint.admits(event.get(name)) for name, constraint in conjunction.constraints.items())
+        and all(condition_test(residue)(event) is True for residue in conjunction.residues)
+        for conjunction in normal
+    )
+
+
+@given(filters)
+def test_text_gives_the_same_filter_again(filter: Filter) -> None:
+    assert Filter(str(filter)) == filter
+    assert hash(Filter(str(filter))) == hash(filter)
+
+
+@given(filters)
+def test_json_gives_the_same_filter_again(filter: Filter) -> None:
+    assert Filter.from_json(filter.to_json()).simplify() == filter.simplify()
+
+
+@given(filters)
+def test_a_filter_survives_pickling(filter: Filter) -> None:
+    assert pickle.loads(pickle.dumps(filter)) == filter
+
+
+@given(filters, many_events)
+def test_the_normal_form_takes_what_the_condition_takes(filter: Filter, sample: list[Event]) -> None:
+    for event in sample:
+        assert admitted(filter.normal, event) == filter.matches(event), event
+
+
+@given(filters, many_events)
+def test_the_opposite_matches_what_is_false(filter: Filter, sample: list[Event]) -> None:
+    opposite = Filter(f"NOT ({filter})")
+    for event in sample:
+        answer = filter.test(event)
+        assert opposite.test(event) is (None if answer is None else not answer), event
+        assert admitted(opposite.normal, event) == opposite.matches(event), event
+
+
+@given(filters, many_events)
+def test_simplifying_changes_no_match(filter: Filter, sample: list[Event]) -> None:
+    simple = filter.simplify()
+    assert Filter(str(simple)) == simple
+    for event in sample:
+        assert simple.matches(event) == filter.matches(event), event
+
+
+@given(filters, filters, many_events)
+def test_covering_is_never_contradicted(wide: Filter, narrow: Filter, sample: list[Event]) -> None:
+    both = Filter(f"({wide}) AND ({narrow})")
+    for one, other in ((wide, narrow), (wide, both), (Filter(f"({wide}) OR ({narrow})"), narrow)):
+        if one.covers(other):
+            for event in sample:
+                assert one.matches(event) or not other.matches(event), (one, other, event)
+
+
+@given(filters, filters, many_events)
+def test_overlapping_never_misses_a_common_event(one: Filter, other: Filter, sample: list[Event]) -> None:
+    if not one.overlaps(other):
+        for event in sample:
+            assert not (one.matches(event) and other.matches(event)), event
+
+
+@given(filters, filters, many_events)
+def test_a_merged_filter_covers_both_and_nothing_more_when_exact(
+    one: Filter, other: Filter, sample: list[Event]
+) -> None:
+    merged = one.merge(other)
+    assert Filter(str(merged)) == merged
+    for event in sample:
+        wanted = one.matches(event) or other.matches(event)
+        assert merged.matches(event) or not wanted, event
+        assert merged.exact is False or merged.matches(event) == wanted, event
+
+
+@given(filters)
+def test_a_filter_covers_itself_and_its_narrower_forms(filter: Filter) -> None:
+    assert filter.covers(filter)
+    assert Filter("").covers(filter)
+    assert filter.covers(Filter("FALSE"))
+    assert not filter.normal or filter.overlaps(Filter(""))
