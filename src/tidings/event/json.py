@@ -145,7 +145,7 @@ def event_of(
     flat = dict(_untagged(_renamed(outer, rename)))
     for name, value in _untagged(_attributes(members.get("attributes"))):
         if name in HEADER_NAMES:
-            raise EventError(place_of(name), "is a header field; stands beside the attributes")
+            raise EventError(place_of(name), "is a header field, not an attribute")
         if name in flat:
             raise EventError(place_of(name), "is given twice")
         flat[name] = value
@@ -177,15 +177,18 @@ def _untagged(members: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
         if name in seen:
             raise EventError(place_of(name), "is given twice")
         seen.add(name)
-        yield name, _from_tagged(value, place_of(name)) if isinstance(value, dict) else value
+        yield name, from_tagged(value, place_of(name))
 
 
 def _is_tagged(value: Mapping[Any, Any]) -> bool:
     return len(value) == 1 and next(iter(value)) in _TAGS
 
 
-def _from_tagged(tagged: Mapping[str, object], place: str) -> Value:
-    ((tag, text),) = tagged.items()
+def from_tagged(value: object, place: str) -> object:
+    """What `to_tagged` was given, for a value read from JSON; one without a tag is left as it is."""
+    if not (isinstance(value, dict) and _is_tagged(value)):
+        return value
+    ((tag, text),) = value.items()
     if not isinstance(text, str):
         raise EventError(place, f"{tag} takes text, not {type(text).__name__}")
     if tag == "$time":

@@ -7,23 +7,21 @@ limits and end as the same tree.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
-from tidings.errors import FilterError
+from tidings.errors import EventError, FilterError
 from tidings.event.header import Header
-from tidings.event.json import _from_tagged, _is_tagged, to_tagged
+from tidings.event.json import from_tagged, to_tagged
 from tidings.event.model import Event
+from tidings.filters.parser import NESTING_MAX, parse
 from tidings.filters.text import write, write_name
 from tidings.filters.tree import And, Between, Call, Compare, Condition, In, IsNull, Literal, Name, Not, Or
 
 Form = tuple[str, dict[str, Any]]
 """Text with parameters, and their values."""
-
-NESTING_MAX = 100
-"""How deep a JSON filter may be nested."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ANY_OF_TYPE: dict[Any, tuple[str, Any]] = {
@@ -151,9 +149,10 @@ def _read_json(writer: _Writer, part: Any, place: str, depth: int) -> str:
         case {"not": operand, **rest} if not rest:
             return f"NOT ({_read_json(writer, operand, f'{place}.not', depth + 1)})"
         case {"text": str() as text, **rest} if not rest:
-            return f"({text})" if text.strip() else "TRUE"
+            return f"({write(parse(text, {}))})"  # read by itself, so that no bracket in it reaches out
         case {"name": name, "op": operator, **rest} if rest.keys() <= {"value"}:
-            return _term(writer, (name, operator, *map(_read_member(place), rest.values())), place)
+            values = [_read_value(value, f"{place}.value") for value in rest.values()]
+            return _term(writer, (name, operator, *values), place)
     raise FilterError(f'{place}: expected "and", "or", "not", "text" or a term with "name" and "op"')
 
 
@@ -162,13 +161,13 @@ def _read_joint(writer: _Writer, parts: list[Any], joint: str, empty: str, place
     return "(" + joint.join(texts) + ")" if texts else empty
 
 
-def _read_member(place: str) -> Callable[[Any], Any]:
-    def read(value: Any) -> Any:
-        if isinstance(value, list):
-            return [read_value(item, f"{place}.value[{i}]") for i, item in enumerate(value)]
-        return read_value(value, f"{place}.value")
-
-    return read
+def _read_value(value: Any, place: str) -> Any:
+    if isinstance(value, list):
+        return [_read_value(item, f"{place}[{index}]") for index, item in enumerate(value)]
+    try:
+        return from_tagged(value, place)
+    except EventError as error:
+        raise FilterError(str(error)) from None
 
 
 def to_json(node: Condition) -> dict[str, Any]:
@@ -197,7 +196,3 @@ def to_json(node: Condition) -> dict[str, Any]:
 
 
 _CALLED = {"STARTS_WITH": "prefix", "ENDS_WITH": "suffix", "CONTAINS": "contains"}
-
-
-def read_value(value: Any, place: str) -> Any:
-    return _from_tagged(value, place) if isinstance(value, dict) and _is_tagged(value) else value

@@ -1,0 +1,237 @@
+"""Items sorted by a value, of which any range can be asked for its items in an order of their own.
+
+A shelf searches events by value and hands them out by place, so one sorted list is not enough: the events
+with `value > 40` lie side by side, but the first of them in place may be anywhere among them. A run therefore
+keeps its (value, item) pairs in sorted blocks, and the items of each block ranked among each other as well.
+The smallest item of a range is then the first rank of a block inside it, or is in one of the two cut blocks
+at its ends.
+
+The rule kept: no operation costs more than two blocks and a look at each block, whatever came before it.
+Items are unique and sort among each other; values sort among each other. Equal values are sorted by item.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from heapq import heapify, heappop, heapreplace
+from itertools import chain, repeat
+from operator import itemgetter
+from typing import Any
+
+from msgspec import Struct
+
+from tidings.filters.intervals import Piece
+
+BLOCK_MAX = 256
+"""Pairs in a block: larger blocks make it slower to add and remove, smaller ones to search a wide range."""
+
+Position = tuple[int, int]
+"""The number of a block, and a place in it; the end of the run is (number of blocks, 0)."""
+
+Head = tuple[Any, int, int]
+"""The next item of a block, the number of the block, and the rank of the item in it."""
+
+
+class SortedRun:
+    """A sorted list of (value, item) pairs, in blocks that rank their items."""
+
+    __slots__ = ("_highs", "_items", "_lasts", "_leasts", "_one_value", "_ranks", "_values")
+
+    def __init__(self, pairs: Iterable[tuple[Any, Any]] = (), one_value: bool = False) -> None:
+        """Take over these pairs, which must come sorted by item.
+
+        `one_value` promises that all pairs ever here have the same value: their items are ranked as they are.
+        """
+        self._one_value = one_value
+        self._values: list[list[Any]] = []
+        self._items: list[list[Any]] = []
+        self._ranks: list[list[Any]] = self._items if one_value else []
+        self._highs: list[Any] = []
+        self._lasts: list[Any] = []
+        self._leasts: list[Any] = []
+        ordered = sorted(pairs, key=itemgetter(0))  # stable, and much cheaper than to compare whole pairs
+        size = BLOCK_MAX * 3 // 4
+        for start in range(0, len(ordered), size):
+            values, items = zip(*ordered[start : start + size], strict=True)
+            self._insert_block(len(self._items), list(values), list(items))
+
+    def __len__(self) -> int:
+        return sum(map(len, self._items))
+
+    def __iter__(self) -> Iterator[Any]:
+        """The items, sorted by value and then among each other."""
+        return chain.from_iterable(self._items)
+
+    def add(self, value: Any, item: Any) -> None:
+        """Put in a pair; its item must not be in the run yet."""
+        if not self._items:
+            self._insert_block(0, [value], [item])
+            return
+        block = min(self._block_of(value, item), len(self._items) - 1)
+        values, items = self._values[block], self._items[block]
+        at = _place(values, items, value, item)
+        values.insert(at, value)
+        items.insert(at, item)
+        if not self._one_value:
+            insort(self._ranks[block], item)
+        if at == len(items) - 1:
+            self._highs[block], self._lasts[block] = value, item
+        self._leasts[block] = self._ranks[block][0]
+        if len(items) > BLOCK_MAX:
+            self._split(block, at)
+
+    def remove(self, value: Any, item: Any) -> None:
+        """Take out a pair that is in the run."""
+        block = self._block_of(value, item)
+        values, items, ranks = self._values[block], self._items[block], self._ranks[block]
+        at = _place(values, items, value, item)
+        assert items[at] == item
+        del values[at], items[at]
+        if not self._one_value:
+            del ranks[bisect_left(ranks, item)]
+        if not items:
+            self._delete_block(block)
+            return
+        if at == len(items):
+            self._highs[block], self._lasts[block] = values[-1], items[-1]
+        self._leasts[block] = ranks[0]
+        if len(items) < BLOCK_MAX // 4:
+            self._join(max(block - 1, 0))
+
+    def span(self, piece: Piece) -> Span | None:
+        """The pairs whose value lies in this piece of an interval set; None if there are none."""
+        start = (0, 0)
+        stop = (len(self._items), 0)
+        if piece.low is not None:
+            start = self._position(bisect_left if piece.low_closed else bisect_right, piece.low)
+        if piece.high is not None:
+            stop = self._position(bisect_right if piece.high_closed else bisect_left, piece.high)
+        if start == stop:
+            return None
+        return Span(self._items, self._ranks, self._leasts, start, stop, self._one_value or piece.is_point)
+
+    def _position(self, bisect: Callable[[list[Any], Any], int], value: Any) -> Position:
+        block = bisect(self._highs, value)
+        return block, (bisect(self._values[block], value) if block < len(self._items) else 0)
+
+    def _block_of(self, value: Any, item: Any) -> int:
+        """The first block whose last pair is not smaller than this one."""
+        low = bisect_left(self._highs, value)
+        return bisect_left(self._lasts, item, low, bisect_right(self._highs, value, low))
+
+    def _split(self, block: int, at: int) -> None:
+        """Part a block that is too long, in the middle; where a run grows at its end, keep full blocks."""
+        values, items = self._values[block], self._items[block]
+        at_end = block == len(self._items) - 1 and at == len(items) - 1
+        middle = at if at_end else len(items) // 2
+        self._delete_block(block)
+        self._insert_block(block, values[middle:], items[middle:])
+        self._insert_block(block, values[:middle], items[:middle])
+
+    def _join(self, block: int) -> None:
+        """Unite a block with the next one if there is room, so that blocks can't be many and small."""
+        values = list(chain.from_iterable(self._values[block : block + 2]))
+        items = list(chain.from_iterable(self._items[block : block + 2]))
+        if block + 1 < len(self._items) and len(items) <= BLOCK_MAX:
+            self._delete_block(block)
+            self._delete_block(block)
+            self._insert_block(block, values, items)
+
+    def _insert_block(self, block: int, values: list[Any], items: list[Any]) -> None:
+        ranks = items if self._one_value else sorted(items)
+        self._values.insert(block, values)
+        self._items.insert(block, items)
+        if not self._one_value:
+            self._ranks.insert(block, ranks)
+        self._highs.insert(block, values[-1])
+        self._lasts.insert(block, items[-1])
+        self._leasts.insert(block, ranks[0])
+
+    def _delete_block(self, block: int) -> None:
+        for column in (self._values, self._items, self._highs, self._lasts, self._leasts):
+            del column[block]
+        if not self._one_value:
+            del self._ranks[block]
+
+
+class Span(Struct, frozen=True):
+    """A stretch of a run with at least one pair; good until the run is changed."""
+
+    items: list[list[Any]]
+    ranks: list[list[Any]]
+    leasts: list[Any]
+    start: Position
+    stop: Position
+    one_value: bool
+    """Whether all pairs have one value, so that the items are in order as they stand."""
+
+    def __len__(self) -> int:
+        (first, skipped), (last, taken) = self.start, self.stop
+        return sum(map(len, self.items[first:last])) - skipped + taken
+
+    def ascending(self, floor: Any = None) -> Iterator[Any]:
+        """The items from the smallest to the largest, each found when it is asked for; none below the floor.
+
+        The first costs a look at each block and at the items of the two cut ones, the others O(log n) each.
+        With a floor, a look at a block may be a binary search in it.
+        """
+        return self._in_order(floor) if self.one_value else self._merged(floor)
+
+    def _in_order(self, floor: Any) -> Iterator[Any]:
+        (first, _), (last, taken) = self.start, self.stop
+        if floor is not None:  # blocks before the last one end within the span, so their ends are in order
+            first = bisect_left(range(last), floor, first, key=lambda block: self.items[block][-1])
+        for block in range(first, last + (taken > 0)):
+            items = self._in_block(block)
+            yield from items if floor is None else items[bisect_left(items, floor) :]
+
+    def _merged(self, floor: Any) -> Iterator[Any]:
+        cut = {block for block, offset in (self.start, self.stop) if offset}
+        ranks = cache(lambda block: sorted(self._in_block(block)) if block in cut else self.ranks[block])
+        heap = self._heads(cut)
+        least = min(heap)
+        if floor is not None and least[0] < floor:
+            raised = [
+                head if head[0] >= floor else _head(ranks, head[1], bisect_left(ranks(head[1]), floor))
+                for head in heap
+            ]
+            heap = [head for head in raised if head is not None]
+            if not heap:
+                return
+            least = min(heap)
+        yield least[0]  # often no more is wanted, and the rest of the work is saved
+        heapify(heap)
+        while heap:
+            _, block, rank = heap[0]
+            following = _head(ranks, block, rank + 1)
+            if following is None:
+                heappop(heap)
+            else:
+                heapreplace(heap, following)
+            if heap:
+                yield heap[0][0]
+
+    def _in_block(self, block: int) -> list[Any]:
+        """The items of one block that belong to the span, as they stand."""
+        skipped = self.start[1] if block == self.start[0] else 0
+        return self.items[block][skipped : self.stop[1] if block == self.stop[0] else None]
+
+    def _heads(self, cut: set[int]) -> list[Head]:
+        """The smallest item of each block within the span."""
+        whole = range(self.start[0] + (self.start[0] in cut), self.stop[0])
+        heads = [(min(self._in_block(block)), block, 0) for block in cut]
+        heads += zip(self.leasts[whole.start : whole.stop], whole, repeat(0))
+        return heads
+
+
+def _head(ranks: Callable[[int], list[Any]], block: int, rank: int) -> Head | None:
+    ranked = ranks(block)
+    return (ranked[rank], block, rank) if rank < len(ranked) else None
+
+
+def _place(values: list[Any], items: list[Any], value: Any, item: Any) -> int:
+    """Where in a block the pair stands or would stand."""
+    low = bisect_left(values, value)
+    return bisect_left(items, item, low, bisect_right(values, value, low))
