@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.filters.conditions import events, filters
 
+from tests.filters.conditions import events, filters
 from tidings.event import Event
 from tidings.filters import Filter
 from tidings.matching import shelf as shelf_module

@@ -1,0 +1,40 @@
+# Two commands do everything: `make run` shows tidings at work, `make test` checks all that must hold.
+# Each prepares .venv by itself; after the first time that takes no time.
+
+BIN := .venv/bin
+READY := .venv/.ready
+PYTEST := $(BIN)/python -m pytest -q -n 2
+
+.PHONY: run test lint soak bench lock clean
+
+run: $(READY)
+	@$(BIN)/tidings tour
+
+test: lint
+	@echo "== tests"
+	@$(PYTEST)
+
+lint: $(READY)
+	@echo "== style";     $(BIN)/ruff check . && $(BIN)/ruff format --check .
+	@echo "== types";     $(BIN)/mypy
+	@echo "== layers";    $(BIN)/lint-imports --no-logo --no-cache
+
+# The same tests with a hundred times as many generated examples.
+soak: $(READY)
+	@HYPOTHESIS_PROFILE=soak $(PYTEST)
+
+bench: $(READY)
+	@mkdir -p benchmarks/results
+	@$(BIN)/tidings bench matching --json benchmarks/results/matching.json
+
+# Writes down the versions that are installed now, so that every machine gets the same.
+lock:
+	@$(BIN)/python scripts/lock.py > requirements.lock.new
+	@mv requirements.lock.new requirements.lock
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): requirements.lock pyproject.toml scripts/setup
+	@scripts/setup

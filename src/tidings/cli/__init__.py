@@ -1,0 +1,27 @@
+"""The command line: `tidings COMMAND`.
+
+Only `main` is here, so that the command can say what is missing where the `node` extra is not installed.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from tidings.errors import MissingExtra, TidingsError
+
+PARTS = ("typer", "rich")
+
+
+def main() -> None:
+    """Run the command that the process was started with, and exit."""
+    try:
+        from tidings.cli.app import app
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in PARTS:
+            raise
+        sys.exit(f"tidings: {MissingExtra('the command line', 'node')}")
+    try:
+        app()
+    except TidingsError as error:
+        sys.stderr.write(f"tidings: {error}\n")
+        sys.exit(2)

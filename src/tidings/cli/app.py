@@ -1,0 +1,44 @@
+"""The tree of commands. Each imports what it works with when it runs: `tidings --help` stays quick."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import tidings
+from tidings.cli import bench, filter
+
+app = typer.Typer(
+    help="News of events, for things that come and go.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(filter.app, name="filter", help="Check filters, and try them on events.")
+app.add_typer(bench.app, name="bench", help="Measure, beside reference code in the same run.")
+
+
+def show_version(wanted: bool) -> None:
+    """Print the version and end, if asked. Called by typer before any command."""
+    if wanted:
+        typer.echo(f"tidings {tidings.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Take the options that stand before the command."""
+
+
+@app.command()
+def tour() -> None:
+    """Show events, filters and matching on a few samples."""
+    from tidings.cli.tour import show_tour
+
+    show_tour()

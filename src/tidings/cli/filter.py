@@ -1,0 +1,96 @@
+"""`tidings filter`: say what is wrong with a filter, and try it on events from standard input."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from tidings.errors import CodecError, EventError, FilterError
+
+if TYPE_CHECKING:
+    from tidings.filters import Filter
+
+app = typer.Typer(no_args_is_help=True)
+
+Text = Annotated[str, typer.Argument(metavar="FILTER", help="A condition, such as: value > 40")]
+Json = Annotated[bool, typer.Option("--json", help="Print results as JSON.")]
+
+
+@app.command()
+def check(text: Text, json: Json = False) -> None:
+    """Print FILTER as tidings writes it, or show where the mistake is and exit with 2."""
+    wanted = parse(text, json)
+    typer.echo(to_json({"filter": str(wanted)}) if json else str(wanted))
+
+
+@app.command("test")
+def try_on_lines(text: Text, json: Json = False) -> None:
+    """Print the lines of standard input whose event matches FILTER.
+
+    Each line is one event as JSON. With --json, print for each line its number and whether it matches. A line
+    that is no event is reported and passed over, and the exit code is then 2.
+    """
+    wanted = parse(text, json)
+    bad_lines = 0
+    for number, line, outcome in results(wanted):
+        if isinstance(outcome, Exception):
+            bad_lines += 1
+            typer.echo(f"line {number}: {outcome}", err=True)
+        elif json:
+            typer.echo(to_json({"line": number, "matches": outcome}))
+        elif outcome:
+            typer.echo(line)
+    if bad_lines:
+        raise typer.Exit(2)
+
+
+def results(wanted: Filter) -> Iterator[tuple[int, bytes, bool | Exception]]:
+    """Number, text and outcome of each line of standard input that is not blank."""
+    from tidings.event.json import from_json
+
+    for number, line in enumerate(sys.stdin.buffer, start=1):
+        if not line.strip():
+            continue
+        try:
+            yield number, line.rstrip(b"\r\n"), wanted.matches(from_json(line))
+        except (CodecError, EventError) as error:
+            yield number, line, error
+
+
+def parse(text: str, json: bool) -> Filter:
+    """The filter, or the end of the command with its mistake on display."""
+    from tidings.filters import Filter
+
+    try:
+        return Filter(text)
+    except FilterError as error:
+        if json:
+            typer.echo(to_json({"error": describe(error)}))
+        else:
+            typer.echo(f"{pointer(text, error)}{error}", err=True)
+        raise typer.Exit(2) from None
+
+
+def pointer(text: str, error: FilterError) -> str:
+    """The line with the mistake and a caret under its column; nothing where the place is not known."""
+    lines = text.splitlines() or [""]
+    if error.line is None or error.column is None or error.line > len(lines):
+        return ""
+    line = lines[error.line - 1]
+    # Tabs stay tabs, so that the caret stands under the column whatever their width.
+    indent = "".join("\t" if character == "\t" else " " for character in line[: error.column - 1])
+    return f"{line}\n{indent.ljust(error.column - 1)}^\n"
+
+
+def describe(error: FilterError) -> dict[str, Any]:
+    """The fields of the error, as JSON has them."""
+    return {"problem": error.problem, "line": error.line, "column": error.column, "hint": error.hint}
+
+
+def to_json(value: dict[str, Any]) -> str:
+    """One line of JSON."""
+    return msgspec.json.encode(value).decode()

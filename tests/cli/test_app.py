@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+import tidings
+from tidings import cli
+from tidings.cli.app import app
+from tidings.errors import MissingExtra
+
+
+def test_the_version_is_printed() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+    assert (result.exit_code, result.output) == (0, f"tidings {tidings.__version__}\n")
+
+
+def test_without_a_command_the_help_names_them_all() -> None:
+    output = CliRunner().invoke(app, []).output
+    assert all(name in output for name in ("tour", "filter", "bench"))
+
+
+def test_without_the_node_extra_the_command_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "tidings.cli.app")
+    monkeypatch.delattr(cli, "app")
+    monkeypatch.setitem(sys.modules, "typer", None)
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert "pip install 'tidings[node]'" in str(stopped.value)
+
+
+def test_an_error_of_tidings_is_a_message_and_not_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise MissingExtra("the regular expression", "node")
+
+    monkeypatch.setattr("tidings.cli.app.app", fail)
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err.startswith("tidings: the regular expression needs the 'node' extra")
+
+
+def test_help_does_not_pay_for_the_index() -> None:
+    code = (
+        "import sys, tidings.cli.app; print(*[m for m in ('numpy', 'numba', 'pyarrow') if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == ""

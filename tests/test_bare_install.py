@@ -1,0 +1,98 @@
+"""tidings installed without extras, in an environment of its own, as a small device has it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+
+pytestmark = pytest.mark.slow
+
+
+def run(*command: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def install(home: Path) -> Path:
+    """Build a wheel and install it as a user would; returns the environment's folder of commands."""
+    wheels, environment = home / "wheels", home / "environment"
+    steps = [
+        [*PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", wheels, ROOT],
+        [sys.executable, "-m", "venv", "--without-pip", environment],
+    ]
+    for step in steps:
+        result = run(*step)
+        assert result.returncode == 0, result.stderr
+    wheel = next(wheels.glob("tidings-*.whl"))
+    lock = ["--constraint", ROOT / "requirements.lock"]
+    result = run(*PIP, "--python", environment / "bin" / "python", "install", *lock, wheel)
+    assert result.returncode == 0, result.stderr
+    return environment / "bin"
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return install(tmp_path_factory.mktemp("bare"))
+
+
+def python(commands: Path, code: str) -> str:
+    result = run(commands / "python", "-I", "-W", "error", "-c", code, cwd=commands)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
+
+
+def test_msgspec_is_the_only_dependency(commands: Path) -> None:
+    listed = run(*PIP, "--python", commands / "python", "list", "--format", "json")
+    assert sorted(package["name"] for package in json.loads(listed.stdout)) == ["msgspec", "tidings"]
+
+
+def test_events_filters_and_the_index_work(commands: Path) -> None:
+    code = """
+from tidings import Event, Filter, Index
+index = Index()
+for limit in range(100):
+    index.add(limit, Filter("type = 'air.pm10' AND value > :v", v=limit))
+event = Event("air.pm10", value=2.5)
+print(Filter("value > 2").matches(event), sorted(index.match(event)))"""
+    assert python(commands, code) == "True [0, 1, 2]"
+
+
+def test_codecs_work(commands: Path) -> None:
+    code = """
+from tidings import Batch, Event
+from tidings.event.json import from_json, to_json
+event = Event("air.pm10", value=2.5)
+print(from_json(to_json(event)) == event, list(Batch.of([event])) == [event])"""
+    assert python(commands, code) == "True True"
+
+
+REGULAR_EXPRESSION = """
+from tidings import Filter
+Filter("MATCHES(name, 'a+')")"""
+ARROW = """
+from tidings import Event
+from tidings.event.arrow import to_arrow
+to_arrow([Event("air.pm10", value=2.5)])"""
+
+
+@pytest.mark.parametrize(("code", "extra"), [(REGULAR_EXPRESSION, "node"), (ARROW, "node")])
+def test_a_missing_part_names_its_extra(commands: Path, code: str, extra: str) -> None:
+    result = run(commands / "python", "-I", "-c", code)
+    assert f"pip install 'tidings[{extra}]'" in result.stderr.splitlines()[-1]
+
+
+def test_the_command_names_its_extra_without_a_traceback(commands: Path) -> None:
+    result = run(commands / "tidings", "tour")
+    assert result.returncode == 1
+    assert result.stderr == "tidings: the command line needs the 'node' extra: pip install 'tidings[node]'\n"
+
+
+def test_the_types_come_with_the_package(commands: Path) -> None:
+    code = "import tidings, pathlib; print((pathlib.Path(tidings.__file__).parent / 'py.typed').exists())"
+    assert python(commands, code) == "True"

@@ -1,0 +1,279 @@
+"""The promises that no single module keeps: imports, layers, set-up, the lock, what may be skipped."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import tidings
+
+ROOT = Path(__file__).parent.parent
+HEAVY = ("numpy", "numba", "pyarrow", "re2", "typer", "rich", "shapely", "uvloop", "asyncio")
+
+
+def run_python(code: str) -> str:
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    result = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    return result.stdout.strip()
+
+
+# -- what `import tidings` gives and costs
+
+
+def test_the_package_exports_at_most_25_names_and_all_of_them_exist() -> None:
+    assert len(tidings.__all__) <= 25
+    assert all(getattr(tidings, name) is not None for name in tidings.__all__)
+    assert set(tidings.__all__) <= set(dir(tidings))
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        tidings.nonsense  # noqa: B018
+
+
+def test_importing_tidings_brings_in_no_other_package() -> None:
+    loaded = run_python(
+        f"import tidings, sys; print(*[m for m in {HEAVY!r} + ('msgspec',) if m in sys.modules])"
+    )
+    assert loaded == ""
+
+
+def test_making_and_matching_an_event_needs_no_extra() -> None:
+    code = f"""
+import sys
+from tidings import Event, Filter
+assert Filter("value > 40").matches(Event("air.pm10", value=41.2))
+print(*[m for m in {HEAVY!r} if m in sys.modules])"""
+    assert run_python(code) == ""
+
+
+def test_the_version_stands_in_the_changelog() -> None:
+    assert f"## {tidings.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+# -- the lock
+
+
+def locked() -> dict[str, str]:
+    lines = (ROOT / "requirements.lock").read_text().splitlines()
+    return dict(line.split("==") for line in lines if not line.startswith("#"))
+
+
+def test_the_lock_holds_names_and_versions_only() -> None:
+    for line in (ROOT / "requirements.lock").read_text().splitlines():
+        assert line.startswith("#") or re.fullmatch(r"[a-z0-9-]+==[0-9a-z.+!]+", line), line
+
+
+def test_the_lock_names_everything_the_project_asks_for() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    asked = [*project["dependencies"], *extras["node"], *extras["geo"], *extras["dev"]]
+    names = {re.split(r"[^a-zA-Z0-9-]", line)[0] for line in asked}
+    assert names <= set(locked())
+
+
+def test_the_bare_install_asks_for_msgspec_only() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert [re.split(r"[^a-z]", line)[0] for line in project["dependencies"]] == ["msgspec"]
+
+
+# -- scripts/setup on machines that lack something: every command it calls is a small stand-in on PATH
+
+
+class Machine:
+    """A folder with scripts/setup and a PATH of its own, on which commands do what the test says."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.bin = home / "bin"
+        (home / "scripts").mkdir()
+        self.bin.mkdir()
+        (home / "scripts" / "setup").write_bytes((ROOT / "scripts" / "setup").read_bytes())
+        (home / "requirements.lock").write_text("msgspec==1.0\n")
+        for name in ("sh", "dirname", "rm", "mkdir", "chmod", "cat", "touch", "grep"):
+            (self.bin / name).symlink_to(str(shutil.which(name)))
+
+    def command(self, name: str, script: str) -> None:
+        path = self.bin / name
+        path.write_text(f'#!/bin/sh\necho {name} "$@" >> {self.home}/calls\n{script}\n')
+        path.chmod(0o755)
+
+    def setup(self) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["/bin/sh", self.home / "scripts" / "setup"],
+            env={"PATH": str(self.bin)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    @property
+    def calls(self) -> str:
+        return (self.home / "calls").read_text()
+
+
+# A python3 whose venv works once the Debian package is there: the file `package` stands for it.
+PYTHON = """
+case "$*" in
+    --version) echo Python 3.11.2 ;;
+    "-m venv"*)
+        mkdir -p .venv/bin
+        test -e package || { echo ensurepip is not available; exit 1; }
+        printf '#!/bin/sh\\necho pip "$@" >> calls\\n' > .venv/bin/pip
+        chmod +x .venv/bin/pip ;;
+esac"""
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    machine = Machine(tmp_path)
+    machine.command("python3", PYTHON)
+    machine.command("id", "echo 1000")
+    machine.command("sudo", "exit 1")
+    machine.command("apt-get", 'case "$*" in install*) touch package ;; esac')
+    return machine
+
+
+def test_setup_makes_an_environment_and_installs_the_lock_then_tidings(machine: Machine) -> None:
+    (machine.home / "package").touch()
+    result = machine.setup()
+    assert result.returncode == 0, result.stderr
+    installs = [line for line in machine.calls.splitlines() if line.startswith("pip install")]
+    assert "--requirement requirements.lock" in installs[0]
+    assert installs[1].endswith("--editable .")
+    assert (machine.home / ".venv" / ".ready").exists()
+    assert "apt-get" not in machine.calls
+
+
+def test_setup_keeps_an_environment_that_is_there(machine: Machine) -> None:
+    (machine.home / "package").touch()
+    machine.setup()
+    (machine.home / "calls").unlink()
+    assert machine.setup().returncode == 0
+    assert "venv" not in machine.calls
+
+
+def test_setup_without_rights_prints_the_command_to_type_and_leaves_nothing_behind(machine: Machine) -> None:
+    result = machine.setup()
+    assert result.returncode == 1
+    assert "\n    sudo apt-get install -y python3-venv\n" in result.stderr
+    assert not (machine.home / ".venv").exists()
+    assert "apt-get" not in machine.calls
+
+
+@pytest.mark.parametrize(
+    ("command", "script"), [("id", "echo 0"), ("sudo", 'test "$2" = true || { shift; "$@"; }')]
+)
+def test_setup_with_rights_installs_the_missing_package(machine: Machine, command: str, script: str) -> None:
+    machine.command(command, script)
+    result = machine.setup()
+    assert result.returncode == 0, result.stderr
+    assert "apt-get install -y -qq python3-venv" in machine.calls
+    assert (machine.home / ".venv" / ".ready").exists()
+
+
+def test_setup_where_venv_fails_for_good_says_why(machine: Machine) -> None:
+    machine.command("id", "echo 0")
+    machine.command("apt-get", "")
+    result = machine.setup()
+    assert result.returncode == 1
+    assert "ensurepip is not available" in result.stderr
+
+
+def test_setup_on_an_old_python_says_what_is_needed(machine: Machine) -> None:
+    machine.command("python3", "exit 1")
+    result = machine.setup()
+    assert result.returncode == 1
+    assert "Python 3.11 or newer is needed" in result.stderr
+
+
+def test_the_environment_is_made_again_only_when_its_inputs_change() -> None:
+    rule = (ROOT / "Makefile").read_text()
+    assert "$(READY): requirements.lock pyproject.toml scripts/setup\n\t@scripts/setup\n" in rule
+
+
+# -- what may be skipped
+
+SKIPPING = """
+import pytest
+def test_one(): pytest.skip("no data here")
+@pytest.mark.xfail
+def test_two(): assert False
+"""
+SKIPPING_MODULE = "import pytest; pytest.skip('not on this machine', allow_module_level=True)"
+
+RunTests = Callable[..., pytest.RunResult]
+
+
+@pytest.fixture
+def run_tests(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> RunTests:
+    """Runs a file of tests under this project's conftest, with CI and skips.txt as given."""
+
+    def run(source: str, *, ci: str, skips: str = "") -> pytest.RunResult:
+        monkeypatch.setenv("CI", ci)
+        pytester.makeconftest((ROOT / "tests" / "conftest.py").read_text())
+        (pytester.path / "skips.txt").write_text(skips)
+        pytester.makepyfile(test_it=source)
+        return pytester.runpytest_subprocess("-p", "no:cacheprovider")
+
+    return run
+
+
+@pytest.mark.parametrize("source", [SKIPPING, SKIPPING_MODULE])
+def test_a_skip_fails_the_run_in_ci(run_tests: RunTests, source: str) -> None:
+    result = run_tests(source, ci="true")
+    assert result.ret != 0
+    result.stdout.fnmatch_lines(["*was skipped and tests/skips.txt does not name it*"])
+
+
+@pytest.mark.parametrize("source", [SKIPPING, SKIPPING_MODULE])
+def test_a_skip_that_is_listed_passes_in_ci(run_tests: RunTests, source: str) -> None:
+    assert run_tests(source, ci="true", skips="# notes\ntest_it.py  # needs data\n").ret in (0, 5)
+
+
+def test_a_skip_of_another_test_is_no_excuse(run_tests: RunTests) -> None:
+    assert run_tests(SKIPPING, ci="true", skips="test_it.py::test_two  # needs data\n").ret == 1
+
+
+def test_a_skip_is_a_skip_elsewhere(run_tests: RunTests) -> None:
+    run_tests(SKIPPING, ci="").assert_outcomes(skipped=1, xfailed=1)
+
+
+def test_every_listed_skip_has_a_reason_and_names_a_test_that_exists() -> None:
+    for line in (ROOT / "tests" / "skips.txt").read_text().splitlines():
+        node_id, _, reason = line.partition("#")
+        if node_id.strip():
+            file, _, function = node_id.strip().partition("::")
+            assert reason.strip(), line
+            assert f"def {function}" in (ROOT / file).read_text(), line
+
+
+# -- what the tree may not say
+
+
+def project_files() -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return [ROOT / name for name in listed.stdout.splitlines() if (ROOT / name).is_file()]
+
+
+def test_no_file_names_a_package_index() -> None:
+    words = [b"index" + b"-url", b"find" + b"-links", b"pypi" + b".org/simple", b"file:///" + b"opt"]
+    for path in project_files():
+        text = path.read_bytes()
+        assert not [word for word in words if word in text], path
+
+
+@pytest.mark.parametrize("name", ["scripts/setup", ".ci/run"])
+def test_scripts_can_be_run(name: str) -> None:
+    assert os.access(ROOT / name, os.X_OK)
