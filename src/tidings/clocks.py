@@ -73,7 +73,9 @@ class VectorClock:
     def __iter__(self) -> Iterator[str]:
         return iter(self._counts)
 
-    def __le__(self, other: VectorClock) -> bool:
+    def __le__(self, other: object) -> bool:
+        if not isinstance(other, VectorClock):
+            return NotImplemented
         return all(count <= other[node] for node, count in self._counts.items())
 
     def __lt__(self, other: VectorClock) -> bool:

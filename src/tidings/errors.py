@@ -10,7 +10,13 @@
     │       ├── QueueEmpty   QueueFull   QueueNotFound   QueueExists   QueueAmbiguous
     ├── PeerError                 what the other side did wrong
     │   ├── CodecError            bytes that are no event   (place)
-    │   └── Disconnected          the connection was lost and not found again in time
+    │   ├── Disconnected          the connection was lost and not found again in time
+    │   └── Refused               the other side would not do it, for a reason without its own error   (code)
+    ├── StoreError                what the disk did, or what lies on it   (path)
+    │   ├── StoreInUse            another process has the directory
+    │   ├── StoreTooNew           it was written by a newer tidings
+    │   ├── StoreDamaged          a record that is not as it was written
+    │   └── StoreFailed           the disk is full or broken: nothing was changed
     └── InternalError             what tidings did wrong: please report it
 
 Errors carry fields, and name the place of the bad value: `line 3, column 14`, `$.sensors[2].value`.
@@ -129,3 +135,43 @@ class CodecError(PeerError, ValueError):
 
 class Disconnected(PeerError, ConnectionError):
     """The connection was lost and did not come back in time."""
+
+
+class Refused(PeerError):
+    """The other side would not do it; `code` is one of the protocol's."""
+
+    def __init__(self, code: str, problem: str) -> None:
+        super().__init__(f"{problem} [{code}]")
+        self.code = code
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[type[Refused], tuple[str, str]]:
+        return type(self), (self.code, self.problem)
+
+
+class StoreError(TidingsError):
+    """What the disk did, or what lies on it; `path` says where."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+        self.path = path
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[type[StoreError], tuple[str, str]]:
+        return type(self), (self.path, self.problem)
+
+
+class StoreInUse(StoreError):
+    """Another process has the directory."""
+
+
+class StoreTooNew(StoreError):
+    """The directory was written by a newer tidings."""
+
+
+class StoreDamaged(StoreError):
+    """A record is not as it was written."""
+
+
+class StoreFailed(StoreError):
+    """The disk is full or broken; what was to be written is not, and nothing else has changed."""

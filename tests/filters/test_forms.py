@@ -82,10 +82,12 @@ def test_json_says_the_same(text: str) -> None:
         ('{"name": "a", "op": "any", "value": 1}', "$: the operator any takes no value"),
         ('{"name": 3, "op": "=", "value": 1}', "$: a name is text"),
         ('{"name": "a", "op": "=", "value": {"$time": "noon"}}', "$.value: "),
-        ('{"name": "a", "op": "=", "value": {"b": 1}}', "can't be used"),
-        ('{"text": "a = = 1"}', "expected a name"),
+        ('{"and": [{"name": "a", "op": "=", "value": {"b": 1}}]}', "$.and[0]: dict is not a value"),
+        ('{"name": "a", "op": "in", "value": [1, [2]]}', "$[1]: list is not a value"),
+        ('{"name": "a", "op": "between", "value": [1]}', "$: between takes two values"),
+        ('{"or": [{"text": "a = = 1"}]}', "$.or[0].text: line 1, column 5: expected a name"),
         ('{"and": [{"text": "a) OR (b"}, {"text": "c"}]}', "found )"),
-        ('{"not": ' * 200 + "{}" + "}" * 200, "nested more than 50 deep"),
+        ('{"not": ' * 200 + "{}" + "}" * 200, "nested more than 100 deep"),
         ('{"not": ' * 20_000, "not JSON"),
     ],
 )
@@ -101,7 +103,8 @@ def test_mistakes_in_terms_and_templates_are_named() -> None:
         (lambda: Filter.from_terms([("a", "=", 1), ("b", 5, 1)]), "$[1]: there is no operator 5"),
         (lambda: Filter.template({"a": 1}, a=2), "a is given twice"),
         (lambda: Filter.template(a=dict), "$.a: dict is no type of value"),
-        (lambda: Filter.template(a={1}), "can't be used"),
+        (lambda: Filter.template(a={"b": object()}), "$.a: dict is not a value"),
+        (lambda: Filter.from_terms([5]), "$[0]: a term is"),  # type: ignore[list-item]
     ):
         with pytest.raises(FilterError) as caught:
             make()

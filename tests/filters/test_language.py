@@ -156,6 +156,13 @@ def test_three_valued_logic_has_the_tables_of_sql() -> None:
         assert answer("b OR a", **given) is either
 
 
+def test_literals_of_unlike_kinds_are_unknown_together() -> None:
+    for text in ("'a' = 1", "'a' <> 1", "x + 1 = 'a'", "1 < 'a'", "'a' BETWEEN 1 AND 2"):
+        assert answer(text, x=1) is None, text
+        assert answer(f"NOT ({text})", x=1) is None, text
+        assert not Filter(text).normal
+
+
 def test_what_brokers_disagree_about_is_settled() -> None:
     assert matches("x = 5 / 2", x=2.5)
     assert answer("1 / 0 = 1") is None
@@ -200,7 +207,12 @@ def test_a_mistake_is_named_with_its_place_what_was_expected_and_a_hint() -> Non
     assert "reserved word" in complaint("order = 1 AND like = 2")
     assert "booleans have no order" in complaint("x > TRUE")
     assert 'written "sensing-id"' in complaint("sensing-id = 'a'")
-    assert "can never be true" in complaint("'a' = 1")
+    assert "can never be true" in complaint("TRUE = 0")
+    assert "IS NULL" in complaint("x = NULL")
+    assert complaint("x IN :v") == "line 1, column 6: no value was given for the parameter :v"
+    assert "pairs of hexadecimal digits" in complaint("x = X'0'")
+    assert len(complaint("x = TIMESTAMP '" + "9" * 100_000 + "'")) < 300
+    assert complaint(None) == "a filter is text, not NoneType"  # type: ignore[arg-type]
     assert "is no condition" in complaint("5")
     assert "found the end" in complaint("a = 1 AND")
     assert complaint("x = :p") == "line 1, column 5: no value was given for the parameter :p"
@@ -248,6 +260,31 @@ def test_long_filters_within_the_limits_are_read() -> None:
     assert many.matches(Event("t", x=LIST_MAX - 1))
     assert Filter(str(many)) == many
     assert matches("x = 1" + " + 1" * CALCULATIONS_MAX, x=1 + CALCULATIONS_MAX)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = 1" + " " * 250_000,
+        " AND ".join(f"x <> {i}" for i in range(15_000)),
+        " AND ".join(f"(a{i} = 1 OR b{i} = 1)" for i in range(8_000)),
+        " AND ".join(f"a < b{i}" for i in range(16_000)),
+        " OR ".join(f"(a IN ({i}, {i + 1}, {i + 2}) AND b = {i})" for i in range(1_000)),
+        "x LIKE '%a%a%a%a%a%a%b' AND y NOT LIKE '" + "_%" * 499 + "'",
+        "NOT (" + " OR ".join(f"x BETWEEN {i} AND {i}.5" for i in range(1_000)) + ")",
+    ],
+)
+def test_hostile_filters_within_the_limits_are_dealt_with(text: str) -> None:
+    filter = Filter(text)
+    assert filter.covers(filter)
+    assert len(filter.normal) <= 64
+    assert filter.merge(Filter("z = 1")).covers(Filter("z = 1"))
+    assert not filter.matches(Event("t", x="a" * 100_000, y="b"))
+
+
+def test_a_pattern_of_many_levels_is_refused_by_its_length() -> None:
+    for function in ("UNDER", "TOPIC"):
+        assert "too long" in complaint(f"{function}(t, '{'.'.join('a' * 1_000)}')")
 
 
 def test_names_of_python_are_only_names() -> None:

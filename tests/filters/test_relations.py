@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidings import Event, Filter
+from tidings.errors import FilterError
 from tidings.filters.relations import UNITED_MAX
 
 
@@ -129,10 +130,32 @@ def test_simplifying_removes_what_says_nothing() -> None:
     assert str(Filter("NOT (x > 3 OR y = 1)").simplify()) == "x <= 3 AND y <> 1"
 
 
+def test_lists_of_unlike_kinds_are_told_apart() -> None:
+    assert Filter("x IN (TRUE, 2)") != Filter("x IN (1, 2)")
+    assert not Filter("x IN (TRUE, 2)").covers(Filter("x IN (1, 2)"))
+    assert Filter("x IN (1.0, 2)") == Filter("x IN (1, 2)")
+
+
+def test_joined_filters_stay_within_the_nesting_a_filter_may_have() -> None:
+    filter = Filter("a = 1")
+    for _ in range(25):
+        filter = (filter & Filter("b = 1")) | Filter("c = 1")
+    with pytest.raises(FilterError, match="nested more than 50 deep"):
+        filter & Filter("b = 1")
+
+
+def test_a_long_simplified_list_is_still_text_that_can_be_read() -> None:
+    filter = Filter("x IN :a OR x IN :b", a=range(9_000), b=range(9_000, 18_000)).simplify()
+    assert Filter(str(filter)) == filter
+    assert Filter(str((~filter).simplify())).matches(Event("t", x=-1))
+
+
 def test_filters_are_joined_with_and_and_or() -> None:
     one, other = Filter("x > 1 OR y = 1"), Filter("z = 2")
     assert str(one & other) == "(x > 1 OR y = 1) AND z = 2"
     assert str(one | other) == "x > 1 OR y = 1 OR z = 2"
+    assert str(~one) == "NOT (x > 1 OR y = 1)"
+    assert str(~~other) == "z = 2"
 
 
 def test_a_normal_form_that_would_explode_keeps_a_residue_and_its_meaning() -> None:

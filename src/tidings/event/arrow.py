@@ -17,7 +17,7 @@ from tidings.errors import CodecError, EventError, MissingExtra
 from tidings.event.header import EMPTY_HEADER, Header, header_of, read_field
 from tidings.event.model import Event
 from tidings.event.values import Value, add_value, check_type, time_from_us, us_from_time
-from tidings.ids import NUMBER_MAX, Origin, make_id
+from tidings.ids import NUMBER_MAX, Origin, check_system, make_id
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -173,7 +173,7 @@ def _event(row: int, columns: dict[str, list[Any]], values: dict[str, Value]) ->
     cell = {name: cells[row] for name, cells in columns.items() if cells}
     if None in (cell["type"], cell["time"], cell["counter"]) or not 0 <= cell["counter"] <= NUMBER_MAX:
         raise EventError("$", "has no type, time or counter")
-    origin = None if cell["epoch"] is None else Origin(cell["system"], cell["epoch"], cell["source"])
+    origin = None if cell["epoch"] is None else _origin(cell["system"], cell["epoch"], cell["source"])
     time_from_us(cell["time"])
     return Event.unchecked(
         cell["counter"],
@@ -184,6 +184,14 @@ def _event(row: int, columns: dict[str, list[Any]], values: dict[str, Value]) ->
         cell["body"],
         origin,
     )
+
+
+def _origin(system: str | None, epoch: int, source: str | None) -> Origin:
+    if system is not None:
+        check_system(system)
+    if epoch < 0:
+        raise EventError("$.epoch", f"{epoch} is below 0")
+    return Origin(system, epoch, source)
 
 
 def _header(cell: dict[str, Any], origin: Origin | None) -> Header | None:

@@ -211,6 +211,8 @@ class Event(Struct, array_like=True, frozen=True, gc=False, forbid_unknown_field
             raise KeyError(name)
         return value
 
+    __iter__ = None  # an event is asked by name, it is no sequence
+
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self.get(name) is not None
 

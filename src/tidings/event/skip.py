@@ -44,7 +44,7 @@ def offsets_of(raw: bytes) -> array[int]:
     offsets = array("Q", [at])
     try:
         for _ in range(count):
-            at = _skip(raw, at)
+            at = skip(raw, at)
             offsets.append(at)
     except IndexError:
         at = len(raw) + 1
@@ -55,7 +55,7 @@ def offsets_of(raw: bytes) -> array[int]:
     return offsets
 
 
-def _skip(raw: bytes, at: int) -> int:
+def skip(raw: bytes, at: int) -> int:
     """Where the item at `at` ends, which may be past the end; IndexError when it lacks an item's head."""
     awaited = 1
     while awaited:

@@ -52,22 +52,32 @@ def comparison(operator: str, left: Expression, right: Expression, at: int) -> C
     operator = "<>" if operator == "!=" else operator
     if isinstance(left, Literal) and not isinstance(right, Literal):
         left, right, operator = right, left, MIRRORED[operator]
-    one, other = _static_kind(left), _static_kind(right)
-    if one is not None and other is not None and one is not other:
-        raise Trouble(at, f"a {one} is compared with a {other}, which can never be true", _hyphen(left))
-    if Kind.BOOLEAN in (one, other) and operator not in ("=", "<>"):
-        raise Trouble(at, "booleans have no order", "compare them with = or <>")
-    if isinstance(left, Literal) and isinstance(right, Literal):
-        return Literal(bool(compare(operator, left.value, right.value)))
+    one, other = static_kind(left), static_kind(right)
+    if Kind.BOOLEAN in (one, other):
+        if one is not other and None not in (one, other):
+            raise Trouble(at, f"a {one} is compared with a {other}, which can never be true")
+        if operator not in ("=", "<>"):
+            raise Trouble(at, "booleans have no order", "compare them with = or <>")
+    match left, right:
+        case Literal(first), Literal(second) if one is other:
+            return Literal(bool(compare(operator, first, second)))
+        case Arithmetic("-", Name(first), Name(second)), Literal(str()):
+            raise Trouble(
+                at,
+                "a difference is compared with a string",
+                f'a name with a hyphen is written "{first}-{second}"',
+            )
     return Compare(operator, left, right)
 
 
-def _hyphen(node: Expression) -> str | None:
-    """What to say to someone who wrote sensing-id without quotes."""
-    match node:
-        case Arithmetic("-", Name(first), Name(second)):
-            return f'an attribute with a hyphen is written "{first}-{second}"'
-    return None
+def signed(operand: Expression, negative: bool) -> Expression:
+    """`-operand` or `+operand`; the second only makes sure that it is a number."""
+    match operand:
+        case Negative(Negative() as once) if negative:
+            return once
+        case Name() if not negative:
+            return Negative(Negative(operand))
+    return Negative(operand) if negative else operand
 
 
 def arithmetic(operator: str, left: Expression, right: Expression) -> Expression:
@@ -79,7 +89,7 @@ def arithmetic(operator: str, left: Expression, right: Expression) -> Expression
     return Arithmetic(operator, left, right)
 
 
-def _static_kind(node: Expression) -> Kind | None:
+def static_kind(node: Expression) -> Kind | None:
     """The kind a value is known to have before any event is seen."""
     if isinstance(node, Name):
         return None
@@ -113,7 +123,7 @@ def as_value(node: Node, at: int) -> Expression:
 def as_number(node: Node, at: int) -> Expression:
     """The node as an operand of arithmetic."""
     value = as_value(node, at)
-    kind = _static_kind(value)
+    kind = static_kind(value)
     if kind not in (None, Kind.NUMBER):
         raise Trouble(at, f"a {kind} can't be calculated with")
     return value

@@ -97,7 +97,12 @@ class Constraint(Struct, frozen=True, gc=False):
 
     def overlaps(self, other: Constraint) -> bool:
         """Whether some value may be admitted by both."""
-        return not self.intersect(other).is_empty
+        return bool(
+            self.booleans & other.booleans
+            or (self.nan and other.nan)
+            or (self.missing and other.missing)
+            or any(mine.overlaps(theirs) for mine, theirs in zip(self.lines, other.lines, strict=True))
+        )
 
 
 IMPOSSIBLE = Constraint()

@@ -48,9 +48,9 @@ def condition_test(node: Condition) -> Test:
             return _compared_with(operator, value_reader(Name(name)), constant)
         case Compare(operator, left, right):
             return _compared(operator, value_reader(left), value_reader(right))
-        case Between(name, low, high):
-            read = value_reader(Name(name))
-            return _all_of([_compared_with(">=", read, low), _compared_with("<=", read, high)])
+        case Between(operand, low, high):
+            ends = Compare(">=", operand, low), Compare("<=", operand, high)
+            return _all_of([condition_test(end) for end in ends])
         case In(name, values):
             return _among(value_reader(Name(name)), values)
         case IsNull(name):

@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tidings.errors import FilterError
 from tidings.event.model import Event
 from tidings.filters import forms
+from tidings.filters.build import join
 from tidings.filters.evaluate import Test, condition_test
 from tidings.filters.normal import Normal, normal_form
-from tidings.filters.parser import parse
+from tidings.filters.parser import NESTING_MAX, parse
 from tidings.filters.rebuild import condition_of
 from tidings.filters.relations import covers, overlaps, simplify, unite
 from tidings.filters.taxonomy import Taxonomy
 from tidings.filters.text import write
-from tidings.filters.tree import And, Condition, Or
+from tidings.filters.tree import And, Condition, Or, depth_of, negated, size_of
 
 
 class Filter:
@@ -39,6 +41,8 @@ class Filter:
     """False for a merged filter that takes more than the filters it was made of."""
 
     def __init__(self, text: str = "", /, *, taxonomy: Taxonomy | None = None, **parameters: Any) -> None:
+        if not isinstance(text, str):
+            raise FilterError(f"a filter is text, not {type(text).__name__}")
         self._set(parse(text, parameters, taxonomy))
 
     def _set(self, condition: Condition, normal: Normal | None = None, exact: bool = True) -> None:
@@ -128,17 +132,32 @@ class Filter:
     def merge(self, other: Filter) -> Filter:
         """A filter that covers both; its `exact` tells whether it matches nothing more."""
         united, exact = unite(self.normal, other.normal)
-        return Filter._of(condition_of(united), None, exact and self.exact and other.exact)
+        return Filter._of(condition_of(united), united, exact and self.exact and other.exact)
 
     def simplify(self) -> Filter:
-        """A filter that matches the same events, told as shortly as the normal form can."""
-        return Filter._of(condition_of(simplify(self.normal)), None, self.exact)
+        """A filter that matches the same events, told more shortly where the normal form allows it."""
+        simpler = condition_of(simplify(self.normal))
+        if size_of(simpler) > size_of(self._condition):
+            return self
+        return Filter._of(simpler, None, self.exact)
 
     def __and__(self, other: Filter) -> Filter:
-        return Filter._of(_joined(And, self._condition, other._condition))
+        return self._joined(And, other)
 
     def __or__(self, other: Filter) -> Filter:
-        return Filter._of(_joined(Or, self._condition, other._condition))
+        return self._joined(Or, other)
+
+    def __invert__(self) -> Filter:
+        return Filter._of(negated(self._condition), None, self.exact)
+
+    def _joined(self, joint: type[And | Or], other: Filter) -> Filter:
+        parts: list[Condition] = []
+        for filter in (self, other):
+            join(parts, joint, filter._condition, 0)
+        condition = joint(tuple(parts))
+        if depth_of(condition) > NESTING_MAX:
+            raise FilterError(f"joined filters are nested more than {NESTING_MAX} deep")
+        return Filter._of(condition, None, self.exact and other.exact)
 
     # What it is
 
@@ -159,15 +178,4 @@ class Filter:
         return hash(self._condition)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (str(self), self.exact)
-
-
-def _restored(text: str, exact: bool) -> Filter:
-    return Filter._of(Filter(text).condition, None, exact)
-
-
-def _joined(joint: type[And | Or], left: Condition, right: Condition) -> Condition:
-    parts: list[Condition] = []
-    for side in (left, right):
-        parts += side.operands if isinstance(side, joint) else (side,)
-    return joint(tuple(parts))
+        return Filter._of, (self._condition, None, self.exact)

@@ -7,8 +7,8 @@ limits and end as the same tree.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from itertools import count
 from typing import Any
 
@@ -16,6 +16,8 @@ from tidings.errors import EventError, FilterError
 from tidings.event.header import Header
 from tidings.event.json import from_tagged, to_tagged
 from tidings.event.model import Event
+from tidings.event.values import EPOCH, flatten
+from tidings.filters.kinds import plain
 from tidings.filters.parser import NESTING_MAX, parse
 from tidings.filters.text import write, write_name
 from tidings.filters.tree import And, Between, Call, Compare, Condition, In, IsNull, Literal, Name, Not, Or
@@ -23,13 +25,15 @@ from tidings.filters.tree import And, Between, Call, Compare, Condition, In, IsN
 Form = tuple[str, dict[str, Any]]
 """Text with parameters, and their values."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+DEPTH_MAX = 2 * NESTING_MAX
+"""How deep a JSON filter may be nested: brackets, and NOT before each."""
+
 _ANY_OF_TYPE: dict[Any, tuple[str, Any]] = {
     int: ("{name} <= {value} OR {name} > {value}", 0),
     float: ("{name} <= {value} OR {name} > {value}", 0),
     str: ("{name} >= {value}", ""),
     bool: ("{name} IN (TRUE, FALSE)", None),
-    datetime: ("{name} <= {value} OR {name} > {value}", _EPOCH),
+    datetime: ("{name} <= {value} OR {name} > {value}", EPOCH),
     bytes: ("{name} >= {value}", b""),
     object: ("{name} IS NOT NULL", None),
 }
@@ -55,6 +59,7 @@ _OPERATORS = {
     "contains": "CONTAINS({name}, {value})",
     "*": "CONTAINS({name}, {value})",
     "in": "{name} IN {value}",
+    "between": "{name} BETWEEN {value} AND {second}",
 }
 _WITHOUT_VALUE = frozenset(("any", "exists", "missing"))
 
@@ -67,17 +72,36 @@ class _Writer:
         self._numbers = count()
 
     def term(self, pattern: str, name: object, value: Any, place: str) -> str:
+        """One condition; `value` is a list where the pattern has IN or BETWEEN."""
         if not isinstance(name, str) or not name:
             raise FilterError(f"{place}: a name is text, not {name!r}")
+        bound = {"value": "", "second": ""}
+        if "{second}" in pattern:
+            if not isinstance(value, list | tuple) or len(value) != 2:
+                raise FilterError(f"{place}: between takes two values")
+            bound = {"value": self._bind(value[0], place), "second": self._bind(value[1], place)}
+        elif "{value}" in pattern:
+            bound["value"] = self._bind(value, place)
+        return pattern.format(name=write_name(name), **bound)
+
+    def _bind(self, value: Any, place: str) -> str:
+        """The parameter for a value, which is looked at here, where its place is known."""
+        for index, item in enumerate(
+            value if isinstance(value, list | tuple | set | frozenset) else (value,)
+        ):
+            try:
+                plain(item)
+            except ValueError as error:
+                at = f"{place}[{index}]" if item is not value else place
+                raise FilterError(f"{at}: {getattr(error, 'problem', error)}") from None
         parameter = f"p{next(self._numbers)}"
-        if "{value}" in pattern:
-            self.parameters[parameter] = value
-        return pattern.format(name=write_name(name), value=f":{parameter}")
+        self.parameters[parameter] = value
+        return f":{parameter}"
 
 
 def from_template(example: Event | Mapping[str, Any] | None, fields: Mapping[str, Any]) -> Form:
     """The fields that are set must be equal, a type stands for any value of it."""
-    demands = dict(_fields_of(example) if isinstance(example, Event) else example or {})
+    demands = dict(_fields_of(example) if isinstance(example, Event) else flatten(example or {}))
     for name, value in fields.items():
         if name in demands:
             raise FilterError(f"{name} is given twice")
@@ -109,12 +133,12 @@ def _fields_of(event: Event) -> dict[str, Any]:
 def from_terms(terms: Iterable[tuple[Any, ...]]) -> Form:
     """A conjunction of (name, operator, value)."""
     writer = _Writer()
-    parts = [_term(writer, tuple(term), f"$[{index}]") for index, term in enumerate(terms)]
+    parts = [_term(writer, term, f"$[{index}]") for index, term in enumerate(terms)]
     return " AND ".join(parts), writer.parameters
 
 
-def _term(writer: _Writer, term: tuple[Any, ...], place: str) -> str:
-    if not 2 <= len(term) <= 3:
+def _term(writer: _Writer, term: Sequence[Any], place: str) -> str:
+    if not isinstance(term, list | tuple) or not 2 <= len(term) <= 3:
         raise FilterError(f"{place}: a term is a name, an operator and a value")
     name, operator, *value = term
     pattern = _OPERATORS.get(operator) if isinstance(operator, str) else None
@@ -139,17 +163,17 @@ def from_json(document: str | bytes | Mapping[str, Any]) -> Form:
 
 
 def _read_json(writer: _Writer, part: Any, place: str, depth: int) -> str:
-    if depth > NESTING_MAX:
-        raise FilterError(f"{place[:60]}…: nested more than {NESTING_MAX} deep")
+    if depth > DEPTH_MAX:
+        raise FilterError(f"{place[:60]}…: nested more than {DEPTH_MAX} deep")
     match part:
         case {"and": list() as parts, **rest} if not rest:
             return _read_joint(writer, parts, " AND ", "TRUE", f"{place}.and", depth)
         case {"or": list() as parts, **rest} if not rest:
             return _read_joint(writer, parts, " OR ", "FALSE", f"{place}.or", depth)
         case {"not": operand, **rest} if not rest:
-            return f"NOT ({_read_json(writer, operand, f'{place}.not', depth + 1)})"
+            return f"NOT {_read_json(writer, operand, f'{place}.not', depth + 1)}"
         case {"text": str() as text, **rest} if not rest:
-            return f"({write(parse(text, {}))})"  # read by itself, so that no bracket in it reaches out
+            return _read_text(text, f"{place}.text")
         case {"name": name, "op": operator, **rest} if rest.keys() <= {"value"}:
             values = [_read_value(value, f"{place}.value") for value in rest.values()]
             return _term(writer, (name, operator, *values), place)
@@ -159,6 +183,14 @@ def _read_json(writer: _Writer, part: Any, place: str, depth: int) -> str:
 def _read_joint(writer: _Writer, parts: list[Any], joint: str, empty: str, place: str, depth: int) -> str:
     texts = [_read_json(writer, part, f"{place}[{i}]", depth + 1) for i, part in enumerate(parts)]
     return "(" + joint.join(texts) + ")" if texts else empty
+
+
+def _read_text(text: str, place: str) -> str:
+    """A part that is text; it is read by itself, so that no bracket in it reaches out."""
+    try:
+        return f"({write(parse(text, {}))})"
+    except FilterError as error:
+        raise FilterError(f"{place}: {error}") from None
 
 
 def _read_value(value: Any, place: str) -> Any:
@@ -185,9 +217,8 @@ def to_json(node: Condition) -> dict[str, Any]:
             return {"name": name, "op": "missing"}
         case In(name, values):
             return {"name": name, "op": "in", "value": [to_tagged(value) for value in values]}
-        case Between(name, low, high):
-            ends = Compare(">=", Name(name), Literal(low)), Compare("<=", Name(name), Literal(high))
-            return to_json(And(ends))
+        case Between(Name(name), Literal(low), Literal(high)):
+            return {"name": name, "op": "between", "value": [to_tagged(low), to_tagged(high)]}
         case Compare(operator, Name(name), Literal(value)):
             return {"name": name, "op": operator, "value": to_tagged(value)}
         case Call("STARTS_WITH" | "ENDS_WITH" | "CONTAINS" as function, (name,), (value,)):

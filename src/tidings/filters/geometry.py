@@ -20,14 +20,18 @@ from tidings.filters.constraint import ANY_STRING, Constraint
 from tidings.filters.intervals import AFTER, BEFORE, Intervals
 
 POINTS_MAX = 10_000
-"""Corners in an area, and points of a geometry in an event."""
+"""Corners in an area."""
+PLACE_POINTS_MAX = 1_000
+"""Points of a geometry in an event."""
+COMPARED_MAX = 200_000
+"""Corners of an area times points of a geometry: where they run along each other, each pair is looked at."""
 WKT_LENGTH_MAX = 400_000
 """Characters in WKT text."""
 EARTH_RADIUS_M = 6_371_008.8
 """The mean radius of the earth (IUGG)."""
 
 # Nothing else reaches the reader, which knows nested collections, NaN and more than an event should say.
-_WKT = re.compile(r"(?ai)\s*((?:MULTI)?(?:POINT|LINESTRING|POLYGON))\s*Z?\s*\([-+.,()\s\de]*\)\s*")
+_WKT = re.compile(r"(?ai)\s*((?:MULTI)?(?:POINT|LINESTRING|POLYGON))\s*(?:Z\s*)?\([-+.,()\s\de]*\)\s*")
 
 
 def prepare_within(area: Value) -> Callable[..., bool | None]:
@@ -43,7 +47,7 @@ def prepare_within(area: Value) -> Callable[..., bool | None]:
     def test(*place: Value) -> bool | None:
         if len(place) == 1:
             geometry = _read_place(place[0]) if isinstance(place[0], str) else None
-            return None if geometry is None else bool(shape.covers(geometry))
+            return None if geometry is None else _is_covered(shape, geometry)
         x, y = place
         if not (_is_number(x) and _is_number(y)):
             return None
@@ -52,6 +56,14 @@ def prepare_within(area: Value) -> Callable[..., bool | None]:
         return in_bounds and (is_box or bool(intersects_xy(shape, float(x), float(y))))
 
     return test
+
+
+def _is_covered(shape: Any, geometry: Any) -> bool | None:
+    """Whether all of a geometry lies in the area; unknown where to find out would take too long."""
+    points = _shapely().get_num_coordinates
+    if points(shape) * points(geometry) > COMPARED_MAX:
+        return None
+    return bool(shape.covers(geometry))
 
 
 def implied_by_within(names: int, area: Value) -> tuple[tuple[Constraint, ...], bool]:
@@ -107,7 +119,7 @@ def _read_place(text: str) -> Any:
         return None
     with _quiet():
         geometry = shapely.from_wkt(text, on_invalid="ignore")
-    is_usable = geometry is not None and shapely.get_num_coordinates(geometry) <= POINTS_MAX
+    is_usable = geometry is not None and shapely.get_num_coordinates(geometry) <= PLACE_POINTS_MAX
     return geometry if is_usable and shapely.is_valid(geometry) else None
 
 

@@ -12,13 +12,14 @@ Numbers, strings, times and bytes each have a line of their own; values of two k
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import starmap, zip_longest
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 from msgspec import Struct
 
-S = TypeVar("S", bound="Unitable")
+S = TypeVar("S", bound="Algebra")
 BEFORE, AFTER = 0, 1
 Cut = tuple[Any, int]
 
@@ -79,11 +80,30 @@ class Intervals(Struct, frozen=True, gc=False):
 
     def covers(self, other: Intervals) -> bool:
         """Whether every value of the other set is in this one."""
-        return self == other or self.is_all or self.complement().intersect(other).is_empty
+        return all(self._holds(low, high) is True for low, high in other._spans())
 
     def overlaps(self, other: Intervals) -> bool:
         """Whether the two sets may have a value in common."""
-        return not self.intersect(other).is_empty
+        if self.cuts and other.cuts and (self._lies_below(other) or other._lies_below(self)):
+            return False
+        few, many = (self, other) if len(self.cuts) < len(other.cuts) else (other, self)
+        return any(many._holds(low, high) is not False for low, high in few._spans())
+
+    def _lies_below(self, other: Intervals) -> bool:
+        """Whether this set ends before the other, which has cuts too, begins."""
+        is_endless = self.inside ^ bool(len(self.cuts) & 1)
+        return not is_endless and not other.inside and self.cuts[-1] <= other.cuts[0]
+
+    def _holds(self, low: Cut | None, high: Cut | None) -> bool | None:
+        """Whether everything between two cuts is in the set (True), nothing (False), or some of it (None)."""
+        start = 0 if low is None else bisect_right(self.cuts, low)
+        end = len(self.cuts) if high is None else bisect_left(self.cuts, high)
+        return None if start < end else self.inside ^ bool(start & 1)
+
+    def _spans(self) -> Iterator[tuple[Cut | None, Cut | None]]:
+        """The two cuts of each connected part, None for an end without limit."""
+        ends = (None, *self.cuts) if self.inside else self.cuts
+        return zip_longest(ends[::2], ends[1::2])
 
     def hull(self) -> Intervals:
         """The smallest set in one piece that covers this one."""
@@ -94,16 +114,7 @@ class Intervals(Struct, frozen=True, gc=False):
 
     def pieces(self) -> Iterator[Piece]:
         """The connected parts, from the lowest to the highest."""
-        cuts = iter(self.cuts)
-        low: Cut | None = None if self.inside else next(cuts, None)
-        if low is None and not self.inside:
-            return
-        for high in cuts:
-            yield _piece(low, high)
-            low = next(cuts, None)
-            if low is None:
-                return
-        yield _piece(low, None)
+        return starmap(_piece, self._spans())
 
     def points(self) -> list[Any] | None:
         """The single values the set consists of, or None if it has a piece that is more than a point."""
@@ -166,20 +177,35 @@ def prefixed(prefix: str) -> Intervals:
     return Intervals(False, ((prefix, BEFORE), (stem[:-1] + chr(following), BEFORE)))
 
 
-class Unitable(Protocol):
-    """A set that can be united with others of its kind."""
+class Algebra(Protocol):
+    """Sets of one kind."""
 
     def union(self, other: Self, /) -> Self:
         """The values in either set."""
 
+    def intersect(self, other: Self, /) -> Self:
+        """The values in both sets."""
+
 
 def union_of(sets: Sequence[S]) -> S:
-    """The union of one or more sets, halved again and again so that the cost stays near linear."""
-    united = list(sets)
-    while len(united) > 1:
-        odd = united[-1:] if len(united) & 1 else []
-        united = [a.union(b) for a, b in zip(united[::2], united[1::2], strict=False)] + odd
-    return united[0]
+    """The union of one or more sets."""
+    return _by_halves(sets, lambda one, other: one.union(other))
+
+
+def intersection_of(sets: Sequence[S]) -> S:
+    """The intersection of one or more sets."""
+    if len(sets) == 2:  # from a value and up to another: the usual case, taken quickly
+        return sets[0].intersect(sets[1])
+    return _by_halves(sets, lambda one, other: one.intersect(other))
+
+
+def _by_halves(sets: Sequence[S], join: Callable[[S, S], S]) -> S:
+    """Join sets in pairs, again and again, so that the cost stays near linear."""
+    joined = list(sets)
+    while len(joined) > 1:
+        odd = joined[-1:] if len(joined) & 1 else []
+        joined = [join(a, b) for a, b in zip(joined[::2], joined[1::2], strict=False)] + odd
+    return joined[0]
 
 
 def _sweep(a: Intervals, b: Intervals, both: bool) -> Intervals:

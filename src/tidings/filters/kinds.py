@@ -46,9 +46,17 @@ def read_time(text: str) -> datetime:
         raise ValueError(error.problem) from None
 
 
+def read_bytes(text: str) -> bytes:
+    """A bytes literal: pairs of hexadecimal digits."""
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise ValueError("it takes pairs of hexadecimal digits") from None
+
+
 def plain(value: object) -> Value:
     """A value handed in by a program, as it may stand in a filter; ValueError says why it may not."""
     plainly = plain_value(value, "the value")
     if isinstance(plainly, float) and not math.isfinite(plainly):
-        raise ValueError(f"{plainly} compares with nothing")
+        raise ValueError(f"{plainly} can't be written in a filter")
     return plainly

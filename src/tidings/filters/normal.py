@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from tidings.event.values import Value
+from tidings.filters.build import static_kind
 from tidings.filters.constraint import (
     ANY_NUMBER,
     FALSE,
@@ -26,7 +27,7 @@ from tidings.filters.constraint import (
     Constraint,
 )
 from tidings.filters.functions import FUNCTIONS
-from tidings.filters.intervals import Intervals, between, compared, points, union_of
+from tidings.filters.intervals import Intervals, between, compared, intersection_of, points, union_of
 from tidings.filters.kinds import Kind, kind_of
 from tidings.filters.tree import (
     OPPOSITE,
@@ -85,8 +86,9 @@ def _when(node: Condition, wanted: bool) -> Normal:
             return _one(name, Constraint(booleans=TRUE if wanted else FALSE))
         case IsNull(name):
             return _one(name, MISSING if wanted else PRESENT)
-        case Between(name):
-            return _one(name, _between(node, wanted))
+        case Between(operand, low, high):
+            both = Compare(">=", operand, low), Compare("<=", operand, high)
+            return (_every if wanted else _some)(both, wanted)
         case In(name, values):
             return _when_listed(name, values, wanted)
         case Call():
@@ -102,7 +104,10 @@ def _one(name: str, constraint: Constraint) -> Normal:
 
 def _when_compared(node: Compare, wanted: bool) -> Normal:
     if isinstance(node.left, Name) and isinstance(node.right, Literal):
-        return (Conjunction({node.left.name: _compared_with(node, wanted)}),)
+        return _one(node.left.name, _compared_with(node, wanted))
+    kinds = {static_kind(node.left), static_kind(node.right)} - {None}
+    if len(kinds) > 1:
+        return NEVER  # unknown for every event
     residue = node if wanted else Compare(OPPOSITE[node.operator], node.left, node.right)
     implied = dict.fromkeys(_names(node.left), _implied(node.left))
     implied |= dict.fromkeys(_names(node.right), _implied(node.right))
@@ -125,11 +130,6 @@ def _of_kind(kind: Kind, line: Intervals) -> Constraint:
     if kind is Kind.STRING:
         return Constraint(strings=line)
     return Constraint(times=line) if kind is Kind.TIME else Constraint(blobs=line)
-
-
-def _between(node: Between, wanted: bool) -> Constraint:
-    line = between(node.low, node.high)
-    return _of_kind(kind_of(node.low), line if wanted else line.complement())
 
 
 def _when_listed(name: str, values: tuple[Value, ...], wanted: bool) -> Normal:
@@ -222,32 +222,56 @@ def _some(operands: tuple[Condition, ...], wanted: bool) -> Normal:
 
 def _every(operands: tuple[Condition, ...], wanted: bool) -> Normal:
     """Alternatives of all operands multiplied out, the few before the many, within the bound."""
-    single: dict[str, Constraint] = {}
+    lines: dict[str, list[Constraint]] = {}
     residues: list[Condition] = []
     several: list[tuple[Condition, Normal]] = []
     for operand in operands:
-        if type(operand) is Compare and type(operand.left) is Name and type(operand.right) is Literal:
-            if not _narrow(single, operand.left.name, _compared_with(operand, wanted)):
-                return NEVER
-            continue
-        if type(operand) is Between:
-            if not _narrow(single, operand.name, _between(operand, wanted)):
-                return NEVER
+        if (simple := _simple(operand, wanted)) is not None:
+            lines.setdefault(simple[0], []).append(simple[1])
             continue
         normal = _when(operand, wanted)
         if len(normal) != 1:
             several.append((operand, normal))
             continue
-        (conjunction,) = normal
-        if not _narrow_all(single, conjunction.constraints):
-            return NEVER
-        residues += conjunction.residues
-    result: Normal = (Conjunction(single, tuple(residues)),)
+        for name, constraint in normal[0].constraints.items():
+            lines.setdefault(name, []).append(constraint)
+        residues += normal[0].residues
+    single = {name: each[0] if len(each) == 1 else intersection_of(each) for name, each in lines.items()}
+    if any(constraint.is_empty for constraint in single.values()):
+        return NEVER
+    return _multiplied(single, residues, several, wanted)
+
+
+def _simple(node: Condition, wanted: bool) -> tuple[str, Constraint] | None:
+    """Name and values of a condition on one attribute, if it is one of the two that nearly all are."""
+    if type(node) is Compare:
+        if type(node.left) is Name and type(node.right) is Literal:
+            return node.left.name, _compared_with(node, wanted)
+    elif type(node) is Between and type(node.operand) is Name and wanted:
+        low, high = node.low, node.high
+        if (
+            type(low) is Literal
+            and type(high) is Literal
+            and (kind := kind_of(low.value)) is kind_of(high.value)
+        ):
+            return node.operand.name, _of_kind(kind, between(low.value, high.value))
+    return None
+
+
+def _multiplied(
+    single: dict[str, Constraint],
+    residues: list[Condition],
+    several: list[tuple[Condition, Normal]],
+    wanted: bool,
+) -> Normal:
+    result: Normal = (Conjunction(single),)
     for operand, normal in sorted(several, key=lambda pair: len(pair[1])):
         if len(result) * len(normal) > DISJUNCTS_MAX:
-            normal = _whole(operand if wanted else negated(operand))
-        result = tuple(_products(result, normal))
-    return result
+            residues.append(operand if wanted else negated(operand))
+        else:
+            result = tuple(_products(result, normal))
+    more = tuple(residues)
+    return tuple(Conjunction(one.constraints, one.residues + more) for one in result) if more else result
 
 
 def _whole(condition: Condition) -> Normal:
@@ -263,13 +287,10 @@ def _products(left: Normal, right: Normal) -> Iterable[Conjunction]:
 
 
 def _narrow_all(constraints: dict[str, Constraint], more: dict[str, Constraint]) -> bool:
-    return all(_narrow(constraints, name, constraint) for name, constraint in more.items())
-
-
-def _narrow(constraints: dict[str, Constraint], name: str, constraint: Constraint) -> bool:
-    """Intersect in place; False if the attribute is left without any value."""
-    known = constraints.get(name)
-    if known is not None:
-        constraint = known.intersect(constraint)
-    constraints[name] = constraint
-    return not constraint.is_empty
+    """Intersect in place; False if an attribute is left without any value."""
+    for name, constraint in more.items():
+        known = constraints.get(name)
+        constraints[name] = constraint if known is None else known.intersect(constraint)
+        if constraints[name].is_empty:
+            return False
+    return True

@@ -33,12 +33,22 @@ from tidings.filters.build import (
     comparison,
     join,
     membership,
+    signed,
 )
-from tidings.filters.functions import FUNCTIONS, Function
-from tidings.filters.kinds import kind_of
-from tidings.filters.reader import NAMES, TYPED, Reader, found, is_word, plain_constant, unquoted
+from tidings.filters.functions import ARGUMENTS_MAX, FUNCTIONS, Function
+from tidings.filters.reader import (
+    LIST_MAX,
+    NAMES,
+    TYPED,
+    Reader,
+    found,
+    is_name_start,
+    is_word,
+    plain_constant,
+    unquoted,
+)
 from tidings.filters.taxonomy import Taxonomy
-from tidings.filters.tokens import COMPARISONS, END, KEYWORDS, cut, fits, place
+from tidings.filters.tokens import BINDING, COMPARISONS, END, KEYWORDS, cut, fits, place
 from tidings.filters.tree import (
     And,
     Between,
@@ -49,7 +59,6 @@ from tidings.filters.tree import (
     IsNull,
     Literal,
     Name,
-    Negative,
     Node,
     Not,
     Or,
@@ -62,10 +71,9 @@ ALTERNATIVES_MAX = 1_000
 """How many conditions one OR may join."""
 CALCULATIONS_MAX = 200
 """How many + - * / a filter may have."""
-LIST_MAX = 10_000
-"""How many values an IN list may have."""
+EXPRESSIONS_MAX = 20
+"""How many regular expressions a filter may have: to compile one takes milliseconds."""
 
-BINDING = {"+": 0, "-": 0, "*": 1, "/": 1}
 CALCULATING = frozenset(BINDING)
 TRUE = Literal(True)
 
@@ -95,6 +103,7 @@ class _Parser(Reader):
         self.taxonomy = taxonomy
         self.depth = 0
         self.calculations = 0
+        self.expressions = 0
 
     # Conditions
 
@@ -164,7 +173,7 @@ class _Parser(Reader):
         if high is None or type(high) is not type(constant) or tokens[at + 5] in CALCULATING:
             return None
         self.at = at + 5
-        return Between(name.name, constant, high)
+        return Between(name, Literal(constant), Literal(high))
 
     def predicate(self) -> Node:
         start = self.at
@@ -201,10 +210,7 @@ class _Parser(Reader):
         middle = self.at
         high = as_value(self.value(), middle)
         ends = comparison(">=", operand, low, start), comparison("<=", operand, high, middle)
-        match operand, low, high:
-            case Name(name), Literal(least), Literal(most) if kind_of(least) is kind_of(most):
-                return Between(name, least, most)
-        return And(ends)
+        return And(ends) if isinstance(operand, Literal) else Between(operand, low, high)
 
     def in_list(self, name: str) -> Condition:
         start = self.at
@@ -215,7 +221,7 @@ class _Parser(Reader):
         if not values:
             raise Trouble(start, "an IN list needs at least one value")
         if len(values) > LIST_MAX:
-            raise Trouble(start, f"an IN list of {len(values)} values, more than {LIST_MAX}")
+            raise Trouble(start, f"an IN list of more than {LIST_MAX} values")
         return membership(name, values)
 
     def bracketed_list(self) -> list[Value]:
@@ -271,7 +277,7 @@ class _Parser(Reader):
         operand = as_number(self.primary(), start)
         if isinstance(operand, Literal):
             return Literal(self.folded(operand.value, negative))
-        return Negative(operand) if negative else Negative(Negative(operand))
+        return signed(operand, negative)
 
     def folded(self, value: Any, negative: bool) -> Value:
         folded: Value = -value if negative else value
@@ -280,7 +286,7 @@ class _Parser(Reader):
     def primary(self) -> Node:
         token = self.tokens[self.at]
         first = token[:1]
-        if first.isalpha() or first in ("_", "$"):
+        if is_name_start(token):
             return self.word(token)
         if first.isdigit() or first == "." != token:
             return Literal(self.number())
@@ -321,8 +327,9 @@ class _Parser(Reader):
         start = self.at
         function = FUNCTIONS.get(token.upper())
         if function is None or function.name == "LIKE":
-            close = get_close_matches(token.upper(), FUNCTIONS, 1)
-            hint = f"did you mean {close[0]}" if close else "there are " + ", ".join(sorted(FUNCTIONS))
+            known = sorted(FUNCTIONS.keys() - {"LIKE"})
+            close = get_close_matches(token.upper(), known, 1)
+            hint = f"did you mean {close[0]}" if close else "there are " + ", ".join(known)
             raise Trouble(start, f"there is no function {token[:40]}", hint)
         self.at += 2
         names = [self.name()]
@@ -344,6 +351,14 @@ class _Parser(Reader):
             if function.name == "IS_A" and self.taxonomy is not None:
                 terms = {term: None for given in constants for term in self.taxonomy.expand(str(given))}
                 constants = tuple(terms)
+                if len(constants) > ARGUMENTS_MAX:
+                    raise ValueError(
+                        f"the taxonomy has {len(constants)} such terms, more than {ARGUMENTS_MAX}"
+                    )
+            if function.name == "MATCHES":
+                self.expressions += 1
+                if self.expressions > EXPRESSIONS_MAX:
+                    raise ValueError(f"more than {EXPRESSIONS_MAX} regular expressions")
         except ValueError as error:
             raise Trouble(at, str(error)) from None
         return Call(function.name, names, constants)

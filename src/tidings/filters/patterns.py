@@ -24,7 +24,7 @@ from tidings.filters.intervals import EVERYTHING, Intervals, points, prefixed
 
 PATTERN_LENGTH_MAX = 1_000
 """Code points in a pattern of LIKE or MATCHES."""
-REGEX_MEMORY_MAX = 1 << 20
+REGEX_MEMORY_MAX = 1 << 18
 """Bytes RE2 may use for one compiled expression; a counted repetition is refused when it needs more."""
 
 REGEX_SIGNS = frozenset("\\^$.[]()|*+?{}")
@@ -112,7 +112,7 @@ def like_head(pattern: str, escape: str | None = None) -> tuple[str, bool]:
 
 def _runs(pattern: str, escape: str | None) -> list[list[Symbol]]:
     """The pattern cut at each `%`: one run if there is none, an empty one for each end that is a `%`."""
-    _check_length(pattern)
+    check_length(pattern)
     if escape is not None and (len(escape) != 1 or escape in "%_"):
         raise ValueError(f"ESCAPE takes one character that is not % or _, not {escape!r}")
     runs: list[list[Symbol]] = [[]]
@@ -127,7 +127,8 @@ def _runs(pattern: str, escape: str | None) -> list[list[Symbol]]:
     return runs
 
 
-def _check_length(pattern: str) -> None:
+def check_length(pattern: str) -> None:
+    """Refuse a pattern that is too long, whatever it is for."""
     if len(pattern) > PATTERN_LENGTH_MAX:
         raise ValueError(f"a pattern of {len(pattern)} characters is too long: at most {PATTERN_LENGTH_MAX}")
 
@@ -231,7 +232,7 @@ def _compile(pattern: str) -> Any:
         import re2
     except ImportError as error:
         raise MissingExtra("regular expressions (MATCHES)", "node") from error
-    _check_length(pattern)
+    check_length(pattern)
     options = re2.Options()
     options.max_mem = REGEX_MEMORY_MAX
     options.never_capture = True

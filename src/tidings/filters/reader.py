@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Any
 
-from tidings.event.values import JMS_ALIASES, Value
+from tidings.event.values import INT_MAX, JMS_ALIASES, Value
 from tidings.filters.build import Trouble
-from tidings.filters.kinds import plain, read_time
-from tidings.filters.tokens import END, INTEGER_MAX, KEYWORDS, MISTAKES, fits, number
+from tidings.filters.kinds import plain, read_bytes, read_time
+from tidings.filters.tokens import END, KEYWORDS, MISTAKES, NAME, fits, number
 from tidings.filters.tree import Name
 
+LIST_MAX = 10_000
+"""How many values an IN list may have."""
 NAMES_KEPT_MAX = 10_000
 """How many names are remembered as names, so that they need not be looked at again."""
 NAME_KEPT_LENGTH_MAX = 100
@@ -19,8 +23,11 @@ _SPELLINGS = {jms: name for jms, name in JMS_ALIASES.items() if name not in ("ti
 # JMSTimestamp (milliseconds) and JMSDeliveryMode (two words only) have values of their own, so they stay.
 NAMES: dict[str, Name] = {}
 """Tokens that are names, with their nodes."""
-TYPED: dict[str, Callable[[str], Value]] = {"TIMESTAMP": read_time, "DATE": read_time, "X": bytes.fromhex}
+TYPED: dict[str, Callable[[str], Value]] = {"TIMESTAMP": read_time, "DATE": read_time, "X": read_bytes}
 """Words that make the string behind them a literal of another kind."""
+
+
+_NAME = re.compile(NAME)
 
 
 class Reader:
@@ -47,8 +54,7 @@ class Reader:
     def is_name(self, index: int) -> bool:
         """Whether the token of that index can be the name of an attribute."""
         token = self.tokens[index]
-        first = token[:1]
-        named = first.isalpha() or first in ("_", "$") or first == '"' != token
+        named = is_name_start(token) or token[:1] == '"' != token
         return named and token.upper() not in KEYWORDS
 
     def name(self) -> str:
@@ -68,13 +74,12 @@ class Reader:
     def list_parameter(self) -> list[Value]:
         """The values of the parameter that comes next, which must be given as a list."""
         token = self.tokens[self.at]
-        value = self.parameters.get(token[1:])
-        if isinstance(value, list | tuple | set | frozenset):
-            self.used.add(token[1:])
-            values = [self.checked(item, token) for item in value]
-            self.at += 1
-            return values
-        raise Trouble(self.at, f"{token} must be given as a list", "or write IN (:a, :b)")
+        given = self.bound(token)
+        if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
+            raise Trouble(self.at, f"{token} must be given as a list", "or write IN (:a, :b)")
+        values = [self.checked(item, token) for item in islice(given, LIST_MAX + 1)]
+        self.at += 1
+        return values
 
     def number(self, sign: int = 1) -> int | float:
         """The number that comes next, with the sign that came before."""
@@ -90,12 +95,16 @@ class Reader:
 
     def parameter(self, token: str) -> Value:
         """The value bound to the parameter that comes next."""
-        if token[1:] not in self.parameters:
-            raise Trouble(self.at, f"no value was given for the parameter {token}")
-        value = self.checked(self.parameters[token[1:]], token)
-        self.used.add(token[1:])
+        value = self.checked(self.bound(token), token)
         self.at += 1
         return value
+
+    def bound(self, token: str) -> Any:
+        """What was given for a parameter."""
+        if token[1:] not in self.parameters:
+            raise Trouble(self.at, f"no value was given for the parameter {token}")
+        self.used.add(token[1:])
+        return self.parameters[token[1:]]
 
     def checked(self, value: Any, token: str) -> Value:
         """A bound value as it may stand in a filter."""
@@ -110,7 +119,7 @@ class Reader:
         try:
             value = TYPED[word](text)
         except ValueError as error:
-            raise Trouble(self.at + 1, f"not a {word} literal: {error}") from None
+            raise Trouble(self.at + 1, f"not a {word} literal: {short(str(error), 100)}") from None
         self.at += 2
         return value
 
@@ -118,7 +127,9 @@ class Reader:
         """The complaint that something else was expected than what comes next."""
         token = self.tokens[self.at]
         hint = MISTAKES.get(token)
-        if token.upper() in KEYWORDS:
+        if token.upper() == "NULL":
+            hint = "write IS NULL, or IS NOT NULL"
+        elif token.upper() in KEYWORDS:
             hint = f'{token.upper()} is a reserved word; an attribute of that name is written "{token}"'
         return Trouble(self.at, f"expected {expected}" + found(token), hint)
 
@@ -129,11 +140,16 @@ def _keep(token: str, name: Name) -> None:
     NAMES[token] = name
 
 
+def is_name_start(token: str) -> bool:
+    """Whether the token is a name that stands without quotes, or a word."""
+    return _NAME.match(token) is not None
+
+
 def plain_constant(token: str) -> int | float | str | None:
     """The constant of a token that is an unsigned number or a string and nothing else, or None."""
     if token[:1].isdigit():
         value = number(token)
-        return None if value is None or value > INTEGER_MAX else value
+        return None if value is None or value > INT_MAX else value
     return unquoted(token) if token[:1] == "'" != token else None
 
 
@@ -152,6 +168,6 @@ def found(token: str) -> str:
     return ", found the end" if token is END else f", found {short(token)}"
 
 
-def short(token: str) -> str:
-    """The token, cut if it is long."""
-    return token if len(token) <= 40 else token[:30] + "…"
+def short(text: str, most: int = 40) -> str:
+    """The text, cut if it is long."""
+    return text if len(text) <= most else text[: most - 10] + "…"

@@ -9,7 +9,8 @@ from tidings.filters.build import membership
 from tidings.filters.constraint import FALSE, MISSING, PRESENT, TRUE, Constraint
 from tidings.filters.intervals import Intervals, Piece
 from tidings.filters.normal import Conjunction, Normal
-from tidings.filters.tree import And, Between, Compare, Condition, IsNull, Literal, Name, Not, Or
+from tidings.filters.reader import LIST_MAX
+from tidings.filters.tree import And, Between, Compare, Condition, IsNull, Literal, Name, Not, Or, negated
 
 MIDDLES: tuple[Value, ...] = (0, "", EPOCH, b"")
 """Any value of each ordered kind."""
@@ -51,19 +52,23 @@ def _on_line(name: str, line: Intervals, middle: Value) -> Iterator[Condition]:
         return
     excluded = line.complement().points()
     if excluded is not None:
-        listed = membership(name, excluded)
-        yield Not(listed) if not isinstance(listed, Compare) else Compare("<>", listed.left, listed.right)
+        yield _all([negated(listed) for listed in _listed(name, excluded)])
         return
     pieces = list(line.pieces())
     single = [piece.low for piece in pieces if piece.is_point]
-    if single:
-        yield membership(name, single)
+    yield from _listed(name, single)
     yield from (_between(name, piece) for piece in pieces if not piece.is_point)
+
+
+def _listed(name: str, values: list[Value]) -> Iterator[Condition]:
+    """IN lists of all these values, none of them longer than it may be."""
+    for start in range(0, len(values), LIST_MAX):
+        yield membership(name, values[start : start + LIST_MAX])
 
 
 def _between(name: str, piece: Piece) -> Condition:
     if piece.low_closed and piece.high_closed:
-        return Between(name, piece.low, piece.high)
+        return Between(Name(name), Literal(piece.low), Literal(piece.high))
     ends: list[Condition] = []
     if piece.low is not None:
         ends.append(Compare(">=" if piece.low_closed else ">", Name(name), Literal(piece.low)))

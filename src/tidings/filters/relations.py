@@ -10,8 +10,8 @@ from __future__ import annotations
 from tidings.filters.constraint import ANYTHING, Constraint
 from tidings.filters.functions import FUNCTIONS
 from tidings.filters.intervals import Intervals
-from tidings.filters.normal import ALWAYS, Conjunction, Normal
-from tidings.filters.tree import Call, Condition, Not
+from tidings.filters.normal import Conjunction, Normal
+from tidings.filters.tree import Call, Condition, Not, size_of
 
 UNITED_MAX = 16
 """How many alternatives a merged filter may have before it is made coarser."""
@@ -19,6 +19,8 @@ PIECES_MAX = 200
 """How many separate intervals one attribute of a merged filter may have before they are joined."""
 POINTS_MAX = 5_000
 """The same where all of them are single values."""
+RESIDUE_MAX = 50
+"""How many conditions a residue of a merged filter may have, and how many residues an alternative."""
 TRIED_MAX = 100
 """How many single values are tried on a residue."""
 
@@ -38,37 +40,39 @@ def overlaps(one: Normal, other: Normal) -> bool:
 
 def unite(one: Normal, other: Normal) -> tuple[Normal, bool]:
     """A normal form that covers both, and whether it takes nothing more."""
-    alternatives = list(simplify(one + other))
-    exact = True
-    while len(alternatives) > UNITED_MAX:
-        exact = False
-        alternatives.append(_coarser(*_most_alike(alternatives)))
-        alternatives = list(simplify(tuple(alternatives)))
-    slim = tuple(_slimmer(alternative) for alternative in alternatives)
-    return slim, exact and slim == tuple(alternatives)
+    kept = list(simplify(one + other))
+    exact = len(kept) <= UNITED_MAX
+    while len(kept) > UNITED_MAX:
+        newest = kept.pop()
+        alike = min(range(len(kept)), key=lambda place: _strangeness(newest, kept[place]))
+        _insert(kept, _slimmer(_coarser(newest, kept.pop(alike))))
+    slim = tuple(_slimmer(alternative) for alternative in kept)
+    return slim, exact and slim == tuple(kept)
 
 
 def simplify(normal: Normal) -> Normal:
     """The same events told by fewer alternatives: covered ones dropped, those alike but for one attribute
     joined. Costs the square of the number of alternatives, which normal forms bound."""
     kept: list[Conjunction] = []
-    waiting = list(normal)
-    while waiting:
-        candidate = waiting.pop()
-        if not candidate.constraints and not candidate.residues:
-            return ALWAYS
+    for alternative in normal:
+        _insert(kept, alternative)
+    return tuple(kept)
+
+
+def _insert(kept: list[Conjunction], candidate: Conjunction) -> None:
+    """Add an alternative to others, none of which covers another or could be joined with it exactly."""
+    place: int | None = 0
+    while place is not None:
         if any(_covers_one(known, candidate) for known in kept):
-            continue
-        kept = [known for known in kept if not _covers_one(candidate, known)]
+            return
+        kept[:] = [known for known in kept if not _covers_one(candidate, known)]
+        place = None
         for index, known in enumerate(kept):
-            joined = _joined(known, candidate)
-            if joined is not None:
+            if (joined := _joined(known, candidate)) is not None:
+                place, candidate = index, joined
                 del kept[index]
-                waiting.append(joined)
                 break
-        else:
-            kept.append(candidate)
-    return tuple(reversed(kept))
+    kept.append(candidate)
 
 
 def _covered(narrow: Conjunction, wide: Normal) -> bool:
@@ -77,15 +81,14 @@ def _covered(narrow: Conjunction, wide: Normal) -> bool:
 
 def _covers_one(wide: Conjunction, narrow: Conjunction) -> bool:
     theirs = narrow.constraints
-    return all(
-        constraint.covers(theirs.get(name, ANYTHING)) for name, constraint in wide.constraints.items()
-    ) and all(_ensured(residue, narrow) for residue in wide.residues)
+    if not all(c.covers(theirs.get(name, ANYTHING)) for name, c in wide.constraints.items()):
+        return False
+    known = set(narrow.residues) if wide.residues else ()
+    return all(residue in known or _ensured(residue, narrow) for residue in wide.residues)
 
 
 def _ensured(residue: Condition, by: Conjunction) -> bool:
-    """Whether a residue is true for every event the conjunction takes."""
-    if residue in by.residues:
-        return True
+    """Whether a residue is true for every event the conjunction takes, its single strings being tried."""
     call = residue.operand if isinstance(residue, Not) else residue
     if not isinstance(call, Call) or len(call.names) != 1:
         return False
@@ -135,21 +138,17 @@ def _with(
     return Conjunction({n: c for n, c in changed.items() if not c.is_anything}, residues)
 
 
-def _most_alike(alternatives: list[Conjunction]) -> tuple[Conjunction, Conjunction]:
-    """The two that lose least by being told as one: most attributes in common, fewest others."""
-
-    def likeness(pair: tuple[Conjunction, Conjunction]) -> tuple[int, int]:
-        mine, theirs = (conjunction.constraints.keys() for conjunction in pair)
-        return len(mine ^ theirs), -len(mine & theirs)
-
-    newest = alternatives[-1]
-    return min(((newest, other) for other in alternatives[:-1]), key=likeness)
+def _strangeness(one: Conjunction, other: Conjunction) -> tuple[int, int]:
+    """How much is lost when two are told as one: attributes that only one has, then few in common."""
+    mine, theirs = one.constraints.keys(), other.constraints.keys()
+    return len(mine ^ theirs), -len(mine & theirs)
 
 
 def _slimmer(conjunction: Conjunction) -> Conjunction:
-    """The conjunction with lines of too many pieces joined into one."""
+    """The conjunction with lines of too many pieces joined into one, and without very long residues."""
     slim = {name: _hulled(constraint) for name, constraint in conjunction.constraints.items()}
-    return _with({}, slim, conjunction.residues)
+    residues = tuple(residue for residue in conjunction.residues if size_of(residue) <= RESIDUE_MAX)
+    return _with({}, slim, residues[:RESIDUE_MAX])
 
 
 def _hulled(constraint: Constraint) -> Constraint:

@@ -9,7 +9,7 @@ import re
 from datetime import datetime
 
 from tidings.event.values import Value
-from tidings.filters.tokens import KEYWORDS
+from tidings.filters.tokens import BINDING, KEYWORDS, NAME
 from tidings.filters.tree import (
     And,
     Arithmetic,
@@ -27,8 +27,7 @@ from tidings.filters.tree import (
     Or,
 )
 
-_PLAIN_NAME = re.compile(r"(?:[^\W\d]|\$)[\w$]*(?:\.[\w$]+)*\Z")
-_PRECEDENCE = {"+": 0, "-": 0, "*": 1, "/": 1}
+_PLAIN_NAME = re.compile(rf"{NAME}\Z")
 _SIGN = 2
 
 
@@ -43,8 +42,8 @@ def write(node: Condition) -> str:
             return _write_not(operand)
         case Compare(operator, left, right):
             return f"{write_value(left)} {operator} {write_value(right)}"
-        case Between(name, low, high):
-            return f"{write_name(name)} BETWEEN {write_literal(low)} AND {write_literal(high)}"
+        case Between(operand, low, high):
+            return f"{write_value(operand)} BETWEEN {write_value(low)} AND {write_value(high)}"
         case In(name, values):
             return f"{write_name(name)} IN {_write_list(values)}"
         case IsNull(name):
@@ -62,10 +61,12 @@ def write_value(node: Expression, binding: int = 0) -> str:
             return write_literal(value)
         case Name(name):
             return write_name(name)
+        case Negative(Negative(operand)):
+            text, own = "+" + write_value(operand, _SIGN + 1), _SIGN
         case Negative(operand):
             text, own = "-" + write_value(operand, _SIGN + 1), _SIGN
         case Arithmetic(operator, left, right):
-            own = _PRECEDENCE[operator]
+            own = BINDING[operator]
             text = f"{write_value(left, own)} {operator} {write_value(right, own + 1)}"
         case Call(function, names, constants):
             arguments = [*map(write_name, names), *map(write_literal, constants)]
@@ -102,8 +103,8 @@ def _write_not(operand: Condition) -> str:
     match operand:
         case IsNull(name):
             return f"{write_name(name)} IS NOT NULL"
-        case Between(name, low, high):
-            return f"{write_name(name)} NOT BETWEEN {write_literal(low)} AND {write_literal(high)}"
+        case Between(tested, low, high):
+            return f"{write_value(tested)} NOT BETWEEN {write_value(low)} AND {write_value(high)}"
         case In(name, values):
             return f"{write_name(name)} NOT IN {_write_list(values)}"
         case Call("LIKE", (name,), constants):

@@ -11,18 +11,24 @@ import re
 from itertools import islice
 
 from tidings.errors import FilterError
+from tidings.event.values import INT_MAX, INT_MIN
 
 LENGTH_MAX = 262_144
 """How many characters a filter may have."""
 
 KEYWORDS = frozenset(("AND", "BETWEEN", "ESCAPE", "FALSE", "IN", "IS", "LIKE", "NOT", "NULL", "OR", "TRUE"))
 COMPARISONS = frozenset(("=", "<>", "!=", "<", "<=", ">", ">="))
+BINDING = {"+": 0, "-": 0, "*": 1, "/": 1}
+"""How tightly the operators of arithmetic bind."""
 END = ""
 """The token after the last one."""
 
+NAME = r"(?:[^\W\d]|\$)[\w$]*(?:\.[\w$]+)*"
+"""A name that needs no quotes: as in JMS, and dotted as flattened attributes are."""
+
 _TOKEN = re.compile(
-    r"""\s*(
-        (?:[^\W\d]|\$)[\w$]*(?:\.[\w$]+)*            # a name: dotted as flattened attributes are
+    rf"""\s*(
+        {NAME}
       | '[^']*'(?:'[^']*')*                          # 'text', with '' for a quote
       | "[^"]*"(?:"[^"]*")*                          # "any name"
       | 0[xX][\w.$]*                                 # numbers are taken greedily and judged later,
@@ -39,8 +45,6 @@ _INTEGER = re.compile(
 _FLOAT = re.compile(r"(?P<number>(?:\d+\.\d*|\.\d+|\d+(?=[eEfFdD]))(?:[eE][+-]?\d+)?)[fFdD]?\Z", re.ASCII)
 _INTEGER_DIGITS_MAX = 22  # of 2**63 in octal
 _PLAIN_DIGITS_MAX = 18  # surely within 64 bits
-
-INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
 
 MISTAKES = {
     "=>": "did you mean >=",
@@ -64,14 +68,14 @@ def cut(text: str) -> list[str]:
         raise FilterError(f"the filter has {len(text)} characters, more than {LENGTH_MAX}")
     if not text.isascii():
         _refuse_surrogates(text)
-    tokens: list[str] = _TOKEN.findall(text)
+    tokens: list[str] = _TOKEN.findall(text.rstrip())  # blanks at the end would be tried one by one
     tokens += (END,) * 6
     return tokens
 
 
 def place(text: str, index: int) -> tuple[int, int]:
     """Line and column, from 1, of the token of that index; of the end of the text for an END."""
-    found = next(islice(_TOKEN.finditer(text), index, None), None)
+    found = next(islice(_TOKEN.finditer(text.rstrip()), index, None), None)
     offset = len(text.rstrip()) if found is None else found.start(1)
     line = text.count("\n", 0, offset) + 1
     return line, offset - (text.rfind("\n", 0, offset) + 1) + 1
@@ -90,7 +94,7 @@ def number(token: str) -> int | float | None:
             pass  # it has a suffix, or is no number at all
     if found := _INTEGER.match(token):
         digits, base = next((found[name], base) for name, base in _BASES if found[name])
-        return int(digits, base) if len(digits.lstrip("0")) <= _INTEGER_DIGITS_MAX else INTEGER_MAX + 2
+        return int(digits, base) if len(digits.lstrip("0")) <= _INTEGER_DIGITS_MAX else INT_MAX + 2
     if found := _FLOAT.match(token):
         return float(found["number"])
     return None
@@ -101,7 +105,7 @@ _BASES = (("hex", 16), ("octal", 8), ("decimal", 10))
 
 def fits(value: float) -> bool:
     """Whether a number may stand in a filter: 64 bits, or a finite float."""
-    return INTEGER_MIN <= value <= INTEGER_MAX if isinstance(value, int) else math.isfinite(value)
+    return INT_MIN <= value <= INT_MAX if isinstance(value, int) else math.isfinite(value)
 
 
 def _refuse_surrogates(text: str) -> None:

@@ -19,7 +19,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from tidings.filters.intervals import Intervals, points, prefixed
-from tidings.filters.patterns import Holds, like_head, prepare_like
+from tidings.filters.patterns import Holds, check_length, like_head, prepare_like
 
 
 class Spelling(NamedTuple):
@@ -51,6 +51,7 @@ class TopicPattern(NamedTuple):
 
 def read_topic(pattern: str) -> TopicPattern:
     """Read a pattern in either spelling; ValueError says what is wrong with it."""
+    check_length(pattern)
     spelling = SLASHES if any(sign in pattern for sign in SLASHES) else DOTS
     other = DOTS if spelling is SLASHES else SLASHES
     levels = pattern.split(spelling.separator)
@@ -135,6 +136,7 @@ def implied_by_under(pattern: str, escape: str | None = None) -> tuple[Intervals
 
 
 def _names(pattern: str) -> list[str]:
+    check_length(pattern)
     names = pattern.split(".")
     if "" in names:
         raise ValueError(f"{pattern!r} has an empty name between its dots")

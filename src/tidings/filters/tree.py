@@ -58,7 +58,7 @@ class Call(Node, frozen=True, gc=False):
 
     function: str
     names: tuple[str, ...]
-    constants: tuple[Value, ...]
+    constants: tuple[Value, ...]  # strings and numbers
 
 
 class Compare(Node, frozen=True, gc=False):
@@ -70,11 +70,11 @@ class Compare(Node, frozen=True, gc=False):
 
 
 class Between(Node, frozen=True, gc=False):
-    """`name BETWEEN low AND high`, both ends constants of one kind."""
+    """`operand BETWEEN low AND high`: short for two comparisons, >= and <=."""
 
-    name: str
-    low: Value
-    high: Value
+    operand: Expression
+    low: Expression
+    high: Expression
 
 
 class In(Node, frozen=True, gc=False):
@@ -82,6 +82,19 @@ class In(Node, frozen=True, gc=False):
 
     name: str
     values: tuple[Value, ...]
+
+    def __eq__(self, other: object) -> bool:
+        """Equal lists have the same kinds too: (TRUE, 2) is not (1, 2)."""
+        return (
+            isinstance(other, In)
+            and (self.name, self.values) == (other.name, other.values)
+            and all(
+                (type(a) is bool) is (type(b) is bool) for a, b in zip(self.values, other.values, strict=True)
+            )
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.values))
 
 
 class IsNull(Node, frozen=True, gc=False):
@@ -127,3 +140,29 @@ def negated(condition: Condition) -> Condition:
         case Literal(value):
             return Literal(not value)
     return Not(condition)
+
+
+def parts_of(condition: Condition) -> tuple[Condition, ...]:
+    """The conditions a condition is joined from; none for one that is simple."""
+    match condition:
+        case And(operands) | Or(operands):
+            return operands
+        case Not(operand):
+            return (operand,)
+    return ()
+
+
+def depth_of(condition: Condition) -> int:
+    """How deep AND, OR and NOT are nested."""
+    depth, level = 0, parts_of(condition)
+    while level:
+        depth += 1
+        level = tuple(part for operand in level for part in parts_of(operand))
+    return depth
+
+
+def size_of(condition: Condition) -> int:
+    """How much a condition says: simple conditions, and values in lists."""
+    if isinstance(condition, In):
+        return len(condition.values)
+    return sum(map(size_of, parts_of(condition))) or 1
