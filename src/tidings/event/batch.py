@@ -27,16 +27,19 @@ from tidings.ids import Origin
 
 
 class Batch:
-    """Events of one origin, as bytes; `Batch(raw)` looks at the head only, views raise CodecError."""
+    """Events of one origin, as bytes; `Batch(raw)` looks at the head only, views raise CodecError.
+
+    Whoever knows where the events begin, because they were checked, gives the `offsets`.
+    """
 
     __slots__ = ("_count", "_events", "_offsets", "origin", "raw")
 
-    def __init__(self, raw: bytes, origin: Origin | None = None) -> None:
+    def __init__(self, raw: bytes, origin: Origin | None = None, offsets: array[int] | None = None) -> None:
         self.raw = bytes(raw)
         self.origin = origin
         self._count = count_in_head(self.raw)
         self._events: list[Event] | None = None
-        self._offsets: array[int] | None = None
+        self._offsets = offsets
 
     @staticmethod
     def of(events: Iterable[Event]) -> Batch:

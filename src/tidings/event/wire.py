@@ -73,7 +73,11 @@ def decode_events(raw: bytes, origin: Origin | None = None) -> list[Event]:
     count_in_head(raw)
     try:
         events = _events_decoder.decode(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except (
+        msgspec.MsgspecError,
+        ValueError,
+        RecursionError,
+    ) as error:  # ValueError: a time past the year 9999
         raise _codec_error(error, "$") from None
     index = 0
     try:
@@ -99,7 +103,7 @@ def decode_event(raw: bytes | memoryview, origin: Origin | None = None, root: st
         _admit(event, origin)
     except EventError as error:
         raise CodecError(f"{root}{error.place[1:]}", error.problem) from None
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise _codec_error(error, root, elements_at=0) from None
     return event
 

@@ -1,0 +1,378 @@
+"""Columns from raw bytes: one walk over a batch of events that decodes nothing it is not asked for.
+
+A *lane* is one kind of value of one attribute or header field: the numbers of `value`, the strings of `type`.
+The scan writes, for each event, one float64 per lane: NaN when the event has nothing of that kind there.
+
+| lane | what is written |
+| --- | --- |
+| NUMBER, BOOLEAN, TIME | the number; 0 or 1; microseconds since 1970 |
+| STRING, BLOB | the id of the text in the table of known ones, -1 for any other |
+| STRING_ORDER, BLOB_ORDER | 2·k between the known cuts k-1 and k, 2·k+1 when equal to cut k |
+| PRESENCE | 1 when there is a value of any kind, 0 when there is none |
+
+This is the hot path, compiled by numba, and it is fed by strangers. The rule: whatever the bytes are, nothing
+past their end is read, and bytes that are no event are told by row. Names and texts are found by a seeded
+hash and then compared in full, so no two are ever taken for each other. What a decoder would refuse besides
+(names that are reserved, text that is no UTF-8) is left to the decoder.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+from tidings.errors import CodecError
+from tidings.event.texts import (
+    Bytes,
+    Cuts,
+    Floats,
+    Int,
+    Ints,
+    Longs,
+    Table,
+    address,
+    byte_at,
+    coordinate,
+    find,
+    float_at,
+    int32_at,
+    int64_at,
+    write_float,
+)
+from tidings.event.wire import HEAD_SIZE, count_in_head
+
+NUMBER, BOOLEAN, TIME, STRING, STRING_ORDER, BLOB, BLOB_ORDER, PRESENCE = range(8)
+KINDS: Final = 8
+
+_BAD, _NIL, _TRUTH, _INT, _FLOAT, _TEXT, _BLOB, _ARRAY, _MAP, _MOMENT, _OTHER = range(11)
+_TIME_S_MIN: Final = -62_135_596_800
+_TIME_S_MAX: Final = 253_402_300_799
+
+
+class Plan(NamedTuple):
+    """What a scan looks for: `lane_of[name, kind]` is a lane or -1, `defaults` one row of an empty event.
+
+    Compiled code is handed its `words`, not the arrays: taking twenty arrays apart costs microseconds a call,
+    and counting references to them more than reading the event. The plan keeps alive what they point to.
+    """
+
+    names: Table
+    strings: Table
+    cuts: Cuts
+    lane_of: Ints
+    in_header: Bytes
+    type_name: int
+    time_name: int
+    defaults: Floats
+
+    def words(self) -> Longs:
+        """What compiled code reads, in the order of the constants below."""
+        own = [
+            address(self.lane_of),
+            address(self.in_header),
+            self.type_name,
+            self.time_name,
+            address(self.defaults),
+            len(self.defaults),
+        ]
+        return np.array([*self.names.words(), *self.strings.words(), *self.cuts.words(), *own], np.int64)
+
+
+_NAMES, _STRINGS, _CUTS, _LANE_OF, _IN_HEADER, _TYPE_NAME, _TIME_NAME, _DEFAULTS, _LANES = (
+    0, 5, 10, 14, 15, 16, 17, 18, 19,
+)  # fmt: skip
+
+
+def _as_double_code(_typing: Any, _bits: Any) -> Any:
+    """The float64 of these bits."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.DoubleType())
+
+    return types.float64(types.uint64), generate
+
+
+def _as_single_code(_typing: Any, _bits: Any) -> Any:
+    """The float32 of the lower 32 of these bits, widened."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        half = builder.trunc(arguments[0], ir.IntType(32))
+        return builder.fpext(builder.bitcast(half, ir.FloatType()), ir.DoubleType())
+
+    return types.float64(types.uint64), generate
+
+
+_as_double: Any = intrinsic(_as_double_code)
+_as_single: Any = intrinsic(_as_single_code)
+
+
+# Items of msgpack
+
+
+@njit(nogil=True, cache=True)
+def _big_endian(at: Int, size: Int) -> Int:
+    value = np.uint64(0)
+    for place in range(at, at + size):
+        value = (value << np.uint64(8)) | np.uint64(byte_at(place))
+    return value
+
+
+@njit(nogil=True, cache=True)
+def _item(at: Int, end: Int) -> tuple[Int, Int, Int, Int]:  # noqa: C901 - one format, one table
+    """(what, where its data begin, their size or the number of items in it, where the next item begins)."""
+    if at >= end:
+        return _BAD, 0, 0, 0
+    head = np.int64(byte_at(at))
+    at += 1
+    if head < 0x80 or head >= 0xE0:
+        return _INT, at - 1, 0, at
+    if head < 0x90:
+        return _MAP, at, head - 0x80, at
+    if head < 0xA0:
+        return _ARRAY, at, head - 0x90, at
+    what: Int = _BAD
+    size: Int = 0
+    field: Int = 0
+    if head < 0xC0:
+        what, size = _TEXT, head - 0xA0
+    elif head == 0xC0:
+        what = _NIL
+    elif head == 0xC2 or head == 0xC3:
+        what = _TRUTH
+    elif head <= 0xC1:
+        what = _BAD
+    elif head <= 0xC6:
+        what, field = _BLOB, 1 << (head - 0xC4)
+    elif head <= 0xC9:
+        what, field = _OTHER, 1 << (head - 0xC7)
+    elif head <= 0xCB:
+        what, size = _FLOAT, 4 << (head - 0xCA)
+    elif head <= 0xCF:
+        what, size = _INT, 1 << (head - 0xCC)
+    elif head <= 0xD3:
+        what, size = _INT, 1 << (head - 0xD0)
+    elif head <= 0xD8:
+        what, size = _OTHER, 1 << (head - 0xD4)
+    elif head <= 0xDB:
+        what, field = _TEXT, 1 << (head - 0xD9)
+    elif head <= 0xDD:
+        what, field = _ARRAY, 2 << (head - 0xDC)
+    else:
+        what, field = _MAP, 2 << (head - 0xDE)
+    if field > 0:
+        if at + field > end:
+            return _BAD, 0, 0, 0
+        size = np.int64(_big_endian(at, field))
+        at += field
+    if what in (_ARRAY, _MAP):
+        return what, at, size, at
+    if what == _OTHER:
+        if at >= end:
+            return _BAD, 0, 0, 0
+        if byte_at(at) == 0xFF and (size == 4 or size == 8 or size == 12):
+            what = _MOMENT
+        at += 1
+    if at + size > end:
+        return _BAD, 0, 0, 0
+    return what, at, size, at + size
+
+
+@njit(nogil=True, cache=True)
+def _skip(at: Int, end: Int) -> Int:
+    """Where the item at a place ends, with all that is in it; -1 when it does not."""
+    awaited = 1
+    while awaited > 0:
+        what, _, size, at = _item(at, end)
+        if what == _BAD:
+            return -1
+        awaited -= 1
+        if what == _ARRAY:
+            awaited += size
+        elif what == _MAP:
+            awaited += 2 * size
+        if awaited > end - at:  # every item takes a byte at least
+            return -1
+    return at
+
+
+@njit(nogil=True, cache=True)
+def _number(what: Int, at: Int, size: Int) -> Any:
+    """An int or a float as float64; integers of more than 53 bits are rounded."""
+    if size == 0:
+        return np.float64(np.int8(byte_at(at)))
+    bits = _big_endian(at, size)
+    if what == _FLOAT:
+        return _as_double(bits) if size == 8 else _as_single(bits)
+    if byte_at(at - 1) >= 0xD0:
+        shift = np.int64(64 - 8 * size)
+        return np.float64((np.int64(bits) << shift) >> shift)
+    return np.float64(bits)
+
+
+@njit(nogil=True, cache=True)
+def _moment(at: Int, size: Int) -> Any:
+    """A timestamp in microseconds, rounded half up as the decoder does; NaN when it is none."""
+    seconds, nanoseconds = np.int64(0), np.int64(0)
+    if size == 4:
+        seconds = np.int64(_big_endian(at, 4))
+    elif size == 8:
+        both = _big_endian(at, 8)
+        seconds = np.int64(both & np.uint64(0x3FFFFFFFF))
+        nanoseconds = np.int64(both >> np.uint64(34))
+    else:
+        nanoseconds = np.int64(_big_endian(at, 4))
+        seconds = np.int64(_big_endian(at + 4, 8))
+    if nanoseconds > 999_999_999 or not _TIME_S_MIN <= seconds <= _TIME_S_MAX:
+        return np.nan
+    return np.float64(seconds * 1_000_000 + (nanoseconds + 500) // 1000)
+
+
+# Events
+
+
+@njit(nogil=True, cache=True)
+def _set(row: Int, lane: Int, value: Any) -> None:
+    if lane >= 0:
+        write_float(row + 8 * lane, value)
+
+
+@njit(nogil=True, cache=True)
+def _put(what: Int, at: Int, size: Int, plan: Int, name: Int, row: Int) -> Any:
+    """Write one value into its lanes, over what was there; False when it is no value of an event."""
+    lanes = int64_at(plan + 8 * _LANE_OF) + 4 * KINDS * name
+    for kind in range(PRESENCE):
+        _set(row, int32_at(lanes + 4 * kind), np.nan)
+    _set(row, int32_at(lanes + 4 * PRESENCE), 1.0)
+    if what == _INT or what == _FLOAT:  # noqa: SIM109 - compiled to less than a search in a tuple
+        _set(row, int32_at(lanes + 4 * NUMBER), _number(what, at, size))
+    elif what == _TRUTH:
+        _set(row, int32_at(lanes + 4 * BOOLEAN), np.float64(byte_at(at - 1) - 0xC2))
+    elif what == _MOMENT:
+        _set(row, int32_at(lanes + 4 * TIME), _moment(at, size))
+    elif what == _TEXT or what == _BLOB:  # noqa: SIM109
+        first = STRING if what == _TEXT else BLOB
+        known, ordered = int32_at(lanes + 4 * first), int32_at(lanes + 4 * first + 4)
+        if known >= 0:
+            write_float(row + 8 * known, np.float64(find(plan + 8 * _STRINGS, at, size)))
+        if ordered >= 0:
+            write_float(row + 8 * ordered, coordinate(plan + 8 * _CUTS, ordered, at, size))
+    else:
+        return False
+    return True
+
+
+@njit(nogil=True, cache=True)
+def _members(at: Int, end: Int, count: Int, in_header: bool, plan: Int, row: Int) -> Int:
+    """Read a map whose head is behind us; where it ends, or -1."""
+    flags = int64_at(plan + 8 * _IN_HEADER)
+    for _ in range(count):
+        what, place, size, at = _item(at, end)
+        if what != _TEXT:
+            return -1
+        name = find(plan + 8 * _NAMES, place, size)
+        wanted = name >= 0 and (byte_at(flags + name) != 0) == in_header
+        what, place, size, following = _item(at, end)
+        if what == _BAD:
+            return -1
+        if in_header:
+            following = _skip(at, end)  # what a newer peer adds may be nested
+            wanted = wanted and what != _NIL
+        elif what == _NIL or what == _ARRAY or what == _MAP or what == _OTHER:  # noqa: SIM109
+            return -1
+        if following < 0 or (wanted and not _put(what, place, size, plan, name, row)):
+            return -1
+        at = following
+    return at
+
+
+@njit(nogil=True, cache=True)
+def _event(at: Int, end: Int, plan: Int, row: Int) -> Int:
+    """Read one event into a row; where it ends, or -1."""
+    what, _, size, at = _item(at, end)
+    if what != _ARRAY or size != 6:
+        return -1
+    what, _, _, at = _item(at, end)  # the counter
+    if what != _INT:
+        return -1
+    what, place, size, at = _item(at, end)
+    if what != _TEXT:
+        return -1
+    name = int64_at(plan + 8 * _TYPE_NAME)
+    if name >= 0:
+        _put(what, place, size, plan, name, row)
+    what, place, size, at = _item(at, end)
+    if what != _INT:
+        return -1
+    name = int64_at(plan + 8 * _TIME_NAME)
+    if name >= 0:
+        lanes = int64_at(plan + 8 * _LANE_OF) + 4 * KINDS * name
+        _set(row, int32_at(lanes + 4 * TIME), _number(what, place, size))
+        _set(row, int32_at(lanes + 4 * PRESENCE), 1.0)
+    what, _, size, at = _item(at, end)
+    if what != _MAP:
+        return -1
+    at = _members(at, end, size, False, plan, row)
+    if at < 0:
+        return -1
+    what, _, size, at = _item(at, end)
+    if what == _MAP:
+        at = _members(at, end, size, True, plan, row)
+    elif what != _NIL:
+        return -1
+    if at < 0:
+        return -1
+    what, _, _, at = _item(at, end)
+    return at if what == _NIL or what == _BLOB else -1  # noqa: SIM109
+
+
+@njit(nogil=True, cache=True)
+def scan_rows(data: Bytes, at: Int, count: Int, plan: Longs, values: Floats) -> tuple[Int, Int]:
+    """Read `count` events from `at` on into the first rows of `values`: (rows read, where the last one ends).
+
+    Fewer rows than asked for: the event after the last one read is malformed. `plan` is a Plan's words.
+    """
+    begin = data.ctypes.data
+    place, end, words = begin + at, begin + len(data), plan.ctypes.data
+    lanes = plan[_LANES]
+    for number in range(count):
+        row = values.ctypes.data + 8 * lanes * number
+        for lane in range(lanes):
+            write_float(row + 8 * lane, float_at(plan[_DEFAULTS] + 8 * lane))
+        following = _event(place, end, words, row)
+        if following < 0:
+            return number, place - begin
+        place = following
+    return count, place - begin
+
+
+@njit(nogil=True, cache=True)
+def _starts(data: Bytes, starts: npt.NDArray[np.uint64]) -> Int:
+    begin = data.ctypes.data
+    end, place = begin + len(data), begin + np.int64(starts[0])
+    for number in range(1, len(starts)):
+        place = _skip(place, end)
+        if place < 0:
+            return number - 1
+        starts[number] = place - begin
+    return len(starts) - 1
+
+
+def offsets(raw: bytes) -> array[int]:
+    """Where each event of an array begins, and after them where the last one ends."""
+    count = count_in_head(raw)
+    if count > len(raw):
+        raise CodecError("$", f"{count} events do not fit {len(raw)} bytes")
+    starts = np.empty(count + 1, np.uint64)
+    starts[0] = HEAD_SIZE
+    walked = _starts(np.frombuffer(raw, np.uint8), starts)
+    if walked < count:
+        raise CodecError(f"$[{walked}]", "is cut short or no msgpack")
+    if starts[count] < len(raw):
+        raise CodecError("$", f"{len(raw) - int(starts[count])} bytes follow the last event")
+    return array("Q", starts.tobytes())

@@ -1,0 +1,413 @@
+"""The index at work on very many filters: entries come in, become blocks, and leave.
+
+New entries wait in a small *pending* lot that is tried one by one; when it is large enough it becomes a
+block, together with the newest block if that has room. A removed entry is cleared where it stands, and a
+block that is less than half alive is rewritten, with another one if both fit. Grids age: when GROWTH times as
+many entries have come as there were when they were made, a new *generation* of them is made from a sample,
+and each flush carries two old blocks over. Every CLUSTERED full blocks, their entries are sorted among each
+other by the value they ask for most, such as a type, so that an event concerns few of these blocks. So no
+single step builds more than a few blocks, however many filters there are.
+
+One thread at a time; all methods but the compiled loops hold the interpreter lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from tidings.errors import CodecError
+from tidings.event import Event
+from tidings.event.scan import Plan, scan_rows
+from tidings.event.texts import Bytes, Floats, Ints, Longs, address
+from tidings.event.wire import HEAD_SIZE, count_in_head
+from tidings.matching import kernel
+from tidings.matching.block import CAPACITY, Block, build
+from tidings.matching.entries import MARK_BITS, Entries, Pending, count_texts
+from tidings.matching.grid import Grid
+from tidings.matching.lanes import Lanes
+
+if TYPE_CHECKING:
+    from tidings.filters import Filter
+
+PENDING: Final = -1
+PENDING_MAX: Final = 512
+"""Entries that wait, tried one by one, while events are matched in between."""
+GROWTH: Final = 3
+MIGRATIONS: Final = 2
+SAMPLED_BLOCKS: Final = 4
+CLUSTERED: Final = 8
+VALUES_MAX: Final = 1 << 21
+"""Values of one tile: that many events are scanned and matched at a time."""
+TILE_MIN, TILE_MAX = 16, 1024
+MATCHES_ROOM: Final = 1 << 17
+
+
+class Engine:
+    """Filters by key, matched against raw events; see the module."""
+
+    def __init__(self, seed: int, capacity: int = CAPACITY, pending_max: int = PENDING_MAX) -> None:
+        assert 0 < capacity <= CAPACITY
+        self._capacity = capacity
+        self._pending_max = min(pending_max, capacity)
+        self._lanes = Lanes(seed)
+        self._pending = Pending(self._lanes)
+        self._is_synced = False
+        self._slots: dict[Hashable, int] = {}
+        self._free: list[int] = []
+        self._keys = np.empty(64, object)
+        self._homes: Ints = np.full(64, PENDING, np.int32)  # by slot: the number of its block
+        self._rough: dict[int, Filter] = {}  # by slot: filters that must be asked themselves
+        self._blocks: dict[int, Block] = {}  # by number, the newest last
+        self._blocks_made = 0
+        self._block_words: Longs | None = None
+        self._loose: list[int] = []  # full blocks that were not sorted among others yet
+        self._grids = {0: Grid(self._lanes.cuts)}
+        self._generation = 0
+        self._added = 0  # entries since the generation began
+        self._founded = 0  # entries there were then
+        self._stamps: Longs = np.zeros(64, np.int64)
+        self._counts: Ints = np.zeros(64, np.int32)
+        self._out_rows: Ints = np.empty(max(MATCHES_ROOM, 2 * CAPACITY), np.int32)
+        self._out_slots: Ints = np.empty_like(self._out_rows)
+        self._out_blocks: Ints = np.empty_like(self._out_rows)
+        self._left = np.zeros(64, np.uint64)
+        self._control: Longs = np.zeros(kernel.CONTROL_WORDS, np.int64)
+        self._control[kernel.OUT_ROWS] = address(self._out_rows)
+        self._control[kernel.OUT_SLOTS] = address(self._out_slots)
+        self._control[kernel.OUT_BLOCKS] = address(self._out_blocks)
+        self._control[kernel.OUT_ROOM] = len(self._out_rows)
+        self._control[kernel.LEFT] = address(self._left)
+        self._values: Floats = np.empty((0, 0))
+        self._plan: Plan | None = None
+
+    # Coming and going
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._slots
+
+    def add(self, key: Hashable, wanted: Filter) -> bool:
+        """Take a filter in under a key that is not there; False, and it stays out, when it can't match."""
+        slot = self._free.pop() if self._free else len(self._slots)
+        if slot >= len(self._keys):
+            self._keys = np.concatenate([self._keys, np.empty_like(self._keys)])
+            self._stamps = np.concatenate([self._stamps, np.zeros_like(self._stamps)])
+            self._counts = np.concatenate([self._counts, np.zeros_like(self._counts)])
+            self._homes = np.concatenate([self._homes, np.full_like(self._homes, PENDING)])
+            self._is_synced = False  # compiled code must not read the old arrays
+        before = len(self._pending)
+        is_exact = self._pending.add(slot, wanted.normal)
+        if len(self._pending) == before:
+            self._free.append(slot)
+            return False
+        if not is_exact:
+            self._rough[slot] = wanted
+        self._slots[key] = slot
+        self._keys[slot] = key
+        self._homes[slot] = PENDING
+        self._added += len(self._pending) - before
+        self._is_synced = False
+        if len(self._pending) >= self._capacity:
+            self._flush()
+        return True
+
+    def remove(self, key: Hashable) -> None:
+        """Take a filter out; KeyError if it is not there."""
+        slot = self._slots.pop(key)
+        home = int(self._homes[slot])
+        if home == PENDING:
+            self._pending.remove(slot)
+            self._is_synced = False
+        else:
+            self._remove_from(home, slot)
+        self._keys[slot] = None
+        self._rough.pop(slot, None)
+        self._free.append(slot)
+
+    def _remove_from(self, home: int, slot: int) -> None:
+        block = self._blocks[home]
+        entries = block.entries
+        for place in block.remove(slot):
+            tests = entries.tests[entries.first[place] : entries.first[place + 1]]
+            count_texts(self._lanes, tests.ravel().tolist(), -1)
+        if 2 * block.living < len(block):
+            self._rewrite(home)
+
+    def _rewrite(self, home: int) -> None:
+        """Build anew what is left of a block, together with another that has room if there is one."""
+        self._refresh()
+        living = self._blocks[home].living
+        others = (
+            number
+            for number, other in self._blocks.items()
+            if number != home and other.living + living <= self._capacity
+        )
+        old = [home, *islice(others, 1)] if living else [home]
+        self._replace(old, [])
+
+    # Blocks
+
+    def _flush(self) -> None:
+        """Make a block of what is pending, with the newest block if both fit one."""
+        self._refresh()
+        entries = self._pending.entries()
+        living = np.flatnonzero(entries.owners >= 0)
+        self._pending.clear()
+        if len(living):
+            self._begin_generation()
+            self._flush_entries(entries.only(living))
+        self._migrate()
+        self._is_synced = False
+
+    def _flush_entries(self, entries: Entries) -> None:
+        size = len(entries.owners)
+        newest = islice(reversed(self._blocks.items()), 1)
+        merged = [number for number, block in newest if block.living + size <= self._capacity]
+        for start, end in _lots(entries.owners, self._capacity):
+            lot = entries.only(np.arange(start, end)) if (start, end) != (0, size) else entries
+            self._replace(merged, [lot])
+            merged = []
+        if self._blocks[self._blocks_made].living > self._capacity // 2:
+            self._loose.append(self._blocks_made)
+        if len(self._loose) >= CLUSTERED:
+            self._cluster()
+
+    def _cluster(self) -> None:
+        """Sort the entries of the loose blocks among each other, if they mostly ask for single values."""
+        loose = [number for number in self._loose if number in self._blocks]
+        self._loose = []
+        entries = Entries.join([self._blocks[number].living_entries() for number in loose])
+        order = entries.clustered()
+        if order is not None:
+            for number in loose:
+                del self._blocks[number]
+            entries = entries.only(order)
+            for start, end in _lots(entries.owners, self._capacity):
+                self._replace([], [entries.only(np.arange(start, end))])
+
+    def _replace(self, old: list[int], more: list[Entries]) -> None:
+        """Put one block of these entries, and of what is wanted of the old blocks, in their place."""
+        gone = [self._blocks.pop(number) for number in old]
+        self._is_synced, self._block_words = False, None
+        parts = more + [block.living_entries() for block in gone if block.living]
+        if not parts:
+            return
+        grid, known = self._grids[self._generation & 1], self._lanes
+        entries = Entries.join(parts)
+        new = build(entries, grid, known.ordered, known.kinds, known.cuts.ranks, self._generation)
+        self._blocks_made += 1
+        self._blocks[self._blocks_made] = new
+        self._homes[new.entries.owners >> MARK_BITS] = self._blocks_made
+
+    def _begin_generation(self) -> None:
+        if len(self._grids) > 1 or not self._blocks or self._added <= GROWTH * self._founded:
+            return
+        self._added, self._founded = 0, sum(block.living for block in self._blocks.values())
+        self._generation += 1
+        grid = self._grids[self._generation & 1] = Grid(self._lanes.cuts)
+        step = -(-len(self._blocks) // SAMPLED_BLOCKS)
+        sampled = islice(self._blocks.values(), 0, None, step)
+        sample = Entries.join([block.living_entries() for block in sampled])
+        grid.learn(sample, self._lanes.ordered, max(8, len(sample.owners) >> 6))
+
+    def _migrate(self) -> None:
+        """Carry some blocks over to the present generation; with the last one, the old grids go."""
+        if len(self._grids) == 1:
+            return
+        old = [number for number, block in self._blocks.items() if block.generation != self._generation]
+        for number in old[:MIGRATIONS]:
+            self._replace([number], [])
+        if len(old) <= MIGRATIONS:
+            self._grids.pop((self._generation - 1) & 1).close(self._lanes.ordered)
+            self._forget_lanes()
+
+    def _forget_lanes(self) -> None:
+        used = set(self._pending.entries().lanes.tolist())
+        used.update(*(block.lanes for block in self._blocks.values()))
+        if 2 * len(used) < len(self._lanes.numbers):
+            freed = self._lanes.forget_others(used)
+            self._grids[self._generation & 1].forget(freed, self._lanes.ordered)
+            self._refresh()
+
+    # Keeping what compiled code reads up to date
+
+    def _refresh(self) -> None:
+        """Bring the lanes and texts that pending entries name into the plan."""
+        if self._lanes.is_stale or self._plan is None:
+            self._plan = self._lanes.refresh()
+            self._plan_words = self._plan.words()
+            self._is_synced = False
+
+    def _sync(self) -> None:
+        if len(self._pending) >= self._pending_max:
+            self._flush()
+        self._refresh()
+        pending = self._pending.entries()
+        self._waiting = [Block(pending, self._generation)] if len(self._pending) else []
+        if self._block_words is None:
+            words = [block.words for block in self._blocks.values()]
+            self._block_words = np.array(words, np.int64).reshape(-1, kernel.BLOCK_WORDS)
+        self._words = np.vstack([self._block_words, *(block.words for block in self._waiting)])
+        self._size_tiles()
+        for grid in self._grids.values():
+            grid.flatten(self._lanes.ordered)
+        self._write_control()
+        self._is_synced = True
+
+    def _size_tiles(self) -> None:
+        lanes = max(1, self._lanes.size)
+        self._tile = max(TILE_MIN, min(TILE_MAX, VALUES_MAX // lanes))
+        if self._values.shape != (self._tile, lanes):
+            self._values = np.empty((self._tile, lanes))
+            self._cells = np.zeros((2, self._tile, lanes), np.uint16)
+            self._present: Longs = np.zeros(self._tile, np.int64)
+            self._picked: Longs = np.zeros(lanes + 64, np.int64)
+            control = self._control
+            control[kernel.VALUES] = address(self._values)
+            control[kernel.PRESENT] = address(self._present)
+            control[kernel.CELLS] = address(self._cells)
+            control[kernel.CELLS_SIZE] = self._cells[0].nbytes
+            control[kernel.PICKED] = address(self._picked)
+
+    def _write_control(self) -> None:
+        control, known = self._control, self._lanes
+        control[kernel.LANES_COUNT] = known.size
+        for parity, place in ((0, kernel.STARTS), (1, kernel.OTHER_STARTS)):
+            grid = self._grids.get(parity)
+            control[place] = 0 if grid is None else address(grid.starts)
+            control[place + 1] = 0 if grid is None else address(grid.bounds)
+        self._ordered, self._ranks = known.ordered, known.cuts.ranks  # kept alive while compiled code reads
+        control[kernel.ORDERED] = address(self._ordered)
+        control[kernel.RANKS] = address(self._ranks)
+        control[kernel.STAMPS] = address(self._stamps)
+
+    # Matching
+
+    def match(self, raw: bytes, source: str | None, event_at: Callable[[int], Event]) -> tuple[Ints, Ints]:
+        """All matches of a batch as (rows, slots); `event_at` is asked for events that filters must see."""
+        if not self._is_synced:
+            self._sync()
+        self._lanes.set_source(source)
+        data: Bytes = np.frombuffer(raw, np.uint8)
+        count, at, done = count_in_head(raw), HEAD_SIZE, 0
+        found: list[tuple[Ints, Ints]] = []
+        while done < count:
+            size = min(self._tile, count - done)
+            read, at = scan_rows(data, at, size, self._plan_words, self._values)
+            if read < size:
+                raise CodecError(f"$[{done + read}]", "is cut short or no event")
+            self._match_tile(size, done, found)
+            done += size
+        if at != len(raw):
+            raise CodecError("$", f"{len(raw) - at} bytes follow the last event")
+        rows, slots = found[0] if len(found) == 1 else _joined(found)
+        return self._verify(rows, slots, event_at) if self._rough else (rows, slots)
+
+    def match_one(self, raw: bytes, event: Event) -> list[Any]:
+        """The keys that match the one event of a batch; made short, because it is called for each event."""
+        if not self._is_synced:
+            self._sync()
+        self._lanes.set_source(event.source)
+        read, _ = scan_rows(np.frombuffer(raw, np.uint8), HEAD_SIZE, 1, self._plan_words, self._values)
+        assert read == 1, "an event that was encoded here"
+        number = row = 0
+        keys: list[Any] = []
+        while number < len(self._words):
+            number, row, used = kernel.match_rows(self._control, self._words, 1, number, row)
+            slots = self._out_slots[:used]
+            if self._rough:
+                slots = np.array(
+                    [s if s >= 0 else ~s for s in slots.tolist() if self._is_match(s, event)], int
+                )
+            keys += self._keys[slots].tolist()
+        return keys
+
+    def _is_match(self, slot: int, event: Event) -> bool:
+        return slot >= 0 or self._rough[~slot].matches(event)
+
+    def _match_tile(self, size: int, done: int, found: list[tuple[Ints, Ints]]) -> None:
+        number, row = 0, 0
+        while True:
+            number, row, used = kernel.match_rows(self._control, self._words, size, number, row)
+            if used or not found:
+                rows = self._out_rows[:used] + np.int32(done)
+                found.append((rows, self._out_slots[:used].copy()))
+            if number == len(self._words):
+                return
+
+    def _verify(self, rows: Ints, slots: Ints, event_at: Callable[[int], Event]) -> tuple[Ints, Ints]:
+        """Ask the filters of rough entries themselves."""
+        rough = np.flatnonzero(slots < 0)
+        if not len(rough):
+            return rows, slots
+        keep = np.ones(len(rows), np.bool_)
+        slots[rough] = ~slots[rough]
+        for place, row, slot in zip(rough.tolist(), rows[rough].tolist(), slots[rough].tolist(), strict=True):
+            keep[place] = self._rough[slot].matches(event_at(row))
+        return rows[keep], slots[keep]
+
+    def keys_of(self, slots: Ints) -> list[Any]:
+        """The keys of slots."""
+        keys: list[Any] = self._keys[slots].tolist()
+        return keys
+
+    def by_row(self, rows: Ints, slots: Ints, count: int) -> list[list[Any]]:
+        """The keys of each row."""
+        offsets = np.empty(count + 1, np.int32)
+        grouped = np.empty_like(slots)
+        kernel.by_row(rows, slots, offsets, grouped)
+        keys = self.keys_of(grouped)
+        ends = offsets.tolist()
+        return [keys[begin:end] for begin, end in pairwise(ends)]
+
+    def by_key(self, rows: Ints, slots: Ints) -> tuple[list[Any], Ints, Ints]:
+        """The keys hit, where the rows of each begin (and end), and these rows."""
+        hit, offsets = np.empty_like(slots), np.empty(len(slots) + 1, np.int32)
+        grouped = np.empty_like(rows)
+        found = kernel.by_slot(rows, slots, self._counts, hit, offsets, grouped)
+        return self.keys_of(hit[:found]), offsets[: found + 1], grouped
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes by part; those of Python's own objects are estimated."""
+        return {
+            "entries": sum(block.entries.memory for block in self._blocks.values())
+            + self._pending.entries().memory,
+            "bitmaps": sum(block.bitmap_memory for block in self._blocks.values()),
+            "grids": sum(grid.memory for grid in self._grids.values()),
+            "texts": self._lanes.texts.memory + self._lanes.cuts.memory,
+            "keys": self._keys.nbytes + self._homes.nbytes + 132 * len(self._slots),
+            "scratch": self._stamps.nbytes
+            + self._counts.nbytes
+            + 3 * self._out_rows.nbytes
+            + (self._values.nbytes + self._cells.nbytes if self._is_synced else 0),
+        }
+
+
+def _joined(found: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
+    if not found:
+        return np.zeros(0, np.int32), np.zeros(0, np.int32)
+    rows, slots = zip(*found, strict=True)
+    return np.concatenate(rows), np.concatenate(slots)
+
+
+def _lots(owners: Ints, most: int) -> list[tuple[int, int]]:
+    """Runs of at most so many entries, each slot's in one run: where each begins and ends."""
+    slots = owners >> MARK_BITS
+    lots: list[tuple[int, int]] = []
+    start = 0
+    while len(owners) - start > most:
+        end = start + most
+        while end > start and slots[end - 1] == slots[end]:
+            end -= 1
+        if end == start:  # blocks made small on purpose, and a filter of more entries
+            end = start + int(np.count_nonzero(slots == slots[start]))
+        lots.append((start, end))
+        start = end
+    return [*lots, (start, len(owners))]

@@ -1,0 +1,195 @@
+"""The index: which of many filters does an event match?
+
+Up to PLAIN_MAX filters are asked one by one, in plain Python; beyond that, where numba is installed, a
+compiled engine takes over (`engine.py`). Filters that match everything, or nothing, are kept apart.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Hashable, Iterator, Sequence
+from importlib.util import find_spec
+from itertools import chain, groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+from tidings.event import Batch, Event
+from tidings.event.wire import encode_events
+
+if TYPE_CHECKING:
+    from tidings.event.texts import Ints
+    from tidings.filters import Filter
+    from tidings.matching.engine import Engine
+
+PLAIN_MAX = 32
+"""Filters up to which plain evaluation is used."""
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+def prepare() -> None:
+    """Let numba compile the engine, or load from disk what it compiled before; without numba, nothing.
+
+    The first index to outgrow PLAIN_MAX does so anyway, and then its caller waits some ten seconds for it.
+    """
+    from tidings.filters import Filter
+
+    index: Index[int] = Index(plain_max=0, capacity=16, pending_max=8)
+    for key in range(100):
+        index.add(key, Filter("x > :x AND s = 'a' AND t LIKE 'b%' OR y IN (1, 3)", x=key))
+    event = Event("t", x=5, s="a", t="bc")
+    index.match(event)
+    index.match_batch([event])
+    index.match_rows(Batch.of([event]))
+
+
+class Matches(NamedTuple, Generic[Key]):
+    """Rows of a batch by key: those of `keys[n]` are `rows[offsets[n]:offsets[n + 1]]`, ascending."""
+
+    keys: list[Key]
+    offsets: Sequence[int] | Ints
+    rows: Sequence[int] | Ints
+
+    def items(self) -> Iterator[tuple[Key, Sequence[int] | Ints]]:
+        """Each key with its rows."""
+        for place, key in enumerate(self.keys):
+            yield key, self.rows[self.offsets[place] : self.offsets[place + 1]]
+
+
+class Index(Generic[Key]):
+    """Filters under keys, matched against events; each key comes once, in no promised order.
+
+    `capacity` and `pending_max` size the engine's blocks: leave them alone except to test it. `seed` is the
+    secret under which names are hashed; without one it is drawn from the system.
+    """
+
+    def __init__(
+        self,
+        *,
+        plain_max: int = PLAIN_MAX,
+        capacity: int | None = None,
+        pending_max: int | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self._plain: dict[Key, Filter] = {}
+        self._everything: dict[Key, None] = {}
+        self._nothing: set[Key] = set()
+        self._engine: Engine | None = None
+        has_numba = find_spec("numba") is not None
+        self._plain_max = plain_max if has_numba else None
+        sizes = {"capacity": capacity, "pending_max": pending_max}
+        self._sizes = {name: size for name, size in sizes.items() if size is not None}
+        self._seed = int.from_bytes(os.urandom(7), "big") if seed is None else seed
+
+    def add(self, key: Key, wanted: Filter) -> None:
+        """Take a filter in under a key; a filter that was there under it is replaced."""
+        normal = wanted.normal
+        if key in self:
+            self.remove(key)
+        if not normal:
+            self._nothing.add(key)
+        elif any(not one.constraints and not one.residues for one in normal):
+            self._everything[key] = None
+        elif self._engine is not None:
+            self._add_to_engine(key, wanted)
+        else:
+            self._plain[key] = wanted
+            if self._plain_max is not None and len(self._plain) > self._plain_max:
+                self._start_engine()
+
+    def remove(self, key: Key) -> None:
+        """Take the filter of a key out; KeyError if there is none."""
+        if key in self._plain:
+            del self._plain[key]
+        elif key in self._everything:
+            del self._everything[key]
+        elif key in self._nothing:
+            self._nothing.remove(key)
+        elif self._engine is not None:
+            self._engine.remove(key)
+        else:
+            raise KeyError(key)
+
+    def _start_engine(self) -> None:
+        from tidings.matching.engine import Engine
+
+        self._engine = Engine(self._seed, **self._sizes)
+        for key, wanted in self._plain.items():
+            self._add_to_engine(key, wanted)
+        self._plain = {}
+
+    def _add_to_engine(self, key: Key, wanted: Filter) -> None:
+        assert self._engine is not None
+        if not self._engine.add(key, wanted):
+            self._nothing.add(key)
+
+    def __len__(self) -> int:
+        held = len(self._plain) + len(self._everything) + len(self._nothing)
+        return held + (0 if self._engine is None else len(self._engine))
+
+    def __contains__(self, key: object) -> bool:
+        plain = key in self._plain or key in self._everything or key in self._nothing
+        return plain or (self._engine is not None and key in self._engine)
+
+    def match(self, event: Event) -> list[Key]:
+        """The keys whose filters match the event."""
+        if self._engine is None:
+            return [key for key, wanted in self._plain.items() if wanted.matches(event)] + [*self._everything]
+        keys: list[Key] = self._engine.match_one(encode_events((event,)), event)
+        keys += self._everything
+        return keys
+
+    def match_batch(self, events: Sequence[Event]) -> list[list[Key]]:
+        """The keys for each event."""
+        if self._engine is None:
+            return [self.match(event) for event in events]
+        runs = groupby(events, key=attrgetter("origin"))  # one batch has one origin
+        return list(chain.from_iterable(self._match_run(list(run)) for _, run in runs))
+
+    def _match_run(self, events: list[Event]) -> list[list[Key]]:
+        assert self._engine is not None
+        rows, slots = self._engine.match(encode_events(events), events[0].source, events.__getitem__)
+        keys: list[list[Key]] = self._engine.by_row(rows, slots, len(events))
+        if self._everything:
+            for matched in keys:
+                matched += self._everything
+        return keys
+
+    def match_rows(self, batch: Batch) -> Matches[Key]:
+        """The rows of a batch that each key's filter matches; CodecError if not all of it is events."""
+        if self._engine is None:
+            by_key = self._rows_plainly(batch)
+            keys: list[Key] = list(by_key)
+            offsets = array("i", [0])
+            for rows in by_key.values():
+                offsets.append(offsets[-1] + len(rows))
+            matches: Matches[Key] = Matches(keys, offsets, array("i", chain.from_iterable(by_key.values())))
+            return matches
+        source = None if batch.origin is None else batch.origin.source
+        hit = self._engine.by_key(*self._engine.match(batch.raw, source, batch.__getitem__))
+        return self._with_everything(*hit, len(batch)) if self._everything and len(batch) else Matches(*hit)
+
+    def _rows_plainly(self, batch: Batch) -> dict[Key, Sequence[int]]:
+        by_key: dict[Key, Sequence[int]] = {}
+        for key, wanted in self._plain.items():
+            rows = [row for row, event in enumerate(batch) if wanted.matches(event)]
+            if rows:
+                by_key[key] = rows
+        if len(batch):
+            by_key.update(dict.fromkeys(self._everything, range(len(batch))))
+        return by_key
+
+    def _with_everything(self, keys: list[Key], offsets: Ints, rows: Ints, count: int) -> Matches[Key]:
+        import numpy as np
+
+        more = len(self._everything)
+        ends = np.arange(1, more + 1, dtype=np.int32) * np.int32(count) + np.int32(offsets[-1])
+        all_rows = np.tile(np.arange(count, dtype=np.int32), more)
+        joined = np.concatenate([offsets, ends]), np.concatenate([rows, all_rows])
+        return Matches([*keys, *self._everything], *joined)
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes the engine holds, by part: Python objects estimated, filters it must keep left out."""
+        return {} if self._engine is None else self._engine.memory

@@ -1,0 +1,264 @@
+"""Which columns the filters of an index need, and the texts they know: what the scan of events is told.
+
+A lane is one kind of value of one attribute (see `tidings.event.scan`). Lanes, texts asked for by equality,
+and texts that are ends of ranges (*cuts*) are numbered as filters name them and forgotten when none does.
+
+Numbers never shift under filters that use them. The order of the cuts does, as new ones come between; so
+filters hold numbers of cuts, and `ranks` says where each now stands. To bring in new cuts costs O(all cuts),
+at the speed of copying memory.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, insort
+from typing import Any, Final
+
+import numpy as np
+
+from tidings.event.header import PRIORITY_DEFAULT
+from tidings.event.scan import (
+    BLOB_ORDER,
+    KINDS,
+    NUMBER,
+    PRESENCE,
+    STRING,
+    STRING_ORDER,
+    Plan,
+)
+from tidings.event.texts import Bytes, Cuts, Floats, Ints, Longs, Table, address, insert
+from tidings.matching.counted import Counted
+
+SCANNED_HEADER: Final = frozenset({
+    "type", "time", "source", "channel", "subject", "priority", "ttl_s", "keep_s", "delivery", "route",
+    "reliability", "reply_to", "correlation_id", "object_class", "content_type",
+})  # fmt: skip
+"""The header fields that the scan reads; conditions on the others are left to the filter itself."""
+
+_DEFAULT_WORDS: Final = {"delivery": "transient", "route": "auto"}
+INSERTED_MAX: Final = 64
+"""New cuts that are put in their places one by one; more are merged, which looks at every cut."""
+_WORD_PADDING: Final = 8  # the last text may be read in whole words
+
+
+class Pool:
+    """Texts one behind the other in one array of bytes, by number."""
+
+    def __init__(self) -> None:
+        self.spans: Longs = np.zeros((64, 2), np.int64)
+        self.bytes: Bytes = np.zeros(1024, np.uint8)
+        self._end = 0
+
+    def add(self, number: int, text: bytes) -> None:
+        """Store the text of a number."""
+        while number >= len(self.spans):
+            self.spans = np.concatenate([self.spans, np.zeros_like(self.spans)])
+        end = self._end + len(text)
+        if end + _WORD_PADDING > len(self.bytes):
+            more = np.zeros(max(len(self.bytes), len(text) + _WORD_PADDING), np.uint8)
+            self.bytes = np.concatenate([self.bytes, more])
+        self.bytes[self._end : end] = np.frombuffer(text, np.uint8)
+        self.spans[number] = self._end, len(text)
+        self._end = end
+
+
+class Texts(Counted[bytes]):
+    """Texts asked for by equality, in a table for the scan."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._seed = seed
+        self._pool = Pool()
+        self._slots: Ints = np.full(16, -1, np.int32)
+
+    def table(self) -> Table:
+        """The table of all texts, brought up to date."""
+        if self.is_wasteful:
+            self.collect()
+            self._pool = Pool()
+            self._slots = np.full(16, -1, np.int32)
+            self.fresh = list(self.numbers)
+        for text in self.fresh:
+            self._pool.add(self.numbers[text], text)
+        if not self._enter(self.fresh):
+            self._grow()
+        self.fresh = []
+        return Table(self._slots, self._pool.spans, self._pool.bytes, self._seed)
+
+    def _enter(self, texts: list[bytes]) -> bool:
+        if 2 * len(self.numbers) > len(self._slots):
+            return False
+        numbers = np.fromiter(map(self.numbers.__getitem__, texts), np.int32, len(texts))
+        return bool(insert(self._slots, self._pool.spans, address(self._pool.bytes), self._seed, numbers))
+
+    def _grow(self) -> None:
+        size = 2 * len(self._slots)
+        while size < 4 * len(self.numbers):
+            size *= 2
+        self._slots = np.full(size, -1, np.int32)
+        if not self._enter(list(self.numbers)):
+            self._grow()
+
+    @property
+    def memory(self) -> int:
+        """Bytes held, the dictionary estimated."""
+        return int(self._slots.nbytes + self._pool.spans.nbytes + self._pool.bytes.nbytes) + 150 * self.size
+
+
+class CutTexts(Counted[tuple[int, bytes]]):
+    """Texts at which ranges begin or end, each with its lane, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sorted: list[tuple[int, bytes]] = []
+        self._order: Ints = np.zeros(0, np.int32)
+        self._lanes: Ints = np.zeros(0, np.int32)
+        self._pool = Pool()
+        self.ranks: Longs = np.zeros(1, np.int64)
+
+    def update(self, lanes: int) -> Cuts:
+        """Bring new cuts into the order; `lanes` is how many lanes there are."""
+        if self.is_wasteful:
+            self.collect()
+            self._sorted, self._order, self._lanes, self._pool = [], self._order[:0], self._lanes[:0], Pool()
+            self.fresh = list(self.numbers)
+        if self.fresh:
+            self._merge(sorted(self.fresh))
+            self.fresh = []
+        segments = np.searchsorted(self._lanes, np.arange(lanes + 1)).astype(np.int32)
+        return Cuts(self._order, segments, self._pool.spans, self._pool.bytes)
+
+    def _merge(self, fresh: list[tuple[int, bytes]]) -> None:
+        numbers = [self.numbers[cut] for cut in fresh]
+        places = [bisect_left(self._sorted, cut) for cut in fresh]
+        self._order = np.insert(self._order, places, numbers).astype(np.int32)
+        self._lanes = np.insert(self._lanes, places, [lane for lane, _ in fresh]).astype(np.int32)
+        if len(fresh) < INSERTED_MAX:
+            for cut in fresh:
+                insort(self._sorted, cut)
+        else:
+            self._sorted += fresh
+            self._sorted.sort()  # two sorted runs: one merge
+        for number, (_, text) in zip(numbers, fresh, strict=True):
+            self._pool.add(number, text)
+        self.ranks = np.zeros(self.size + 1, np.int64)
+        self.ranks[self._order] = np.arange(len(self._order))
+
+    def coordinate(self, lane: int, text: bytes) -> float:
+        """What the scan writes for this text."""
+        place = bisect_left(self._sorted, (lane, text))
+        known = place < len(self._sorted) and self._sorted[place] == (lane, text)
+        return 2.0 * place + known
+
+    @property
+    def memory(self) -> int:
+        """Bytes held, the dictionary and its keys estimated."""
+        held = self._order.nbytes + self._pool.spans.nbytes + self._pool.bytes.nbytes + self.ranks.nbytes
+        return int(held) + 250 * self.size
+
+
+class Lanes(Counted[tuple[str, int]]):
+    """The lanes in use, by (name, kind), with the texts they know."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._seed = seed
+        self.texts = Texts(seed)
+        self.cuts = CutTexts()
+        self.ordered: Bytes = np.zeros(1, np.uint8)  # by lane: whether its bounds are numbers of cuts
+        self.kinds = array("b")
+        self.number_lanes: dict[str, int] = {}  # by name, the lanes asked for most
+        self._source: str | None = None
+        self._is_collected = False
+        self._index_names()
+
+    def number(self, thing: tuple[str, int]) -> int:
+        """The lane of (name, kind)."""
+        lane = super().number(thing)
+        if lane == len(self.kinds):
+            self.kinds.append(0)
+        self.kinds[lane] = thing[1]
+        if thing[1] == NUMBER:
+            self.number_lanes[thing[0]] = lane
+        return lane
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the plan must be made anew."""
+        return bool(self.fresh or self.texts.fresh or self.cuts.fresh or self._is_collected)
+
+    def forget_others(self, used: set[int]) -> list[int]:
+        """Forget all lanes but these, and tell which they were; their numbers may be given again.
+
+        Lanes are not counted as texts are: there are few, and the blocks know theirs.
+        """
+        for lane in self.numbers.values():
+            self.uses[lane] = lane in used
+        freed = self.collect()
+        self.number_lanes = {name: lane for (name, kind), lane in self.numbers.items() if kind == NUMBER}
+        self._is_collected = True
+        return freed
+
+    def refresh(self) -> Plan:
+        """The plan for scanning, with all that was named so far."""
+        if self.fresh or self._is_collected:
+            self._index_names()
+            self.fresh, self._is_collected = [], False
+        strings = self.texts.table()
+        cuts = self.cuts.update(self.size)
+        type_name, time_name = self._names.get("type", -1), self._names.get("time", -1)
+        self._plan = Plan(
+            self._name_table,
+            strings,
+            cuts,
+            self._lane_of,
+            self._in_header,
+            type_name,
+            time_name,
+            self._defaults,
+        )
+        self._fill_defaults()
+        return self._plan
+
+    def _index_names(self) -> None:
+        self._names = {name: number for number, name in enumerate({name for name, _ in self.numbers})}
+        table = Texts(self._seed)
+        for name in self._names:
+            table.use(table.number(name.encode("utf-8", "surrogatepass")), 1)
+        self._name_table = table.table()
+        self._lane_of = np.full((len(self._names), KINDS), -1, np.int32)
+        for (name, kind), lane in self.numbers.items():
+            self._lane_of[self._names[name], kind] = lane
+        self._in_header = np.array([name in SCANNED_HEADER for name in self._names], np.uint8)
+        self._defaults: Floats = np.empty(self.size)
+        self.ordered = np.zeros(self.size, np.uint8)
+        for (_, kind), lane in self.numbers.items():
+            self.ordered[lane] = kind in (STRING_ORDER, BLOB_ORDER)
+
+    def _fill_defaults(self) -> None:
+        self._defaults[:] = np.nan
+        for (name, kind), lane in self.numbers.items():
+            if kind == PRESENCE:
+                self._defaults[lane] = name in _DEFAULT_WORDS or name == "priority"
+            if kind == NUMBER and name == "priority":
+                self._defaults[lane] = PRIORITY_DEFAULT
+        for name, word in _DEFAULT_WORDS.items():
+            self._set_constant(name, word)
+        self._set_constant("source", self._source)
+
+    def set_source(self, source: str | None) -> None:
+        """Say from whom the events that are scanned next come."""
+        if source != self._source:
+            self._source = source
+            self._set_constant("source", source)
+
+    def _set_constant(self, name: str, word: str | None) -> None:
+        text = None if word is None else word.encode()
+        known: Any = np.nan if text is None else self.texts.numbers.get(text, -1)
+        for kind, value in ((STRING, known), (PRESENCE, text is not None)):
+            lane = self.numbers.get((name, kind))
+            if lane is not None:
+                self._defaults[lane] = value
+        lane = self.numbers.get((name, STRING_ORDER))
+        if lane is not None:
+            self._defaults[lane] = np.nan if text is None else self.cuts.coordinate(lane, text)
