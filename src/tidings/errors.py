@@ -5,12 +5,15 @@
     │   ├── EventError            a value, name or size that no event may have   (place)
     │   ├── FilterError           a filter that can't be understood or is too large   (line, column, hint)
     │   ├── MissingExtra          a part of tidings that is not installed   (extra)
+    │   ├── ConfigError           a setting that can't be   (place, key)
+    │   ├── AddressError          a text that is no address of a node
     │   ├── NotAllowed            an action the access list does not grant
     │   └── QueueError
     │       ├── QueueEmpty   QueueFull   QueueNotFound   QueueExists   QueueAmbiguous
     ├── PeerError                 what the other side did wrong
     │   ├── CodecError            bytes that are no event   (place)
     │   ├── Disconnected          the connection was lost and not found again in time
+    │   ├── NoAnswer              whoever was asked did not answer in time
     │   └── Refused               the other side would not do it, for a reason without its own error   (code)
     ├── StoreError                what the disk did, or what lies on it   (path)
     │   ├── StoreInUse            another process has the directory
@@ -85,6 +88,23 @@ class MissingExtra(UserError, ImportError):
         return type(self), (self.what, self.extra)
 
 
+class ConfigError(UserError, ValueError):
+    """A setting that can't be; `place` says where it stands, `key` which one it is."""
+
+    def __init__(self, place: str, key: str, problem: str) -> None:
+        super().__init__(f"{place}: {key}: {problem}" if key else f"{place}: {problem}")
+        self.place = place
+        self.key = key
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[type[ConfigError], tuple[str, str, str]]:
+        return type(self), (self.place, self.key, self.problem)
+
+
+class AddressError(UserError, ValueError):
+    """A text that is no address of a node."""
+
+
 class NotAllowed(UserError):
     """The access list does not grant this action."""
 
@@ -135,6 +155,10 @@ class CodecError(PeerError, ValueError):
 
 class Disconnected(PeerError, ConnectionError):
     """The connection was lost and did not come back in time."""
+
+
+class NoAnswer(PeerError, TimeoutError):
+    """The node, or whoever was asked, did not answer in time."""
 
 
 class Refused(PeerError):

@@ -1,0 +1,163 @@
+"""What a commit makes of a database: the statements of one transaction, and the books as they are after it.
+
+The books are the head and the place of every durable and counter: with them no index is needed on disk. A
+plan changes nothing by itself, so a transaction that fails leaves the books as true as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tidings.errors import InternalError
+from tidings.store.interface import Append, Count, Counter, Drop, Durable, Operation, Put, StoredBatch, Trim
+from tidings.store.records import (
+    COUNTER,
+    DURABLE,
+    HEAD,
+    STREAM,
+    SUM_MASK,
+    Head,
+    Link,
+    Meta,
+    Row,
+    checksum_of,
+    counter_row,
+    durable_row,
+    head_row,
+    stream_row,
+)
+
+DROP = "DELETE FROM durable WHERE id = ?"
+# What was trimmed before is not looked at again: it starts with the batch that the last trim may have spared.
+TRIM = """DELETE FROM stream WHERE first >= coalesce((SELECT max(first) FROM stream WHERE first <= ?), 0)
+    AND first <= ? AND NOT persistent AND first + count - 1 <= ?"""
+
+RecordKey = tuple[str, str, str | int]  # the table, then (owner, name) or (system, epoch)
+
+
+class Kept(Struct, frozen=True, gc=False):
+    """Where a record lies, and the checksum it has there."""
+
+    row: int
+    checksum: int
+
+
+class Books:
+    """What is known of a database without reading its stream."""
+
+    def __init__(self, meta: Meta, head: Head) -> None:
+        self.meta = meta
+        self.head = head
+        self.kept: dict[RecordKey, Kept] = {}
+        self.row_max = 0
+
+    def note(self, key: RecordKey, row: Row) -> None:
+        """Take in a row that lies in the database."""
+        assert isinstance(row[0], int)
+        self.kept[key] = Kept(row[0], checksum_of(row))
+        self.row_max = max(self.row_max, row[0])
+
+    def adopt(self, plan: Plan) -> None:
+        """Let the plan be true: its transaction is committed."""
+        self.head = plan.head
+        self.row_max = plan.row_max
+        for key, kept in plan.changed.items():
+            if kept is None:
+                self.kept.pop(key, None)
+            else:
+                self.kept[key] = kept
+
+
+class Plan:
+    """The statements of one transaction, each with the rows it is run for, and what holds after it."""
+
+    def __init__(self, books: Books, operations: Sequence[Operation]) -> None:
+        self.statements: list[tuple[str, list[Row]]] = []
+        self.head = replace(books.head, commits=books.head.commits + 1)
+        self.row_max = books.row_max
+        self.changed: dict[RecordKey, Kept | None] = {}
+        self._books = books
+        for operation in operations:
+            self._take(operation)
+        self._run(HEAD.put, head_row(self.head))
+
+    def _take(self, operation: Operation) -> None:
+        match operation:
+            case Append(batch):
+                self._append(batch)
+            case Put(durable):
+                self._put(durable)
+            case Drop(name, owner):
+                self._drop((DURABLE.name, owner, name))
+            case Count(counter):
+                self._count(counter)
+            case Trim(position):
+                self._trim(position)
+
+    def _run(self, statement: str, row: Row) -> None:
+        if not self.statements or self.statements[-1][0] != statement:
+            self.statements.append((statement, []))
+        self.statements[-1][1].append(row)
+
+    def _append(self, batch: StoredBatch) -> None:
+        check_append(batch, self.head.position)
+        head = self.head
+        latest_us = max(head.latest_us, batch.stored_us)
+        link = Link(batch, previous=head.last, kept=head.kept, latest_us=latest_us)
+        kept = link.last if batch.persistent else head.kept
+        self.head = replace(head, position=link.last, last=link.last, kept=kept, latest_us=latest_us)
+        self._run(STREAM.put, stream_row(link))
+
+    def _put(self, durable: Durable) -> None:
+        key = (DURABLE.name, durable.owner, durable.name)
+        row = durable_row(self._row_of(key), self.head.commits, durable)
+        self._run(DURABLE.put, row)
+        self._set(key, row)
+
+    def _count(self, counter: Counter) -> None:
+        key = (COUNTER.name, counter.system, counter.epoch)
+        row = counter_row(self._row_of(key), self.head.commits, counter)
+        self._run(COUNTER.put, row)
+        self._set(key, row)
+
+    def _drop(self, key: RecordKey) -> None:
+        kept = self._kept(key)
+        if kept is not None:
+            self._run(DROP, (kept.row,))
+            self._set(key, None)
+
+    def _trim(self, position: int) -> None:
+        before, position = self.head.trimmed, min(position, self.head.last)
+        if position > before:
+            self._run(TRIM, (before, position, position))
+            self.head = replace(self.head, trimmed=position)
+
+    def _kept(self, key: RecordKey) -> Kept | None:
+        return self.changed[key] if key in self.changed else self._books.kept.get(key)
+
+    def _row_of(self, key: RecordKey) -> int:
+        kept = self._kept(key)
+        if kept is not None:
+            return kept.row
+        self.row_max += 1
+        return self.row_max
+
+    def _set(self, key: RecordKey, row: Row | None) -> None:
+        """Keep the sum of the table's checksums in step with its rows."""
+        before = self._kept(key)
+        after = None if row is None or not isinstance(row[0], int) else Kept(row[0], checksum_of(row))
+        change = (after.checksum if after else 0) - (before.checksum if before else 0)
+        if key[0] == DURABLE.name:
+            self.head = replace(self.head, durables=(self.head.durables + change) & SUM_MASK)
+        else:
+            self.head = replace(self.head, counters=(self.head.counters + change) & SUM_MASK)
+        self.changed[key] = after
+
+
+def check_append(batch: StoredBatch, position: int) -> None:
+    """Refuse a batch that would stand where another stands or stood."""
+    if batch.first <= position or batch.count < 1:
+        raise InternalError(f"{batch.count} events at {batch.first} can't follow position {position}")

@@ -1,0 +1,218 @@
+"""One SQLite file: made, opened and checked, and written one transaction at a time.
+
+Settings, and why:
+- WAL with synchronous=FULL: a commit is one write and one fdatasync of the log. Every `CHECKPOINT_PAGES`
+  pages the log is moved into the file, which costs the commit that fills it a few more.
+- Pages of 4 KiB, as the disk has them: larger ones would be written whole for every small commit.
+- The cache stays at SQLite's 2 MB: a commit touches the right edge of the stream, a reader goes over it once.
+- mmap off: a broken disk would be a signal instead of an error.
+- No spilling: a transaction leaves nothing in the log unless it commits.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from tidings.errors import StoreTooNew
+from tidings.store.books import Books, Plan
+from tidings.store.interface import Counter, Durable
+from tidings.store.reader import Reader, Report
+from tidings.store.records import (
+    COUNTER,
+    DURABLE,
+    FORMAT,
+    HEAD,
+    META,
+    STREAM,
+    SUM_MASK,
+    TABLES,
+    Head,
+    Meta,
+    Row,
+    Table,
+    checksum_of,
+    counter_of,
+    durable_of,
+    head_of,
+    head_row,
+    is_gap,
+    is_sound,
+    link_of,
+    meta_of,
+    meta_row,
+)
+from tidings.store.trouble import Broken, trouble
+from tidings.store.wal import PAGE_SIZE, read_log
+
+CHECKPOINT_PAGES = 2000  # 8 MB, which a restart reads once more
+LOG_BYTES_MAX = 64 * 2**20  # a log that one huge commit made longer is cut back to this
+_MAGIC = b"SQLite format 3\0"
+
+
+class Database:
+    """An open database that was found sound, save for rows of the stream: those are checked when read."""
+
+    def __init__(self, path: Path, report: Report) -> None:
+        """Raises Broken if it is damaged, StoreTooNew, or StoreFailed."""
+        self.path = path
+        self.durables: list[Durable] = []
+        self.counters: list[Counter] = []
+        with trouble(path):
+            _check_files(path, report)
+            self._writer = connect(path)
+            try:
+                self.books = self._load(report)
+                self.reader = Reader(connect(path, read_only=True), path, report)
+            except BaseException:
+                self._writer.close()
+                raise
+
+    def begin(self) -> None:
+        """Count one more opening, and bring it into the file itself: an epoch must never be used twice."""
+        meta = replace(self.books.meta, boot=max(self.books.meta.boot, self.books.head.boot) + 1)
+        head = replace(self.books.head, boot=meta.boot)
+        self._transact([(META.put, [meta_row(meta)]), (HEAD.put, [head_row(head)])])
+        self.books.meta, self.books.head = meta, head
+        with trouble(self.path):
+            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def commit(self, plan: Plan) -> None:
+        """Do what the plan says, or nothing; durable on return."""
+        self._transact(plan.statements)
+        self.books.adopt(plan)
+
+    def close(self) -> None:
+        """Give up the file; what was committed is moved into it."""
+        self.reader.close()
+        with suppress(sqlite3.Error):
+            self._writer.close()
+
+    def _transact(self, statements: list[tuple[str, list[Row]]]) -> None:
+        with trouble(self.path):
+            try:
+                self._writer.execute("BEGIN IMMEDIATE")
+                for statement, rows in statements:
+                    self._writer.executemany(statement, rows)
+                self._writer.execute("COMMIT")
+            except BaseException:
+                self._undo()
+                raise
+
+    def _undo(self) -> None:
+        with suppress(sqlite3.Error):
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+            # What the failed commit left at the end of the log must not be taken for a commit later.
+            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def _load(self, report: Report) -> Books:
+        meta = meta_of(self._only_row(META))
+        if meta.format > FORMAT:
+            raise too_new(self.path, meta.format)
+        schema = self._writer.execute("SELECT name, sql FROM sqlite_schema").fetchall()
+        if schema != [(table.name.encode(), table.schema.encode()) for table in TABLES]:
+            raise Broken("the schema is not as it was written")
+        books = Books(meta, head_of(self._only_row(HEAD)))
+        for row in self._sound_rows(DURABLE, books.head.durables, report):
+            durable = durable_of(row)
+            self.durables.append(durable)
+            books.note((DURABLE.name, durable.owner, durable.name), row)
+        for row in self._sound_rows(COUNTER, books.head.counters, report):
+            counter = counter_of(row)
+            self.counters.append(counter)
+            books.note((COUNTER.name, counter.system, counter.epoch), row)
+        self._check_end(books.head)
+        return books
+
+    def _only_row(self, table: Table) -> Row:
+        rows: list[Row] = self._writer.execute(f"SELECT * FROM {table.name}").fetchmany(2)
+        if len(rows) != 1 or not is_sound(table, rows[0]):
+            raise Broken(f"{table.name}: its row is not as it was written")
+        return rows[0]
+
+    def _sound_rows(self, table: Table, total: int, report: Report) -> list[Row]:
+        rows: list[Row] = self._writer.execute(f"SELECT * FROM {table.name}").fetchall()
+        bad = [row for row in rows if not is_sound(table, row)]
+        for row in bad:
+            report(f"{table.name} {row[0]!r}: is not as it was written")
+        if bad or sum(map(checksum_of, rows)) & SUM_MASK != total:
+            raise Broken(f"{table.name}: rows are missing or not as they were written")
+        return rows
+
+    def _check_end(self, head: Head) -> None:
+        """See that the stream ends where the head says; a bad last row is left to the reader."""
+        row = self._writer.execute("SELECT * FROM stream ORDER BY first DESC LIMIT 1").fetchone()
+        if row is not None and not is_sound(STREAM, row):
+            return
+        last = 0 if row is None else link_of(row).last
+        if last > head.last or is_gap(head, last, head.trimmed):
+            raise Broken(f"stream {last + 1}: the stream ends before {head.last}")
+
+
+def connect(path: Path, read_only: bool = False) -> sqlite3.Connection:
+    """A connection that any thread may use, one at a time."""
+    mode = "ro" if read_only else "rw"
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False
+    )
+    connection.text_factory = bytes  # we write no text but the schema, and damage need not be UTF-8
+    settings = ["mmap_size = 0"]
+    if not read_only:
+        settings += ["synchronous = FULL", "cache_spill = OFF", "secure_delete = FAST"]
+        settings += [f"wal_autocheckpoint = {CHECKPOINT_PAGES}", f"journal_size_limit = {LOG_BYTES_MAX}"]
+    try:
+        for setting in settings:
+            connection.execute(f"PRAGMA {setting}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+@contextmanager
+def making(path: Path, meta: Meta) -> Iterator[sqlite3.Connection]:
+    """Make a database with nothing in it but its tables and `meta`; on leaving it is durable and closed."""
+    for leftover in (path, *(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm", "-journal"))):
+        leftover.unlink(missing_ok=True)
+    path.touch(mode=0o600)
+    connection = connect(path)
+    try:
+        # Each table's root is the page after the last one's: auto_vacuum would put others between them.
+        # A crash leaves it to be made anew, so there is nothing to undo, and it need not fit into memory.
+        settings = f"page_size = {PAGE_SIZE}", "auto_vacuum = NONE", "journal_mode = OFF", "cache_spill = ON"
+        for setting in settings:
+            connection.execute(f"PRAGMA {setting}")
+        connection.execute("BEGIN")
+        for table in TABLES:
+            connection.execute(table.schema)
+        connection.execute(META.put, meta_row(meta))
+        yield connection
+        connection.execute("COMMIT")
+        connection.execute("PRAGMA journal_mode = WAL")
+    finally:
+        connection.close()
+
+
+def too_new(path: Path, version: int) -> StoreTooNew:
+    """The error for a database of a later format than ours."""
+    return StoreTooNew(str(path), f"has format {version}, this tidings knows formats up to {FORMAT}")
+
+
+def _check_files(path: Path, report: Report) -> None:
+    """Look at what SQLite would not complain of, or would delete: a bad header, a damaged log."""
+    with path.open("rb") as file:
+        header = file.read(100)
+    size = path.stat().st_size
+    page_size = int.from_bytes(header[16:18], "big")
+    if header[:16] != _MAGIC or page_size != PAGE_SIZE or size % PAGE_SIZE:
+        raise Broken(f"{size} bytes: the file is cut or its header is not as it was written")
+    log = read_log(path)
+    if log.is_damaged:
+        raise Broken("the log holds pages that are not as they were written")
+    if log.ends_in_zeros:
+        report("the log ends in zeros: the power failed in a commit, or commits are lost")

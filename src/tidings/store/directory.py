@@ -1,0 +1,76 @@
+"""The directory of a node: made for its owner only, and held by one process at a time.
+
+The lock is the kernel's (flock), so it ends with the process, however that ends; the number in the file only
+tells who has it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from tidings.errors import StoreError, StoreFailed, StoreInUse
+
+LOCK = "lock"
+DATABASE = "tidings.db"
+_OURS = "tidings."  # what the names of all our files begin with, save the lock's
+
+
+class Directory:
+    """A directory that is ours until `release`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _refuse_foreign(path)
+            self._lock = _take_lock(path)
+        except OSError as error:
+            raise StoreFailed(str(path), error.strerror or str(error)) from error
+
+    @property
+    def database(self) -> Path:
+        """Where the database lies, or will."""
+        return self.path / DATABASE
+
+    def release(self) -> None:
+        """Let others have it; does nothing the second time."""
+        lock, self._lock = self._lock, -1
+        if lock >= 0:
+            # The file stays: removing it would let two processes each lock a file of that name.
+            os.ftruncate(lock, 0)
+            os.close(lock)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _refuse_foreign(path: Path) -> None:
+    names = {entry.name for entry in path.iterdir()}
+    if names - {LOCK} and not any(name.startswith(_OURS) for name in names):
+        example = min(names - {LOCK})
+        raise StoreError(str(path), f"is not empty and not a tidings directory: {example!r} lies in it")
+
+
+def _take_lock(path: Path) -> int:
+    lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    except BlockingIOError:
+        holder = os.pread(lock, 20, 0).decode(errors="replace").strip()
+        os.close(lock)
+        who = f"process {holder}" if holder else "another process"
+        raise StoreInUse(str(path), f"{who} has it open") from None
+    except OSError:
+        os.close(lock)
+        raise
+    return lock

@@ -1,0 +1,114 @@
+"""What a node keeps, and how: records, the operations of one commit, and what every store can do.
+
+The stored events are one *stream*: batches of raw bytes, each event at a position of its own that only ever
+grows. A durable subscription is a cursor on the stream, so an event is stored once however many want it. A
+commit is a list of operations that all happen or none, and is durable when `commit` returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+
+class StoredBatch(Struct, frozen=True, gc=False):
+    """Events of one origin that were stored together; those at `first`, `first + 1`, …"""
+
+    first: int
+    count: int
+    system: str | None
+    epoch: int
+    source: str | None
+    stored_us: int
+    persistent: bool  # kept for later readers, not only until the durable subscriptions have passed
+    raw: bytes  # an array of events with its head, as in `tidings.event.wire`
+
+
+class Durable(Struct, frozen=True, gc=False):
+    """A named subscription that outlives its connections."""
+
+    name: str
+    owner: str
+    filter: str
+    cursor: int  # everything up to this position is acknowledged
+    handed: int  # everything up to this position may have been delivered
+    options: bytes = b""  # msgpack, for the owner
+
+
+class Counter(Struct, frozen=True, gc=False):
+    """The highest number that was accepted of one system in one epoch."""
+
+    system: str
+    epoch: int
+    counter: int
+    seen_us: int
+
+
+class State(Struct, frozen=True):
+    """What a store knew when it was opened."""
+
+    node: str  # the name of the node, made when the store was
+    boot: int  # how often it was opened, this time included
+    position: int  # of the last event that was ever stored, 0 if none was
+    durables: list[Durable]
+    counters: list[Counter]
+
+
+class Append(Struct, frozen=True, gc=False):
+    """Add a batch at the end of the stream; its `first` is above every position stored before."""
+
+    batch: StoredBatch
+
+
+class Put(Struct, frozen=True, gc=False):
+    """Keep a durable subscription, or change what is kept of it."""
+
+    durable: Durable
+
+
+class Drop(Struct, frozen=True, gc=False):
+    """Keep a durable subscription no longer."""
+
+    name: str
+    owner: str
+
+
+class Count(Struct, frozen=True, gc=False):
+    """Remember how far a system has counted."""
+
+    counter: Counter
+
+
+class Trim(Struct, frozen=True, gc=False):
+    """Give up all batches that end at or before the position and are not persistent."""
+
+    position: int
+
+
+Operation = Append | Put | Drop | Count | Trim
+
+
+class Store(Protocol):
+    """One node's memory. `commit` and `close` are called by one thread at a time, `read` by any."""
+
+    @property
+    def state(self) -> State:
+        """What was known when the store was opened."""
+
+    def commit(self, operations: Sequence[Operation]) -> None:
+        """Do all of these, or raise StoreFailed and have done none; durable on return."""
+
+    def read(self, position: int, size_max: int) -> list[StoredBatch]:
+        """The batches that hold positions from this one on, in order: at least one if there is any, and then
+        as many as have no more than `size_max` bytes together."""
+
+    def read_before(self, position: int, size_max: int) -> list[StoredBatch]:
+        """The same for the batches that begin at or before the position, the last one first."""
+
+    def position_at(self, time_us: int) -> int:
+        """The position of the first event that was stored at or after that time, or one past the last."""
+
+    def close(self) -> None:
+        """Give up the store; what was committed stays."""

@@ -1,0 +1,255 @@
+"""Stores without a disk: for nodes that keep nothing, for tests, and for the simulator.
+
+`MemoryStore` keeps its contract for as long as the process lives. `SimulatedStore` lies on a `SimulatedDisk`,
+where a commit is only written: it is durable after `sync`, and a crash before that loses it or tears it.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from random import Random
+
+import msgspec
+from msgspec import Struct
+
+from tidings.errors import StoreDamaged, StoreFailed
+from tidings.ids import new_system
+from tidings.store.books import check_append
+from tidings.store.interface import (
+    Append,
+    Count,
+    Counter,
+    Drop,
+    Durable,
+    Operation,
+    Put,
+    State,
+    StoredBatch,
+    Trim,
+)
+
+
+class MemoryStore:
+    """A store that ends with the process; `node` names it, since it has nothing to remember a name by."""
+
+    def __init__(self, node: str) -> None:
+        self.damage: list[StoreDamaged] = []
+        self._state = State(node, 1, 0, [], [])
+        self._contents = _Contents()
+        self._lock = threading.Lock()
+
+    @property
+    def state(self) -> State:
+        """What was known when the store was opened: nothing."""
+        return self._state
+
+    def commit(self, operations: Sequence[Operation]) -> None:
+        """Do all of these, or raise and have done none."""
+        with self._lock:
+            self._contents.check(operations)
+            self._contents.apply(operations)
+
+    def read(self, position: int, size_max: int) -> list[StoredBatch]:
+        """The batches that hold positions from this one on: one at least, then as many as fit the size."""
+        with self._lock:
+            return self._contents.read(position, size_max)
+
+    def read_before(self, position: int, size_max: int) -> list[StoredBatch]:
+        """The same for the batches that begin at or before the position, the last one first."""
+        with self._lock:
+            return self._contents.read_before(position, size_max)
+
+    def position_at(self, time_us: int) -> int:
+        """The position of the first event that was stored at or after that time, or one past the last."""
+        with self._lock:
+            return self._contents.position_at(time_us)
+
+    def close(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._contents = _Contents()
+
+
+class _Contents:
+    """What the operations so far have left."""
+
+    def __init__(self) -> None:
+        self.position = 0
+        self.durables: dict[tuple[str, str], Durable] = {}
+        self.counters: dict[tuple[str, int], Counter] = {}
+        self._trimmed = 0
+        self._batches: list[StoredBatch] = []
+
+    def check(self, operations: Iterable[Operation]) -> None:
+        """Refuse operations that can't follow those before, while nothing is changed yet."""
+        position = self.position
+        for operation in operations:
+            if isinstance(operation, Append):
+                check_append(operation.batch, position)
+                position = _last(operation.batch)
+
+    def apply(self, operations: Iterable[Operation]) -> None:
+        for operation in operations:
+            match operation:
+                case Append(batch):
+                    self._batches.append(batch)
+                    self.position = _last(batch)
+                case Put(durable):
+                    self.durables[durable.owner, durable.name] = durable
+                case Drop(name, owner):
+                    self.durables.pop((owner, name), None)
+                case Count(counter):
+                    self.counters[counter.system, counter.epoch] = counter
+                case Trim(position):
+                    self._trim(min(position, self.position))
+
+    def _trim(self, position: int) -> None:
+        begin = bisect_right(self._batches, self._trimmed, key=_last)
+        end = bisect_right(self._batches, position, key=_last)
+        self._batches[begin:end] = [batch for batch in self._batches[begin:end] if batch.persistent]
+        self._trimmed = max(self._trimmed, position)
+
+    def read(self, position: int, size_max: int) -> list[StoredBatch]:
+        begin = bisect_left(self._batches, position, key=_last)
+        indexes = range(begin, len(self._batches))
+        return _take((self._batches[index] for index in indexes), size_max)
+
+    def read_before(self, position: int, size_max: int) -> list[StoredBatch]:
+        end = bisect_right(self._batches, position, key=lambda batch: batch.first)
+        return _take((self._batches[index] for index in range(end - 1, -1, -1)), size_max)
+
+    def position_at(self, time_us: int) -> int:
+        found = (batch.first for batch in self._batches if batch.stored_us >= time_us)
+        return next(found, self.position + 1)
+
+
+def _last(batch: StoredBatch) -> int:
+    return batch.first + batch.count - 1
+
+
+def _take(batches: Iterator[StoredBatch], size_max: int) -> list[StoredBatch]:
+    taken: list[StoredBatch] = []
+    size = 0
+    for batch in batches:
+        size += len(batch.raw)
+        if taken and size > size_max:
+            break
+        taken.append(batch)
+    return taken
+
+
+class SimulatedDisk:
+    """Bytes that are appended, and are safe from a crash once they are synced."""
+
+    def __init__(self, size_max: int | None = None) -> None:
+        self.size_max = size_max  # None: it is never full
+        self._content = bytearray()
+        self._synced = 0
+
+    @property
+    def content(self) -> bytes:
+        """What a reader finds."""
+        return bytes(self._content)
+
+    @property
+    def unsynced(self) -> int:
+        """How many bytes a crash may take."""
+        return len(self._content) - self._synced
+
+    def append(self, data: bytes) -> None:
+        """Write at the end; all of it, or StoreFailed and none."""
+        if self.size_max is not None and len(self._content) + len(data) > self.size_max:
+            raise StoreFailed("simulated disk", "no space left on device")
+        self._content += data
+
+    def cut(self, size: int) -> None:
+        """Give up what lies behind the first `size` bytes."""
+        del self._content[size:]
+        self._synced = min(self._synced, size)
+
+    def sync(self) -> None:
+        """Make everything written so far safe."""
+        self._synced = len(self._content)
+
+    def crash(self, random: Random) -> None:
+        """Lose what was not synced, or all of it behind some byte; zeros may stand where blocks were."""
+        kept = random.choice((0, random.randint(0, self.unsynced)))
+        zeros = random.choice((0, random.randint(0, self.unsynced - kept)))
+        self.cut(self._synced + kept)
+        self._content += bytes(zeros)
+        self.sync()
+
+
+class _Entry(Struct, array_like=True):
+    """What one append to the simulated disk says: the operations of a commit, or none at an opening."""
+
+    node: str
+    boot: int
+    operations: list[tuple[str, msgspec.Raw]]
+
+
+_KINDS: dict[str, type[Operation]] = {kind.__name__: kind for kind in (Append, Put, Drop, Count, Trim)}
+_HEAD_SIZE = 8
+
+
+class SimulatedStore(MemoryStore):
+    """A store on a simulated disk: `commit` writes, and what it wrote is durable after `sync` of the disk.
+
+    After `SimulatedDisk.crash` a new store is opened on the disk; it holds every synced commit, and of the
+    others the first few or none, each whole.
+    """
+
+    def __init__(self, disk: SimulatedDisk, random_bytes: Callable[[int], bytes]) -> None:
+        """`random_bytes` makes the node's name if the disk is new."""
+        super().__init__("")
+        self.disk = disk
+        node, boot = "", 0
+        for entry in _entries(disk):
+            node, boot = entry.node, max(boot, entry.boot)
+            self._contents.apply(_operations(entry))
+        contents = self._contents
+        durables, counters = list(contents.durables.values()), list(contents.counters.values())
+        self._state = State(node or new_system(random_bytes), boot + 1, contents.position, durables, counters)
+        self._write([])
+        disk.sync()
+
+    def commit(self, operations: Sequence[Operation]) -> None:
+        """Do all of these, or raise StoreFailed and have done none; durable once the disk is synced."""
+        self._contents.check(operations)
+        self._write(operations)
+        self._contents.apply(operations)
+
+    def sync(self) -> None:
+        """Make every commit so far durable."""
+        self.disk.sync()
+
+    def close(self) -> None:
+        """Give up the store; what was committed stays on the disk."""
+        self.disk.sync()
+
+    def _write(self, operations: Sequence[Operation]) -> None:
+        encoded = [(type(one).__name__, msgspec.Raw(msgspec.msgpack.encode(one))) for one in operations]
+        data = msgspec.msgpack.encode(_Entry(self._state.node, self._state.boot, encoded))
+        self.disk.append(len(data).to_bytes(4, "big") + zlib.crc32(data).to_bytes(4, "big") + data)
+
+
+def _entries(disk: SimulatedDisk) -> list[_Entry]:
+    """All whole entries; what a crash left behind them is cut off."""
+    content, entries, at = disk.content, [], 0
+    while at + _HEAD_SIZE <= len(content):
+        size, checksum = int.from_bytes(content[at : at + 4], "big"), content[at + 4 : at + _HEAD_SIZE]
+        data = content[at + _HEAD_SIZE : at + _HEAD_SIZE + size]
+        if size == 0 or len(data) < size or zlib.crc32(data).to_bytes(4, "big") != checksum:
+            break
+        entries.append(msgspec.msgpack.decode(data, type=_Entry))
+        at += _HEAD_SIZE + size
+    disk.cut(at)
+    return entries
+
+
+def _operations(entry: _Entry) -> Iterator[Operation]:
+    for kind, encoded in entry.operations:
+        yield msgspec.msgpack.decode(encoded, type=_KINDS[kind])

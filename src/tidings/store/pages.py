@@ -1,0 +1,207 @@
+"""The pages of a database at rest, read without SQLite: for what SQLite will not read any more.
+
+Follows https://www.sqlite.org/fileformat2.html. A table is a tree whose leaves hold the rows; here every leaf
+is found by itself, so damage to the upper parts of a tree costs nothing, and damage to one row costs that
+row. What comes out is only what the bytes say: the caller checks each row by its own checksum.
+
+Bytes of users are never taken for a row: a row is only looked for where a leaf or its neighbour in the leaf
+says one begins, and a page that continues a row begins with a page number, not with the mark of a leaf.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+from msgspec import Struct
+
+from tidings.store.records import TABLES, Row
+from tidings.store.wal import PAGE_SIZE, read_log
+
+_INTERIOR, _LEAF = 0x05, 0x0D
+_LOCAL_MAX = PAGE_SIZE - 35
+_LOCAL_MIN = (PAGE_SIZE - 12) * 32 // 255 - 23
+_MORE = PAGE_SIZE - 4  # what a continuation page holds
+_WIDTHS = {table.width for table in TABLES}
+_INTEGER_SIZES = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
+
+
+class Place(Struct, frozen=True, gc=False):
+    """The number of a leaf, the offset of a row in it, and the frame if it is not the newest."""
+
+    leaf: int
+    offset: int
+    frame: int | None = None
+
+
+class Pages:
+    """All pages of the database and of the commits that its log holds; use as a context."""
+
+    def __init__(self, database: Path) -> None:
+        self._file = os.open(database, os.O_RDONLY)
+        log = read_log(database)
+        self._frames, self.has_log_damage = log.frames, log.is_damaged
+        self._log = {frame.page: index for index, frame in enumerate(self._frames)}
+        size = os.fstat(self._file).st_size
+        self.count = max([-(-size // PAGE_SIZE), *self._log])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._file)
+
+    def page(self, number: int) -> bytes:
+        """The newest page of that number; what lies behind the end of a cut file is zeros."""
+        logged = self._log.get(number)
+        if logged is not None:
+            return self._frames[logged].content
+        return os.pread(self._file, PAGE_SIZE, (number - 1) * PAGE_SIZE).ljust(PAGE_SIZE, b"\0")
+
+    def places(self) -> Iterator[Place]:
+        """Where rows begin or may begin: first in the newest pages, then in what they were before."""
+        for number in self._leaves():
+            for offset in _offsets(self.page(number)):
+                yield Place(number, offset)
+        for index, frame in enumerate(self._frames):
+            if frame.content[0] == _LEAF and self._log[frame.page] != index:
+                for offset in _offsets(frame.content):
+                    yield Place(frame.page, offset, index)
+
+    def _leaves(self) -> list[int]:
+        """Pages that say they are leaves, and those that a tree takes for leaves whatever they say."""
+        leaves, interiors = set(range(2, 2 + len(TABLES))), set()  # the roots of our tables
+        children: set[int] = set()
+        for number in range(2, self.count + 1):
+            page = self.page(number)
+            if page[0] == _LEAF:
+                leaves.add(number)
+            elif page[0] == _INTERIOR:
+                interiors.add(number)
+                children.update(_children(page))
+        found = leaves | (children - interiors)
+        return sorted(number for number in found if 1 < number <= self.count)
+
+    def row(self, place: Place) -> Row | None:
+        """The row at that place, as the statement that wrote it gave it, or None where none can be."""
+        page = self.page(place.leaf) if place.frame is None else self._frames[place.frame].content
+        cell = _cell(page, place.offset)
+        if cell is None:
+            return None
+        key, size, start = cell
+        payload = self._payload(page, start, size)
+        values = None if payload is None else _values(payload)
+        return None if values is None else (key, *values[1:])
+
+    def _payload(self, page: bytes, start: int, size: int) -> bytes | None:
+        local = _local_size(size)
+        parts = [page[start : start + local]]
+        if size == local:
+            return parts[0]
+        if size > self.count * PAGE_SIZE:
+            return None
+        following = int.from_bytes(page[start + local : start + local + 4], "big")
+        rest = size - local
+        while rest > 0:
+            if not 1 < following <= self.count:
+                return None
+            more = self.page(following)
+            parts.append(more[4 : 4 + min(rest, _MORE)])
+            following = int.from_bytes(more[:4], "big")
+            rest -= _MORE
+        return b"".join(parts)
+
+
+def _children(page: bytes) -> Iterator[int]:
+    yield int.from_bytes(page[8:12], "big")
+    count = min(int.from_bytes(page[3:5], "big"), (PAGE_SIZE - 12) // 2)
+    for at in range(12, 12 + 2 * count, 2):
+        offset = int.from_bytes(page[at : at + 2], "big")
+        yield int.from_bytes(page[offset : offset + 4], "big")
+
+
+def _offsets(page: bytes) -> Iterator[int]:
+    """Where the leaf says rows begin: by its list, by where its content begins, and behind each row.
+
+    Rows lie one behind the other, so a damaged list costs no row that has a good neighbour.
+    """
+    count = min(int.from_bytes(page[3:5], "big"), (PAGE_SIZE - 8) // 2)
+    waiting = [int.from_bytes(page[at : at + 2], "big") for at in range(8, 8 + 2 * count, 2)]
+    waiting.append(int.from_bytes(page[5:7], "big"))
+    seen: set[int] = set()
+    while waiting:
+        offset = waiting.pop()
+        cell = None if offset in seen else _cell(page, offset)
+        seen.add(offset)
+        if cell is not None:
+            _, size, start = cell
+            local = _local_size(size)
+            waiting.append(start + local + (0 if local == size else 4))
+            yield offset
+
+
+def _cell(page: bytes, offset: int) -> tuple[int, int, int] | None:
+    """The key of a row, the size of its record, and where in the page that begins."""
+    size, offset = _number(page, offset)
+    key, offset = _number(page, offset)
+    if size == 0 or size < 0 or offset + _local_size(size) > PAGE_SIZE:
+        return None
+    return key, size, offset
+
+
+def _local_size(size: int) -> int:
+    """How much of a record of that size lies in the leaf itself."""
+    if size <= _LOCAL_MAX:
+        return size
+    fitting = _LOCAL_MIN + (size - _LOCAL_MIN) % _MORE
+    return fitting if fitting <= _LOCAL_MAX else _LOCAL_MIN
+
+
+def _values(record: bytes) -> Row | None:
+    """The values of a record, or None if no row of ours has such values."""
+    end, at = _number(record, 0)
+    kinds: list[int] = []
+    while at < end and len(kinds) < max(_WIDTHS):
+        kind, at = _number(record, at)
+        kinds.append(kind)
+    if at != end or len(kinds) not in _WIDTHS:
+        return None
+    values: list[int | bytes | None] = []
+    for kind in kinds:
+        size = _size(kind)
+        if size is None or at + size > len(record):
+            return None
+        values.append(_value(kind, record[at : at + size]))
+        at += size
+    return tuple(values) if at == len(record) else None
+
+
+def _size(kind: int) -> int | None:
+    if kind in (0, 8, 9):
+        return 0
+    if kind in _INTEGER_SIZES:
+        return _INTEGER_SIZES[kind]
+    return (kind - 12) // 2 if kind >= 12 and kind % 2 == 0 else None
+
+
+def _value(kind: int, data: bytes) -> int | bytes | None:
+    if kind == 0:
+        return None
+    if kind in (8, 9):
+        return kind - 8
+    return data if kind >= 12 else int.from_bytes(data, "big", signed=True)
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    """A number of one to nine bytes, and where the next thing begins; zeros stand behind the end."""
+    value = 0
+    for index in range(at, at + 8):
+        byte = data[index] if index < len(data) else 0
+        value = value << 7 | byte & 0x7F
+        if byte < 0x80:
+            return value, index + 1
+    last = data[at + 8] if at + 8 < len(data) else 0
+    value = value << 8 | last
+    return value - (1 << 64) if value >> 63 else value, at + 9

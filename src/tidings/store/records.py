@@ -1,0 +1,232 @@
+"""The rows of the database: what each table holds, and the checksum that every row carries.
+
+A row is its key, the checksum, then the fields; everything is an integer, bytes or NULL, so that what is
+checked is exactly what lies on the disk. The checksum is a CRC-32 over the name of the table, the key and all
+fields: a row that was changed, moved to another key or put into another table is told from a good one.
+
+Each batch of the stream also says where its predecessors ended: `previous`, the last position before it, and
+`kept`, the last position before it that is persistent. So a reader notices that a row between two others is
+gone, which the checksums of the others can't tell, and does not take what was trimmed for lost.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import cast
+
+import msgspec
+from msgspec import Struct
+
+from tidings.store.interface import Counter, Durable, StoredBatch
+
+FORMAT = 1
+SUM_MASK = 2**32 - 1
+
+Field = int | bytes | None
+Row = tuple[Field, ...]
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Table(Struct, frozen=True):
+    """A table by its name, its key and its other columns."""
+
+    name: str
+    key: str
+    columns: tuple[str, ...]
+
+    @property
+    def schema(self) -> str:
+        """The text that makes it, as SQLite keeps it; no index, so that nothing can contradict the rows."""
+        columns = ", ".join((f"{self.key} INTEGER PRIMARY KEY", "checksum INT NOT NULL", *self.columns))
+        return f"CREATE TABLE {self.name} ({columns}) STRICT"
+
+    @property
+    def width(self) -> int:
+        """How many values a row has."""
+        return len(self.columns) + 2
+
+    @property
+    def put(self) -> str:
+        """The statement that writes a row, in place of one with the same key."""
+        return f"INSERT OR REPLACE INTO {self.name} VALUES ({', '.join('?' * self.width)})"
+
+
+# Both of these have one row and tell the node's name: a lost page takes only one of them with it.
+META = Table("meta", "id", ("format INT", "node BLOB", "boot INT"))
+HEAD = Table(
+    "head",
+    "id",
+    (
+        "node BLOB",
+        "boot INT",
+        "commits INT",
+        "position INT",
+        "last INT",
+        "kept INT",
+        "trimmed INT",
+        "latest_us INT",
+        "durables INT",
+        "counters INT",
+    ),
+)
+DURABLE = Table(
+    "durable",
+    "id",
+    ("changed INT", "owner BLOB", "name BLOB", "filter BLOB", "cursor INT", "handed INT", "options BLOB"),
+)
+COUNTER = Table("counter", "id", ("changed INT", "system BLOB", "epoch INT", "counter INT", "seen_us INT"))
+STREAM = Table(
+    "stream",
+    "first",
+    (
+        "count INT",
+        "persistent INT",
+        "previous INT",
+        "kept INT",
+        "stored_us INT",
+        "latest_us INT",
+        "epoch INT",
+        "system BLOB",
+        "source BLOB",
+        "raw BLOB",  # last, so that what stands before it is read without it
+    ),
+)
+TABLES = (META, HEAD, DURABLE, COUNTER, STREAM)
+ONLY_ROW = 1
+
+
+class Meta(Struct, frozen=True):
+    """Who the store belongs to; written when it is opened."""
+
+    node: str
+    boot: int
+    format: int = FORMAT
+
+
+class Head(Struct, frozen=True):
+    """Where the store stands; written with every commit."""
+
+    node: str
+    boot: int
+    commits: int = 0
+    position: int = 0  # no event will ever be stored at or below it
+    last: int = 0  # where the last batch ended that was stored
+    kept: int = 0  # where the last persistent one did
+    trimmed: int = 0  # batches up to here are gone unless they are persistent
+    latest_us: int = 0  # the highest `stored_us` so far
+    durables: int = 0  # the sum of the checksums of all durables: none is missing, none is stale
+    counters: int = 0  # the same for the counters
+
+
+class Link(Struct, frozen=True, gc=False):
+    """A batch in the stream and what it says of those before it."""
+
+    batch: StoredBatch
+    previous: int
+    kept: int
+    latest_us: int  # the highest `stored_us` up to this batch: grows even where the clock was set back
+
+    @property
+    def last(self) -> int:
+        """The position of its last event."""
+        return self.batch.first + self.batch.count - 1
+
+
+def is_gap(follower: Link | Head, last: int, trimmed: int) -> bool:
+    """Whether something is missing between a batch that ended at `last` and the one (or the end) after it."""
+    previous = follower.previous if isinstance(follower, Link) else follower.last
+    return follower.kept > last or previous > max(last, trimmed)
+
+
+def sealed(table: Table, key: int, fields: Row) -> Row:
+    """The row with its checksum."""
+    return (key, _checksum(table, key, fields), *fields)
+
+
+def is_sound(table: Table, row: Row) -> bool:
+    """Whether the row is as it was written; it may hold anything."""
+    return len(row) == table.width and _checksum(table, row[0], row[2:]) == row[1]
+
+
+def _checksum(table: Table, key: Field, fields: Row) -> int:
+    return zlib.crc32(_encode((table.name, key, *fields)))
+
+
+def checksum_of(row: Row) -> int:
+    """The checksum a sound row carries."""
+    return cast(int, row[1])
+
+
+def meta_row(meta: Meta) -> Row:
+    """A row for META."""
+    return sealed(META, ONLY_ROW, (meta.format, meta.node.encode(), meta.boot))
+
+
+def head_row(head: Head) -> Row:
+    """A row for HEAD."""
+    node, *numbers = msgspec.structs.astuple(head)
+    return sealed(HEAD, ONLY_ROW, (node.encode(), *numbers))
+
+
+def durable_row(key: int, changed: int, durable: Durable) -> Row:
+    """A row for DURABLE; `changed` is the number of the commit."""
+    texts = durable.owner.encode(), durable.name.encode(), durable.filter.encode()
+    return sealed(DURABLE, key, (changed, *texts, durable.cursor, durable.handed, durable.options))
+
+
+def counter_row(key: int, changed: int, counter: Counter) -> Row:
+    """A row for COUNTER; `changed` is the number of the commit."""
+    fields = changed, counter.system.encode(), counter.epoch, counter.counter, counter.seen_us
+    return sealed(COUNTER, key, fields)
+
+
+def stream_row(link: Link) -> Row:
+    """A row for STREAM."""
+    batch = link.batch
+    system = None if batch.system is None else batch.system.encode()
+    source = None if batch.source is None else batch.source.encode()
+    before = int(batch.persistent), link.previous, link.kept
+    fields = batch.count, *before, batch.stored_us, link.latest_us, batch.epoch, system, source, batch.raw
+    return sealed(STREAM, batch.first, fields)
+
+
+def meta_of(row: Row) -> Meta:
+    """What a sound row of META says."""
+    _, _, version, node, boot = cast("tuple[int, int, int, bytes, int]", row)
+    return Meta(node.decode(), boot, version)
+
+
+def head_of(row: Row) -> Head:
+    """What a sound row of HEAD says."""
+    return Head(cast(bytes, row[2]).decode(), *cast("tuple[int, ...]", row[3:]))
+
+
+def durable_of(row: Row) -> Durable:
+    """What a sound row of DURABLE says."""
+    owner, name, text = (cast(bytes, field).decode() for field in row[3:6])
+    return Durable(name, owner, text, *cast("tuple[int, int, bytes]", row[6:]))
+
+
+def counter_of(row: Row) -> Counter:
+    """What a sound row of COUNTER says."""
+    return Counter(cast(bytes, row[3]).decode(), *cast("tuple[int, int, int]", row[4:]))
+
+
+def link_of(row: Row) -> Link:
+    """What a sound row of STREAM says."""
+    first, _, count, persistent, previous, kept, stored_us, latest_us, epoch = cast(
+        "tuple[int, ...]", row[:9]
+    )
+    system, source, raw = cast("tuple[bytes | None, bytes | None, bytes]", row[9:])
+    batch = StoredBatch(
+        first,
+        count,
+        None if system is None else system.decode(),
+        epoch,
+        None if source is None else source.decode(),
+        stored_us,
+        bool(persistent),
+        raw,
+    )
+    return Link(batch, previous, kept, latest_us)

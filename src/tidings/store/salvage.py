@@ -1,0 +1,258 @@
+"""Rebuilds a damaged database out of every row in it that is still as it was written.
+
+The new database is made beside the old one and takes its place when it is complete; the old one is kept under
+another name. A crash at any moment leaves the old one or the new one in place: once the file called `rebuilt`
+exists it is complete, and the next opening finishes the exchange.
+
+What holds afterwards: a row is there if its own bytes are good and its leaf still says where it lies, or the
+row before it in the leaf is good; the rest of the tree is not needed. So a flipped bit in the file costs one
+row at most. A row that is not as it was written is never there. Positions that are gone are reported, and no
+new event gets one of them. What can't be seen is the loss of whole commits at the very end of the log (cut
+off, or a bad bit in the last one): that looks like a crash before they were made.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tidings.ids import new_system
+from tidings.store.books import RecordKey
+from tidings.store.database import connect, making, too_new
+from tidings.store.directory import sync_directory
+from tidings.store.pages import Pages, Place
+from tidings.store.records import (
+    COUNTER,
+    DURABLE,
+    FORMAT,
+    HEAD,
+    META,
+    STREAM,
+    SUM_MASK,
+    TABLES,
+    Head,
+    Link,
+    Meta,
+    Row,
+    Table,
+    checksum_of,
+    counter_of,
+    durable_of,
+    head_of,
+    head_row,
+    is_gap,
+    is_sound,
+    link_of,
+    meta_of,
+    sealed,
+    stream_row,
+)
+from tidings.store.trouble import trouble
+from tidings.store.wal import log_of
+
+# More events than can have been lost unseen: no position that a lost event had is ever given out again.
+POSITION_LEAP = 2**32
+
+
+class _Finds(Struct):
+    """The sound rows of a database."""
+
+    metas: list[Meta] = []
+    heads: list[Head] = []
+    records: dict[RecordKey, tuple[Table, Row]] = {}  # the newest of each
+    stream: dict[int, Place] = {}
+
+
+def refuse_newer(database: Path) -> None:
+    """Raise StoreTooNew if a later tidings made it; tables of other formats are left alone."""
+    if database.stat().st_size == 0:
+        return
+    with suppress(sqlite3.Error), closing(connect(database, read_only=True)) as connection:
+        row: Row = connection.execute("SELECT * FROM meta").fetchone() or ()
+        if is_sound(META, row) and meta_of(row).format > FORMAT:
+            raise too_new(database, meta_of(row).format)
+
+
+def rebuild(database: Path, head: Head | None) -> list[str]:
+    """Put a sound database in the place of a damaged one that nobody has open; tell what is lost.
+
+    `head` is how the store stands, if that is known; otherwise it is what the database says of itself.
+    """
+    refuse_newer(database)
+    new = database.with_name(database.name + ".new")
+    with trouble(database), Pages(database) as pages:
+        finds = _survey(pages)
+        problems = [] if finds.heads or head else ["head: is lost"]
+        is_certain = head is not None or (bool(finds.heads) and not pages.has_log_damage)
+        head = head or _head(finds, problems)
+        with making(new, Meta(head.node, head.boot)) as connection:
+            head = _copy_stream(pages, finds, head, connection, problems)
+            head = _copy_records(finds, head, connection, problems)
+            if not is_certain:
+                head = replace(head, position=head.position + POSITION_LEAP)
+            connection.execute(HEAD.put, head_row(head))
+        sync_directory(database.parent)
+        new.rename(_rebuilt(database))
+        finish_rebuild(database)
+    return problems
+
+
+def finish_rebuild(database: Path) -> None:
+    """If a rebuilt database waits to take its place, keep the damaged one under another name and let it."""
+    rebuilt = _rebuilt(database)
+    if not rebuilt.exists():
+        return
+    sync_directory(database.parent)
+    aside = _free_name(database)
+    for damaged, name in ((log_of(database), log_of(aside)), (database, aside)):
+        if damaged.exists():
+            damaged.rename(name)
+    database.with_name(database.name + "-shm").unlink(missing_ok=True)
+    rebuilt.rename(database)
+    sync_directory(database.parent)
+
+
+def make(database: Path, head: Head) -> None:
+    """Make a new database; after a crash it is there and whole, or not there."""
+    new = database.with_name(database.name + ".new")
+    with trouble(database):
+        with making(new, Meta(head.node, head.boot)) as connection:
+            connection.execute(HEAD.put, head_row(head))
+        new.rename(database)
+        sync_directory(database.parent)
+
+
+def _rebuilt(database: Path) -> Path:
+    return database.with_name(database.name + ".rebuilt")
+
+
+def _free_name(database: Path) -> Path:
+    number = 1
+    while True:
+        path = database.with_name(f"{database.name}.damaged-{number}")
+        if not path.exists() and not log_of(path).exists():
+            return path
+        number += 1
+
+
+def _survey(pages: Pages) -> _Finds:
+    finds = _Finds()
+    for place in pages.places():
+        row = pages.row(place)
+        if row is None:
+            continue
+        # A batch never changes, so an older page is as good; of anything else only the newest counts.
+        for table in TABLES if place.frame is None else (STREAM,):
+            if is_sound(table, row):
+                _KEEP[table.name](finds, row, place)
+    return finds
+
+
+def _keep_meta(finds: _Finds, row: Row, _: Place) -> None:
+    finds.metas.append(meta_of(row))
+
+
+def _keep_head(finds: _Finds, row: Row, _: Place) -> None:
+    finds.heads.append(head_of(row))
+
+
+def _keep_durable(finds: _Finds, row: Row, _: Place) -> None:
+    durable = durable_of(row)
+    _keep_newest(finds, (DURABLE.name, durable.owner, durable.name), DURABLE, row)
+
+
+def _keep_counter(finds: _Finds, row: Row, _: Place) -> None:
+    counter = counter_of(row)
+    _keep_newest(finds, (COUNTER.name, counter.system, counter.epoch), COUNTER, row)
+
+
+def _keep_newest(finds: _Finds, key: RecordKey, table: Table, row: Row) -> None:
+    known = finds.records.get(key)
+    if known is None or _changed(known[1]) < _changed(row):
+        finds.records[key] = table, row
+
+
+def _keep_stream(finds: _Finds, row: Row, place: Place) -> None:
+    finds.stream.setdefault(link_of(row).batch.first, place)
+
+
+_KEEP: dict[str, Callable[[_Finds, Row, Place], None]] = {
+    META.name: _keep_meta,
+    HEAD.name: _keep_head,
+    DURABLE.name: _keep_durable,
+    COUNTER.name: _keep_counter,
+    STREAM.name: _keep_stream,
+}
+
+
+def _changed(row: Row) -> int:
+    assert isinstance(row[2], int)
+    return row[2]
+
+
+def _head(finds: _Finds, problems: list[str]) -> Head:
+    """The newest head; without one, what else is known of the node."""
+    if finds.heads:
+        newest = max(finds.heads, key=lambda head: head.commits)
+        return replace(newest, boot=max(newest.boot, *(meta.boot for meta in finds.metas), 0))
+    if finds.metas:
+        meta = max(finds.metas, key=lambda meta: meta.boot)
+        return Head(meta.node, meta.boot)
+    problems.append("meta: the name of the node is lost, it has a new one")
+    return Head(new_system(os.urandom), 0)
+
+
+def _copy_stream(
+    pages: Pages, finds: _Finds, head: Head, connection: sqlite3.Connection, problems: list[str]
+) -> Head:
+    """Write the batches that are left, each linked to the one before it that is left."""
+    after = replace(head, last=0, kept=0, latest_us=0)
+    for link in _links(pages, finds, head):
+        if is_gap(link, after.last, head.trimmed):
+            problems.append(f"stream {after.last + 1}: lost up to {max(link.previous, link.kept)}")
+        latest_us = max(after.latest_us, link.batch.stored_us)
+        linked = Link(link.batch, previous=after.last, kept=after.kept, latest_us=latest_us)
+        connection.execute(STREAM.put, stream_row(linked))
+        kept = link.last if link.batch.persistent else after.kept
+        after = replace(after, last=link.last, kept=kept, latest_us=latest_us)
+    if is_gap(head, after.last, head.trimmed):
+        problems.append(f"stream {after.last + 1}: lost up to {head.last}")
+    return replace(after, position=max(head.position, after.last))
+
+
+def _links(pages: Pages, finds: _Finds, head: Head) -> Iterator[Link]:
+    """The batches in order, without those that were trimmed and whose pages are only not yet used again."""
+    last = 0
+    for first in sorted(finds.stream):
+        row = pages.row(finds.stream[first])
+        assert row is not None
+        link = link_of(row)
+        if first > last and (link.batch.persistent or link.last > head.trimmed):
+            last = link.last
+            yield link
+
+
+def _copy_records(finds: _Finds, head: Head, connection: sqlite3.Connection, problems: list[str]) -> Head:
+    """Write the durables and counters that are left, under new keys; tell if some are missing or too old."""
+    before = {table.name: 0 for table in (DURABLE, COUNTER)}
+    after = dict(before)
+    position = head.position
+    for key, (table, row) in enumerate(finds.records.values(), start=1):
+        copy = sealed(table, key, row[2:])
+        connection.execute(table.put, copy)
+        before[table.name] += checksum_of(row)
+        after[table.name] += checksum_of(copy)
+        if table is DURABLE:
+            durable = durable_of(row)
+            position = max(position, durable.cursor, durable.handed)
+    for name, total in ((DURABLE.name, head.durables), (COUNTER.name, head.counters)):
+        if before[name] & SUM_MASK != total:
+            problems.append(f"{name}: records are lost or older than they were")
+    sums = {name: total & SUM_MASK for name, total in after.items()}
+    return replace(head, position=position, durables=sums[DURABLE.name], counters=sums[COUNTER.name])

@@ -1,0 +1,145 @@
+"""The store of a node that has a directory: one SQLite database, verified as it is read.
+
+A commit is one transaction and one fdatasync. Readers have a connection of their own, so neither side waits
+for the other. Damage is never served. A bad row is reported and passed over; when the file contradicts itself
+it is rebuilt at once from all rows in it that are good (see `salvage`), while commits and reads wait.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from tidings.errors import StoreDamaged, StoreError, StoreFailed
+from tidings.ids import new_system
+from tidings.store.books import Plan
+from tidings.store.database import Database
+from tidings.store.directory import Directory
+from tidings.store.interface import Operation, State, StoredBatch
+from tidings.store.reader import Reader
+from tidings.store.records import Head
+from tidings.store.salvage import finish_rebuild, make, rebuild, refuse_newer
+from tidings.store.trouble import Broken, trouble
+
+REBUILDS_MAX = 3  # in one run: a disk that damages the file as fast as this is broken
+DAMAGE_MAX = 1000  # how many reports are kept
+SQLITE_MIN = (3, 37)  # the first with STRICT tables
+
+Answer = TypeVar("Answer")
+
+
+class SqliteStore:
+    """The store in a directory, which is made if it is not there and is this process's until `close`."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises StoreInUse, StoreTooNew, StoreFailed, or StoreError if the directory is somebody else's."""
+        if sqlite3.sqlite_version_info < SQLITE_MIN:
+            raise StoreError(str(path), f"needs SQLite 3.37, this Python has {sqlite3.sqlite_version}")
+        self.damage: list[StoreDamaged] = []
+        self._reported: set[str] = set()
+        self._rebuilds = 0
+        self._why_closed = "is closed"
+        self._writing, self._reading = threading.RLock(), threading.RLock()  # taken in this order
+        self._directory = Directory(path)
+        self._path = self._directory.database
+        self._database: Database | None = None
+        try:
+            self._state = self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def state(self) -> State:
+        """What was known when the store was opened."""
+        return self._state
+
+    def commit(self, operations: Sequence[Operation]) -> None:
+        """Do all of these, or raise StoreFailed and have done none; durable on return."""
+        with self._writing:
+            while True:
+                database = self._open_database()
+                try:
+                    return database.commit(Plan(database.books, operations))
+                except Broken as broken:
+                    self._rebuild(database, broken)
+
+    def read(self, position: int, size_max: int) -> list[StoredBatch]:
+        """The batches that hold positions from this one on: one at least, then as many as fit the size."""
+        return self._ask(lambda reader: reader.read(position, size_max))
+
+    def read_before(self, position: int, size_max: int) -> list[StoredBatch]:
+        """The same for the batches that begin at or before the position, the last one first."""
+        return self._ask(lambda reader: reader.read_before(position, size_max))
+
+    def position_at(self, time_us: int) -> int:
+        """The position of the first event that was stored at or after that time, or one past the last."""
+        return self._ask(lambda reader: reader.position_at(time_us))
+
+    def close(self) -> None:
+        """Give up the store; what was committed stays."""
+        with self._writing, self._reading:
+            database, self._database = self._database, None
+            self._why_closed = "is closed"
+            if database is not None:
+                database.close()
+            self._directory.release()
+
+    def _open(self) -> State:
+        with trouble(self._path):
+            finish_rebuild(self._path)
+            if not self._path.exists():
+                make(self._path, Head(new_system(os.urandom), boot=0))
+            refuse_newer(self._path)
+        try:
+            database = Database(self._path, self._report)
+            self._database = database
+            database.begin()
+        except Broken as broken:
+            database = self._rebuild(self._database, broken)
+            database.begin()
+        head = database.books.head
+        return State(head.node, head.boot, head.position, database.durables, database.counters)
+
+    def _open_database(self) -> Database:
+        if self._database is None:
+            raise StoreFailed(str(self._path), self._why_closed)
+        return self._database
+
+    def _ask(self, question: Callable[[Reader], Answer]) -> Answer:
+        while True:
+            with self._reading:
+                database = self._open_database()
+                try:
+                    return question(database.reader)
+                except Broken as error:
+                    broken = error
+            self._rebuild(database, broken)
+
+    def _rebuild(self, damaged: Database | None, broken: Broken) -> Database:
+        """Put a sound database in the place of this one, unless another thread has done so already."""
+        with self._writing, self._reading:
+            if self._database is not damaged:
+                return self._open_database()
+            self._report(str(broken))
+            if self._rebuilds == REBUILDS_MAX:
+                raise StoreFailed(str(self._path), f"damaged after {REBUILDS_MAX} rebuilds: {broken}")
+            self._rebuilds += 1
+            self._database = None
+            if damaged is not None:
+                damaged.close()
+            self._why_closed = f"is damaged and could not be rebuilt: {broken}"
+            for problem in rebuild(self._path, None if damaged is None else damaged.books.head):
+                self._report(problem)
+            self._database = Database(self._path, self._report)
+            return self._database
+
+    def _report(self, problem: str) -> None:
+        """Keep the report of a damaged place once, however often it is met."""
+        if problem not in self._reported and len(self.damage) < DAMAGE_MAX:
+            self._reported.add(problem)
+            self.damage.append(StoreDamaged(str(self._path), problem))

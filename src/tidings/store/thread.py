@@ -1,0 +1,118 @@
+"""Runs a store beside the event loop: commits in one thread, reads in another.
+
+What is submitted while a commit runs is taken together into the next one (group commit), so a busy node pays
+one fdatasync for many ticks and an idle one waits for no timer. Reads never hold up commits; a long backlog
+is read in pieces, each as large as its caller asks for, so one reader does not keep the others waiting.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+
+from tidings.errors import InternalError, StoreError, StoreFailed, TidingsError
+from tidings.store.interface import Append, Operation, Store, StoredBatch
+
+SUBMITTED_BYTES_MAX = 64 * 2**20
+OPERATION_BYTES = 200  # what an operation takes besides its events, about
+
+OnDurable = Callable[[int], None]
+OnFailure = Callable[[int, int, TidingsError], None]
+
+
+class StoreThread:
+    """Commits what is submitted, in order.
+
+    `on_durable(mark)` is called from the committing thread after each commit: everything submitted up to the
+    mark is durable, save what `on_failure` named. `on_failure(first, last, error)` is called from it when a
+    commit failed: nothing of the submissions `first` to `last` has happened. It comes before any `on_durable`
+    of a later mark; later commits go on. Neither may raise or block.
+    """
+
+    def __init__(self, store: Store, on_durable: OnDurable, on_failure: OnFailure) -> None:
+        self.store = store
+        self._on_durable = on_durable
+        self._on_failure = on_failure
+        self._changed = threading.Condition()
+        self._pending: list[Operation] = []
+        self._size = 0  # of what is pending and of what is being committed
+        self._mark = 0
+        self._is_closing = False
+        self._readers = ThreadPoolExecutor(1, thread_name_prefix="tidings-read")
+        self._thread = threading.Thread(target=self._run, name="tidings-commit", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether `submit` would refuse: ask before taking in what has to be stored, and withhold credit."""
+        return self._size >= SUBMITTED_BYTES_MAX
+
+    def submit(self, operations: Sequence[Operation]) -> int:
+        """Have these committed together, and give the mark that says when: 1, then 2, and so on.
+
+        Raises StoreFailed, and takes nothing, when SUBMITTED_BYTES_MAX wait already or after `close`.
+        """
+        with self._changed:
+            if self._is_closing:
+                raise StoreFailed("store", "is closed")
+            if self.is_full:
+                raise StoreFailed("store", f"{self._size} bytes wait to be written: the disk is too slow")
+            self._pending.extend(operations)
+            self._size += _size(operations)
+            self._mark += 1
+            self._changed.notify()
+            return self._mark
+
+    def read(self, position: int, size_max: int) -> Future[list[StoredBatch]]:
+        """`Store.read`, off the caller's thread."""
+        return self._readers.submit(self.store.read, position, size_max)
+
+    def read_before(self, position: int, size_max: int) -> Future[list[StoredBatch]]:
+        """`Store.read_before`, off the caller's thread."""
+        return self._readers.submit(self.store.read_before, position, size_max)
+
+    def position_at(self, time_us: int) -> Future[int]:
+        """`Store.position_at`, off the caller's thread."""
+        return self._readers.submit(self.store.position_at, time_us)
+
+    def close(self) -> None:
+        """Commit what is pending, finish the read that runs, cancel those that wait, and close the store."""
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify()
+        self._thread.join()
+        self._readers.shutdown(cancel_futures=True)
+        with suppress(StoreError):
+            self.store.close()
+
+    def _run(self) -> None:
+        done = 0
+        while True:
+            with self._changed:
+                while not self._is_closing and self._mark == done:
+                    self._changed.wait()
+                if self._mark == done:
+                    return
+                operations, self._pending = self._pending, []
+                mark = self._mark
+            self._commit(operations, done + 1, mark)
+            with self._changed:
+                self._size -= _size(operations)
+            done = mark
+
+    def _commit(self, operations: list[Operation], first: int, last: int) -> None:
+        try:
+            self.store.commit(operations)
+        except TidingsError as error:
+            self._on_failure(first, last, error)
+        except Exception as error:  # the one place that must survive whatever a store does
+            self._on_failure(first, last, InternalError(f"commit failed: {error!r}"))
+        else:
+            self._on_durable(last)
+
+
+def _size(operations: Sequence[Operation]) -> int:
+    events = sum(len(operation.batch.raw) for operation in operations if isinstance(operation, Append))
+    return events + OPERATION_BYTES * len(operations)

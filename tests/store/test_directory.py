@@ -1,0 +1,103 @@
+"""Opening a store: the directory, who has it, and which format it has."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tidings
+from tests.store.samples import batch
+from tidings.errors import StoreError, StoreFailed, StoreInUse, StoreTooNew
+from tidings.store.database import connect
+from tidings.store.interface import Append
+from tidings.store.records import META, Meta, meta_row
+from tidings.store.sqlite import SqliteStore
+
+CHILD = {**os.environ, "PYTHONPATH": str(Path(tidings.__file__).parent.parent)}
+
+
+def test_the_directory_is_made_for_its_owner_only(tmp_path: Path) -> None:
+    SqliteStore(tmp_path / "deep" / "node").close()
+    assert (tmp_path / "deep" / "node").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_second_opener_is_told_who_has_the_directory(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "node")
+    code = f"from tidings.store.sqlite import *; SqliteStore(Path({str(tmp_path / 'node')!r}))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=CHILD)
+    assert f"process {os.getpid()} has it open" in run.stderr
+    with pytest.raises(StoreInUse, match=f"process {os.getpid()} has it open"):
+        SqliteStore(tmp_path / "node")
+    store.commit([Append(batch(1))])
+    store.close()
+    SqliteStore(tmp_path / "node").close()
+
+
+def test_an_opening_that_failed_lets_go_of_the_directory(tmp_path: Path) -> None:
+    SqliteStore(tmp_path).close()
+    set_format(tmp_path, 7)
+    for _ in range(2):
+        with pytest.raises(StoreTooNew):
+            SqliteStore(tmp_path)
+
+
+def set_format(path: Path, version: int) -> None:
+    connection = connect(path / "tidings.db")
+    connection.execute(META.put, meta_row(Meta("node", 1, version)))
+    connection.close()
+
+
+def test_a_newer_format_is_refused_by_both_numbers_and_left_as_it_is(tmp_path: Path) -> None:
+    SqliteStore(tmp_path).close()
+    set_format(tmp_path, 7)
+    before = (tmp_path / "tidings.db").read_bytes()
+    with pytest.raises(StoreTooNew, match="has format 7, this tidings knows formats up to 1"):
+        SqliteStore(tmp_path)
+    assert (tmp_path / "tidings.db").read_bytes() == before
+
+
+def test_a_newer_format_with_other_tables_is_refused_not_rebuilt(tmp_path: Path) -> None:
+    SqliteStore(tmp_path).close()
+    set_format(tmp_path, 2)
+    connection = connect(tmp_path / "tidings.db")
+    connection.execute("DROP TABLE stream")
+    connection.close()
+    with pytest.raises(StoreTooNew):
+        SqliteStore(tmp_path)
+    assert not list(tmp_path.glob("*damaged*"))
+
+
+def test_a_directory_of_somebody_else_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("hello")
+    with pytest.raises(StoreError, match=r"not empty and not a tidings directory: 'thesis.tex' lies in it"):
+        SqliteStore(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_file_in_the_place_of_the_directory_is_a_failure(tmp_path: Path) -> None:
+    (tmp_path / "node").write_text("hello")
+    with pytest.raises(StoreFailed, match="File exists"):
+        SqliteStore(tmp_path / "node")
+
+
+def test_a_making_that_was_cut_short_is_begun_again(tmp_path: Path) -> None:
+    (tmp_path / "lock").touch()
+    (tmp_path / "tidings.db.new").write_bytes(b"SQLite form")
+    store = SqliteStore(tmp_path)
+    assert (store.state.boot, store.damage) == (1, [])
+    store.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", "tidings.db"]
+
+
+def test_a_closed_store_refuses_and_may_be_closed_again(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    store.close()
+    store.close()
+    with pytest.raises(StoreFailed, match="is closed"):
+        store.commit([])
+    with pytest.raises(StoreFailed, match="is closed"):
+        store.read(0, 1)

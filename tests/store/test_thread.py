@@ -1,0 +1,155 @@
+"""The store beside the event loop: marks, group commit, failures, limits, the end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.store.samples import batch, everything
+from tidings.errors import InternalError, StoreFailed, TidingsError
+from tidings.store import thread
+from tidings.store.interface import Append, Operation, Trim
+from tidings.store.memory import MemoryStore
+from tidings.store.sqlite import SqliteStore
+from tidings.store.thread import StoreThread
+
+
+class GatedStore(MemoryStore):
+    """Commits when it is let; remembers how much each commit held; fails on request."""
+
+    def __init__(self) -> None:
+        super().__init__("node")
+        self.gate = threading.Semaphore(0)
+        self.begun = threading.Semaphore(0)
+        self.sizes: list[int] = []
+        self.errors: list[Exception | None] = []
+
+    def commit(self, operations: Sequence[Operation]) -> None:
+        self.begun.release()
+        self.gate.acquire()
+        self.sizes.append(len(operations))
+        error = self.errors.pop(0) if self.errors else None
+        if error is not None:
+            raise error
+        super().commit(operations)
+
+
+class Told:
+    """What the thread called back with, in order."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[object, ...]] = []
+
+    def durable(self, mark: int) -> None:
+        self.calls.append((mark,))
+
+    def failed(self, first: int, last: int, error: TidingsError) -> None:
+        self.calls.append((first, last, str(error)))
+
+
+def test_marks_are_durable_in_order_and_what_waits_is_committed_together() -> None:
+    store, told = GatedStore(), Told()
+    commits = StoreThread(store, told.durable, told.failed)
+    assert commits.submit([Append(batch(1))]) == 1
+    store.begun.acquire()
+    assert [commits.submit([Append(batch(n)), Trim(0)]) for n in (2, 3, 4)] == [2, 3, 4]
+    store.gate.release(2)
+    commits.close()
+    assert told.calls == [(1,), (4,)]
+    assert store.sizes == [1, 6]
+
+
+def test_an_empty_submission_has_a_mark_too() -> None:
+    told = Told()
+    commits = StoreThread(MemoryStore("node"), told.durable, told.failed)
+    commits.submit([])
+    commits.close()
+    assert told.calls == [(1,)]
+
+
+def test_a_failed_commit_names_its_marks_before_later_ones_are_durable() -> None:
+    store, told = GatedStore(), Told()
+    store.errors = [None, StoreFailed("disk", "is full"), ValueError("oh"), None]
+    commits = StoreThread(store, told.durable, told.failed)
+    commits.submit([Append(batch(1))])
+    for n in (2, 4, 6):
+        store.begun.acquire()
+        commits.submit([Append(batch(n))])
+        commits.submit([Append(batch(n + 1))])
+        store.gate.release()
+    store.gate.release()
+    commits.close()
+    assert told.calls == [(1,), (2, 3, "disk: is full"), (4, 5, "commit failed: ValueError('oh')"), (7,)]
+
+
+def test_a_wrong_operation_fails_alone_and_the_thread_goes_on(tmp_path: Path) -> None:
+    errors: list[TidingsError] = []
+    durable = threading.Event()
+    commits = StoreThread(
+        SqliteStore(tmp_path), lambda _: durable.set(), lambda *told: errors.append(told[2])
+    )
+    commits.submit([Append(batch(5))])
+    durable.wait()
+    commits.submit([Append(batch(5))])
+    commits.close()
+    assert isinstance(errors[0], InternalError)
+
+
+def test_too_much_is_refused_and_accepted_again_when_some_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thread, "SUBMITTED_BYTES_MAX", 1000)
+    store, told = GatedStore(), Told()
+    commits = StoreThread(store, told.durable, told.failed)
+    commits.submit([Append(batch(1, size=500))])
+    store.begun.acquire()
+    assert not commits.is_full
+    commits.submit([Append(batch(2, size=500))])
+    assert commits.is_full
+    with pytest.raises(StoreFailed, match="1400 bytes wait"):
+        commits.submit([Append(batch(3))])
+    store.gate.release()
+    store.begun.acquire()  # the second commit has begun, so the first no longer counts
+    assert not commits.is_full
+    assert commits.submit([Append(batch(3))]) == 3
+    store.gate.release(2)
+    commits.close()
+    assert told.calls[-1] == (3,)
+
+
+def test_closing_commits_what_is_pending_and_then_refuses(tmp_path: Path) -> None:
+    told = Told()
+    commits = StoreThread(SqliteStore(tmp_path), told.durable, told.failed)
+    for n in range(1, 101):
+        commits.submit([Append(batch(n))])
+    commits.close()
+    commits.close()
+    assert told.calls[-1] == (100,)
+    with pytest.raises(StoreFailed, match="is closed"):
+        commits.submit([])
+    store = SqliteStore(tmp_path)
+    assert [one.first for one in everything(store)] == list(range(1, 101))
+    store.close()
+
+
+def test_reads_are_answered_while_a_commit_runs(tmp_path: Path) -> None:
+    told, store = Told(), SqliteStore(tmp_path)
+    store.commit([Append(batch(1)), Append(batch(2))])
+    commits = StoreThread(store, told.durable, told.failed)
+    with store._writing:  # as a commit holds it
+        commits.submit([Append(batch(3))])
+        assert commits.read(1, 10_000).result() == [batch(1), batch(2)]
+        assert commits.read_before(1, 10_000).result() == [batch(1)]
+        assert commits.position_at(2).result() == 2
+    commits.close()
+    assert told.calls == [(1,)]
+
+
+def test_a_read_that_fails_says_so_in_its_future(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    commits = StoreThread(store, lambda _: None, lambda *_: None)
+    store.close()
+    with pytest.raises(StoreFailed, match="is closed"):
+        commits.read(1, 1).result()
+    commits.close()
