@@ -31,8 +31,10 @@ Key = TypeVar("Key", bound=Hashable)
 def prepare() -> None:
     """Let numba compile the engine, or load from disk what it compiled before; without numba, nothing.
 
-    The first index to outgrow PLAIN_MAX does so anyway, and then its caller waits some ten seconds for it.
+    The first index to outgrow PLAIN_MAX does so anyway, and then its caller waits some ten seconds for it;
+    but an index that is `patient` waits for this, which may be called in another thread.
     """
+    global _is_prepared
     from tidings.filters import Filter
 
     index: Index[int] = Index(plain_max=0, capacity=16, pending_max=8)
@@ -41,7 +43,13 @@ def prepare() -> None:
     event = Event("t", x=5, s="a", t="bc")
     index.match(event)
     index.match_batch([event])
+    for key in range(0, 100, 2):
+        index.remove(key)
     index.match_rows(Batch.of([event]))
+    _is_prepared = True
+
+
+_is_prepared = False
 
 
 class Matches(NamedTuple, Generic[Key]):
@@ -60,14 +68,16 @@ class Matches(NamedTuple, Generic[Key]):
 class Index(Generic[Key]):
     """Filters under keys, matched against events; each key comes once, in no promised order.
 
-    `capacity` and `pending_max` size the engine's blocks: leave them alone except to test it. `seed` is the
-    secret under which names are hashed; without one it is drawn from the system.
+    A `patient` index stays with plain evaluation until `prepare` has been run: for a loop that must not wait
+    for a compiler. `capacity` and `pending_max` size the engine's blocks: leave them alone except to test it.
+    `seed` is the secret under which names are hashed; without one it is drawn from the system.
     """
 
     def __init__(
         self,
         *,
         plain_max: int = PLAIN_MAX,
+        patient: bool = False,
         capacity: int | None = None,
         pending_max: int | None = None,
         seed: int | None = None,
@@ -78,6 +88,7 @@ class Index(Generic[Key]):
         self._engine: Engine | None = None
         has_numba = find_spec("numba") is not None
         self._plain_max = plain_max if has_numba else None
+        self._is_patient = patient
         sizes = {"capacity": capacity, "pending_max": pending_max}
         self._sizes = {name: size for name, size in sizes.items() if size is not None}
         self._seed = int.from_bytes(os.urandom(7), "big") if seed is None else seed
@@ -95,8 +106,7 @@ class Index(Generic[Key]):
             self._add_to_engine(key, wanted)
         else:
             self._plain[key] = wanted
-            if self._plain_max is not None and len(self._plain) > self._plain_max:
-                self._start_engine()
+            self._outgrow()
 
     def remove(self, key: Key) -> None:
         """Take the filter of a key out; KeyError if there is none."""
@@ -111,7 +121,12 @@ class Index(Generic[Key]):
         else:
             raise KeyError(key)
 
-    def _start_engine(self) -> None:
+    def _outgrow(self) -> None:
+        """Let the engine take over if there are many filters, and it need not be waited for."""
+        if self._plain_max is None or len(self._plain) <= self._plain_max:
+            return
+        if self._is_patient and not _is_prepared:
+            return
         from tidings.matching.engine import Engine
 
         self._engine = Engine(self._seed, **self._sizes)
@@ -158,6 +173,8 @@ class Index(Generic[Key]):
 
     def match_rows(self, batch: Batch) -> Matches[Key]:
         """The rows of a batch that each key's filter matches; CodecError if not all of it is events."""
+        if self._engine is None:
+            self._outgrow()
         if self._engine is None:
             by_key = self._rows_plainly(batch)
             keys: list[Key] = list(by_key)

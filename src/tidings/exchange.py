@@ -1,0 +1,150 @@
+"""The exchange: who wants events, who makes them, and how the two find each other.
+
+Everything that wants events is a subscription, a filter with a sink; everything that makes events is a
+source, which may advertise a filter. The exchange holds both tables. Publishing asks the index which
+subscriptions match and hands each sink its rows of the batch; who stores events too calls `match` and hands
+them on with their positions. Each advertisement is told which filters
+*demand* what it offers, so that a source nobody listens to can be silent (quenching); passive subscriptions
+take what flows and demand nothing.
+
+`publish` is on the hot path: it works on batches and plain calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, cast
+
+from tidings.event import Batch
+from tidings.filters import Filter
+from tidings.matching import Index
+
+TOLD_MAX = 100
+"""Filters an advertisement is told of; beyond that it is told of one that covers them all."""
+
+Rows = Sequence[int]
+"""Rows of a batch, ascending."""
+
+
+Positions = Sequence[int | None] | None
+"""Where each row of a batch is stored, None for a row, or for all of them, that is not."""
+
+
+class Sink(Protocol):
+    """Where the events of a subscription go."""
+
+    def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
+        """Take these rows of the batch; called once for each batch that has any."""
+
+
+class Subscription:
+    """A filter and a sink. What comes from `origin` does not go back there."""
+
+    __slots__ = ("filter", "origin", "passive", "sink")
+
+    def __init__(self, filter: Filter, sink: Sink, passive: bool = False, origin: Any = None) -> None:
+        self.filter = filter
+        self.sink = sink
+        self.passive = passive
+        self.origin = origin
+
+
+class Advertisement:
+    """What a source may make. `tell` is called with the filters that demand it, whenever these change."""
+
+    __slots__ = ("filter", "origin", "tell", "told")
+
+    def __init__(
+        self, filter: Filter, tell: Callable[[tuple[Filter, ...]], None], origin: Any = None
+    ) -> None:
+        self.filter = filter
+        self.tell = tell
+        self.origin = origin
+        self.told: tuple[Filter, ...] = ()
+
+
+class Exchange:
+    """The tables of subscriptions and advertisements of one node."""
+
+    def __init__(self) -> None:
+        self._index: Index[Subscription] = Index(patient=True)
+        self._demands: dict[Subscription, None] = {}  # subscriptions that are not passive, in their order
+        self._advertisements: dict[Advertisement, None] = {}
+
+    @property
+    def subscriptions(self) -> int:
+        """How many subscriptions there are."""
+        return len(self._index)
+
+    @property
+    def advertisements(self) -> int:
+        """How many advertisements there are."""
+        return len(self._advertisements)
+
+    def match(self, batch: Batch, origin: Any = None) -> list[tuple[Subscription, Rows]]:
+        """The subscriptions that want any of the batch, each with its rows."""
+        return [
+            (subscription, cast("Rows", rows))  # or an array of integers, which does as well
+            for subscription, rows in self._index.match_rows(batch).items()
+            if subscription.origin is None or subscription.origin is not origin
+        ]
+
+    def publish(self, batch: Batch, origin: Any = None) -> int:
+        """Hand the batch to all who want any of it; the number of subscriptions that got something."""
+        matches = self.match(batch, origin)
+        for subscription, rows in matches:
+            subscription.sink.deliver(batch, rows, None)
+        return len(matches)
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """From now on, events that match go to the sink."""
+        self._index.add(subscription, subscription.filter)
+        if not subscription.passive:
+            self._demands[subscription] = None
+            self._changed(subscription)
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """No more events for this one; KeyError if it is not there."""
+        self._index.remove(subscription)
+        if not subscription.passive:
+            del self._demands[subscription]
+            self._changed(subscription)
+
+    def advertise(self, advertisement: Advertisement) -> tuple[Filter, ...]:
+        """Offer events; the filters that demand them now. Changes are told from then on."""
+        self._advertisements[advertisement] = None
+        advertisement.told = self._wanted(advertisement)
+        return advertisement.told
+
+    def withdraw(self, advertisement: Advertisement) -> None:
+        """Offer no more; KeyError if it is not there."""
+        del self._advertisements[advertisement]
+
+    def _changed(self, subscription: Subscription) -> None:
+        """Tell the sources whose interest a subscription that came or went has changed."""
+        for advertisement in list(self._advertisements):  # who is told may withdraw
+            if not advertisement.filter.overlaps(subscription.filter):
+                continue
+            wanted = self._wanted(advertisement)
+            if wanted != advertisement.told:
+                advertisement.told = wanted
+                advertisement.tell(wanted)
+
+    def _wanted(self, advertisement: Advertisement) -> tuple[Filter, ...]:
+        """The filters that demand what is advertised, each once; one that covers them if they are many."""
+        offered = advertisement.filter
+        wanted = dict.fromkeys(
+            demand.filter
+            for demand in self._demands
+            if (demand.origin is None or demand.origin is not advertisement.origin)
+            and offered.overlaps(demand.filter)
+        )
+        return tuple(wanted) if len(wanted) <= TOLD_MAX else (_covering(list(wanted)),)
+
+
+def _covering(filters: list[Filter]) -> Filter:
+    """One filter that covers all of these."""
+    merged = filters[0]
+    for filter in filters[1:]:
+        merged = merged.merge(filter)
+    return merged

@@ -1,0 +1,1 @@
+"""The native protocol: frames, and the two ends of a session, without I/O."""

@@ -1,0 +1,394 @@
+"""The broker: all sessions of a node around one exchange and one stream of stored events, without I/O.
+
+A driver (the node, or the simulator) hands in what arrives and carries out what comes of it:
+
+    session = broker.connect(now); session.receive(data, now); …      as things arrive
+    operations = broker.finish_tick()                                 one commit for all of it
+    broker.durable(mark)                                              when that commit is on disk
+    broker.failed(first, last, why)                                   or when commits could not be made
+    for session in broker.take_dirty(): session.output()              frames that may leave now
+    for stream in broker.take_reads(): stream.take(store.read(…))     backlog, in pieces
+
+Marks count the commits. A frame that promises something waits in its outbox for the mark of the commit that
+the promise depends on, so that nothing is acknowledged or delivered before it is safe.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter as Tally
+from collections import deque
+from collections.abc import Sequence
+from itertools import groupby
+from operator import lt
+from typing import TYPE_CHECKING, Any
+
+from tidings.errors import CodecError, Refused
+from tidings.event import Batch
+from tidings.event.check import Checked, check
+from tidings.event.header import DELIVERIES
+from tidings.exchange import Exchange, Rows, Subscription
+from tidings.filters import Filter
+from tidings.ids import Origin
+from tidings.protocol.session import Session
+from tidings.protocol.streams import Stream
+from tidings.store.interface import (
+    Append,
+    Count,
+    Counter,
+    Drop,
+    Durable,
+    Operation,
+    Put,
+    State,
+    StoredBatch,
+    Trim,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+SYSTEMS_MAX = 100_000
+"""Systems whose counters are remembered; those not heard of for longest are forgotten."""
+DURABLES_MAX = 100_000
+"""Durable subscriptions of a node."""
+TRIM_AFTER = 1_000
+"""Positions that all durable subscriptions have passed before it is worth to trim the stream."""
+RECENT_SIZE_MAX = 8 << 20
+"""Bytes of events kept in memory for those who ask for last values."""
+
+_PERSISTENT = DELIVERIES.index("persistent")
+
+
+class Broker:
+    """See the module."""
+
+    def __init__(self, state: State, now: float = 0.0) -> None:
+        self.node = state.node
+        self.boot = state.boot
+        self.life = state.boot << 20  # what clients are told of as `boot`: it changes with failed commits too
+        self.now = now
+        self.exchange = Exchange()
+        self.publisher: Session | None = None  # whose events are being handed on
+        self.sessions: dict[Session, None] = {}  # in their order, as streams are: a run can be repeated
+        self.position = self.position_durable = state.position
+        self.reads: list[Stream] = []
+        self.tallies: Tally[tuple[str, str]] = Tally()  # (what, reason) → how often
+        self.recent: deque[Batch] = deque()
+        self._recent_size = 0
+        self._durables: dict[tuple[str, str], Stream] = {}
+        self._streams: dict[Stream, None] = {}  # durable or not, all that need the stored stream
+        self._counters = {(c.system, c.epoch): c.counter for c in state.counters}
+        self._counters_durable = dict(self._counters)
+        self._operations: list[Operation] = []
+        self._records: dict[tuple[str, str], Durable] = {}  # changed in this tick
+        self._mark = self._durable = 0
+        self._positions: deque[tuple[int, int]] = deque()  # (mark, last position of that commit)
+        self._flying: deque[tuple[int, list[Operation]]] = deque()  # commits that are not on disk yet
+        self._trimmed = 0
+        self._dirty: dict[Session, None] = {}
+        self._owing: dict[Session, None] = {}  # those that may have to be told that something was accepted
+        self._sessions_made = 0
+        for record in state.durables:
+            self._add_durable(record)
+
+    # Sessions
+
+    def connect(self, now: float, peer: str = "") -> Session:
+        """A peer has connected."""
+        self.now = now
+        self._sessions_made += 1
+        session = Session(self, f"{self.boot}-{self._sessions_made}", now, peer)
+        self.sessions[session] = None
+        self.count("connections")
+        return session
+
+    def forget(self, session: Session) -> None:
+        """The connection of a session is gone."""
+        self.sessions.pop(session, None)
+
+    def touch(self, session: Session) -> None:
+        """A session has frames to send."""
+        self._dirty[session] = None
+
+    def owe(self, session: Session) -> None:
+        """A session may have to be told, when the tick ends, that what it published is accepted."""
+        self._owing[session] = None
+        self._dirty[session] = None
+
+    def count(self, what: str, times: int = 1, reason: str = "") -> None:
+        """Count what happens, for metrics."""
+        if times:
+            self.tallies[what, reason] += times
+
+    # Ticks
+
+    @property
+    def mark(self) -> int:
+        """The mark of the commit that will hold what is done in this tick."""
+        return self._mark + 1
+
+    @property
+    def promise(self) -> int:
+        """The mark of the last commit that holds anything done so far, in this tick or before."""
+        return self._mark + bool(self._operations or self._records)
+
+    @property
+    def mark_durable(self) -> int:
+        """The mark up to which everything is on disk."""
+        return self._durable
+
+    def finish_tick(self) -> list[Operation]:
+        """What must be committed for this tick; nothing if nothing was stored."""
+        owing, self._owing = self._owing, {}
+        for session in {**self._dirty, **owing}:
+            session.finish_tick()
+        operations = self._operations
+        operations += [Put(record) for record in self._records.values()]
+        if operations:
+            self._trim(operations)
+            self._operations, self._records = [], {}
+            self._mark += 1
+            self._positions.append((self._mark, self.position))
+            self._flying.append((self._mark, operations))
+        return operations
+
+    def durable(self, mark: int) -> None:
+        """Everything up to this mark is on disk."""
+        self._durable = mark
+        while self._flying and self._flying[0][0] <= mark:
+            for operation in self._flying.popleft()[1]:
+                if isinstance(operation, Count):
+                    one = operation.counter
+                    self._counters_durable[one.system, one.epoch] = one.counter
+        while self._positions and self._positions[0][0] <= mark:
+            self.position_durable = self._positions.popleft()[1]
+        self._dirty.update(dict.fromkeys(session for session in self.sessions if len(session.outbox)))
+        for stream in self._streams:
+            stream.read_on()
+
+    def failed(self, first: int, last: int, why: str) -> None:
+        """The commits from `first` to `last` were not made, and these are all that are under way.
+
+        A later one must not be made either: a publisher's events would be stored without those before them.
+        Nothing that depends on what was lost may be said, so whoever waits for it is parted from and comes
+        again: what it published is not counted, and it sends again what was to be stored, but nothing
+        transient, which may have been handed on. All else is stored with the next commit.
+        """
+        assert last == self._mark
+        self.life += 1
+        lost = [one for mark, operations in self._flying if mark >= first for one in operations]
+        lost += self._operations
+        uncounted = {(one.counter.system, one.counter.epoch) for one in lost if isinstance(one, Count)}
+        self._operations = [one for one in lost if not isinstance(one, Append | Count)]
+        for identity in uncounted:
+            self._counters[identity] = self._counters_durable.get(identity, 0)
+        for session in list(self.sessions):
+            if session.depends_on(first) or (session.origin and _identity(session.origin) in uncounted):
+                session.fail(why)
+        self._flying.clear()
+        self._positions.clear()
+        self.recent.clear()
+        self._recent_size = 0
+        self._durable, self.position_durable = last, self.position  # settled, one way or the other
+        for stream in self._streams:
+            stream.read_on()
+
+    def take_dirty(self) -> Iterable[Session]:
+        """The sessions that may have frames to send, each once."""
+        dirty, self._dirty = self._dirty, {}
+        return dirty
+
+    def take_reads(self) -> list[Stream]:
+        """The streams that want stored events from their `next` on."""
+        reads, self.reads = self.reads, []
+        return reads
+
+    # Publishing
+
+    def publish(self, session: Session, raw: bytes) -> None:
+        """Hand on what a session published, less what was had before; CodecError if it is not all events."""
+        assert session.origin is not None
+        checked = check(raw)
+        if not len(checked.counters):
+            return
+        check_growing(checked.counters, session.last)
+        session.last = int(checked.counters[-1])
+        batch = Batch(raw, session.origin, checked.offsets)
+        highest = self.counter_of(session.origin)
+        session.counter = max(session.counter, session.last)
+        self.owe(session)
+        if checked.counters[0] <= highest:
+            session.accept_mark = self.promise  # another connection brought it, maybe just now
+            batch, checked = _unknown(batch, checked, highest)
+            if not len(batch):
+                return
+        self._count_up(session.origin, session.counter)
+        self.publisher = session
+        matches = self.exchange.match(batch, session)
+        positions = self._keep(batch, checked, matches)
+        for subscription, rows in matches:
+            subscription.sink.deliver(batch, rows, positions)
+        self.publisher = None
+        if positions is not None:
+            session.accept_mark = self.mark
+        self.count("published", len(batch))
+        self._remember(batch)
+
+    def counter_of(self, origin: Origin) -> int:
+        """The highest counter known of a system in an epoch."""
+        return self._counters.get(_identity(origin), 0)
+
+    def _count_up(self, origin: Origin, counter: int) -> None:
+        """Note how far a system has counted, and forget those not heard of for longest."""
+        self._counters.pop(_identity(origin), None)
+        self._counters[_identity(origin)] = counter
+        if len(self._counters) > SYSTEMS_MAX:
+            forgotten = next(iter(self._counters))
+            del self._counters[forgotten]
+            self._counters_durable.pop(forgotten, None)
+
+    def _keep(
+        self, batch: Batch, checked: Checked, matches: list[tuple[Subscription, Rows]]
+    ) -> list[int | None] | None:
+        """Store what must be stored of a batch; the positions by row, None if it waits for no commit.
+
+        That reliable events were counted is stored even if nobody wants them: sent again after a crash, they
+        would be delivered twice.
+        """
+        codes = b"" if checked.is_plain else checked.deliveries
+        persistent = {row for row, code in enumerate(codes) if code == _PERSISTENT}
+        wanted = set(persistent)
+        for subscription, rows in matches:
+            sink = subscription.sink
+            if isinstance(sink, Stream):
+                if sink.is_kept(len(rows)):
+                    wanted.update(rows)
+                elif sink.record is not None and not checked.is_plain:
+                    wanted.update(row for row in rows if checked.deliveries[row])
+        if not wanted and checked.is_plain:
+            return None
+        positions: list[int | None] = [None] * len(batch)
+        for is_persistent, run in groupby(sorted(wanted), persistent.__contains__):
+            self._append(batch, list(run), is_persistent, positions)
+        self._operations.append(Count(self._counter(batch.origin)))
+        return positions
+
+    def _append(self, batch: Batch, rows: list[int], persistent: bool, positions: list[int | None]) -> None:
+        """Store rows that follow each other in the batch, though not at once: positions grow with rows."""
+        first = self.position + 1
+        for place, row in enumerate(rows):
+            positions[row] = first + place
+        self.position += len(rows)
+        origin = batch.origin or Origin()
+        raw = batch.raw if len(rows) == len(batch) else batch.take(rows).raw
+        stored = StoredBatch(
+            first, len(rows), origin.system, origin.epoch, origin.source, int(self.now * 1e6), persistent, raw
+        )
+        self._operations.append(Append(stored))
+
+    def _counter(self, origin: Origin | None) -> Counter:
+        system, epoch = _identity(origin or Origin())
+        return Counter(system, epoch, self._counters.get((system, epoch), 0), int(self.now * 1e6))
+
+    def _remember(self, batch: Batch) -> None:
+        """Keep the newest batches for those who ask for last values."""
+        self.recent.append(batch)
+        self._recent_size += len(batch.raw)
+        while self._recent_size > RECENT_SIZE_MAX:
+            self._recent_size -= len(self.recent.popleft().raw)
+
+    def status(self) -> dict[str, Any]:
+        """What a node says of itself."""
+        return {
+            "node": self.node,
+            "sessions": len(self.sessions),
+            "subscriptions": self.exchange.subscriptions,
+            "advertisements": self.exchange.advertisements,
+            "position": self.position,
+            "counts": [[what, reason, times] for (what, reason), times in sorted(self.tallies.items())],
+            "durables": [
+                {
+                    "name": name,
+                    "owner": owner,
+                    "cursor": stream.cursor,
+                    "depth": self.position - stream.cursor,
+                }
+                for (owner, name), stream in sorted(self._durables.items())
+            ],
+        }
+
+    # Streams
+
+    def open_durable(self, record: Durable) -> Stream:
+        """The durable subscription of that owner and name, made if there is none."""
+        stream = self._durables.get((record.owner, record.name))
+        if stream is None:
+            if len(self._durables) >= DURABLES_MAX:
+                raise Refused("limit", f"a node has at most {DURABLES_MAX} durable subscriptions")
+            self.keep_record(record)
+            stream = self._add_durable(record)
+        return stream
+
+    def find_durable(self, owner: str, name: str) -> Stream | None:
+        """The durable subscription of that owner and name, if there is one."""
+        return self._durables.get((owner, name))
+
+    def end_durable(self, stream: Stream) -> None:
+        """A durable subscription is wanted no longer."""
+        record = stream.record
+        assert record is not None
+        del self._durables[record.owner, record.name]
+        self._records.pop((record.owner, record.name), None)
+        self._operations.append(Drop(record.name, record.owner))
+        self.remove_stream(stream)
+
+    def _add_durable(self, record: Durable) -> Stream:
+        stream = Stream(self, Filter(record.filter), record.cursor + 1, record)
+        self._durables[record.owner, record.name] = stream
+        self.add_stream(stream)
+        return stream
+
+    def add_stream(self, stream: Stream) -> None:
+        """A place in the stored stream is needed."""
+        self._streams[stream] = None
+        self.exchange.subscribe(stream.subscription)
+
+    def remove_stream(self, stream: Stream) -> None:
+        """It is needed no longer."""
+        del self._streams[stream]
+        self.exchange.unsubscribe(stream.subscription)
+
+    def keep_record(self, record: Durable) -> None:
+        """Have what is kept of a durable subscription stored with this tick."""
+        self._records[record.owner, record.name] = record
+
+    def _trim(self, operations: list[Operation]) -> None:
+        """Give up what all have passed, now and then."""
+        passed = min((stream.cursor for stream in self._streams), default=self.position_durable)
+        passed = min(passed, self.position_durable)
+        if passed - self._trimmed >= TRIM_AFTER:
+            self._trimmed = passed
+            operations.append(Trim(passed))
+
+
+def _identity(origin: Origin) -> tuple[str, int]:
+    return origin.system or "", origin.epoch
+
+
+def _unknown(batch: Batch, checked: Checked, highest: int) -> tuple[Batch, Checked]:
+    """The part of a batch, and of what is known of it, with counters above the highest known."""
+    start = bisect_right(checked.counters, highest)
+    rest = batch.take(range(start, len(batch)))
+    deliveries = checked.deliveries[start:]
+    return rest, Checked(rest.offsets, checked.counters[start:], deliveries, not any(deliveries))
+
+
+def check_growing(counters: Sequence[int], last: int) -> None:
+    """Refuse numbers that do not grow from the last one on: the events of a connection are counted."""
+    if counters[0] > last and all(map(lt, counters, counters[1:])):
+        return
+    for row, counter in enumerate(counters):
+        if counter <= last:
+            raise CodecError(f"$[{row}].counter", f"{counter} is not above {last}")
+        last = counter

@@ -1,0 +1,114 @@
+"""A client's requests: sent when there is a connection, answered once, and what a cut does to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from tidings.errors import Disconnected, FilterError, NotAllowed, PeerError, Refused, TidingsError
+from tidings.protocol.frames import encode
+from tidings.protocol.messages import Failure, Reply, Request
+
+CALLS_MAX = 10_000
+"""Requests that wait for their answers."""
+
+Answer = Callable[[Any, TidingsError | None], None]
+"""Called once with the result of a request, or with why there is none."""
+OnCut = Literal["fail", "again", "forget"]
+"""What becomes of a request that is under way when the connection breaks.
+
+`fail`: whether it was done is not known, and its answer is Disconnected. `again`: it is sent once more, doing
+it twice being no different from doing it once. `forget`: whoever sent it begins anew by himself.
+"""
+
+
+class Call:
+    """A request that waits for its answer."""
+
+    __slots__ = ("answer", "arguments", "number", "on_cut", "operation", "was_cut")
+
+    def __init__(
+        self, number: int, operation: str, arguments: dict[str, Any], answer: Answer, on_cut: OnCut
+    ) -> None:
+        self.number = number
+        self.operation = operation
+        self.arguments = arguments
+        self.answer = answer
+        self.on_cut = on_cut
+        self.was_cut = False  # it may have been done without our being told
+
+    @property
+    def frame(self) -> bytes:
+        """The request as it is sent."""
+        return encode(Request(self.number, self.operation, self.arguments))
+
+
+class Calls:
+    """All requests of a client that wait."""
+
+    def __init__(self) -> None:
+        self._made = 0
+        self._waiting: dict[int, Call] = {}
+
+    def add(self, operation: str, arguments: dict[str, Any], answer: Answer, on_cut: OnCut) -> Call:
+        """A new request; Refused when too many wait."""
+        if len(self._waiting) >= CALLS_MAX:
+            raise Refused("limit", f"{CALLS_MAX} requests wait for their answers already")
+        self._made += 1
+        call = self._waiting[self._made] = Call(self._made, operation, arguments, answer, on_cut)
+        return call
+
+    def cancel(self, number: int) -> None:
+        """Nobody waits for the answer any more."""
+        self._waiting.pop(number, None)
+
+    def frames(self) -> list[bytes]:
+        """All that wait, as they are sent on a new connection."""
+        return [call.frame for call in self._waiting.values()]
+
+    def take(self, reply: Reply) -> None:
+        """An answer has come; one that nobody waits for is passed over."""
+        call = self._waiting.pop(reply.number, None)
+        if call is None:
+            return
+        failure = reply.error
+        if failure is None or (call.was_cut and failure.code == "not-found"):  # it was done before the cut
+            call.answer(reply.result, None)
+        else:
+            call.answer(None, error_of(failure))
+
+    def cut(self) -> None:
+        """The connection on which all of these were sent has broken."""
+        for call in list(self._waiting.values()):
+            call.was_cut = True
+            if call.on_cut != "again":
+                del self._waiting[call.number]
+            if call.on_cut == "fail":
+                call.answer(None, Disconnected(f"the connection broke; {call.operation} may have been done"))
+
+    def fail(self, error: TidingsError) -> None:
+        """There will be no answers any more."""
+        calls, self._waiting = self._waiting, {}
+        for call in calls.values():
+            call.answer(None, error)
+
+
+def error_of(failure: Failure) -> TidingsError:
+    """The error that a node's refusal is here."""
+    details = failure.details
+    if failure.code == "filter":
+        problem = details.get("problem", failure.text)
+        return FilterError(problem, details.get("line"), details.get("column"), details.get("hint"))
+    if failure.code == "not-allowed":
+        return NotAllowed(failure.text)
+    return Refused(failure.code, failure.text)
+
+
+def ended_anyway(answer: Answer) -> Answer:
+    """An answer to which it is all the same whether something was ended by us, the node or a cut."""
+
+    def ended(result: Any, error: TidingsError | None) -> None:
+        is_refused = isinstance(error, Refused) and error.code != "not-found"
+        answer(result, error if is_refused or not isinstance(error, PeerError) else None)
+
+    return ended

@@ -1,0 +1,348 @@
+"""The client's end of a connection, without I/O: what survives a cut, and what is said after one.
+
+A driver (the asyncio client, or the simulator) hands in what arrives and sends what comes of it:
+
+    connection.connect(now)                      a transport is there: HELLO, then all that was begun before
+    connection.receive(data, now)                bytes have arrived
+    connection.lost(now)                         the transport is gone; connect again when there is another
+    connection.wake(now), at `wake_at`           time has passed
+    for frame in connection.output(): …          after each of these, and after each call of the application
+    connection.is_given_up                       the driver is to end the transport (and to call `lost`)
+
+The rules kept: publications are numbered and held until accepted (`publications.py`), subscriptions and
+advertisements are made again on each new connection (`intake.py`), and a request that was under way when the
+connection broke is sent again only if doing it twice is no different from doing it once (`calls.py`).
+`failure` is why the node will have nothing to do with this client, or that the application has closed it;
+then there is no use in connecting again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from tidings.errors import CodecError, Disconnected, TidingsError
+from tidings.event import Event
+from tidings.ids import Ids
+from tidings.protocol.calls import Answer, Calls, OnCut, ended_anyway, error_of
+from tidings.protocol.frames import FRAME_MAX, FrameReader, encode
+from tidings.protocol.intake import Intake, Subscriber, Wanted
+from tidings.protocol.messages import (
+    VERSION,
+    Accepted,
+    Bye,
+    Deliver,
+    Failure,
+    Hello,
+    Message,
+    Notice,
+    Ping,
+    Pong,
+    Reply,
+    Welcome,
+)
+from tidings.protocol.offer import Interest, Offer
+from tidings.protocol.publications import Publications
+
+WELCOME_S_MAX = 10.0
+"""How long a node may take to answer HELLO."""
+SILENT_S_MAX = 20.0
+"""How long a node may be silent before it is asked; as long again, and it is given up."""
+T = TypeVar("T")
+# Ends of a connection after which the next attempt would end the same way.
+_FATAL = {"protocol", "version", "too-large", "event", "not-allowed"}
+
+
+class Connection:
+    """See the module. `ids` numbers the events, `name` is who the client says it is."""
+
+    def __init__(self, ids: Ids, name: str = "") -> None:
+        self.publications = Publications(ids)
+        self.node = ""
+        self.boot: int | None = None
+        self.session: str | None = None
+        self.is_up = False  # WELCOME has come
+        self.is_given_up = False
+        self.failure: TidingsError | None = None
+        self._origin = ids.origin
+        self._name = name
+        self._reader = FrameReader()
+        self._frames: list[bytes] = []
+        self._heard_at: float | None = None  # None while there is no transport
+        self._is_asked = False
+        self._calls = Calls()
+        self._numbers = 0  # of subscriptions and advertisements
+        self._openings: dict[int, Answer] = {}  # of those that the node has not answered yet
+        self._intakes: dict[int, Intake] = {}
+        self._due: dict[Intake, None] = {}  # those that may have frames to send
+        self._offers: dict[int, Offer] = {}
+
+    # What the driver calls
+
+    def connect(self, now: float) -> None:
+        """A transport is there."""
+        self._reader = FrameReader()
+        self._heard_at, self._is_asked, self.is_given_up = now, False, False
+        hello = Hello([VERSION], self._origin.system or "", self._origin.epoch, self._name, self.session)
+        self._frames = [encode(hello)]
+
+    def receive(self, data: bytes, now: float) -> None:
+        """Bytes have arrived; what is no answer of a node ends the connection, not the client."""
+        try:
+            for message, events in self._reader.feed(data):
+                if self.is_given_up:
+                    return
+                self._heard_at, self._is_asked = now, False
+                self._take(message, events)
+        except CodecError:
+            self.is_given_up = True
+
+    def lost(self, _now: float) -> None:
+        """The transport is gone: what can't be sent again fails, the rest waits for the next one."""
+        was_up, self.is_up, self._heard_at = self.is_up, False, None
+        self._frames, self._due = [], {}
+        if was_up:
+            self._calls.cut()
+
+    def close(self, error: TidingsError | None = None) -> None:
+        """There will be no further connection: say goodbye, and fail what still waits."""
+        if self.is_up and error is None:
+            self._frames.append(encode(Bye()))
+        self.failure = self.failure or error or Disconnected("the connection was closed")
+        intakes, self._intakes = self._intakes, {}
+        offers, self._offers = self._offers, {}
+        self._calls.fail(self.failure)
+        openings, self._openings = self._openings, {}
+        for answer in openings.values():
+            answer(None, self.failure)
+        for number, intake in intakes.items():
+            if number not in openings:
+                intake.subscriber.ended(str(self.failure))
+        for number, offer in offers.items():
+            if number not in openings:
+                offer.interest.ended(str(self.failure))
+
+    @property
+    def wake_at(self) -> float | None:
+        """When `wake` is to be called; None while there is no transport."""
+        if self._heard_at is None:
+            return None
+        return self._heard_at + (SILENT_S_MAX * (1 + self._is_asked) if self.is_up else WELCOME_S_MAX)
+
+    def wake(self, now: float) -> None:
+        """Time has passed: ask a silent node whether it is there, and give up one that does not answer."""
+        if self.wake_at is None or now < self.wake_at:
+            return
+        if self.is_up and not self._is_asked:
+            self._is_asked = True
+            self._frames.append(encode(Ping()))
+        else:
+            self.is_given_up = True
+
+    def output(self) -> list[bytes]:
+        """The frames that may be sent now."""
+        frames, self._frames = self._frames, []
+        if self.is_up:
+            due, self._due = self._due, {}
+            for intake in due:
+                frames += intake.output()
+            frames += self.publications.take()
+        return frames
+
+    # What the application calls
+
+    def publish(self, event: Event) -> int:
+        """Hold an event until it is accepted; its counter. To be called while `publications` has room."""
+        if self.failure is not None:
+            raise self.failure
+        return self.publications.publish(event)
+
+    def request(
+        self, operation: str, arguments: dict[str, Any], answer: Answer, on_cut: OnCut = "fail"
+    ) -> int:
+        """Have something done, now or when there is a connection; the number by which it is cancelled."""
+        self.check()
+        call = self._calls.add(operation, arguments, answer, on_cut)
+        if self.is_up:
+            self._frames.append(call.frame)
+        return call.number
+
+    def cancel(self, number: int) -> None:
+        """Nobody waits for the answer any more; what is not sent yet is not done."""
+        self._calls.cancel(number)
+
+    def subscribe(self, wanted: Wanted, subscriber: Subscriber, prefetch: int, answer: Answer) -> Intake:
+        """Begin a subscription, now or when there is a connection."""
+        self.check()
+        self._numbers += 1
+        intake = self._intakes[self._numbers] = Intake(self._numbers, wanted, subscriber, prefetch)
+        self._openings[intake.number] = answer
+        if self.is_up:
+            self._begin(intake)
+        return intake
+
+    def consume(self, intake: Intake, count: int) -> None:
+        """The application has taken so many events of a subscription."""
+        intake.consume(count)
+        self._due[intake] = None
+
+    def acknowledge(self, intake: Intake, position: int) -> None:
+        """Everything of a durable subscription up to this position was dealt with."""
+        intake.acknowledge(position)
+        self._due[intake] = None
+
+    def unsubscribe(self, intake: Intake, answer: Answer) -> None:
+        """End a subscription of this connection; a durable one stays with the node."""
+        self._due.pop(intake, None)
+        self._openings.pop(intake.number, None)
+        if self._intakes.pop(intake.number, None) is None or not self.is_up:
+            answer(None, None)
+        else:
+            self._frames += intake.output()  # so that an acknowledgement goes before it
+            self.request("unsubscribe", {"number": intake.number}, ended_anyway(answer))
+
+    def end_durable(self, name: str, answer: Answer) -> int:
+        """End a durable subscription for good."""
+        return self.request("unsubscribe", {"durable": name}, answer, "again")
+
+    def advertise(self, filter: str, interest: Interest, answer: Answer) -> Offer:
+        """Say what may be published; the interest is told who wants it."""
+        self.check()
+        self._numbers += 1
+        offer = self._offers[self._numbers] = Offer(self._numbers, filter, interest)
+        self._openings[offer.number] = answer
+        if self.is_up:
+            self._offer(offer)
+        return offer
+
+    def withdraw(self, offer: Offer, answer: Answer) -> None:
+        """Advertise it no longer."""
+        self._openings.pop(offer.number, None)
+        if self._offers.pop(offer.number, None) is None or not self.is_up:
+            answer(None, None)
+        else:
+            self.request("unadvertise", {"number": offer.number}, ended_anyway(answer))
+
+    def check(self) -> None:
+        """Raise `failure` if there is one."""
+        if self.failure is not None:
+            raise self.failure
+
+    # What is said to the node
+
+    def _begin(self, intake: Intake) -> None:
+        """Make a subscription on this connection."""
+
+        def begun(result: Any, error: TidingsError | None) -> None:
+            if intake.number not in self._intakes:
+                return
+            if error is None:
+                intake.opened(_member(result, "position", int))
+            else:
+                del self._intakes[intake.number]
+            answer = self._openings.pop(intake.number, None)
+            if answer is not None:
+                answer(result, error)
+            elif error is not None:
+                intake.subscriber.ended(str(error))
+
+        self.request("subscribe", intake.arguments(), begun, "forget")
+
+    def _offer(self, offer: Offer) -> None:
+        """Make an advertisement on this connection."""
+
+        def offered(result: Any, error: TidingsError | None) -> None:
+            if offer.number not in self._offers:
+                return
+            if error is None:
+                offer.interest.changed(_filters(result))
+            else:
+                del self._offers[offer.number]
+            answer = self._openings.pop(offer.number, None)
+            if answer is not None:
+                answer(result, error)
+            elif error is not None:
+                offer.interest.ended(str(error))
+
+        self.request("advertise", {"number": offer.number, "filter": offer.filter}, offered, "forget")
+
+    # What the node says
+
+    def _take(self, message: Message, events: bytes) -> None:
+        handler = _HANDLERS.get(type(message))
+        if handler is None or self.is_up is isinstance(message, Welcome):
+            raise CodecError("$", f"{type(message).__name__} is not for a client now")
+        handler(self, message, events)
+
+    def _greeted(self, welcome: Welcome, _events: bytes) -> None:
+        is_same_node = welcome.node == self.node
+        self.publications.resume(welcome.counter, welcome.window, is_same_node and welcome.boot == self.boot)
+        self.node, self.boot, self.session = welcome.node, welcome.boot, welcome.session
+        self.is_up = True
+        self._reader.limit = FRAME_MAX
+        waiting = self._calls.frames()
+        for intake in self._intakes.values():
+            if not is_same_node:
+                intake.forget_positions()
+            self._begin(intake)
+        for offer in self._offers.values():
+            self._offer(offer)
+        self._frames += waiting  # after the subscriptions, as they may be about these
+
+    def _accepted(self, message: Accepted, _events: bytes) -> None:
+        self.publications.accept(message.counter)
+
+    def _replied(self, reply: Reply, _events: bytes) -> None:
+        self._calls.take(reply)
+
+    def _delivered(self, message: Deliver, events: bytes) -> None:
+        intake = self._intakes.get(message.subscription)
+        if intake is not None:
+            intake.take(message, events)
+            self._due[intake] = None
+
+    def _noticed(self, notice: Notice, _events: bytes) -> None:
+        details = notice.details
+        if notice.kind == "interest" and notice.number in self._offers:
+            self._offers[notice.number].interest.changed(_filters(details))
+        elif notice.kind == "gap" and notice.number in self._intakes:
+            subscriber = self._intakes[notice.number].subscriber
+            subscriber.gap(_member(details, "dropped", int), _member(details, "reason", str))
+        elif notice.kind == "ended" and notice.number in self._intakes:
+            self._due.pop(intake := self._intakes.pop(notice.number), None)
+            intake.subscriber.ended(_member(details, "reason", str))
+
+    def _asked(self, message: Ping, _events: bytes) -> None:
+        self._frames.append(encode(Pong(message.number)))
+
+    def _heard(self, _message: Pong, _events: bytes) -> None:
+        """Being heard is all that was wanted."""
+
+    def _parted(self, message: Bye, _events: bytes) -> None:
+        self.is_given_up = True
+        if message.code in _FATAL:
+            self.close(error_of(Failure(message.code, message.text)))
+
+
+_HANDLERS: dict[type[Message], Callable[[Connection, Any, bytes], None]] = {
+    Welcome: Connection._greeted,
+    Accepted: Connection._accepted,
+    Reply: Connection._replied,
+    Deliver: Connection._delivered,
+    Notice: Connection._noticed,
+    Ping: Connection._asked,
+    Pong: Connection._heard,
+    Bye: Connection._parted,
+}
+
+
+def _member(found: Any, name: str, kind: type[T]) -> T:
+    """What a node says under a name; CodecError if it does not, or something else."""
+    value = found.get(name) if isinstance(found, dict) else None
+    if not isinstance(value, kind):
+        raise CodecError(f"$.{name}", f"is not {kind.__name__}")
+    return value
+
+
+def _filters(found: Any) -> list[str]:
+    return [text for text in _member(found, "filters", list) if isinstance(text, str)]

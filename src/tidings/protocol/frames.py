@@ -1,0 +1,160 @@
+"""Frames: how messages and events are cut out of a stream of bytes, and put into one.
+
+    length u32 | kind u8 | header | events
+
+This is on the hot path: bytes are taken as they come, in whatever pieces, and the events of a frame stay the
+sender's bytes. The rule kept: no frame is longer than the limit in force, and nothing is allocated on the
+word of a length that was not checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+
+import msgspec
+
+from tidings.errors import CodecError, MissingExtra
+from tidings.event.skip import skip
+from tidings.event.wire import COUNT_MAX, HEAD_SIZE, array_head
+from tidings.protocol.messages import KINDS, Message, Publish
+
+FRAME_MAX = 16 << 20
+"""Bytes of a frame behind its length."""
+FIRST_FRAME_MAX = 64 << 10
+"""The same before the two ends know each other."""
+PREFIX = 5
+"""Bytes of the length and the kind."""
+PUBLISH = Publish()
+PLAIN_PUBLISH = bytes((Publish.KIND, 0x90, 0xDD))
+"""How a PUBLISH without further fields goes on behind its length: kind, header, first byte of the events."""
+PLAIN_HEAD = 4 + len(PLAIN_PUBLISH) + 4
+"""Bytes of such a frame up to its first event: length, the above, count."""
+
+Frame = tuple[Message, bytes]
+"""A message, and the events that came with it, as an array with its head (empty where it has none)."""
+
+_encoder = msgspec.msgpack.Encoder()
+_decoders = {number: msgspec.msgpack.Decoder(kind) for number, kind in KINDS.items()}
+_read_plain_head = Struct(">I3sI").unpack_from
+
+
+def encode(message: Message, events: bytes = b"") -> bytes:
+    """One frame; events are an array with its head."""
+    header = _encoder.encode(message)
+    length = 1 + len(header) + len(events)
+    return b"%b%c%b%b" % (length.to_bytes(4, "big"), message.KIND, header, events)
+
+
+class FrameReader:
+    """Cuts frames out of bytes as they arrive; CodecError for what is no frame, and then no more.
+
+    However the bytes are cut, the same events come out, and all those before a bad frame do.
+    """
+
+    def __init__(self, limit: int = FIRST_FRAME_MAX) -> None:
+        self.limit = limit
+        self._held = bytearray()
+        self._awaited = PREFIX
+
+    @property
+    def held(self) -> int:
+        """Bytes of a frame that has not come whole."""
+        return len(self._held)
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """The frames that are whole now; to be run to its end before it is called again."""
+        if self._held:
+            self._held += data
+            if len(self._held) < self._awaited:
+                return
+            data = bytes(self._held)
+            self._held.clear()
+        at = 0
+        while following := self._end_of_frame(data, at):
+            if following - at >= PLAIN_HEAD and data.startswith(PLAIN_PUBLISH, at + 4):
+                following, events = _join(data, at, self.limit)
+                yield PUBLISH, events
+            else:
+                yield read_frame(data[at + 4], data[at + PREFIX : following])
+            at = following
+        self._held += data[at:]
+
+    def _end_of_frame(self, data: bytes, at: int) -> int:
+        """Where the frame at `at` ends, or 0 if it has not come whole; then `_awaited` says what it takes."""
+        if len(data) - at < PREFIX:
+            self._awaited = PREFIX
+            return 0
+        length = int.from_bytes(data[at : at + 4], "big")
+        if not 0 < length <= self.limit:
+            raise CodecError("$", f"a frame of {length} bytes; at most {self.limit} are allowed")
+        following = at + 4 + length
+        if following > len(data):
+            self._awaited = 4 + length
+            return 0
+        return following
+
+
+def join(data: bytes, at: int, limit: int) -> tuple[int, bytes]:
+    """(where the run of plain PUBLISH frames ends that begins at `at`, their events as those of one frame).
+
+    There must be one such frame. A run goes on to the first frame that is another, has not come whole, or
+    would make the array longer than `limit`. So a publisher that sends one event a frame costs little more
+    than one that sends a hundred.
+    """
+    parts = [b""]
+    start, end, total, size = at, len(data), 0, HEAD_SIZE
+    while at + PLAIN_HEAD <= end:
+        length, kind, count = _read_plain_head(data, at)
+        events, following = at + PLAIN_HEAD, at + 4 + length
+        if kind != PLAIN_PUBLISH or length > limit or not events <= following <= end:
+            break
+        size += following - events
+        if size > limit or total + count > COUNT_MAX:
+            break
+        total += count
+        parts.append(data[events:following])
+        at = following
+    if len(parts) == 2:
+        return at, data[start + PLAIN_HEAD - HEAD_SIZE : at]
+    parts[0] = array_head(total)
+    return at, b"".join(parts)
+
+
+_join = join
+
+
+def use_compiled() -> None:
+    """From now on join long runs of frames with numba."""
+    global _join
+    try:
+        from tidings.protocol.cutting import join_compiled
+    except ModuleNotFoundError as error:
+        if error.name is not None and error.name.startswith("tidings"):
+            raise
+        raise MissingExtra("cutting frames with numba", "node") from None
+    _join = join_compiled
+
+
+def read_frame(kind: int, content: bytes) -> Frame:
+    """The message of a frame and its events."""
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        raise CodecError("$", f"there is no frame of kind {kind}")
+    name = KINDS[kind].__name__
+    at = _end_of_header(content, name) if KINDS[kind].HAS_EVENTS else len(content)
+    try:
+        return decoder.decode(content[:at]), content[at:]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise CodecError(f"$.{name}", str(error)) from None
+
+
+def _end_of_header(content: bytes, name: str) -> int:
+    """Where the header ends and the events begin: the header is short, and walked over."""
+    try:
+        at = skip(content, 0)
+    except IndexError:
+        at = len(content)
+    if at + HEAD_SIZE > len(content) or content[at] != PLAIN_PUBLISH[-1]:
+        raise CodecError(f"$.{name}", "has no events")
+    return at

@@ -1,0 +1,208 @@
+"""The client's end of a subscription: credit, acknowledgements, and what was had before a cut.
+
+The node sends no more than it has credit for, and gets credit for as many events as the application has
+taken, so `prefetch` bounds what is held here. After a cut the subscription is made again from where it stood:
+stored events that come again although they were handed to the application are left out by their positions,
+others by their counters. So an application that lives on sees nothing twice; what a new one gets for the
+second time is marked.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar
+
+from msgspec import Struct
+
+from tidings.errors import CodecError
+from tidings.event import Batch
+from tidings.ids import Origin
+from tidings.protocol.frames import encode
+from tidings.protocol.messages import Acknowledge, Credit, Deliver
+
+ORIGINS_MAX = 256
+"""Origins of which it is remembered what came last; beyond that, the one longest silent is forgotten."""
+
+T = TypeVar("T")
+
+
+class Subscriber(Protocol):
+    """What an application does with its events; called by the core, in the order of arrival."""
+
+    def deliver(self, batch: Batch, positions: Sequence[int] | None, redelivered: bool) -> None:
+        """Take a batch; `positions`: where its events are stored, `redelivered`: they may be known."""
+
+    def gap(self, dropped: int, reason: str) -> None:
+        """Events were lost: so many, or 0 if nobody knows how many."""
+
+    def ended(self, reason: str) -> None:
+        """Nothing more will come; called once, and not when the application itself has ended it."""
+
+
+class Wanted(Struct, frozen=True, omit_defaults=True):
+    """What a subscription asks for: the arguments of the subscribe request that do not change."""
+
+    filter: str = ""
+    durable: str | None = None
+    since: int | None = None
+    since_us: int | None = None
+    last: bool = False
+    passive: bool = False
+    on_slow: str = "drop-oldest"
+    slow_key: str | None = None
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether it has a place in the stored stream but nothing at the node that would remember it."""
+        return self.durable is None and (
+            self.since is not None or self.since_us is not None or self.on_slow == "spill"
+        )
+
+
+class Intake:
+    """See the module. `prefetch` is the number of events that may be on their way or held."""
+
+    def __init__(self, number: int, wanted: Wanted, subscriber: Subscriber, prefetch: int) -> None:
+        self.number = number
+        self.wanted = wanted
+        self.subscriber = subscriber
+        self.prefetch = prefetch
+        self.is_open = False  # the node has said yes at least once
+        self._held = 0  # handed to the subscriber and not consumed
+        self._next: int | None = None  # where a stream goes on after a cut
+        self._granted = self._received = 0  # events on this connection
+        self._position = 0  # the highest one that came on this connection
+        self._acknowledged = self._acknowledged_sent = 0
+        self._had_position = 0  # what came before this connection
+        self._had_counters: dict[Origin, int] = {}
+        self._latest: dict[Origin, Batch] = {}  # the last batch without positions of each origin
+
+    # Opening, for the first time and after each cut
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of the request that begins it on a new connection."""
+        self._remember()
+        self._granted = max(0, self.prefetch - self._held)
+        self._received = self._position = self._acknowledged_sent = 0
+        wanted = self.wanted
+        arguments: dict[str, Any] = {
+            name: value for name in wanted.__struct_fields__ if (value := getattr(wanted, name)) is not None
+        }
+        if wanted.is_stream and self._next is not None:
+            arguments.pop("since_us", None)
+            arguments["since"] = self._next
+        return {**arguments, "number": self.number, "credit": self._granted}
+
+    def opened(self, position: int) -> None:
+        """The node has begun it; `position` is that of the last stored event."""
+        if self.is_open and not (self.wanted.is_stream or self.wanted.durable):
+            self.subscriber.gap(0, "disconnected")
+        if self._next is None and self.wanted.since is None and self.wanted.since_us is None:
+            self._next = position + 1
+        self.is_open = True
+
+    def forget_positions(self) -> None:
+        """The store is another one now: positions mean nothing there."""
+        self._next = None
+        self._had_position = self._position = self._acknowledged = 0
+
+    def _remember(self) -> None:
+        """Note what the application has had, so that it is left out if it comes again."""
+        self._had_position = max(self._had_position, self._position)
+        for origin, batch in self._latest.items():
+            _put_last(self._had_counters, origin, _last_counter(batch))
+        self._latest.clear()
+
+    # Deliveries
+
+    def take(self, message: Deliver, raw: bytes) -> None:
+        """Hand a delivery on, less what was had before; CodecError if it is none."""
+        batch = Batch(raw, Origin(message.system, message.epoch, message.source))
+        positions: Sequence[int] | None = None
+        self._received += len(batch)
+        if message.positions is None:
+            batch = self._unseen(batch)
+        else:
+            batch, positions = self._unread(batch, _positions(message.positions, len(batch)))
+        if len(batch):
+            self._held += len(batch)
+            self.subscriber.deliver(batch, positions, message.redelivered)
+
+    def _unread(self, batch: Batch, positions: Sequence[int]) -> tuple[Batch, Sequence[int]]:
+        """What of stored events was not had before the cut."""
+        self._position = max(self._position, max(positions, default=0))
+        self._next = self._position + 1
+        rows = [row for row, position in enumerate(positions) if position > self._had_position]
+        if len(rows) == len(positions):
+            return batch, positions
+        return batch.take(rows), [positions[row] for row in rows]
+
+    def _unseen(self, batch: Batch) -> Batch:
+        """What of a batch without positions did not come before the cut.
+
+        Counters grow, so the first batch with nothing to leave out is the last one to be looked at.
+        """
+        origin = batch.origin
+        assert origin is not None
+        had = self._had_counters.get(origin)
+        if had is not None:
+            rows = [row for row, event in enumerate(batch.events) if event.counter > had]
+            if len(rows) < len(batch):
+                self._had_counters[origin] = max(had, batch.events[-1].counter)
+                return batch.take(rows)
+            del self._had_counters[origin]
+        if len(batch):
+            _put_last(self._latest, origin, batch)
+        return batch
+
+    # What the application does
+
+    def consume(self, count: int) -> None:
+        """The application has taken so many events, and there is room for as many more."""
+        self._held -= count
+
+    def acknowledge(self, position: int) -> None:
+        """Everything up to this position was dealt with."""
+        self._acknowledged = max(self._acknowledged, position)
+
+    def output(self) -> list[bytes]:
+        """The frames that are due: an acknowledgement, and credit once half of it is used up."""
+        frames = []
+        # What was not sent on this connection the node does not take as acknowledged.
+        position = min(self._acknowledged, self._position)
+        if position > self._acknowledged_sent:
+            self._acknowledged_sent = position
+            frames.append(encode(Acknowledge(self.number, position)))
+        total = self._received + self.prefetch - self._held
+        if total - self._granted >= max(1, self.prefetch // 2):
+            self._granted = total
+            frames.append(encode(Credit(self.number, total)))
+        return frames
+
+
+def _put_last(kept: dict[Origin, T], origin: Origin, value: T) -> None:
+    """Keep a value as the newest one, within the limit."""
+    kept.pop(origin, None)
+    kept[origin] = value
+    if len(kept) > ORIGINS_MAX:
+        del kept[next(iter(kept))]
+
+
+def _last_counter(batch: Batch) -> int:
+    """The counter of the last event; 0 where the bytes are no events, as who read them was told."""
+    try:
+        return batch.events[-1].counter
+    except CodecError:
+        return 0
+
+
+def _positions(raw: bytes, count: int) -> array[int]:
+    """Positions as they stand in a delivery, eight bytes each."""
+    if len(raw) != 8 * count:
+        raise CodecError("$.Deliver.positions", f"{len(raw)} bytes for {count} events")
+    positions = array("Q", raw)
+    if sys.byteorder == "little":
+        positions.byteswap()
+    return positions

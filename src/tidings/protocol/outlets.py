@@ -1,0 +1,232 @@
+"""Outlets: how the events of a subscription leave the node, at the pace its client can take.
+
+A client gives each subscription credit, a number of events. What exceeds it waits here, within a limit, and
+`on_slow` says what happens then:
+
+| on_slow | what exceeds the limit |
+| --- | --- |
+| drop-oldest | the oldest that wait are dropped, and the client is told how many |
+| latest | only the newest event for each value of one attribute waits |
+| block | publishers get no acceptance until there is room again, so their windows fill |
+| spill | events are stored and read back when there is credit (`streams.py`) |
+
+`deliver` is on the hot path: it works on batches and plain calls.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tidings.event import Batch
+from tidings.event.model import HEADER_READERS
+from tidings.event.wire import HEAD_SIZE
+from tidings.exchange import Positions, Rows
+from tidings.protocol.frames import encode
+from tidings.protocol.messages import Deliver, Notice
+
+if TYPE_CHECKING:
+    from tidings.protocol.session import Session
+
+WAITING_MAX = 10_000
+"""Events that wait for the credit of one subscription."""
+WAITING_SIZE_MAX = 8 << 20
+"""Their bytes."""
+
+
+class Outlet(ABC):
+    """A subscription's way to its client: numbers, credit and frames; the kinds of outlet are built on it."""
+
+    def __init__(self, session: Session, number: int, credit: int) -> None:
+        self.session = session
+        self.number = number
+        self.total = credit
+        self.sent = 0
+        self.dropped = 0
+        self.lost = 0  # dropped and not told yet
+        self.mark = 0  # of the last commit that anything taken depends on
+
+    @property
+    def credit(self) -> int:
+        """How many events may be sent now."""
+        return self.total - self.sent
+
+    def grant(self, total: int) -> None:
+        """The client can take so many events, counted from the beginning."""
+        self.total = max(self.total, total)
+
+    @abstractmethod
+    def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
+        """Take rows of a batch; see Sink."""
+
+    def send(
+        self, batch: Batch, rows: Rows, positions: Sequence[int] | None = None, redelivered: bool = False
+    ) -> None:
+        """Put rows into the outbox, in one frame; they are within the credit."""
+        self.sent += len(rows)
+        origin = batch.origin
+        stored = None if positions is None else b"".join(p.to_bytes(8, "big") for p in positions)
+        message = (
+            Deliver(self.number, positions=stored, redelivered=redelivered)
+            if origin is None
+            else Deliver(self.number, origin.system, origin.epoch, origin.source, stored, redelivered)
+        )
+        taken = batch if len(rows) == len(batch) else batch.take(rows)
+        mark = self.mark if positions is None else self.session.broker.promise
+        self.session.post(encode(message, taken.raw), mark)
+
+    def depend(self) -> None:
+        """What is sent from now on waits for the commit of all that was done so far."""
+        self.mark = self.session.broker.promise
+
+    def lose(self, dropped: int, reason: str) -> None:
+        """Count events that are dropped, to be told when the client can take more."""
+        self.dropped += dropped
+        self.lost += dropped
+        self.session.broker.count("dropped", dropped, reason)
+
+    def tell_gap(self) -> None:
+        """Tell the client how many events were dropped, if any were since it was last told."""
+        if self.lost:
+            notice = Notice("gap", self.number, {"dropped": self.lost, "reason": "slow"})
+            self.session.post(encode(notice))
+            self.lost = 0
+
+    def close(self) -> None:  # noqa: B027 - most kinds hold nobody up
+        """The subscription ends."""
+
+
+class DroppingOutlet(Outlet):
+    """Lets go of the oldest events when too many wait."""
+
+    def __init__(self, session: Session, number: int, credit: int) -> None:
+        super().__init__(session, number, credit)
+        self.waiting: deque[Batch] = deque()
+        self.count = 0  # events that wait
+        self.size = 0  # their bytes
+        self._gone = 0  # events of the first batch that wait no longer
+
+    def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
+        """Send what the credit allows, let the rest wait."""
+        if positions is not None:
+            self.depend()
+        if not self.waiting and len(rows) <= self.credit:
+            self.send(batch, rows)
+            return
+        self._wait(batch.take(rows))  # a copy: one row must not keep a whole batch in memory
+        self.release()
+        while self.count > WAITING_MAX or self.size > WAITING_SIZE_MAX:
+            _, gone = self._next(self._excess())
+            self.lose(len(gone), "slow")
+
+    def grant(self, total: int) -> None:
+        """Send what waited."""
+        super().grant(total)
+        self.release()
+
+    def release(self) -> None:
+        """Send as much of what waits as the credit allows."""
+        if self.credit > 0:
+            self.tell_gap()
+        while self.waiting and self.credit > 0:
+            self.send(*self._next(self.credit))
+
+    def _wait(self, part: Batch) -> None:
+        self.waiting.append(part)
+        self.count += len(part)
+        self.size += len(part.raw) - HEAD_SIZE
+
+    def _next(self, most: int) -> tuple[Batch, range]:
+        """The oldest events that wait, at most so many of them, out of the line."""
+        part = self.waiting[0]
+        rows = range(self._gone, min(self._gone + most, len(part)))
+        self.count -= len(rows)
+        self.size -= part.offsets[rows.stop] - part.offsets[rows.start]
+        self._gone = rows.stop
+        if self._gone == len(part):
+            self.waiting.popleft()
+            self._gone = 0
+        return part, rows
+
+    def _excess(self) -> int:
+        """How many of the oldest events must go, which may be more than the first batch has."""
+        if self.count > WAITING_MAX:
+            return self.count - WAITING_MAX
+        offsets = self.waiting[0].offsets
+        return bisect_left(offsets, offsets[self._gone] + self.size - WAITING_SIZE_MAX) - self._gone
+
+
+class BlockingOutlet(DroppingOutlet):
+    """Makes publishers wait while events wait here; past the limit it drops after all, and says so."""
+
+    def __init__(self, session: Session, number: int, credit: int) -> None:
+        super().__init__(session, number, credit)
+        self.holding: dict[Session, None] = {}
+
+    def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
+        """As before, but note who published what waits."""
+        super().deliver(batch, rows, positions)
+        publisher = self.session.broker.publisher
+        if self.waiting and publisher is not None and publisher not in self.holding:
+            self.holding[publisher] = None
+            publisher.hold()
+
+    def release(self) -> None:
+        """Let the publishers go on when nothing waits any more."""
+        super().release()
+        if not self.waiting:
+            self.close()
+
+    def close(self) -> None:
+        """Nobody waits for this subscription any more."""
+        for publisher in self.holding:
+            publisher.let_go()
+        self.holding.clear()
+
+
+class LatestOutlet(Outlet):
+    """Keeps only the newest event for each value of one attribute."""
+
+    def __init__(self, session: Session, number: int, credit: int, key: str) -> None:
+        super().__init__(session, number, credit)
+        self.waiting: dict[Hashable, Batch] = {}
+        self.size = 0  # bytes that wait
+        self._read: Callable[[Any], Any] = HEADER_READERS.get(key) or (lambda event: event.values.get(key))
+
+    def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
+        """Send what the credit allows; what waits gives way to what is newer."""
+        if positions is not None:
+            self.depend()
+        if not self.waiting and len(rows) <= self.credit:
+            self.send(batch, rows)
+            return
+        for row in rows:
+            self._wait(self._read(batch[row]), batch.take((row,)))
+        self._release()
+        while len(self.waiting) > WAITING_MAX or self.size > WAITING_SIZE_MAX:
+            self._next()
+            self.lose(1, "slow")
+
+    def grant(self, total: int) -> None:
+        """Send what waited."""
+        super().grant(total)
+        self._release()
+
+    def _wait(self, key: Hashable, newest: Batch) -> None:
+        older = self.waiting.pop(key, None)  # taken out, so that the newest stands last
+        self.size += len(newest.raw) - (0 if older is None else len(older.raw))
+        self.waiting[key] = newest
+
+    def _next(self) -> Batch:
+        oldest = self.waiting.pop(next(iter(self.waiting)))
+        self.size -= len(oldest.raw)
+        return oldest
+
+    def _release(self) -> None:
+        if self.credit > 0:
+            self.tell_gap()
+        while self.waiting and self.credit > 0:
+            self.send(self._next(), (0,))

@@ -1,0 +1,220 @@
+"""Outlets on the stored stream: durable subscriptions, history, and what a slow client could not take.
+
+Such an outlet has a place in the stream, `next`. While it is *abreast*, new events are sent as they are
+published, with their positions. When it has no client, or its client no credit, it falls behind, and what
+comes is left in the store; with credit it reads on from `next`, at its client's pace, until it is abreast
+again. Every position goes by once, so there is no gap and no overlap where the two meet.
+
+Before events leave that may have to be marked as delivered twice, the stored `handed` is moved past them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from tidings.event import Batch
+from tidings.exchange import Positions, Rows, Subscription
+from tidings.filters import Filter
+from tidings.ids import Origin
+from tidings.protocol.outlets import Outlet
+from tidings.store.interface import Durable, StoredBatch
+
+if TYPE_CHECKING:
+    from tidings.protocol.broker import Broker
+    from tidings.protocol.session import Session
+
+HANDED_AHEAD = 1_000
+"""Positions by which `handed` is moved at once: fewer writes, and at most so many events marked in vain."""
+
+
+class Stream(Outlet):
+    """A place in the stored stream, with or without a client.
+
+    `record` is what the store keeps of a durable subscription; None for history and for what was spilled,
+    which end with their session. `keeps_all` has even transient events stored while it is behind.
+    """
+
+    session: Session | None  # type: ignore[assignment]  # a durable subscription outlives its sessions
+
+    def __init__(
+        self,
+        broker: Broker,
+        filter: Filter,
+        start: int,
+        record: Durable | None = None,
+        keeps_all: bool = False,
+        passive: bool = False,
+    ) -> None:
+        super().__init__(None, 0, 0)  # type: ignore[arg-type]
+        self.broker = broker
+        self.subscription = Subscription(filter, self, passive)
+        self.next = start
+        self.record = record
+        self.keeps_all = keeps_all
+        self.is_abreast = False
+        self.is_reading = False
+        self.since_us: int | None = None  # begin at this time instead of at `next`: see `begin`
+        self._asked = 0  # where the reading that is under way began
+        self._readable = 0  # up to here everything was on disk when it was asked for
+        self._last = start - 1  # the last position that was sent
+        self._seen = 0 if record is None else record.handed  # up to here it may have been delivered before
+
+    @property
+    def cursor(self) -> int:
+        """The position up to which nothing is needed any more."""
+        if self.is_abreast and (self.record is None or self.record.cursor >= self._last):
+            return self.broker.position
+        return self.next - 1 if self.record is None else self.record.cursor
+
+    # Its client
+
+    def attach(self, session: Session, number: int, credit: int) -> None:
+        """A client is there, and gets what it has not acknowledged."""
+        self.session, self.number, self.total, self.sent, self.lost = session, number, credit, 0, 0
+        if self.record is not None:
+            self._last = self.record.cursor
+            self.next = self.record.cursor + 1
+            self._seen = self.record.handed
+        self.is_abreast = False
+        self.read_on()
+
+    def begin(self, position: int) -> None:
+        """The position that `since_us` stands for; called by whoever drives the broker, before reading."""
+        self.since_us = None
+        self.next = self._asked = position
+        if self.record is not None:
+            self._last = position - 1
+            self.record = replace(self.record, cursor=position - 1, handed=position - 1)
+            self.broker.keep_record(self.record)
+
+    def detach(self) -> None:
+        """The client has gone; the store goes on for it."""
+        self.session = None
+        self.is_abreast = False
+
+    def grant(self, total: int) -> None:
+        """Read on with more credit."""
+        super().grant(total)
+        self.read_on()
+
+    def acknowledge(self, position: int) -> None:
+        """The client has dealt with everything up to the position; what was never sent can't be meant."""
+        if self.record is not None and self.record.cursor < position < self.next:
+            self.record = replace(self.record, cursor=position)
+            self.broker.keep_record(self.record)
+
+    # New events
+
+    def is_kept(self, count: int) -> bool:
+        """Whether events that ask for no storing must be stored for it, being asked before each batch."""
+        if self.keeps_all and self.is_abreast and self.credit < count:
+            self.is_abreast = False
+        return self.keeps_all and not self.is_abreast
+
+    def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
+        """Send what is new, if the client is abreast and can take it; otherwise it stays in the store."""
+        if self.session is None:
+            self.broker.count("dropped", _unstored(rows, positions), "away")
+            return
+        if positions is not None:
+            self.depend()
+        sent = min(len(rows), self.credit) if self.is_abreast else 0
+        if sent:
+            self._send_new(batch, rows[:sent], positions)
+        if sent < len(rows):
+            self.is_abreast = False
+            self.lose(_unstored(rows[sent:], positions), "behind")
+
+    def _send_new(self, batch: Batch, rows: Rows, positions: Positions) -> None:
+        if positions is None:
+            self.send(batch, rows)
+            return
+        for part, are_stored in _runs(rows, positions):
+            if are_stored:
+                self._send_stored(batch, part, [positions[row] for row in part])  # type: ignore[misc]
+            else:
+                self.send(batch, part)
+
+    def _send_stored(self, batch: Batch, rows: Rows, places: list[int], redelivered: bool = False) -> None:
+        self._last = places[-1]
+        self.next = max(self.next, self._last + 1)
+        self._hand_out(self._last)
+        self.send(batch, rows, places, redelivered)
+
+    # Stored events
+
+    def read_on(self) -> None:
+        """Ask for stored events, if there is someone to have them."""
+        if self.session is not None and not (self.is_abreast or self.is_reading) and self.credit > 0:
+            if self.next > self.broker.position:
+                self.is_abreast = True
+                self.since_us = None
+                self.tell_gap()
+            else:
+                self.is_reading = True
+                self._asked = self.next
+                self._readable = self.broker.position_durable
+                self.broker.reads.append(self)
+
+    def take(self, stored: Sequence[StoredBatch]) -> None:
+        """Stored events have been read, from `next` on; called by whoever drives the broker."""
+        self.is_reading = False
+        if self._asked != self.next:  # another client has come meanwhile
+            self.read_on()
+            return
+        if self.session is None:
+            return
+        for one in stored:
+            if self.credit <= 0:
+                return
+            self._take_batch(one)
+        if not stored and self.next <= self._readable:
+            self.next = self._readable + 1  # what was between is there no longer
+        if self.next <= self.broker.position_durable or self.next > self.broker.position:
+            self.read_on()
+
+    def _take_batch(self, stored: StoredBatch) -> None:
+        origin = Origin(stored.system, stored.epoch, stored.source)
+        batch = Batch(stored.raw, origin)
+        matches = self.subscription.filter.matches
+        start = max(0, self.next - stored.first)
+        rows = [
+            row
+            for row in range(start, stored.count)
+            if matches(event := batch.events[row]) and not _is_expired(event.ttl_s, stored, self.broker.now)
+        ]
+        taken = rows[: self.credit]
+        self.next = stored.first + (taken[-1] + 1 if len(taken) < len(rows) else stored.count)
+        again = [row for row in taken if stored.first + row <= self._seen]
+        for part, redelivered in ((again, True), (taken[len(again) :], False)):
+            if part:
+                self._send_stored(batch, part, [stored.first + row for row in part], redelivered)
+
+    def _hand_out(self, position: int) -> None:
+        """Have it stored that events up to the position may have been delivered, before they are."""
+        if self.record is not None and position > self.record.handed:
+            self.record = replace(self.record, handed=position + HANDED_AHEAD)
+            self.broker.keep_record(self.record)
+
+
+def _is_expired(ttl_s: float | None, stored: StoredBatch, now: float) -> bool:
+    return ttl_s is not None and stored.stored_us / 1e6 + ttl_s <= now
+
+
+def _unstored(rows: Rows, positions: Positions) -> int:
+    """How many of the rows are not stored."""
+    return len(rows) if positions is None else sum(positions[row] is None for row in rows)
+
+
+def _runs(rows: Rows, positions: Sequence[int | None]) -> list[tuple[list[int], bool]]:
+    """The rows in runs that are stored or not, in order."""
+    runs: list[tuple[list[int], bool]] = []
+    for row in rows:
+        is_stored = positions[row] is not None
+        if not runs or runs[-1][1] is not is_stored:
+            runs.append(([], is_stored))
+        runs[-1][0].append(row)
+    return runs

@@ -1,0 +1,254 @@
+"""The client's end of a connection against the node's own: two cores, and the bytes carried by hand."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import damaged
+
+from protocol.clients import Client, Recorder, event, run, spoken
+from protocol.rig import Rig
+from tidings.errors import Disconnected, FilterError, NotAllowed, Refused, TidingsError
+from tidings.protocol.connection import SILENT_S_MAX, WELCOME_S_MAX
+from tidings.protocol.frames import encode
+from tidings.protocol.messages import Accepted, Bye, Hello, Ping, Pong, Reply, Welcome
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+# -- beginning
+
+
+def test_the_first_frame_says_who_the_client_is(rig: Rig) -> None:
+    assert spoken(Client(rig)) == [Hello([1], "one", 1, "ann", None)]
+
+
+def test_nothing_else_is_said_before_the_welcome(rig: Rig) -> None:
+    client = Client(rig)
+    client.subscribe()
+    client.core.publish(event())
+    assert len(spoken(client)) == 1
+
+
+def test_the_answers_of_a_node_may_come_byte_by_byte(rig: Rig) -> None:
+    client = Client(rig)
+    recorder = client.subscribe()
+    client.core.publish(event(1))
+    for _ in range(5):
+        client.send()
+        rig.run()
+        for byte in client.to_client:
+            client.core.receive(bytes([byte]), rig.now)
+        client.to_client = b""
+    assert recorder.work() == [1]
+
+
+@pytest.mark.parametrize(
+    "said", [b"\0\0\0\x01\x63", b"\xff" * 9, encode(Accepted(1)), encode(Hello([1], "x", 1))]
+)
+def test_what_no_node_says_ends_the_connection_and_not_the_client(rig: Rig, said: bytes) -> None:
+    client = Client(rig)
+    client.core.receive(said, rig.now)
+    assert client.core.is_given_up
+    assert client.core.failure is None
+
+
+def test_a_second_welcome_ends_the_connection(rig: Rig) -> None:
+    client = Client(rig)
+    run(client)
+    client.core.receive(encode(Welcome(1, "node", 1, "s", 0, 1)), rig.now)
+    assert client.core.is_given_up
+
+
+# -- time
+
+
+def test_a_node_that_does_not_welcome_is_given_up(rig: Rig) -> None:
+    client = Client(rig)
+    assert client.core.wake_at == rig.now + WELCOME_S_MAX
+    client.core.wake(rig.now + WELCOME_S_MAX)
+    assert client.core.is_given_up
+
+
+def test_a_silent_node_is_asked_and_then_given_up(rig: Rig) -> None:
+    client = Client(rig)
+    run(client)
+    client.core.wake(rig.now + SILENT_S_MAX)
+    assert spoken(client) == [Ping()]
+    client.core.wake(rig.now + 2 * SILENT_S_MAX)
+    assert client.core.is_given_up
+
+
+def test_a_node_that_answers_is_not_given_up(rig: Rig) -> None:
+    client = Client(rig)
+    run(client)
+    client.core.wake(rig.now + SILENT_S_MAX)
+    client.core.receive(encode(Pong()), rig.now + SILENT_S_MAX + 1)
+    client.core.wake(rig.now + 2 * SILENT_S_MAX)
+    assert not client.core.is_given_up
+
+
+def test_a_ping_is_answered(rig: Rig) -> None:
+    client = Client(rig)
+    run(client)
+    client.core.receive(encode(Ping(7)), rig.now)
+    assert spoken(client) == [Pong(7)]
+
+
+def test_without_a_transport_there_is_nothing_to_wait_for(rig: Rig) -> None:
+    client = Client(rig)
+    client.cut()
+    assert client.core.wake_at is None
+
+
+# -- requests
+
+
+def test_a_request_is_answered(rig: Rig) -> None:
+    client = Client(rig)
+    client.core.request("status", {}, client.answer)
+    run(client)
+    ((result, error),) = client.answers
+    assert error is None
+    assert result["sessions"] == 1
+
+
+def test_a_refusal_is_the_error_it_means(rig: Rig) -> None:
+    client = Client(rig)
+    client.subscribe("value >")
+    client.core.request("dance", {}, client.answer)
+    run(client)
+    (_, bad_filter), (_, refused) = client.answers
+    assert isinstance(bad_filter, FilterError)
+    assert (bad_filter.line, bad_filter.column) == (1, 8)
+    assert isinstance(refused, Refused)
+    assert refused.code == "not-found"
+
+
+def test_a_request_under_way_when_the_connection_breaks_fails(rig: Rig) -> None:
+    client = Client(rig)
+    run(client)
+    client.core.request("status", {}, client.answer)
+    client.core.output()
+    client.cut()
+    ((_, error),) = client.answers
+    assert isinstance(error, Disconnected)
+
+
+def test_a_request_that_may_be_done_twice_is_sent_again(rig: Rig) -> None:
+    client = Client(rig)
+    run(client)
+    client.core.request("status", {}, client.answer, "again")
+    client.core.output()
+    client.cut()
+    client.connect(rig)
+    run(client)
+    assert [error for _, error in client.answers] == [None]
+
+
+def test_ending_a_durable_subscription_twice_because_of_a_cut_is_no_error(rig: Rig) -> None:
+    client = Client(rig)
+    client.subscribe(durable="d")
+    run(client)
+    client.core.end_durable("d", client.answer)
+    client.send()
+    rig.run()
+    client.cut()
+    client.connect(rig)
+    run(client)
+    assert [error for _, error in client.answers] == [None, None]
+
+
+def test_a_cancelled_request_is_not_sent(rig: Rig) -> None:
+    client = Client(rig)
+    number = client.core.request("status", {}, client.answer)
+    client.core.cancel(number)
+    run(client)
+    assert client.answers == []
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [("version", Refused), ("not-allowed", NotAllowed), ("event", Refused)]
+)
+def test_a_node_that_will_never_have_us_fails_everything(
+    rig: Rig, code: str, kind: type[TidingsError]
+) -> None:
+    client = Client(rig)
+    recorder = client.subscribe()
+    run(client)
+    client.core.request("status", {}, client.answer)
+    client.core.receive(encode(Bye(code, "go away")), rig.now)
+    assert isinstance(client.core.failure, kind)
+    assert client.answers[-1] == (None, client.core.failure)
+    assert "go away" in recorder.reason
+    with pytest.raises(kind):
+        client.core.publish(event())
+
+
+def test_a_node_that_stops_is_connected_to_again(rig: Rig) -> None:
+    client = Client(rig)
+    run(client)
+    client.core.receive(encode(Bye("shutdown", "")), rig.now)
+    assert client.core.is_given_up
+    assert client.core.failure is None
+
+
+def test_closing_says_goodbye_and_fails_what_waits(rig: Rig) -> None:
+    client = Client(rig)
+    run(client)
+    client.core.request("status", {}, client.answer)
+    client.core.close()
+    assert spoken(client)[-1] == Bye()
+    assert isinstance(client.answers[0][1], Disconnected)
+
+
+# -- any bytes
+
+
+def transcript() -> bytes:
+    """All that a node says to a client that does a little of everything."""
+    rig = Rig()
+    client = Client(rig)
+    client.subscribe("n > 0", durable="d")
+    client.subscribe("value >")
+    client.core.advertise("", Recorder(client), client.answer)
+    said = b""
+    for n in range(4):
+        client.core.publish(event(n, "reliable"))
+        client.send()
+        rig.run()
+        said += client.to_client
+        client.hear()
+    return said
+
+
+@given(damaged(st.just(transcript())), st.integers(1, 64))
+def test_no_bytes_of_a_node_do_more_than_end_the_connection(data: bytes, size: int) -> None:
+    rig = Rig()
+    client = Client(rig)
+    client.subscribe("n > 0", durable="d")
+    client.subscribe("value >")
+    client.core.advertise("", Recorder(client), client.answer)
+    for at in range(0, len(data), size):
+        client.core.receive(data[at : at + size], rig.now)
+        client.core.output()
+    client.core.lost(rig.now)
+    client.core.connect(rig.now)
+    assert isinstance(spoken(client)[0], Hello)
+
+
+@pytest.mark.parametrize("result", [None, 3, {}, {"position": "high"}])
+def test_a_result_that_is_none_ends_the_connection(rig: Rig, result: object) -> None:
+    client = Client(rig)
+    run(client)
+    client.subscribe()
+    client.core.receive(encode(Reply(1, result)), rig.now)
+    assert client.core.is_given_up
+    client.cut()
+    client.connect(rig)
+    run(client)
+    assert [error for _, error in client.answers] == [None]

@@ -1,0 +1,48 @@
+"""The outbox: in order, and not before the mark."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidings.protocol.outbox import Outbox
+
+
+def test_frames_without_a_mark_leave_at_once_and_in_order() -> None:
+    outbox = Outbox()
+    outbox.put(b"one")
+    outbox.put(b"two")
+    assert outbox.take(0) == [b"one", b"two"]
+    assert (len(outbox), outbox.size) == (0, 0)
+
+
+def test_a_frame_behind_one_that_waits_does_not_overtake_it() -> None:
+    outbox = Outbox()
+    outbox.put(b"waits", 2)
+    outbox.put(b"behind")
+    assert outbox.take(1) == []
+    assert (len(outbox), outbox.size) == (2, 11)
+    assert outbox.take(2) == [b"waits", b"behind"]
+
+
+@given(
+    st.lists(
+        st.one_of(st.tuples(st.just("put"), st.integers(0, 9)), st.tuples(st.just("mark"), st.integers(0, 3)))
+    )
+)
+def test_what_leaves_is_what_came_in_its_order_and_never_early(steps: list[tuple[str, int]]) -> None:
+    outbox, durable, put, left = Outbox(), 0, [], []
+    for step, number in steps:
+        if step == "put":
+            put.append((b"x" * len(put), number))
+            outbox.put(*put[-1])
+        else:
+            durable += number
+            taken = outbox.take(durable)
+            assert all(mark <= durable for _, mark in put[len(left) : len(left) + len(taken)])
+            left += taken
+            following = put[len(left) :]
+            assert not following or following[0][1] > durable
+        assert left == [frame for frame, _ in put[: len(left)]]
+        assert outbox.size == sum(len(frame) for frame, _ in put[len(left) :])
+        assert len(outbox) == len(put) - len(left)
