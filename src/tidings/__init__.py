@@ -1,6 +1,6 @@
 """News of events, for things that come and go.
 
-The names below are all a program needs to make events and filters. Each is imported when it is first used, so
+The names below are all a program needs to begin. Each is imported when it is first used, so
 `import tidings` costs next to nothing and brings in no other package.
 """
 
@@ -10,13 +10,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tidings.client import blocking, connect, open
     from tidings.errors import TidingsError
     from tidings.event import Batch, Event
     from tidings.filters import Filter
     from tidings.matching import Index
 
 __version__ = "0.1.0"
-__all__ = ["Batch", "Event", "Filter", "Index", "TidingsError", "__version__"]
+__all__ = [
+    "Batch",
+    "Event",
+    "Filter",
+    "Index",
+    "TidingsError",
+    "__version__",
+    "blocking",
+    "connect",
+    "open",
+]
 
 _HOMES = {
     "Batch": "tidings.event",
@@ -24,6 +35,9 @@ _HOMES = {
     "Filter": "tidings.filters",
     "Index": "tidings.matching",
     "TidingsError": "tidings.errors",
+    "blocking": "tidings.client",
+    "connect": "tidings.client",
+    "open": "tidings.client",
 }
 
 

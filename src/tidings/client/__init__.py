@@ -1,0 +1,19 @@
+"""The client's side: `connect` to a node elsewhere, `open` one in this process, `blocking` without await."""
+
+from tidings.client import blocking
+from tidings.client.bus import Bus
+from tidings.client.interest import Interest
+from tidings.client.listener import Listener
+from tidings.client.opening import connect, open
+from tidings.client.subscription import Gap, Subscription
+
+__all__ = [
+    "Bus",
+    "Gap",
+    "Interest",
+    "Listener",
+    "Subscription",
+    "blocking",
+    "connect",
+    "open",
+]

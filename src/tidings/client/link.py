@@ -1,0 +1,280 @@
+"""The asyncio driver of a connection: sockets, timers, reconnecting, and the futures that callers wait on.
+
+It is thin: what is said to the node and what survives a cut is the core's (`tidings.protocol.connection`).
+One task dials, waits until the connection is lost and dials again; all else happens in callbacks of the loop.
+What is published goes out when the loop runs next, so many calls cost one write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from tidings.client.transport import Dial
+from tidings.errors import Disconnected, NoAnswer, TidingsError
+from tidings.protocol.calls import Answer, OnCut
+from tidings.protocol.connection import Connection
+
+RETRY_S_MIN = 0.05
+RETRY_S_MAX = 5.0
+"""The pause after a failed attempt doubles up to this."""
+CLOSE_S_MAX = 5.0
+"""How long closing waits for what was published to be accepted, and for the socket to be written out."""
+WRITE_BUFFER = 1 << 20
+"""Bytes the transport may hold; beyond that events wait in the send buffer."""
+TURN_EVENTS = 256
+"""Events that are published or handed out before others on the loop have their turn."""
+
+T = TypeVar("T")
+Wait = asyncio.Future[Any]
+
+
+class Backoff:
+    """Pauses between attempts: each up to twice as long as the one before, and spread by chance.
+
+    The chance keeps the clients of a node that was restarted from all coming back at once.
+    """
+
+    def __init__(self, random: Callable[[], float]) -> None:
+        self._random = random
+        self._pause_s = RETRY_S_MIN
+
+    def reset(self) -> None:
+        """An attempt has succeeded."""
+        self._pause_s = RETRY_S_MIN
+
+    def next_s(self) -> float:
+        """How long to pause now."""
+        pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, RETRY_S_MAX)
+        return pause_s * (0.5 + 0.5 * self._random())
+
+
+class Link(asyncio.Protocol):
+    """See the module."""
+
+    def __init__(self, core: Connection, reconnect: bool, random: Callable[[], float]) -> None:
+        self.core = core
+        self.unflushed = 0
+        """Events published since the loop ran last."""
+        self._loop = asyncio.get_running_loop()
+        self._reconnect = reconnect
+        self._backoff = Backoff(random)
+        self._task: asyncio.Task[None] | None = None
+        self._transport: asyncio.Transport | None = None
+        self._is_paused = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_gone = asyncio.Event()
+        self._trouble = ""  # what the last attempt failed with
+        self._for_connection: list[Wait] = []
+        self._for_room: list[Wait] = []
+        self._for_acceptance: deque[tuple[int, Wait]] = deque()
+
+    # Life
+
+    def start(self, dial: Dial) -> None:
+        """Connect, now and whenever the connection is lost."""
+        self._task = self._loop.create_task(self._run(dial), name="tidings connection")
+
+    async def _run(self, dial: Dial) -> None:
+        """Dial and dial again, until there is no use in it."""
+        while not self._has_failed():
+            try:
+                await dial(self)
+            except (OSError, TidingsError) as error:
+                self._trouble = str(error) or type(error).__name__
+            else:
+                await self._is_gone.wait()
+            if self._has_failed():
+                break
+            if not self._reconnect:
+                self._fail(Disconnected(self._trouble))
+            else:
+                await asyncio.sleep(self._backoff.next_s())
+
+    def _has_failed(self) -> bool:
+        """Whether the core wants no further connection; then all who wait are told."""
+        if self.core.failure is not None:
+            self._fail(self.core.failure)
+        return self.core.failure is not None
+
+    def _fail(self, error: TidingsError) -> None:
+        """Nothing will come any more: tell all who wait."""
+        self.core.close(error)
+        waiting = [*self._for_connection, *self._for_room, *(wait for _, wait in self._for_acceptance)]
+        self._for_connection, self._for_room, self._for_acceptance = [], [], deque()
+        for wait in waiting:
+            if not wait.done():
+                wait.set_exception(error)
+
+    async def close(self) -> None:
+        """Say goodbye and end the connection; what was taken by the transport is written out first."""
+        self.core.close()
+        self.flush()
+        self._fail(Disconnected("the connection was closed"))
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        if self._transport is None:
+            return
+        self._transport.close()
+        try:
+            async with asyncio.timeout(CLOSE_S_MAX):
+                await self._is_gone.wait()
+        except TimeoutError:
+            self._transport.abort()
+
+    # What the transport calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to talk."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport, self._is_paused = transport, False
+        self._is_gone.clear()
+        transport.set_write_buffer_limits(WRITE_BUFFER)
+        self.core.connect(self._loop.time())
+        self._wake()
+
+    def data_received(self, data: bytes) -> None:
+        """Hand it to the core, and settle what comes of it."""
+        self.core.receive(data, self._loop.time())
+        if self.core.is_up and self._for_connection:
+            self._backoff.reset()
+            self._for_connection = _resolve(self._for_connection)
+        accepted = self.core.publications.accepted
+        while self._for_acceptance and self._for_acceptance[0][0] <= accepted:
+            _resolve([self._for_acceptance.popleft()[1]])
+        if self._for_room and not self.core.publications.is_full:
+            self._for_room = _resolve(self._for_room)
+        self.flush()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Let the task dial again."""
+        self._trouble = str(error or "the connection was lost")
+        self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.core.is_up:
+            self._backoff.reset()
+        self.core.lost(self._loop.time())
+        self._is_gone.set()
+
+    def pause_writing(self) -> None:
+        """The node reads slowly: what is published stays in the send buffer."""
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        """It has read."""
+        self._is_paused = False
+        self.flush()
+
+    def _wake(self) -> None:
+        self.core.wake(self._loop.time())
+        self.flush()
+        if self._transport is not None and self.core.wake_at is not None:
+            self._timer = self._loop.call_at(self.core.wake_at, self._wake)
+
+    # Sending
+
+    def flush(self) -> None:
+        """Write what may leave now, in one piece."""
+        self.unflushed = 0
+        if self._transport is None or self._is_paused:
+            return
+        frames = self.core.output()
+        if frames:
+            self._transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
+        if self.core.is_given_up:
+            self._transport.close()
+
+    def flush_soon(self) -> None:
+        """Write when the loop runs next, together with what is said until then."""
+        self.unflushed += 1
+        if self.unflushed == 1:
+            self._loop.call_soon(self.flush)
+
+    # Waiting
+
+    async def wait_connected(self, timeout_s: float | None) -> None:
+        """Wait until the node has welcomed us."""
+        self.core.check()
+        if not self.core.is_up:
+            wait = self._loop.create_future()
+            self._for_connection.append(wait)
+            await self.within(wait, timeout_s, "connected")
+
+    async def wait_room(self, timeout_s: float | None) -> None:
+        """Let others have their turn, and wait until the send buffer has room."""
+        await asyncio.sleep(0)
+        if self.core.publications.is_full:
+            await self.within(self._wait_room(), timeout_s, "taken")
+
+    async def _wait_room(self) -> None:
+        while self.core.publications.is_full:
+            self.core.check()
+            wait = self._loop.create_future()
+            self._for_room.append(wait)
+            await wait
+
+    async def wait_accepted(self, counter: int, timeout_s: float | None) -> None:
+        """Wait until the node has everything up to this counter as safe as it must be."""
+        if counter > self.core.publications.accepted:
+            self.core.check()
+            wait = self._loop.create_future()
+            self._for_acceptance.append((counter, wait))
+            await self.within(wait, timeout_s, "accepted")
+
+    async def call(
+        self, operation: str, arguments: dict[str, Any], timeout_s: float | None, on_cut: OnCut = "fail"
+    ) -> Any:
+        """Have the node do something, and wait for its answer."""
+        wait = self._loop.create_future()
+        number = self.core.request(operation, arguments, answer_to(wait), on_cut)
+        self.flush_soon()
+        try:
+            return await self.within(wait, timeout_s, "answered")
+        finally:
+            self.core.cancel(number)
+
+    def future(self) -> Wait:
+        """Something to wait on."""
+        return self._loop.create_future()
+
+    async def within(self, wait: Awaitable[T], timeout_s: float | None, what: str) -> T:
+        """What is waited for; Disconnected or NoAnswer if it has not come in time."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await wait
+        except TimeoutError:
+            late = f"not {what} within {timeout_s:g} s"
+            if self.core.is_up:
+                raise NoAnswer(late) from None
+            trouble = f": {self._trouble}" if self._trouble else ""
+            raise Disconnected(f"{late}{trouble}") from None
+
+
+def answer_to(wait: Wait) -> Answer:
+    """An answer that ends the wait, unless nobody waits any more."""
+
+    def answer(result: Any, error: TidingsError | None) -> None:
+        if wait.done():
+            return
+        if error is None:
+            wait.set_result(result)
+        else:
+            wait.set_exception(error)
+
+    return answer
+
+
+def no_answer(_result: Any, _error: TidingsError | None) -> None:
+    """For requests whose answer nobody waits for."""
+
+
+def _resolve(waiting: list[Wait]) -> list[Wait]:
+    """End these waits; an empty list, to go on with."""
+    for wait in waiting:
+        if not wait.done():
+            wait.set_result(None)
+    return []

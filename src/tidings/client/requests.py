@@ -1,0 +1,92 @@
+"""Requests and answers over events: an inbox of the client's own, and a number for each request.
+
+A request is published like any event, so whoever subscribes to it may answer: the asker need not know who
+that is, and the first answer wins. It says in `reply_to` where the answer is to go, which is the subject of a
+passive subscription that all requests of a client share, and in `correlation_id` which request it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from msgspec import structs
+
+from tidings.client.link import Link, Wait, answer_to
+from tidings.errors import EventError
+from tidings.event import Batch, Event
+from tidings.event.header import EMPTY_HEADER
+from tidings.filters import Filter
+from tidings.protocol.intake import Intake, Wanted
+
+INBOX_PREFETCH = 1_000
+"""Answers that may be on their way."""
+
+
+class Inbox:
+    """Where the answers to a client's requests arrive; subscribed to with the first request."""
+
+    def __init__(self, link: Link, name: str) -> None:
+        self.name = name
+        self._link = link
+        self._intake: Intake | None = None
+        self._opening: Wait | None = None
+        self._asked = 0
+        self._waiting: dict[str, Wait] = {}
+
+    async def wait_open(self) -> None:
+        """Subscribe, unless that was done."""
+        if self._opening is None or (self._opening.done() and self._opening.exception() is not None):
+            self._opening = self._link.future()
+            wanted = Wanted(str(Filter("subject = :name", name=self.name)), passive=True)
+            answer = answer_to(self._opening)
+            self._intake = self._link.core.subscribe(wanted, self, INBOX_PREFETCH, answer)
+            self._link.flush_soon()
+        # Others may wait for the same subscription: one who gives up must not end it for them.
+        await asyncio.shield(self._opening)
+
+    def address(self, event: Event) -> tuple[Event, str, Wait]:
+        """The request as it is published, its number, and what its answer will end."""
+        self._asked += 1
+        number = f"{self._asked:x}"
+        header = structs.replace(event.header or EMPTY_HEADER, reply_to=self.name, correlation_id=number)
+        wait = self._waiting[number] = self._link.future()
+        return structs.replace(event, header=header), number, wait
+
+    def forget(self, number: str) -> None:
+        """Nobody waits for the answer any more."""
+        self._waiting.pop(number, None)
+
+    # What the core calls
+
+    def deliver(self, batch: Batch, _positions: Sequence[int] | None, _redelivered: bool) -> None:
+        """Give each answer to whoever waits for it; late and further ones are let go."""
+        for event in batch.events:
+            wait = self._waiting.pop(event.correlation_id or "", None)
+            if wait is not None and not wait.done():
+                wait.set_result(event)
+        assert self._intake is not None
+        self._link.core.consume(self._intake, len(batch))
+
+    def gap(self, dropped: int, reason: str) -> None:
+        """Requests whose answers were dropped wait until their time is up."""
+
+    def ended(self, _reason: str) -> None:
+        """Begin anew with the next request."""
+        self._opening = None
+        waiting, self._waiting = self._waiting, {}
+        failure = self._link.core.failure
+        for wait in waiting.values():
+            if failure is not None and not wait.done():
+                wait.set_exception(failure)
+
+
+def answer_event(request: Event, answer: Event) -> Event:
+    """The answer, addressed to who asked; its own subject, if it has one, gives way to the inbox."""
+    if request.reply_to is None:
+        raise EventError("$.reply_to", "is not set: nobody waits for an answer to this event")
+    correlation_id = request.correlation_id or request.id
+    header = structs.replace(
+        answer.header or EMPTY_HEADER, subject=request.reply_to, correlation_id=correlation_id
+    )
+    return structs.replace(answer, header=header)

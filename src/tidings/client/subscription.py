@@ -1,0 +1,244 @@
+"""A subscription as an application sees it: an async iterator of events, inside an `async with` block.
+
+It begins with the block, and what arrives is kept from then on, so nothing is lost before the first event is
+asked for; and nothing is handed out before. The rule kept on durable subscriptions: an event is acknowledged
+when the next one is asked for or when the block ends without an error, so one that was not dealt with comes
+again. Acknowledgements leave when the loop runs next, many in one.
+
+`__anext__` is on the hot path: while decoded events are there it waits for nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Literal, NamedTuple, Self
+
+from tidings.client.link import TURN_EVENTS, Link, Wait, answer_to, no_answer
+from tidings.errors import Refused, UserError
+from tidings.event import Batch, Event
+from tidings.protocol.calls import Answer
+from tidings.protocol.intake import Intake, Wanted
+
+GAPS_KEPT = 100
+"""Gaps that are remembered one by one."""
+
+AcknowledgeBy = Literal["auto", "client"]
+
+
+class Gap(NamedTuple):
+    """Events that never came: how many (0: nobody knows) and why."""
+
+    dropped: int
+    reason: str
+
+
+class Delivery(NamedTuple):
+    """A batch as it came."""
+
+    batch: Batch
+    positions: Sequence[int] | None
+    redelivered: bool
+
+
+class Subscription:
+    """See the module; made by `Bus.subscribe`."""
+
+    def __init__(
+        self, link: Link, wanted: Wanted, prefetch: int, by: AcknowledgeBy, timeout_s: float | None
+    ) -> None:
+        self.gaps: deque[Gap] = deque(maxlen=GAPS_KEPT)
+        """The last gaps."""
+        self.dropped = 0
+        """Events known to have been dropped."""
+        self._link = link
+        self._wanted = wanted
+        self._prefetch = prefetch
+        self._timeout_s = timeout_s
+        self._is_auto = wanted.durable is not None and by == "auto"
+        self._is_by_hand = wanted.durable is not None and by == "client"
+        self._intake: Intake | None = None
+        self._arrived: deque[Delivery] = deque()
+        self._waiting: Wait | None = None
+        self._reason: str | None = None  # why it has ended
+        self._events: list[Event] = []  # of the delivery that is being handed out
+        self._positions: Sequence[int] | None = None
+        self._redelivered = False
+        self._at = 0  # how many of these were handed out
+        self._turn_ends = 0
+        self._open: deque[tuple[Event, int]] = deque()  # handed out and to be acknowledged by hand
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether its events have positions: it is durable, or has a place in the stored stream."""
+        return self._wanted.durable is not None or self._wanted.is_stream
+
+    # The block
+
+    async def __aenter__(self) -> Self:
+        if self._intake is not None:
+            raise UserError("a subscription can be entered once; make another")
+        wait = self._link.future()
+        intake = self._link.core.subscribe(self._wanted, self, self._prefetch, answer_to(wait))
+        self._intake = intake
+        self._link.flush_soon()
+        try:
+            await self._link.within(wait, self._timeout_s, "subscribed")
+        except BaseException:
+            self._leave(no_answer)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._leave(no_answer)
+            return
+        if self._is_auto:
+            self._acknowledge_last()
+        await self.leave()
+
+    async def leave(self) -> None:
+        """End it, acknowledging nothing further; a durable subscription stays with the node."""
+        left = self._link.future()
+        self._leave(answer_to(left))
+        await left
+
+    def _leave(self, answer: Answer) -> None:
+        assert self._intake is not None
+        self._reason = self._reason or "left"
+        self._arrived.clear()
+        self._link.core.unsubscribe(self._intake, answer)
+        self._link.flush_soon()
+
+    # The iterator
+
+    def __aiter__(self) -> Subscription:
+        return self
+
+    async def __anext__(self) -> Event:
+        at = self._at
+        if self._is_auto and at:
+            self._acknowledge_last()
+        if at == self._turn_ends:
+            await self._advance()
+            at = self._at
+        self._at = at + 1
+        event = self._events[at]
+        if self._is_by_hand and self._positions is not None:
+            self._open.append((event, self._positions[at]))
+        return event
+
+    async def take(self) -> list[Event]:
+        """The next events, as many as are decoded already: at least one, which is waited for.
+
+        On a durable subscription all of them are acknowledged together, by what is asked for next.
+        """
+        events = [await self.__anext__()]
+        at, end = self._at, len(self._events)
+        if self._is_by_hand and self._positions is not None:
+            self._open.extend(zip(self._events[at:], self._positions[at:], strict=True))
+        events += self._events[at:]
+        self._at = self._turn_ends = end
+        return events
+
+    async def _advance(self) -> None:
+        """Give others their turn, then go on with this delivery or wait for the next one."""
+        if self._at < len(self._events):
+            await asyncio.sleep(0)
+        else:
+            while not self._arrived:
+                await self._wait_arrival()
+            self._begin(self._arrived.popleft())
+        self._turn_ends = min(len(self._events), self._at + TURN_EVENTS)
+
+    async def _wait_arrival(self) -> None:
+        if self._reason is not None:
+            self._raise_end()
+        if self._waiting is not None:
+            raise UserError("two tasks can't iterate over one subscription")
+        self._waiting = self._link.future()
+        try:
+            await self._waiting
+        finally:
+            self._waiting = None
+
+    def _raise_end(self) -> None:
+        """Nothing more will come: stop if it was ended on purpose, otherwise say why."""
+        failure = self._link.core.failure
+        if self._reason in ("left", "unsubscribed"):
+            raise StopAsyncIteration
+        raise failure or Refused("ended", f"the subscription was ended: {self._reason}")
+
+    def _begin(self, delivery: Delivery) -> None:
+        """Hand out the events of a delivery; those acknowledged by hand keep their room until they are."""
+        batch, positions, redelivered = delivery
+        assert self._intake is not None
+        if not self._is_by_hand or positions is None:
+            self._link.core.consume(self._intake, len(batch))
+            self._link.flush_soon()
+        self._events, self._at = batch.events, 0
+        self._positions, self._redelivered = positions, redelivered
+
+    @property
+    def position(self) -> int | None:
+        """Where the last event is stored; None if it is not."""
+        return self._positions[self._at - 1] if self._positions is not None and self._at else None
+
+    @property
+    def redelivered(self) -> bool:
+        """Whether the last event may have been delivered before."""
+        return self._redelivered
+
+    # Acknowledging
+
+    def _acknowledge_last(self) -> None:
+        if self._positions is not None and self._at and self._reason is None:
+            assert self._intake is not None
+            self._link.core.acknowledge(self._intake, self._positions[self._at - 1])
+            self._link.flush_soon()
+
+    async def acknowledge(self, event: Event) -> None:
+        """This event and all before it were dealt with; for `acknowledge="client"`.
+
+        One that needs none, because it was acknowledged with a later one or is not stored, is passed over.
+        """
+        if not self._is_by_hand:
+            raise UserError(
+                "events are acknowledged by hand on durable subscriptions with acknowledge='client'"
+            )
+        if all(event is not held for held, _ in self._open):
+            return
+        assert self._intake is not None
+        count, position, held = 0, 0, None
+        while held is not event:
+            held, position = self._open.popleft()
+            count += 1
+        self._link.core.consume(self._intake, count)
+        self._link.core.acknowledge(self._intake, position)
+        self._link.flush_soon()
+        await asyncio.sleep(0)  # it has left when this returns
+
+    # What the core calls
+
+    def deliver(self, batch: Batch, positions: Sequence[int] | None, redelivered: bool) -> None:
+        """Keep a batch until it is asked for."""
+        self._arrived.append(Delivery(batch, positions, redelivered))
+        self._notify()
+
+    def gap(self, dropped: int, reason: str) -> None:
+        """Count what never came."""
+        self.gaps.append(Gap(dropped, reason))
+        self.dropped += dropped
+
+    def ended(self, reason: str) -> None:
+        """Stop, after what has arrived."""
+        self._reason = reason
+        self._notify()
+
+    def _notify(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)

@@ -1,0 +1,298 @@
+"""The driver: carries bytes, commits, reads and time between the world and the broker, and decides nothing.
+
+What arrives in one turn of the loop is one *tick*: at its end come one commit, handed to the store thread,
+and one write for each connection that has something to be sent. So an idle node answers at once, and a busy
+one works on thousands of events at a time. While ticks are full, connections with little to send may wait up
+to HOLD_S for more, because a write costs the same for one event as for a hundred.
+
+This is on the hot path: `receive` and the tick work on plain calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from traceback import format_exc
+from typing import Any, Protocol, TypeVar
+
+from tidings.errors import TidingsError
+from tidings.node import logs
+from tidings.protocol.broker import Broker
+from tidings.protocol.session import Session
+from tidings.protocol.streams import Stream
+from tidings.store.interface import Operation, Store, StoredBatch
+from tidings.store.thread import StoreThread
+
+TICK_SIZE_FULL = 64 << 10
+"""Bytes that arrived in one tick from which on the node counts as busy."""
+HOLD_S = 0.001
+"""How long a busy node may hold back a small write."""
+WRITE_SIZE_SMALL = 16 << 10
+"""Bytes from which on a write is worth its cost."""
+READ_SIZE_MAX = 128 << 10
+"""Bytes of stored events that are read, decoded and sent at once: a millisecond or two of the loop."""
+WAKE_S = 1.0
+"""How often sessions are asked whether their time has come; their limits are tens of seconds."""
+
+
+CLOSE_S_MAX = 6.0
+"""How long the last frames may take to leave when a node stops."""
+AGES_MAX = 1_000
+"""Durable subscriptions whose oldest event is looked up for metrics."""
+
+Answer = TypeVar("Answer")
+
+
+class Carrier(Protocol):
+    """The way to a peer, as the driver sees it."""
+
+    is_paused: bool
+
+    def send(self, frames: list[bytes]) -> None:
+        """Write these frames, which leave in order."""
+
+    def part(self) -> None:
+        """Close when everything sent has left; the peer has been told why."""
+
+
+class Driver:
+    """One broker and its store on a running loop, until `close`."""
+
+    def __init__(self, store: Store, loop: asyncio.AbstractEventLoop) -> None:
+        self.broker = Broker(store.state, time.time())
+        self.is_closed = False
+        self.lag_s = 0.0  # by how much the last wake came late
+        self.on_full_tick: Callable[[], None] = _nothing
+        self.on_wake: Callable[[], None] = _nothing
+        self._loop = loop
+        self._carriers: dict[Session, Carrier] = {}
+        self._all_gone = asyncio.Event()
+        self._arrived = 0  # bytes, in this tick
+        self._is_scheduled = False
+        self._held: dict[Session, None] = {}
+        self._release: asyncio.TimerHandle | None = None
+        self._store = StoreThread(store, self._on_durable, self._on_failure)
+        self._waking = loop.call_later(WAKE_S, self._wake, loop.time() + WAKE_S)
+
+    # What the ports call
+
+    @property
+    def connections(self) -> int:
+        """How many peers are connected."""
+        return len(self._carriers)
+
+    def connect(self, carrier: Carrier, peer: str) -> Session:
+        """A peer has connected."""
+        session = self.broker.connect(time.time(), peer)
+        self._carriers[session] = carrier
+        self._all_gone.clear()
+        return session
+
+    def receive(self, session: Session, data: bytes) -> None:
+        """Bytes have arrived."""
+        self._arrived += len(data)
+        try:
+            session.receive(data, time.time())
+        except Exception as error:  # the one place: what goes wrong with one client must not touch the others
+            logs.error("a fault in tidings", peer=session.peer, problem=repr(error), traceback=format_exc())
+            session.close("internal", "the node failed at this; it is told in its log")
+        if session.is_closed:
+            self.broker.touch(session)  # whoever closed it, its connection is to be closed behind it
+        self.schedule()
+
+    def resume(self, session: Session) -> None:
+        """A peer that could take no more can again."""
+        self._send(session)
+
+    def lost(self, session: Session) -> None:
+        """A connection is gone."""
+        if self._carriers.pop(session, None) is not None:
+            self._held.pop(session, None)
+            session.lost(time.time())
+            self.schedule()
+            if not self._carriers:
+                self._all_gone.set()
+
+    # Ticks
+
+    def schedule(self) -> None:
+        """Have this turn of the loop end with a tick."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._tick)
+
+    def _tick(self) -> None:
+        self._is_scheduled = False
+        if self.is_closed:
+            return
+        is_busy = self._arrived >= TICK_SIZE_FULL
+        self._arrived = 0
+        if not self._store.is_full:  # otherwise nothing is accepted, and the windows of publishers fill
+            operations = self.broker.finish_tick()
+            if operations:
+                self._store.submit(operations)
+        self._send_all(self.broker.take_dirty(), is_busy)
+        for stream in self.broker.take_reads():
+            self._read(stream)
+        if is_busy:
+            self.on_full_tick()
+
+    def _send_all(self, dirty: Iterable[Session], is_busy: bool) -> None:
+        for session in dirty:
+            if is_busy and not session.is_closed and session.outbox.size < WRITE_SIZE_SMALL:
+                self._hold(session)
+            else:
+                self._send(session)
+
+    def _send(self, session: Session) -> None:
+        """Write what may leave; a session that is closed has its connection closed behind it."""
+        carrier = self._carriers.get(session)
+        if carrier is None or (carrier.is_paused and not session.is_closed):
+            return
+        frames = session.output()
+        if frames:
+            carrier.send(frames)
+        if session.is_closed:
+            if len(session.outbox):
+                self._held[session] = None  # its last frames wait for a commit
+            else:
+                carrier.part()
+
+    def _hold(self, session: Session) -> None:
+        self._held[session] = None
+        if self._release is None:
+            self._release = self._loop.call_later(HOLD_S, self._send_held)
+
+    def _send_held(self) -> None:
+        if self._release is not None:
+            self._release.cancel()
+            self._release = None
+        held, self._held = self._held, {}
+        for session in held:
+            self._send(session)
+
+    # The store
+
+    def _on_durable(self, mark: int) -> None:
+        """Called by the store thread."""
+        self._loop.call_soon_threadsafe(self._durable, mark)
+
+    def _on_failure(self, first: int, last: int, error: TidingsError) -> None:
+        """Called by the store thread."""
+        self._loop.call_soon_threadsafe(self._fail, first, last, error)
+
+    def _durable(self, mark: int) -> None:
+        self.broker.count("commits")
+        self.broker.durable(mark)
+        self._send_all(self.broker.take_dirty(), is_busy=False)
+        self._send_held()
+        self.schedule()
+
+    def _fail(self, first: int, last: int, error: TidingsError) -> None:
+        logs.error("the store failed", problem=str(error))
+        self.broker.count("failures", reason="store")
+        self.broker.failed(first, last, str(error))
+        self._send_all(self.broker.take_dirty(), is_busy=False)
+
+    def _read(self, stream: Stream) -> None:
+        """Have stored events read for a stream, from its place on or from a moment that it names."""
+        if stream.since_us is None:
+            self._then(self._store.read(stream.next, READ_SIZE_MAX), stream, self._take)
+        else:
+            self._then(self._store.position_at(stream.since_us), stream, self._begin_at)
+
+    def _then(
+        self, future: Future[Answer], stream: Stream, use: Callable[[Stream, Future[Answer]], None]
+    ) -> None:
+        def tell(done: Future[Answer]) -> None:
+            if not done.cancelled():
+                self._loop.call_soon_threadsafe(use, stream, done)
+
+        future.add_done_callback(tell)
+
+    def _begin_at(self, stream: Stream, found: Future[int]) -> None:
+        if self._is_sound(stream, found):
+            stream.next, stream.since_us = found.result(), None
+            self._read(stream)
+
+    def _take(self, stream: Stream, read: Future[list[StoredBatch]]) -> None:
+        if self._is_sound(stream, read):
+            stream.take(read.result())
+            self.schedule()
+
+    def _is_sound(self, stream: Stream, answer: Future[Any]) -> bool:
+        """Whether the store has answered; if not, the client is told, and may try again."""
+        error = answer.exception()
+        if error is None:
+            return not self.is_closed
+        logs.error("the store can't be read", problem=str(error))
+        self.broker.count("failures", reason="read")
+        stream.is_reading = False
+        if stream.session is not None:
+            stream.session.close("internal", "stored events can't be read")
+            self.schedule()
+        return False
+
+    # Time
+
+    def _wake(self, due: float) -> None:
+        """Called by the loop every WAKE_S, or later if it is busy."""
+        self.lag_s = max(0.0, self._loop.time() - due)
+        now = time.time()
+        for session in [one for one in self.broker.sessions if one.wake_at <= now]:
+            session.wake(now)
+        self.on_wake()
+        self.schedule()
+        following = self._loop.time() + WAKE_S
+        self._waking = self._loop.call_at(following, self._wake, following)
+
+    # What is asked for metrics
+
+    @property
+    def outbox_size(self) -> int:
+        """Bytes that wait to be sent, to all peers."""
+        return sum(session.outbox.size for session in self.broker.sessions)
+
+    async def oldest_ages_s(self) -> dict[tuple[str, str], float]:
+        """Seconds since the oldest event behind its cursor was stored, by owner and name; those with any."""
+        ages_s: dict[tuple[str, str], float] = {}
+        for one in self.broker.status()["durables"]:
+            if one["depth"] and len(ages_s) < AGES_MAX:
+                first = await asyncio.wrap_future(self._store.read(one["cursor"] + 1, 1))
+                if first:
+                    ages_s[one["owner"], one["name"]] = max(0.0, time.time() - first[0].stored_us / 1e6)
+        return ages_s
+
+    # The end
+
+    async def close(self) -> None:
+        """Say goodbye to all peers, and end when everything is stored and has left."""
+        operations = self._part("shutdown", "the node stops")
+        if operations:
+            self._store.submit(operations)
+        await self._end()
+
+    def _part(self, code: str, text: str) -> list[Operation]:
+        """Close all sessions, which is the last tick; what must be committed."""
+        self.is_closed = True
+        self._waking.cancel()
+        for session in list(self._carriers):
+            session.close(code, text)
+        return self.broker.finish_tick()
+
+    async def _end(self) -> None:
+        # What the thread says while it ends is carried out by the loop before this goes on.
+        await asyncio.to_thread(self._store.close)
+        self._send_held()
+        for session in list(self._carriers):
+            self._send(session)
+        if self._carriers:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._all_gone.wait(), CLOSE_S_MAX)
+
+
+def _nothing(*_arguments: object) -> None:
+    """What is called where nobody wants to know."""

@@ -1,0 +1,157 @@
+"""The node of this process, and the node of this machine.
+
+A program that opens a directory has a node in its own process: the same broker on the program's own loop,
+reached over a pair of sockets, so that all is as with a node elsewhere. A program that connects without an
+address finds the node of this machine, one for each user: its Unix socket lies in a directory that only this
+user can open. If none answers, one is started that stays when the program ends. However many programs find
+that out at the same time, a lock lets one of them start it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import msgspec
+
+from tidings.errors import Disconnected, NotAllowed
+from tidings.ids import new_system
+from tidings.node.config import NodeConfig
+from tidings.node.ports import answers
+from tidings.node.server import Node
+from tidings.protocol.frames import encode
+from tidings.protocol.messages import VERSION, Bye, Hello
+
+START_S_MAX = 120.0
+"""How long to wait for a node: the first time ever, it compiles its code before it answers."""
+PROBE_S_MAX = 2.0
+"""How long a node may take to say who it is."""
+RETRY_S = 0.05
+LOG_TAIL = 2_000
+"""Characters of its output that are shown when a node did not start."""
+
+
+@contextlib.asynccontextmanager
+async def run_in_process(path: str | Path | None) -> AsyncIterator[Node]:
+    """A node on this loop, for as long as the block lasts; `await node.attach()` gives a connected socket.
+
+    Without a path it keeps nothing.
+    """
+    node = Node(NodeConfig(dir=None if path is None else str(path)))
+    node.open()
+    try:
+        yield node
+    finally:
+        await node.close()
+
+
+async def find_or_start(timeout_s: float = START_S_MAX) -> str:
+    """The address of the node of this machine, started if there is none; Disconnected if none answers."""
+    path = machine_socket()
+    home = path.parent
+    try:
+        async with asyncio.timeout(timeout_s):
+            while not await is_alive(path):
+                with _lock(home / "starting") as is_ours:
+                    if is_ours and not await is_alive(path):
+                        await _start(home, path)
+                await asyncio.sleep(RETRY_S)
+    except TimeoutError:
+        raise Disconnected(f"no node answered on {path} within {timeout_s:g} s{_tail(home)}") from None
+    return f"tidings+unix://{path}"
+
+
+def machine_socket() -> Path:
+    """Where the node of this machine listens, whether or not there is one."""
+    return runtime_directory() / "node.sock"
+
+
+def as_machine_node(config: NodeConfig) -> NodeConfig:
+    """A node that was not told where to listen is the node of this machine, if there is none yet."""
+    if config.port is None and config.unix is None and not answers(path := machine_socket()):
+        return msgspec.structs.replace(config, port=config.tcp_port, unix=str(path))
+    return config
+
+
+def runtime_directory() -> Path:
+    """Where the socket of this user's node lies; made if it is not there, refused if others can get in."""
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    user = os.getuid()
+    home = Path(base) / "tidings" if base else Path(tempfile.gettempdir()) / f"tidings-{user}"
+    home.mkdir(mode=0o700, exist_ok=True)
+    found = home.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != user or found.st_mode & 0o077:
+        raise NotAllowed(f"{home}: must be a directory that belongs to you and that nobody else can open")
+    return home
+
+
+def state_directory() -> Path:
+    """Where this user's node keeps what it stores."""
+    if given := os.environ.get("TIDINGS_DIR"):
+        return Path(given)
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "tidings"
+
+
+async def is_alive(path: Path) -> bool:
+    """Whether a node answers on this socket."""
+    try:
+        async with asyncio.timeout(PROBE_S_MAX):
+            reader, writer = await asyncio.open_unix_connection(path)
+            with contextlib.closing(writer):
+                writer.write(encode(Hello([VERSION], new_system(os.urandom), 0)) + encode(Bye()))
+                return bool(await reader.read(1))
+    except (OSError, TimeoutError):
+        return False
+
+
+async def _start(home: Path, path: Path) -> None:
+    """Start a node that outlives this process, and wait until it answers; Disconnected if it ends."""
+    config = NodeConfig(dir=str(state_directory()), unix=str(path))
+    process = _spawn(config, home / "node.log")
+    while not await is_alive(path):
+        ended, _ = os.waitpid(process, os.WNOHANG)
+        if ended:
+            raise Disconnected(f"the node of this machine did not start{_tail(home)}")
+        await asyncio.sleep(RETRY_S)
+
+
+def _spawn(config: NodeConfig, output: Path) -> int:
+    """A process in a session of its own, so that what ends this one does not end it."""
+    command = [sys.executable, "-m", "tidings.node.main", msgspec.json.encode(config).decode()]
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, str(output), flags, 0o600),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+    ]
+    return os.posix_spawn(sys.executable, command, os.environ, file_actions=actions, setsid=True)
+
+
+@contextlib.contextmanager
+def _lock(path: Path) -> Iterator[bool]:
+    """Whether the lock was free; it is held for as long as the block lasts, or this process does."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    is_ours = False
+    try:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_ours = True
+        yield is_ours
+    finally:
+        os.close(handle)
+
+
+def _tail(home: Path) -> str:
+    try:
+        text = (home / "node.log").read_text(errors="replace").strip()
+    except OSError:
+        return ""
+    return f"; it said:\n{text[-LOG_TAIL:]}" if text else ""

@@ -1,0 +1,65 @@
+"""`tidings node`, once its settings are known: the loop, the signals, the lines it prints."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import Callable
+
+import msgspec
+
+from tidings.node import logs
+from tidings.node.config import NodeConfig
+from tidings.node.server import Node
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def run(config: NodeConfig) -> None:
+    """Run a node until it is told to stop by a signal; errors that keep it from starting are raised."""
+    logs.show(config.log_level, config.log_form)
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(_run(config))
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's, where it is installed."""
+    with contextlib.suppress(ModuleNotFoundError):
+        import uvloop
+
+        return uvloop.new_event_loop
+    return None
+
+
+async def _run(config: NodeConfig) -> None:
+    node = Node(config)
+    await node.start()
+    # Until here a signal ends the process at once: there is nothing yet to be put in order.
+    stopped = asyncio.Event()
+    for number in SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    for line in describe(node):
+        print(line, flush=True)  # noqa: T201  # what the command prints
+    logs.info("started", node=node.driver.broker.node, boot=node.driver.broker.boot)
+    await stopped.wait()
+    logs.info("stopping", connections=node.driver.connections)
+    await node.close()
+    logs.info("stopped")
+
+
+def describe(node: Node) -> list[str]:
+    """The lines that a node prints when it has started: where it listens, and what it keeps."""
+    lines = [f"listening on {address}" for address in node.addresses]
+    if node.metrics_address is not None:
+        lines.append(f"metrics on {node.metrics_address}")
+    if node.config.dir is None:
+        lines.append("keeping nothing: no directory was given (--dir)")
+    else:
+        lines.append(f"keeping events in {node.config.dir}")
+    return lines
+
+
+if __name__ == "__main__":
+    run(msgspec.json.decode(sys.argv[1], type=NodeConfig))

@@ -1,0 +1,97 @@
+"""Metrics: what the node counts, as the text that Prometheus reads.
+
+Counters are the broker's tallies, one name for each thing that is counted and a `reason` where it has one;
+gauges are read off when they are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+HELP = {
+    "connections": "Connections that were accepted.",
+    "published": "Events that were accepted from clients.",
+    "dropped": "Events that a subscription did not get, by reason.",
+    "closed": "Connections that the node ended, by reason.",
+    "refused": "Requests that were refused, by reason.",
+    "turned_away": "Connections that were not accepted, by reason.",
+    "commits": "Commits of the store.",
+    "failures": "What the store could not do, by reason.",
+}
+
+Labels = Mapping[str, str]
+
+
+class Metric(NamedTuple):
+    """All values of one name."""
+
+    name: str
+    kind: str  # counter or gauge
+    help: str
+    values: Sequence[tuple[Labels, float]]
+
+
+def counters(tallies: Mapping[tuple[str, str], int]) -> Iterable[Metric]:
+    """One counter for each thing that is counted."""
+    for what, group in groupby(sorted(tallies.items()), key=lambda item: item[0][0]):
+        values = [({"reason": reason} if reason else {}, float(times)) for (_, reason), times in group]
+        yield Metric(f"tidings_{what}_total", "counter", HELP.get(what, f"How often: {what}."), values)
+
+
+def gauge(name: str, help: str, value: float) -> Metric:
+    """One value without labels."""
+    return Metric(f"tidings_{name}", "gauge", help, [({}, float(value))])
+
+
+def durable_gauges(
+    durables: Iterable[Mapping[str, Any]], ages_s: Mapping[tuple[str, str], float]
+) -> Iterable[Metric]:
+    """Depth and oldest age of each durable subscription; the age is 0 where nothing waits."""
+    labelled = [
+        (
+            {"name": one["name"], "owner": one["owner"]},
+            one["depth"],
+            ages_s.get((one["owner"], one["name"]), 0.0),
+        )
+        for one in durables
+    ]
+    yield Metric(
+        "tidings_durable_depth",
+        "gauge",
+        "Stored events behind the cursor of a durable subscription.",
+        [(labels, float(depth)) for labels, depth, _ in labelled],
+    )
+    yield Metric(
+        "tidings_durable_oldest_age_seconds",
+        "gauge",
+        "Age of the oldest stored event behind the cursor.",
+        [(labels, age_s) for labels, _, age_s in labelled],
+    )
+
+
+def render(metrics: Iterable[Metric]) -> str:
+    """The text; metrics without values are left out."""
+    lines: list[str] = []
+    for metric in metrics:
+        if metric.values:
+            lines.append(f"# HELP {metric.name} {metric.help}")
+            lines.append(f"# TYPE {metric.name} {metric.kind}")
+            lines += [f"{metric.name}{_labels(labels)} {_number(value)}" for labels, value in metric.values]
+    return "\n".join(lines) + "\n"
+
+
+def _labels(labels: Labels) -> str:
+    if not labels:
+        return ""
+    return "{" + ",".join(f'{name}="{_escape(text)}"' for name, text in labels.items()) + "}"
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value.is_integer() else repr(value)

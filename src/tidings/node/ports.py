@@ -1,0 +1,160 @@
+"""Ports: connections as asyncio sees them, over TCP, Unix sockets and pairs of sockets.
+
+A port only carries: bytes in to the driver, frames out to the peer, and word of a peer that is slow or gone.
+TCP_NODELAY is set by asyncio and uvloop for every TCP connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import resource
+import socket
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+from tidings.errors import UserError
+from tidings.node.driver import Driver
+from tidings.protocol.frames import encode
+from tidings.protocol.messages import Bye
+from tidings.protocol.session import Session
+
+BACKLOG = 4_096
+"""Connections that may wait to be accepted."""
+WRITE_BUFFER_MAX = 256 << 10
+"""Bytes handed to the system and not taken by it, from which on frames stay in the outbox."""
+PART_S_MAX = 5.0
+"""How long a connection that is closed may take to read the rest."""
+DESCRIPTORS_SPARE = 100
+"""File descriptors that are not for connections: the store, the loop, the ports themselves."""
+
+
+class Port(asyncio.Protocol):
+    """One connection."""
+
+    __slots__ = ("_connections_max", "_driver", "_session", "_transport", "is_paused")
+
+    def __init__(self, driver: Driver, connections_max: int) -> None:
+        self._driver = driver
+        self._connections_max = connections_max
+        self._session: Session | None = None  # while the connection is there and was not refused
+        self._transport: asyncio.Transport
+        self.is_paused = False
+
+    # What asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called once, first."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(WRITE_BUFFER_MAX)
+        if self._driver.is_closed:
+            self._refuse("shutdown", "the node stops")
+        elif self._driver.connections >= self._connections_max:
+            self._refuse("limit", f"this node has {self._connections_max} connections, and no more")
+        else:
+            self._session = self._driver.connect(self, _peer(transport))
+
+    def data_received(self, data: bytes) -> None:
+        """Called whenever bytes have come."""
+        if self._session is not None:
+            self._driver.receive(self._session, data)
+
+    def pause_writing(self) -> None:
+        """Called when the peer does not take what was written."""
+        self.is_paused = True
+
+    def resume_writing(self) -> None:
+        """Called when it does again."""
+        self.is_paused = False
+        if self._session is not None:
+            self._driver.resume(self._session)
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """Called once, last."""
+        if self._session is not None:
+            session, self._session = self._session, None
+            self._driver.lost(session)
+
+    # What the driver calls
+
+    def send(self, frames: list[bytes]) -> None:
+        """Write frames: joined, since a copy costs less than a system call with many pieces."""
+        self._transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
+
+    def part(self) -> None:
+        """Close when everything written has left, or at once if the peer has stopped to read."""
+        if self.is_paused:
+            self._transport.abort()
+        elif not self._transport.is_closing():
+            self._transport.close()
+            asyncio.get_running_loop().call_later(PART_S_MAX, self._transport.abort)
+
+    def _refuse(self, code: str, text: str) -> None:
+        self._driver.broker.count("turned_away", reason=code)
+        self.send([encode(Bye(code, text))])
+        self.part()
+
+
+def _peer(transport: asyncio.BaseTransport) -> str:
+    name: Any = transport.get_extra_info("peername")
+    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "unix"
+
+
+async def listen_tcp(make: Callable[[], Port], host: str, port: int) -> tuple[asyncio.Server, str]:
+    """Take connections on a TCP port, 0 for a free one; the server, and the address it has."""
+    loop = asyncio.get_running_loop()
+    try:
+        server = await loop.create_server(make, host, port, backlog=BACKLOG, start_serving=False)
+    except OSError as error:
+        raise UserError(f"can't listen on {host}:{port}: {error.strerror}") from None
+    number = server.sockets[0].getsockname()[1]
+    return server, f"tidings://{f'[{host}]' if ':' in host else host}:{number}"
+
+
+async def listen_unix(make: Callable[[], Port], path: Path) -> tuple[asyncio.Server, str]:
+    """Take connections on a Unix socket that only this user can open; the server and its address."""
+    channel = bind_unix(path)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_unix_server(make, sock=channel, backlog=BACKLOG, start_serving=False)
+    return server, f"tidings+unix://{path.absolute()}"
+
+
+def bind_unix(path: Path) -> socket.socket:
+    """A socket bound to the path; one that a dead node left there is removed, a live one is respected."""
+    if answers(path):
+        raise UserError(f"{path}: another process listens there")
+    channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
+            path.unlink()
+        channel.bind(str(path))
+    except OSError as error:
+        channel.close()
+        raise UserError(f"can't listen on {path}: {error.strerror or error}") from None
+    finally:
+        os.umask(before)
+    return channel
+
+
+def answers(path: Path) -> bool:
+    """Whether a process listens on this Unix socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel, contextlib.suppress(OSError):
+        channel.connect(str(path))
+        return True
+    return False
+
+
+def raise_descriptor_limit(connections_max: int) -> int:
+    """Raise the number of files this process may open as far as it can go; the connections that allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections_max + DESCRIPTORS_SPARE
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return (
+        connections_max if soft == resource.RLIM_INFINITY else min(connections_max, soft - DESCRIPTORS_SPARE)
+    )

@@ -1,0 +1,61 @@
+"""Every example, run as its first lines say: with a node of its own, and with the address of one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from client.nodes import node, run
+
+ROOT = Path(__file__).parents[2]
+
+SAID = {
+    "publish_subscribe": "north: 41.2 (priority 4)\nnorth: 55.0 (priority 4)\nsouth: 61.0 (priority 7)\n",
+    "durable": "job 1\njob 2\njob 3\n",
+    "interest": """\
+wanted: False
+measuring for type = 'air.pm10' AND value >= 2
+reading 2
+reading 3
+nobody listens: silent again
+""",
+    "request_reply": "20 + 22 = 42\nno answer to calculator.add within 0.1 s\n",
+    "anonymous_request": "at 50.1: 41.2 from north\nat 43.7: 12.5 from south\n",
+    "callback": "air.pm10 41\nair.pm10 55\nair.pm10 61\n",
+}
+
+
+async def said_by(name: str, *arguments: str) -> str:
+    """What an example prints; it must end well and complain of nothing."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-W", "error", str(ROOT / "examples" / f"{name}.py"), *arguments),
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    output, complaints = await process.communicate()
+    assert (process.returncode, complaints.decode()) == (0, "")
+    return output.decode()
+
+
+def test_every_example_is_run() -> None:
+    assert {path.stem for path in (ROOT / "examples").glob("*.py")} == set(SAID)
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_an_example_with_a_node_of_its_own(name: str) -> None:
+    assert run(said_by(name)) == SAID[name]
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_an_example_with_the_address_of_a_node(name: str, tmp_path: Path) -> None:
+    async def work() -> str:
+        async with node(tmp_path) as address:
+            return await said_by(name, address)
+
+    assert run(work()) == SAID[name]

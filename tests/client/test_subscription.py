@@ -1,0 +1,375 @@
+"""Subscriptions as an application sees them: blocks, iterators, acknowledgements, gaps, callbacks."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+import tidings
+from client.nodes import Relay, node, run
+from tidings import Event, Filter
+from tidings.client import Subscription
+from tidings.errors import Disconnected, FilterError, Refused, UserError
+
+
+async def numbers(events: Subscription, count: int) -> list[int]:
+    """The attribute n of the next so many events."""
+    return [(await anext(events))["n"] for _ in range(count)]
+
+
+def reliable(*ns: int) -> list[Event]:
+    return [Event("t", n=n, delivery="reliable") for n in ns]
+
+
+def test_nothing_that_comes_after_the_block_has_begun_is_lost() -> None:
+    async def work() -> None:
+        async with tidings.open() as bus, bus.subscribe("n >= 0") as events:
+            await bus.publish_all([Event("t", n=n) for n in range(10_000)])
+            assert await numbers(events, 10_000) == list(range(10_000))
+
+    run(work())
+
+
+def test_a_filter_may_be_given_as_one() -> None:
+    async def work() -> None:
+        async with tidings.open() as bus, bus.subscribe(Filter("n > :n", n=1)) as events:
+            await bus.publish_all([Event("t", n=n) for n in range(3)])
+            assert await numbers(events, 1) == [2]
+
+    run(work())
+
+
+def test_a_mistake_in_a_filter_is_told_with_its_place() -> None:
+    async def work() -> None:
+        async with tidings.open() as bus:
+            with pytest.raises(FilterError) as caught:
+                await bus.subscribe("value >").__aenter__()
+            assert (caught.value.line, caught.value.column) == (1, 8)
+
+    run(work())
+
+
+def test_a_block_that_has_ended_leaves_nothing_at_the_node() -> None:
+    async def work() -> None:
+        async with tidings.open() as bus:
+            async with bus.subscribe() as events:
+                pass
+            assert (await bus.status())["subscriptions"] == 0
+            with pytest.raises(StopAsyncIteration):
+                await anext(events)
+            with pytest.raises(UserError, match="once"):
+                await events.__aenter__()
+
+    run(work())
+
+
+def test_others_on_the_loop_have_their_turn_while_events_are_there() -> None:
+    async def work() -> None:
+        async with tidings.open() as bus, bus.subscribe(on_slow="block") as events:
+            await bus.publish_all([Event("t", n=n) for n in range(2_000)])
+            turns = 0
+
+            async def other() -> None:
+                nonlocal turns
+                while True:
+                    turns += 1
+                    await asyncio.sleep(0)
+
+            await numbers(events, 1)
+            task = asyncio.create_task(other())
+            await numbers(events, 1_900)
+            assert turns >= 3
+            task.cancel()
+
+    run(work())
+
+
+def test_events_can_be_taken_many_at_a_time() -> None:
+    async def work() -> None:
+        async with tidings.open() as bus, bus.subscribe() as events:
+            await bus.publish_all([Event("t", n=n) for n in range(1_000)])
+            taken: list[Event] = []
+            while len(taken) < 1_000:
+                taken += await events.take()
+            assert [event["n"] for event in taken] == list(range(1_000))
+
+    run(work())
+
+
+def test_two_tasks_do_not_share_an_iterator() -> None:
+    async def work() -> None:
+        async with tidings.open() as bus, bus.subscribe() as events:
+            first = asyncio.create_task(events.take())
+            await asyncio.sleep(0)
+            with pytest.raises(UserError, match="two tasks"):
+                await events.take()
+            await bus.publish("t")
+            await first
+
+    run(work())
+
+
+def test_a_wait_that_was_cancelled_loses_no_event() -> None:
+    async def work() -> None:
+        async with tidings.open() as bus, bus.subscribe() as events:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0):
+                    await anext(events)
+            await bus.publish("t", n=1)
+            assert await numbers(events, 1) == [1]
+
+    run(work())
+
+
+# -- which events
+
+
+def test_history_comes_before_what_is_new() -> None:
+    async def work() -> None:
+        async with tidings.open() as bus:
+            await bus.publish_all([Event("t", n=n, delivery="persistent") for n in range(5)])
+            async with bus.subscribe(since=3) as events:
+                await bus.publish("t", n=5)
+                assert (await anext(events))["n"] == 2
+                assert events.position == 3
+                assert await numbers(events, 3) == [3, 4, 5]
+                assert events.position is None
+
+    run(work())
+
+
+def test_history_can_begin_at_a_time() -> None:
+    async def work() -> None:
+        async with tidings.open() as bus:
+            await bus.publish_all([Event("t", n=n, delivery="persistent") for n in range(3)])
+            async with bus.subscribe(since=datetime(2000, 1, 1, tzinfo=UTC)) as events:
+                assert await numbers(events, 3) == [0, 1, 2]
+
+    run(work())
+
+
+def test_the_last_value_of_each_thing_comes_first() -> None:
+    async def work() -> None:
+        async with tidings.open() as bus:
+            for n, subject in enumerate("abab"):
+                await bus.publish("t", n=n, subject=subject)
+            await bus.status()
+            async with bus.subscribe(last=True) as events:
+                assert await numbers(events, 2) == [2, 3]
+
+    run(work())
+
+
+def test_what_a_slow_client_has_lost_is_told() -> None:
+    async def work() -> None:
+        async with tidings.open() as bus, bus.subscribe(prefetch=1) as events:
+            await bus.publish_all([Event("t", n=n) for n in range(20_000)])
+            await bus.publish("t", n=20_000, delivery="reliable")
+            taken = [await anext(events)]
+            while taken[-1]["n"] != 20_000:
+                taken.append(await anext(events))
+            assert len(taken) + events.dropped == 20_001
+            assert events.gaps[-1].reason == "slow"
+
+    run(work())
+
+
+def test_a_slow_client_can_have_the_newest_of_each_thing() -> None:
+    async def work() -> None:
+        async with (
+            tidings.open() as bus,
+            bus.subscribe(prefetch=1, on_slow="latest", slow_key="thing") as events,
+        ):
+            await bus.publish_all([Event("t", n=n, thing="ab"[n % 2]) for n in range(100)])
+            await bus.publish("t", n=100, thing="c", delivery="reliable")
+            taken = await numbers(events, 1)
+            while taken[-1] != 100:
+                taken += await numbers(events, 1)
+            assert taken[-3:] == [98, 99, 100]
+            assert len(taken) < 10
+
+    run(work())
+
+
+# -- durable
+
+
+def test_a_durable_subscription_goes_on_after_the_block(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with node(tmp_path) as address, tidings.connect(address) as bus:
+            async with bus.subscribe(durable="d") as events:
+                await bus.publish_all(reliable(1, 2, 3))
+                assert await numbers(events, 2) == [1, 2]
+            await bus.publish_all(reliable(4))
+            async with bus.subscribe(durable="d") as events:
+                assert await numbers(events, 1) == [3]
+                assert events.redelivered
+                assert await numbers(events, 1) == [4]
+            async with bus.subscribe(durable="d") as events:
+                await bus.publish_all(reliable(5))
+                assert await numbers(events, 1) == [5]
+                assert not events.redelivered
+
+    run(work())
+
+
+def test_an_event_that_was_not_dealt_with_comes_again(tmp_path: Path) -> None:
+    async def fail(bus: tidings.client.Bus) -> None:
+        async with bus.subscribe(durable="d") as events:
+            await bus.publish_all(reliable(1, 2))
+            assert await numbers(events, 2) == [1, 2]
+            raise ZeroDivisionError
+
+    async def work() -> None:
+        async with node(tmp_path) as address, tidings.connect(address) as bus:
+            with pytest.raises(ZeroDivisionError):
+                await fail(bus)
+            async with bus.subscribe(durable="d") as events:
+                assert await numbers(events, 1) == [2]
+                assert events.redelivered
+
+    run(work())
+
+
+def test_events_can_be_acknowledged_by_hand(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with node(tmp_path) as address, tidings.connect(address) as bus:
+            async with bus.subscribe(durable="d", acknowledge="client", prefetch=2) as events:
+                await bus.publish_all(reliable(1, 2, 3, 4))
+                taken = [await anext(events), await anext(events)]
+                await events.acknowledge(taken[1])  # and the one before it
+                await events.acknowledge(taken[0])
+                assert await numbers(events, 2) == [3, 4]
+            async with bus.subscribe(durable="d") as events:
+                assert await numbers(events, 2) == [3, 4]
+                with pytest.raises(UserError, match="by hand"):
+                    await events.acknowledge(taken[0])
+
+    run(work())
+
+
+def test_an_ended_durable_subscription_ends_the_iteration_and_starts_anew(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with node(tmp_path) as address, tidings.connect(address) as bus:
+            async with bus.subscribe(durable="d") as events:
+                await bus.unsubscribe("d")
+                assert [event async for event in events] == []
+            await bus.publish_all(reliable(1))
+            async with bus.subscribe(durable="d") as events:
+                await bus.publish_all(reliable(2))
+                assert await numbers(events, 1) == [2]
+
+    run(work())
+
+
+def test_another_client_of_the_same_name_takes_over(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with (
+            node(tmp_path) as address,
+            tidings.connect(address) as bus,
+            bus.subscribe(durable="d") as events,
+            tidings.connect(address) as other,
+            other.subscribe(durable="d"),
+        ):
+            with pytest.raises(Refused, match="taken over"):
+                await anext(events)
+
+    run(work())
+
+
+def test_no_event_is_lost_or_doubled_by_cuts(tmp_path: Path) -> None:
+    async def work() -> None:
+        relay = Relay(tmp_path)
+        async with (
+            node(tmp_path) as address,
+            relay.running(),
+            tidings.connect(address) as publisher,
+            tidings.connect(relay.address, random=lambda: 0.0) as bus,
+            bus.subscribe(durable="d", prefetch=10) as events,
+        ):
+            taken = []
+            for n in range(100):
+                await publisher.publish("t", n=n, delivery="reliable")
+                taken += await numbers(events, 1)
+                if n % 7 == 0:
+                    relay.cut()
+            assert taken == list(range(100))
+
+    run(work())
+
+
+def test_closing_the_bus_ends_the_iteration() -> None:
+    async def work() -> None:
+        async with tidings.open() as bus:
+            events = await bus.subscribe().__aenter__()
+        with pytest.raises(Disconnected):
+            await anext(events)
+
+    run(work())
+
+
+# -- callbacks
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_callback_is_called_with_each_event(is_async: bool) -> None:
+    async def work() -> None:
+        heard: list[int] = []
+        done = asyncio.Event()
+
+        def plain(event: Event) -> None:
+            heard.append(event["n"])
+            if event["n"] == 9:
+                done.set()
+
+        async def waiting(event: Event) -> None:
+            await asyncio.sleep(0)
+            plain(event)
+
+        async with tidings.open() as bus, bus.listen("n >= 0", waiting if is_async else plain):
+            await bus.publish_all([Event("t", n=n) for n in range(10)])
+            await done.wait()
+        assert heard == list(range(10))
+
+    run(work())
+
+
+def test_what_a_callback_raises_ends_the_listening() -> None:
+    def fail(event: Event) -> None:
+        raise ZeroDivisionError
+
+    async def listen(bus: tidings.client.Bus) -> None:
+        async with bus.listen("", fail) as listener:
+            await bus.publish("t")
+            with pytest.raises(ZeroDivisionError):
+                await listener.wait()
+
+    async def work() -> None:
+        async with tidings.open() as bus:
+            with pytest.raises(ZeroDivisionError):
+                await listen(bus)
+            assert (await bus.status())["subscriptions"] == 0
+
+    run(work())
+
+
+def test_an_event_whose_callback_was_cut_short_comes_again(tmp_path: Path) -> None:
+    async def work() -> None:
+        begun = asyncio.Event()
+
+        async def hang(event: Event) -> None:
+            if event["n"] == 2:
+                begun.set()
+                await asyncio.Event().wait()
+
+        async with node(tmp_path) as address, tidings.connect(address) as bus:
+            async with bus.listen("", hang, durable="d"):
+                await bus.publish_all(reliable(1, 2))
+                await begun.wait()
+            async with bus.subscribe(durable="d") as events:
+                assert await numbers(events, 1) == [2]
+
+    run(work())

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from node.peers import SOURCE
+
+from tidings.node import compiled
+
+
+def test_code_is_loaded_when_there_is_much_to_do_and_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    loads: list[None] = []
+    monkeypatch.setattr(compiled, "exercise", lambda: loads.append(None))
+    loader = compiled.Loader()
+    for _ in range(compiled.BUSY_TICKS - 1):
+        loader.busy()
+    loader.filters(compiled.FILTERS_MANY - 1)
+    loader.wait()
+    assert loads == []
+    loader.busy()
+    loader.busy()
+    loader.filters(compiled.FILTERS_MANY)
+    loader.wait()
+    assert loads == [None]
+
+
+def test_code_that_can_not_be_loaded_is_no_catastrophe(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise ImportError("no compiler")
+
+    monkeypatch.setattr(compiled, "exercise", fail)
+    loader = compiled.Loader()
+    loader.load()
+    loader.wait()
+    assert "compiled code could not be loaded" in caplog.text
+
+
+def test_a_cache_that_can_not_be_made_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(compiled.CACHE_VARIABLE, "")
+    (tmp_path / "file").write_text("")
+    compiled.prepare(tmp_path / "file" / "cache")
+    assert "could not compile" in caplog.text
+
+
+def run_code(code: str, cache: Path) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), compiled.CACHE_VARIABLE: str(cache)}
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+@pytest.mark.slow
+def test_a_filled_cache_leaves_nothing_to_compile_and_the_node_that_filled_it_small(tmp_path: Path) -> None:
+    prepare = f"""
+import sys
+from pathlib import Path
+from tidings.node.compiled import prepare
+prepare(Path({str(tmp_path)!r}))
+print("numba" in sys.modules)"""
+    assert run_code(prepare, tmp_path) == "False\n"
+    made = sorted(tmp_path.rglob("*.nbc"))
+    assert made
+    assert len(list(tmp_path.glob("filled-*"))) == 1
+    run_code("from tidings.node.compiled import exercise; exercise()", tmp_path)
+    assert sorted(tmp_path.rglob("*.nbc")) == made

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from tidings.errors import ConfigError
+from tidings.node.config import PORT, NodeConfig, load
+
+
+def test_without_anything_said_a_node_has_its_port_and_keeps_nothing() -> None:
+    config = load()
+    assert config == NodeConfig()
+    assert (config.tcp_port, config.dir) == (PORT, None)
+
+
+def test_a_unix_socket_alone_opens_no_tcp_port() -> None:
+    assert load(flags={"unix": "/tmp/s"}).tcp_port is None
+    assert load(flags={"unix": "/tmp/s", "port": 0}).tcp_port == 0
+
+
+def test_each_place_is_stronger_than_the_one_before(tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text('port = 1\nhttp_port = 1\ndir = "a"\n')
+    environment = {"TIDINGS_HTTP_PORT": "2", "TIDINGS_DIR": "b", "TIDINGS_DATA": "not ours", "PORT": "9"}
+    config = load(file, environment, {"dir": "c", "port": None})
+    assert (config.port, config.http_port, config.dir) == (1, 2, "c")
+
+
+def test_truth_comes_from_the_environment_as_a_word() -> None:
+    assert load(environment={"TIDINGS_COMPILED": "false"}).compiled is False
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("\nprot = 1", "node.toml, line 2: prot: there is no such setting; did you mean 'port'?"),
+        ("zzz = 1", "node.toml, line 1: zzz: there is no such setting"),
+        ("port = 70000", "node.toml, line 1: port: 70000 is not possible"),
+        ('port = "7300x"', "node.toml, line 1: port: '7300x' is not possible"),
+        ("[port]\nx = 1", "node.toml, line 1: port: {'x': 1} is not possible"),
+        ("connections_max = 0", "line 1: connections_max: 0 is not possible"),
+        ('log_level = "loud"', "line 1: log_level: 'loud' is not possible"),
+        ("port = ", "node.toml: is no TOML"),
+        ('host = "example.org"', "line 1: host: 'example.org' is no IP address"),
+        ('host = "192.168.1.4"', "line 1: host: 192.168.1.4 can be reached from other machines"),
+    ],
+)
+def test_a_mistake_in_the_file_is_named_with_its_place(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as raised:
+        load(file)
+    assert message in str(raised.value)
+
+
+def test_a_mistake_in_the_environment_names_the_variable() -> None:
+    with pytest.raises(ConfigError, match=r"^TIDINGS_PORT: port: 'many' is not possible") as raised:
+        load(environment={"TIDINGS_PORT": "many"})
+    assert (raised.value.place, raised.value.key) == ("TIDINGS_PORT", "port")
+
+
+def test_a_mistake_in_a_flag_names_the_flag() -> None:
+    with pytest.raises(ConfigError, match=r"^--http-port: http_port: -1 is not possible"):
+        load(flags={"http_port": -1})
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.toml: can't be read: No such file"):
+        load(tmp_path / "none.toml")
+
+
+def test_the_error_travels_between_processes() -> None:
+    error = ConfigError("node.toml", "port", "is wrong")
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.3.2.1", "::1", "localhost"])
+def test_loopback_addresses_are_taken(host: str) -> None:
+    assert load(flags={"host": host}).host == host

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+from node.peers import peer_of, run, running
+
+from tidings import Event
+from tidings.node.http import REQUEST_SIZE_MAX, HttpError, Responder, is_loopback, parse_request
+from tidings.node.metrics import counters, durable_gauges, gauge, render
+
+LINE = re.compile(r'[a-z_]+(\{[a-z]+="(\\.|[^"\\])*"(,[a-z]+="(\\.|[^"\\])*")*\})? -?[0-9.e+-]+')
+
+
+def test_counters_have_a_reason_where_there_is_one() -> None:
+    text = render(counters({("dropped", "slow"): 3, ("dropped", "away"): 1, ("published", ""): 7}))
+    assert text.splitlines() == [
+        "# HELP tidings_dropped_total Events that a subscription did not get, by reason.",
+        "# TYPE tidings_dropped_total counter",
+        'tidings_dropped_total{reason="away"} 1',
+        'tidings_dropped_total{reason="slow"} 3',
+        "# HELP tidings_published_total Events that were accepted from clients.",
+        "# TYPE tidings_published_total counter",
+        "tidings_published_total 7",
+    ]
+
+
+def test_names_are_escaped() -> None:
+    durables = [{"name": 'a"b\\c\nd', "owner": "", "depth": 2, "cursor": 1}]
+    text = render([*durable_gauges(durables, {("", 'a"b\\c\nd'): 1.5}), gauge("x", "An x.", 0.25)])
+    assert 'tidings_durable_depth{name="a\\"b\\\\c\\nd",owner=""} 2' in text
+    assert 'seconds{name="a\\"b\\\\c\\nd",owner=""} 1.5' in text
+    assert all(LINE.fullmatch(line) for line in text.splitlines() if not line.startswith("#"))
+
+
+async def fetch(address: str, request: str | None = None) -> tuple[int, str]:
+    host, _, port = address.removeprefix("http://").removesuffix("/metrics").rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write((request or f"GET /metrics HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n").encode())
+    answer = (await reader.read()).decode()
+    writer.close()
+    head, _, body = answer.partition("\r\n\r\n")
+    return int(head.split()[1]), body
+
+
+def test_the_node_shows_its_counters_and_depths(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(dir=str(tmp_path / "node"), http_port=0) as node:
+            assert node.metrics_address is not None
+            async with peer_of(node.addresses[0]) as peer:
+                await peer.hello("peer", name="me")
+                await peer.subscribe("", durable="all", credit=0)
+                await peer.publish_accepted(*[Event("a", delivery="reliable")] * 3)
+                peer.send()
+                status, text = await fetch(node.metrics_address)
+        assert status == 200
+        lines = text.splitlines()
+        assert "tidings_published_total 3" in lines
+        assert "tidings_connections 1" in lines
+        assert 'tidings_durable_depth{name="all",owner="me"} 3' in lines
+        assert any(line.startswith('tidings_durable_oldest_age_seconds{name="all"') for line in lines)
+        assert any(re.fullmatch("tidings_commits_total [1-9]", line) for line in lines)
+        assert all(LINE.fullmatch(line) for line in lines if not line.startswith("#"))
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("request_text", "status"),
+    [
+        ("GET /other HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
+        ("POST /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", 405),
+        ("GET /metrics HTTP/1.1\r\nHost: evil.example\r\n\r\n", 403),
+        ("GET /metrics HTTP/1.1\r\n\r\n", 403),
+        ("GET /metrics HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n", 403),
+        ("nonsense\r\n\r\n", 400),
+        ("x" * (2 * REQUEST_SIZE_MAX), 431),
+        ("GET /fails HTTP/1.1\r\nHost: localhost\r\n\r\n", 500),
+        ("HEAD /metrics HTTP/1.1\r\nHost: [::1]:80\r\n\r\n", 200),
+    ],
+)
+def test_other_requests_get_another_status(request_text: str, status: int) -> None:
+    async def page() -> tuple[str, str]:
+        return "text/plain", "fine"
+
+    async def failing() -> tuple[str, str]:
+        raise ValueError("broken")
+
+    async def scenario() -> None:
+        server = await Responder({"/metrics": page, "/fails": failing}).serve("127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        assert (await fetch(f"http://127.0.0.1:{port}/metrics", request_text))[0] == status
+        server.close()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:80", "127.0.0.1:9", "[::1]", "[::1]:7"])
+def test_loopback_hosts(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize(
+    "host", ["", ":80", "localhost.evil.example", "127.0.0.1.evil.example:80", "10.0.0.1", "::1:x"]
+)
+def test_hosts_that_are_not_loopback(host: str) -> None:
+    assert not is_loopback(host)
+
+
+def test_a_query_does_not_change_the_path() -> None:
+    assert parse_request(b"GET /metrics?x=1 HTTP/1.1\r\nHost: localhost\r\n\r\n") == ("GET", "/metrics")
+    with pytest.raises(HttpError):
+        parse_request(b"\xff\xfe\r\n\r\n")
