@@ -167,7 +167,7 @@ class _Parser(Reader):
         if operator in COMPARISONS and tokens[at + 3] not in CALCULATING:
             self.at = at + 3
             return Compare("<>" if operator == "!=" else operator, name, Literal(constant))
-        if not (is_word(operator, "BETWEEN") and is_word(tokens[at + 3], "AND")):
+        if not ((operator == "BETWEEN" or is_word(operator, "BETWEEN")) and is_word(tokens[at + 3], "AND")):
             return None
         high = plain_constant(tokens[at + 4])
         if high is None or type(high) is not type(constant) or tokens[at + 5] in CALCULATING:

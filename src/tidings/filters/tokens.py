@@ -23,18 +23,17 @@ BINDING = {"+": 0, "-": 0, "*": 1, "/": 1}
 END = ""
 """The token after the last one."""
 
-NAME = r"(?:[^\W\d]|\$)[\w$]*(?:\.[\w$]+)*"
+NAME = r"(?!\d)[\w$]++(?:\.[\w$]++)*+"
 """A name that needs no quotes: as in JMS, and dotted as flattened attributes are."""
 
 _TOKEN = re.compile(
-    rf"""\s*(
+    rf"""\s*+(
         {NAME}
-      | '[^']*'(?:'[^']*')*                          # 'text', with '' for a quote
-      | "[^"]*"(?:"[^"]*")*                          # "any name"
-      | 0[xX][\w.$]*                                 # numbers are taken greedily and judged later,
-      | \.?\d[\w.$]*(?:(?<=[eE])[+-][\w.$]*)?        # so that 1st is one bad token
-      | <>|<=|>=|!=|=>|=<|==|&&|\|\||<|>|=           # some are only there to be explained
-      | :[^\W\d]\w*
+      | \.?\d[\d.]*+(?:[eE][+-]\d[\w.$]*+|[\w.$]*+)   # numbers are taken greedily and judged later: 1st
+      | <>|<=|>=|!=|=>|=<|==|&&|\|\||<|>|=             # some are only there to be explained
+      | '[^']*+'(?:'[^']*+')*+                          # 'text', with '' for a quote
+      | "[^"]*+"(?:"[^"]*+")*+                          # "any name"
+      | :[^\W\d]\w*+
       | \S
     )""",
     re.VERBOSE,

@@ -180,9 +180,9 @@ class Driver:
         """Called by the store thread."""
         self._loop.call_soon_threadsafe(self._durable, mark)
 
-    def _on_failure(self, first: int, last: int, error: TidingsError) -> None:
+    def _on_failure(self, first: int, error: TidingsError) -> None:
         """Called by the store thread."""
-        self._loop.call_soon_threadsafe(self._fail, first, last, error)
+        self._loop.call_soon_threadsafe(self._fail, first, error)
 
     def _durable(self, mark: int) -> None:
         self.broker.count("commits")
@@ -191,10 +191,10 @@ class Driver:
         self._send_held()
         self.schedule()
 
-    def _fail(self, first: int, last: int, error: TidingsError) -> None:
+    def _fail(self, first: int, error: TidingsError) -> None:
         logs.error("the store failed", problem=str(error))
         self.broker.count("failures", reason="store")
-        self.broker.failed(first, last, str(error))
+        self.broker.failed(first, self._store.recover(), str(error))
         self._send_all(self.broker.take_dirty(), is_busy=False)
 
     def _read(self, stream: Stream) -> None:

@@ -23,7 +23,7 @@ class Directory:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make(path)
             _refuse_foreign(path)
             self._lock = _take_lock(path)
         except OSError as error:
@@ -50,6 +50,18 @@ def sync_directory(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _make(path: Path) -> None:
+    """Make the directory, and those above it that are missing, so that a power cut does not take them away.
+
+    One without a database may have been made by a process that was killed before it synced the name.
+    """
+    missing = [one for one in (path, *path.parents) if not one.exists()]
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not (path / DATABASE).exists():
+        for one in missing or [path]:
+            sync_directory(one.parent)
 
 
 def _refuse_foreign(path: Path) -> None:

@@ -19,16 +19,16 @@ SUBMITTED_BYTES_MAX = 64 * 2**20
 OPERATION_BYTES = 200  # what an operation takes besides its events, about
 
 OnDurable = Callable[[int], None]
-OnFailure = Callable[[int, int, TidingsError], None]
+OnFailure = Callable[[int, TidingsError], None]
 
 
 class StoreThread:
     """Commits what is submitted, in order.
 
     `on_durable(mark)` is called from the committing thread after each commit: everything submitted up to the
-    mark is durable, save what `on_failure` named. `on_failure(first, last, error)` is called from it when a
-    commit failed: nothing of the submissions `first` to `last` has happened. It comes before any `on_durable`
-    of a later mark; later commits go on. Neither may raise or block.
+    mark is durable. `on_failure(first, error)` is called from it when a commit failed: nothing submitted from
+    the mark `first` on has happened, and nothing more is committed until `recover` is called, because what
+    comes later may rest on what was lost. Neither may raise or block.
     """
 
     def __init__(self, store: Store, on_durable: OnDurable, on_failure: OnFailure) -> None:
@@ -38,7 +38,8 @@ class StoreThread:
         self._changed = threading.Condition()
         self._pending: list[Operation] = []
         self._size = 0  # of what is pending and of what is being committed
-        self._mark = 0
+        self._mark = self._done = 0
+        self._has_failed = False
         self._is_closing = False
         self._readers = ThreadPoolExecutor(1, thread_name_prefix="tidings-read")
         self._thread = threading.Thread(target=self._run, name="tidings-commit", daemon=True)
@@ -65,6 +66,14 @@ class StoreThread:
             self._changed.notify()
             return self._mark
 
+    def recover(self) -> int:
+        """Give up all that was submitted and is not durable, and go on; the last mark that was given up."""
+        with self._changed:
+            self._pending, self._size, self._done = [], 0, self._mark
+            self._has_failed = False
+            self._changed.notify()
+            return self._mark
+
     def read(self, position: int, size_max: int) -> Future[list[StoredBatch]]:
         """`Store.read`, off the caller's thread."""
         return self._readers.submit(self.store.read, position, size_max)
@@ -88,29 +97,34 @@ class StoreThread:
             self.store.close()
 
     def _run(self) -> None:
-        done = 0
         while True:
             with self._changed:
-                while not self._is_closing and self._mark == done:
+                while not self._is_closing and (self._mark == self._done or self._has_failed):
                     self._changed.wait()
-                if self._mark == done:
+                if self._mark == self._done or self._has_failed:
                     return
                 operations, self._pending = self._pending, []
                 mark = self._mark
-            self._commit(operations, done + 1, mark)
+            error = self._commit(operations)
             with self._changed:
-                self._size -= _size(operations)
-            done = mark
+                if error is None:
+                    self._size -= _size(operations)
+                    self._done = mark
+                self._has_failed = error is not None
+                first = self._done + 1
+            if error is None:
+                self._on_durable(mark)
+            else:
+                self._on_failure(first, error)
 
-    def _commit(self, operations: list[Operation], first: int, last: int) -> None:
+    def _commit(self, operations: list[Operation]) -> TidingsError | None:
         try:
             self.store.commit(operations)
         except TidingsError as error:
-            self._on_failure(first, last, error)
+            return error
         except Exception as error:  # the one place that must survive whatever a store does
-            self._on_failure(first, last, InternalError(f"commit failed: {error!r}"))
-        else:
-            self._on_durable(last)
+            return InternalError(f"commit failed: {error!r}")
+        return None
 
 
 def _size(operations: Sequence[Operation]) -> int:
