@@ -251,6 +251,73 @@ def test_a_closed_session_still_gets_what_waits_for_the_disk() -> None:
     assert [type(message) for message, _ in ann.frames] == [Accepted, Bye]
 
 
+def test_what_a_publisher_sent_before_it_left_is_not_counted_if_its_commit_failed() -> None:
+    rig = Rig()
+    ann = rig.peer("a")
+    ann.publish(persistent(1))
+    rig.tick()
+    ann.lose()
+    rig.fail()
+    again = rig.connect()
+    again.send(Hello([1], "a", 1, "ann"))
+    rig.run()
+    assert again.got(Welcome)[0].counter == 0
+
+
+def test_a_publisher_that_is_held_back_is_not_told_of_what_a_failed_commit_took() -> None:
+    rig = Rig()
+    ann, bob = rig.peer("a"), rig.peer("b")
+    bob.subscribe(on_slow="block", credit=0)
+    ann.publish(reliable(1))
+    rig.tick()
+    rig.fail()
+    bob.grant(1, 9)
+    rig.run()
+    assert ann.accepted == []
+    assert ann.got(Bye)[0].code == "internal"
+
+
+def test_what_waits_for_credit_is_not_delivered_once_its_commit_has_failed() -> None:
+    rig = Rig()
+    ann, bob = rig.peer("a"), rig.peer("b")
+    bob.subscribe(credit=0)
+    ann.publish(reliable(1))
+    rig.tick()
+    rig.fail()
+    bob.grant(1, 9)
+    rig.run()
+    assert bob.events() == []
+    assert bob.got(Bye)[0].code == "internal"
+
+
+def test_what_comes_in_the_tick_of_a_failure_is_not_stored_without_what_was_before_it() -> None:
+    rig = Rig()
+    ann = rig.peer("a")
+    ann.publish(persistent(1))
+    rig.tick()
+    ann.publish(persistent(2))
+    rig.fail()
+    rig.run()
+    assert ann.accepted == []
+    assert rig.stored == []
+    assert rig.broker.counter_of(ann.session.origin) == 0  # type: ignore[arg-type]
+
+
+def test_after_a_failed_commit_a_stream_is_abreast_again_without_another_one() -> None:
+    rig = Rig()
+    ann, bob, eve = rig.peer("a"), rig.peer("b"), rig.peer("e")
+    bob.subscribe(durable="d", credit=0)
+    ann.publish(reliable(1))
+    rig.tick()
+    rig.fail()
+    rig.run()
+    bob.grant(1, 9)
+    rig.run()
+    eve.publish(event(1, "new"))
+    rig.run()
+    assert [one.type for one in bob.events()] == ["new"]
+
+
 def test_the_stream_is_trimmed_up_to_what_all_durable_subscriptions_have_passed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -215,7 +215,7 @@ class Driver:
 
     def _begin_at(self, stream: Stream, found: Future[int]) -> None:
         if self._is_sound(stream, found):
-            stream.next, stream.since_us = found.result(), None
+            stream.begin(found.result())
             self._read(stream)
 
     def _take(self, stream: Stream, read: Future[list[StoredBatch]]) -> None:

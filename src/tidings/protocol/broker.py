@@ -71,6 +71,7 @@ class Broker:
         self.exchange = Exchange()
         self.publisher: Session | None = None  # whose events are being handed on
         self.sessions: dict[Session, None] = {}  # in their order, as streams are: a run can be repeated
+        self._names: dict[str, Session] = {}
         self.position = self.position_durable = state.position
         self.reads: list[Stream] = []
         self.tallies: Tally[tuple[str, str]] = Tally()  # (what, reason) → how often
@@ -78,6 +79,7 @@ class Broker:
         self._recent_size = 0
         self._durables: dict[tuple[str, str], Stream] = {}
         self._streams: dict[Stream, None] = {}  # durable or not, all that need the stored stream
+        self.attached: dict[Stream, None] = {}  # those of them that have a client
         self._counters = {(c.system, c.epoch): c.counter for c in state.counters}
         self._counters_durable = dict(self._counters)
         self._operations: list[Operation] = []
@@ -87,6 +89,7 @@ class Broker:
         self._flying: deque[tuple[int, list[Operation]]] = deque()  # commits that are not on disk yet
         self._trimmed = 0
         self._dirty: dict[Session, None] = {}
+        self._waiting: dict[Session, None] = {}  # those whose frames wait for a commit
         self._owing: dict[Session, None] = {}  # those that may have to be told that something was accepted
         self._sessions_made = 0
         for record in state.durables:
@@ -100,16 +103,26 @@ class Broker:
         self._sessions_made += 1
         session = Session(self, f"{self.boot}-{self._sessions_made}", now, peer)
         self.sessions[session] = None
+        self._names[session.name] = session
         self.count("connections")
         return session
 
     def forget(self, session: Session) -> None:
         """The connection of a session is gone."""
         self.sessions.pop(session, None)
+        self._names.pop(session.name, None)
 
-    def touch(self, session: Session) -> None:
-        """A session has frames to send."""
+    def supersede(self, name: str, origin: Origin) -> None:
+        """A client has come again: what is still under way on the connection it had is not taken any more."""
+        before = self._names.get(name)
+        if before is not None and before.origin == origin:
+            before.close("exists", "the client has come again on another connection")
+
+    def touch(self, session: Session, mark: int = 0) -> None:
+        """A session has frames to send, now or when the mark is durable."""
         self._dirty[session] = None
+        if mark > self._durable:
+            self._waiting[session] = None
 
     def owe(self, session: Session) -> None:
         """A session may have to be told, when the tick ends, that what it published is accepted."""
@@ -163,19 +176,23 @@ class Broker:
                     self._counters_durable[one.system, one.epoch] = one.counter
         while self._positions and self._positions[0][0] <= mark:
             self.position_durable = self._positions.popleft()[1]
-        self._dirty.update(dict.fromkeys(session for session in self.sessions if len(session.outbox)))
-        for stream in self._streams:
+        self._waiting = {session: None for session in self._waiting if len(session.outbox)}
+        self._dirty.update(self._waiting)
+        self._read_on()
+
+    def _read_on(self) -> None:
+        """What has become durable may be what streams with a client wait for."""
+        for stream in self.attached:
             stream.read_on()
 
     def failed(self, first: int, last: int, why: str) -> None:
-        """The commits from `first` to `last` were not made, and these are all that are under way.
+        """The commits from `first` to `last` were not made, and `last` is the newest one handed out.
 
         A later one must not be made either: a publisher's events would be stored without those before them.
         Nothing that depends on what was lost may be said, so whoever waits for it is parted from and comes
         again: what it published is not counted, and it sends again what was to be stored, but nothing
         transient, which may have been handed on. All else is stored with the next commit.
         """
-        assert last == self._mark
         self.life += 1
         lost = [one for mark, operations in self._flying if mark >= first for one in operations]
         lost += self._operations
@@ -191,8 +208,7 @@ class Broker:
         self.recent.clear()
         self._recent_size = 0
         self._durable, self.position_durable = last, self.position  # settled, one way or the other
-        for stream in self._streams:
-            stream.read_on()
+        self._read_on()
 
     def take_dirty(self) -> Iterable[Session]:
         """The sessions that may have frames to send, each once."""

@@ -46,6 +46,10 @@ def encode(message: Message, events: bytes = b"") -> bytes:
     return b"%b%c%b%b" % (length.to_bytes(4, "big"), message.KIND, header, events)
 
 
+class TooLarge(CodecError):
+    """A frame that says it is longer than it may be."""
+
+
 class FrameReader:
     """Cuts frames out of bytes as they arrive; CodecError for what is no frame, and then no more.
 
@@ -87,7 +91,8 @@ class FrameReader:
             return 0
         length = int.from_bytes(data[at : at + 4], "big")
         if not 0 < length <= self.limit:
-            raise CodecError("$", f"a frame of {length} bytes; at most {self.limit} are allowed")
+            problem = f"a frame of {length} bytes; at most {self.limit} are allowed"
+            raise TooLarge("$", problem) if length else CodecError("$", problem)
         following = at + 4 + length
         if following > len(data):
             self._awaited = 4 + length

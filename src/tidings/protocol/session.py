@@ -17,7 +17,7 @@ from tidings.errors import CodecError, EventError, FilterError, MissingExtra, Re
 from tidings.exchange import Advertisement, Subscription
 from tidings.filters import Filter
 from tidings.ids import NUMBER_MAX, Origin, check_system
-from tidings.protocol.frames import FRAME_MAX, FrameReader, encode
+from tidings.protocol.frames import FRAME_MAX, FrameReader, TooLarge, encode
 from tidings.protocol.messages import (
     VERSION,
     Accepted,
@@ -114,6 +114,7 @@ class Session:
         self._reader = FrameReader()
         self._heard_at = now
         self._is_asked = False
+        self._asked_at = now
         self._outlets: dict[int, Outlet] = {}
         self._subscriptions: dict[int, Subscription] = {}
         self._advertisements: dict[int, Advertisement] = {}
@@ -127,7 +128,7 @@ class Session:
             if not self.is_closed:
                 self._read(data, now)
         except CodecError as error:
-            self.close("event" if error.place.startswith("$[") else "protocol", str(error))
+            self.close(_code_of(error), str(error))
         except Refused as error:
             self.close(error.code, error.problem)
 
@@ -145,7 +146,7 @@ class Session:
         if self.origin is None or self._is_asked:
             self.close("timeout", "nothing was heard for too long")
         else:
-            self._is_asked = True
+            self._is_asked, self._asked_at = True, now
             self.post(encode(Ping()))
 
     @property
@@ -155,7 +156,7 @@ class Session:
             return inf
         if self.origin is None:
             return self._heard_at + HELLO_S_MAX
-        return self._heard_at + SILENT_S_MAX * (1 + self._is_asked)
+        return (self._asked_at if self._is_asked else self._heard_at) + SILENT_S_MAX
 
     def output(self) -> list[bytes]:
         """The frames that may be sent now; when the session is closed and these are sent, so is all."""
@@ -167,7 +168,7 @@ class Session:
         """Send a frame when the mark is durable; nothing follows a BYE."""
         if not self.is_closed:
             self.outbox.put(frame, mark)
-            self.broker.touch(self)
+            self.broker.touch(self, mark)
 
     def finish_tick(self) -> None:
         """Accept what was published, once for each tick, and give up a client that does not read."""
@@ -178,7 +179,7 @@ class Session:
             self.post(encode(Accepted(self.counter)), self.accept_mark)
 
     def depends_on(self, mark: int) -> bool:
-        """Whether anything it has to say, now or when there is credit, waits for this commit or a later one."""
+        """Whether anything it has to say, now or with more credit, waits for this commit or a later one."""
         marks = (outlet.mark for outlet in self._outlets.values())
         return self.accept_mark >= mark or self.outbox.waits_for(mark) or any(one >= mark for one in marks)
 
@@ -249,6 +250,8 @@ class Session:
         if not 0 <= hello.epoch <= NUMBER_MAX or len(hello.name) > NAME_LENGTH_MAX:
             raise Refused("protocol", "an epoch or a name that can't be")
         self.origin = Origin(hello.system, hello.epoch, hello.name or None)
+        if hello.resume is not None:
+            self.broker.supersede(hello.resume, self.origin)
         self.counter = self._accepted = self.broker.counter_of(self.origin)
         self._reader.limit = FRAME_MAX
         broker = self.broker
@@ -412,6 +415,12 @@ class Session:
 
     def _part(self, _message: Bye) -> None:
         self._leave()
+
+
+def _code_of(error: CodecError) -> str:
+    if isinstance(error, TooLarge):
+        return "too-large"
+    return "event" if error.place.startswith("$[") else "protocol"
 
 
 def _outlet(session: Session, wanted: Subscribe) -> Outlet:

@@ -73,6 +73,7 @@ class Stream(Outlet):
 
     def attach(self, session: Session, number: int, credit: int) -> None:
         """A client is there, and gets what it has not acknowledged."""
+        self.broker.attached[self] = None
         self.session, self.number, self.total, self.sent, self.lost = session, number, credit, 0, 0
         if self.record is not None:
             self._last = self.record.cursor
@@ -92,6 +93,7 @@ class Stream(Outlet):
 
     def detach(self) -> None:
         """The client has gone; the store goes on for it."""
+        self.broker.attached.pop(self, None)
         self.session = None
         self.is_abreast = False
 
@@ -119,8 +121,6 @@ class Stream(Outlet):
         if self.session is None:
             self.broker.count("dropped", _unstored(rows, positions), "away")
             return
-        if positions is not None:
-            self.depend()
         sent = min(len(rows), self.credit) if self.is_abreast else 0
         if sent:
             self._send_new(batch, rows[:sent], positions)
@@ -132,6 +132,7 @@ class Stream(Outlet):
         if positions is None:
             self.send(batch, rows)
             return
+        self.depend()
         for part, are_stored in _runs(rows, positions):
             if are_stored:
                 self._send_stored(batch, part, [positions[row] for row in part])  # type: ignore[misc]

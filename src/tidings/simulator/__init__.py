@@ -1,0 +1,6 @@
+"""The simulator: the same cores as the node's and the client's, in virtual time, with faults and a seed."""
+
+from tidings.simulator.storm import Verdict, storm
+from tidings.simulator.world import World
+
+__all__ = ["Verdict", "World", "storm"]

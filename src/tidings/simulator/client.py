@@ -1,0 +1,231 @@
+"""Simulated clients: the connection's core in virtual time, and applications that are slow or crash.
+
+A client tries to connect until it is, with growing pauses, and lives through cuts as the real one does. An
+application that crashes loses its memory: a publisher begins a new epoch, a subscriber a new life, and what
+both had done stays in the *account*, which checks what arrives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from tidings.errors import TidingsError
+from tidings.event import Batch, Delivery, Event
+from tidings.ids import StoredIds
+from tidings.protocol.connection import Connection
+from tidings.protocol.intake import Intake, Wanted
+from tidings.simulator.account import Account
+from tidings.simulator.network import End
+from tidings.simulator.node import SimulatedNode
+
+if TYPE_CHECKING:
+    from tidings.simulator.world import World
+
+PAUSE_S_MIN = 0.02
+PAUSE_S_MAX = 5.0
+WAKE_S = 1.0
+
+
+class SimulatedClient:
+    """A client of one node that lives through cuts, until it crashes."""
+
+    def __init__(self, world: World, name: str, node: SimulatedNode) -> None:
+        self.world = world
+        self.name = name
+        self.node = node
+        self.is_up = False
+        self._epoch = 0
+        self._life = 0
+        self.start()
+        self._wake()
+
+    def start(self) -> None:
+        """Begin with an empty memory."""
+        self._epoch += 1
+        self._life += 1
+        self.is_up = True
+        self.connection = Connection(StoredIds(self.name, self._epoch), self.name)
+        self._end: End | None = None
+        self._pause_s = PAUSE_S_MIN
+        self.world.note(self.name, "started")
+        self._connect(self._life)
+
+    def crash(self) -> None:
+        """Lose everything."""
+        self.world.note(self.name, "crashed")
+        self.is_up = False
+        self._life += 1
+        if self._end is not None:
+            self.world.network.drop(self._end)
+            self._end = None
+
+    def pump(self) -> None:
+        """Send what the core wants to send."""
+        if self._end is not None and not self._end.is_paused:
+            self._end.send(b"".join(self.connection.output()))
+        if self.connection.is_given_up and self._end is not None:
+            end = self._end
+            end.close()
+            self.lost(end)
+
+    # The network
+
+    def receive(self, end: End, data: bytes) -> None:
+        """Bytes have arrived."""
+        if end is self._end:
+            self.connection.receive(data, self.world.clock.now)
+            assert self.connection.failure is None, f"{self.name}: {self.connection.failure}"
+            if self.connection.is_up:
+                self._pause_s = PAUSE_S_MIN
+            self.arrived()
+            self.pump()
+
+    def lost(self, end: End) -> None:
+        """The connection is gone: try again after a while."""
+        if end is self._end:
+            self.world.note(self.name, "lost")
+            self._end = None
+            self.connection.lost(self.world.clock.now)
+            self._retry()
+
+    def resume(self, end: End) -> None:
+        """The connection can take more."""
+        if end is self._end:
+            self.pump()
+
+    def arrived(self) -> None:
+        """Something has arrived; for those who want to look what it was."""
+
+    def _connect(self, life: int) -> None:
+        if self._life == life:
+            link = self.world.network.link(self.name, self.node.name)
+            self.world.network.connect(link, self, self.node, lambda end: self._answer(end, life))
+
+    def _answer(self, end: End | None, life: int) -> None:
+        if self._life != life:
+            if end is not None:
+                end.close()
+        elif end is None:
+            self._retry()
+        else:
+            self._end = end
+            self.connection.connect(self.world.clock.now)
+            self.world.note(self.name, "connected")
+            self.pump()
+
+    def _retry(self) -> None:
+        life, pause_s = self._life, self.world.random.uniform(0.5, 1) * self._pause_s
+        self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX)
+        self.world.clock.after(pause_s, lambda: self._connect(life))
+
+    def _wake(self) -> None:
+        if self.is_up:
+            self.connection.wake(self.world.clock.now)
+            self.pump()
+        self.world.clock.after(WAKE_S, self._wake)
+
+
+class Publisher(SimulatedClient):
+    """Publishes events, numbered in their attribute `n`, and notes which were accepted."""
+
+    def __init__(self, world: World, name: str, node: SimulatedNode, account: Account) -> None:
+        self.account = account
+        self._made = 0
+        self._noted = 0
+        super().__init__(world, name, node)
+
+    def start(self) -> None:
+        """Begin a new epoch; what was not accepted before is nobody's promise."""
+        self._noted = 0
+        super().start()
+
+    def publish(self, delivery: Delivery, size: int = 0) -> None:
+        """Publish one event, if there is room."""
+        publications = self.connection.publications
+        if not self.is_up or publications.is_full:
+            return
+        self._made += 1
+        moment = datetime.fromtimestamp(self.world.clock.now, UTC)
+        attributes: dict[str, Any] = {
+            "n": self._made,
+            "parity": self._made % 2,
+            "third": self._made % 3,
+            "text": "x" * size,
+        }
+        event = Event(f"storm.{self.name}", attributes, time=moment, delivery=delivery)
+        counter = self.connection.publish(event)
+        if delivery != "transient":
+            self.node.watch.publishing(self.name, self._epoch, counter)
+        self.account.published((self.name, self._epoch, counter), event)
+        self.pump()
+
+    def arrived(self) -> None:
+        """Note what was accepted."""
+        accepted = min(self.connection.publications.accepted, self.connection.publications.last)
+        while self._noted < accepted:
+            self._noted += 1
+            self.account.accepted((self.name, self._epoch, self._noted))
+
+
+class SubscriberClient(SimulatedClient):
+    """Has one subscription, and deals with its events at its own pace."""
+
+    def __init__(
+        self, world: World, name: str, node: SimulatedNode, account: Account, wanted: Wanted, prefetch: int
+    ) -> None:
+        self.account = account
+        self.wanted = wanted
+        self.prefetch = prefetch
+        self.pace_s = 0.0  # how long it takes for what came at once
+        self.is_open = False
+        super().__init__(world, name, node)
+
+    def start(self) -> None:
+        """Subscribe, in a life that has seen nothing."""
+        super().start()
+        self.account.begin(self.name)
+        self._arrived: list[tuple[int, int | None]] = []  # (how many events, the last position)
+        self._is_busy = False
+        self._intake: Intake = self.connection.subscribe(self.wanted, self, self.prefetch, self._opened)
+
+    def _opened(self, _result: object, error: TidingsError | None) -> None:
+        assert error is None, error
+        self.is_open = True
+        self.world.note(self.name, "subscribed")
+
+    def deliver(self, batch: Batch, positions: Sequence[int] | None, redelivered: bool) -> None:
+        """Events have come: they are dealt with later, in their order."""
+        for event in batch:
+            assert event.origin is not None
+            identity = event.origin.system or "", event.origin.epoch, event.counter
+            self.account.delivered(self.name, identity, event, redelivered)
+        self.world.note(self.name, len(batch), batch[0].counter, redelivered)
+        self._arrived.append((len(batch), None if positions is None else positions[-1]))
+        self._work()
+
+    def gap(self, dropped: int, _reason: str) -> None:
+        """Events were dropped."""
+        self.account.dropped(self.name, dropped)
+
+    def ended(self, reason: str) -> None:
+        """Nobody ends a subscription in a simulation."""
+        raise AssertionError(f"{self.name} was ended: {reason}")
+
+    def _work(self) -> None:
+        if not self._is_busy and self._arrived:
+            self._is_busy = True
+            life, pace_s = self._life, self.world.random.uniform(0, self.pace_s)
+            self.world.clock.after(pace_s, lambda: self._finish(life))
+
+    def _finish(self, life: int) -> None:
+        if self._life != life:
+            return
+        self._is_busy = False
+        count, position = self._arrived.pop(0)
+        self.connection.consume(self._intake, count)
+        if position is not None and self.wanted.durable is not None:
+            self.connection.acknowledge(self._intake, position)
+        self.pump()
+        self._work()

@@ -1,0 +1,245 @@
+"""A network that behaves as TCP does: bytes arrive in order and in any pieces, or the connection breaks.
+
+A link joins two places and has conditions: delay, jitter, bandwidth, the size of pieces, and whether anything
+gets through at all. A connection over it is two ends. What a cut does is what hurts real programs: of the
+bytes under way some still arrive and the rest never do, and each end learns of it at another time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import Protocol
+
+from msgspec import Struct
+
+from tidings.simulator.clock import Clock
+
+BUFFER_SIZE = 64 << 10
+"""Bytes under way from which on an end says that it can take no more."""
+NOTICE_S_MAX = 5.0
+"""How long an end may not know that its connection is broken."""
+CONNECT_S_MAX = 3.0
+"""How long an attempt to connect may take before it fails."""
+
+
+_END = b""  # what goes through a connection last when it is closed
+
+
+class Conditions(Struct, frozen=True):
+    """What a link is like."""
+
+    delay_s: float = 0.001
+    jitter_s: float = 0.0
+    bytes_per_s: float = 1e8
+    piece_max: int = 1 << 16
+
+
+class Owner(Protocol):
+    """What has the end of a connection."""
+
+    def receive(self, end: End, data: bytes) -> None:
+        """Bytes have arrived; called in order."""
+
+    def lost(self, end: End) -> None:
+        """The connection is gone; called once, and not after `close`."""
+
+    def resume(self, end: End) -> None:
+        """An end that was paused can take more."""
+
+
+class Listener(Owner, Protocol):
+    """What takes connections."""
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it takes any now."""
+
+    def connected(self, end: End) -> None:
+        """One was taken."""
+
+
+class Link:
+    """What lies between two places."""
+
+    def __init__(self, conditions: Conditions) -> None:
+        self.conditions = conditions
+        self.is_down = False
+        self.ends: dict[End, None] = {}
+
+
+class End:
+    """One end of a connection: what is sent here arrives at `other`."""
+
+    def __init__(self, network: Network, link: Link, owner: Owner) -> None:
+        self.owner = owner
+        self.link = link
+        self.other: End = self
+        self.is_open = True
+        self._network = network
+        self._pieces: deque[bytes] = deque()  # under way to the other end
+        self._size = 0
+        self._was_paused = False
+        self._waiting: deque[bytes] = deque()  # the link has not taken them yet
+        self._arrives_at = 0.0  # when the last piece does
+        self._stalled = 0  # pieces that would have arrived if the link were up
+        self._is_broken = False
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether so much is under way that more should wait."""
+        self._was_paused = self._was_paused or self._size >= BUFFER_SIZE
+        return self._size >= BUFFER_SIZE
+
+    def send(self, data: bytes) -> None:
+        """Send bytes; on a broken connection they vanish."""
+        at = 0
+        while at < len(data):
+            size = self._network.random.randint(1, self.link.conditions.piece_max)
+            self._put(data[at : at + size])
+            at += size
+
+    def close(self) -> None:
+        """End the connection; what was sent still arrives, and then the other end learns of it."""
+        if self.is_open:
+            self.is_open = False
+            self._put(_END)
+
+    def break_off(self) -> None:
+        """Lose what is under way from here and all that follows, but for a bit that arrives late.
+
+        After that, the other end finds out.
+        """
+        sent = [*self._pieces, *self._waiting]
+        late = sent[: self._network.random.randint(0, len(sent))]
+        self._is_broken = True
+        self._waiting.clear()
+        self._pieces.clear()
+        delay_s = self._network.notice_s()
+        for piece in late:
+            self._network.clock.after(delay_s, partial(self._hand_over, piece))
+        self._network.clock.after(delay_s, self.other.fall)
+
+    def fall(self) -> None:
+        """The connection is found to be broken."""
+        if self.is_open:
+            self.is_open = False
+            self.link.ends.pop(self, None)
+            self.owner.lost(self)
+
+    def heal(self) -> None:
+        """The link is up again: what was held up arrives."""
+        stalled, self._stalled = self._stalled, 0
+        for _ in range(stalled):
+            self._network.clock.after(self.link.conditions.delay_s, self._arrive)
+
+    def _put(self, piece: bytes) -> None:
+        if not self._is_broken:
+            self._size += len(piece)
+            self._waiting.append(piece)
+            if len(self._waiting) == 1:
+                self._begin()
+
+    def _begin(self) -> None:
+        """Let the link take the next piece, for as long as its bandwidth says."""
+        duration_s = len(self._waiting[0]) / self.link.conditions.bytes_per_s
+        self._network.clock.after(duration_s, self._depart)
+
+    def _depart(self) -> None:
+        if self._is_broken:
+            return
+        conditions, clock = self.link.conditions, self._network.clock
+        self._pieces.append(self._waiting.popleft())
+        jitter_s = self._network.random.uniform(0, conditions.jitter_s)
+        self._arrives_at = max(self._arrives_at, clock.now + conditions.delay_s + jitter_s)
+        clock.after(self._arrives_at - clock.now, self._arrive)
+        if self._waiting:
+            self._begin()
+
+    def _arrive(self) -> None:
+        """The next piece arrives, whichever it is: so none overtakes another."""
+        if not self._pieces:
+            return
+        if self.link.is_down:
+            self._stalled += 1
+            return
+        piece = self._pieces.popleft()
+        self._size -= len(piece)
+        self._hand_over(piece)
+        if self._was_paused and self._size < BUFFER_SIZE // 2 and self.is_open:
+            self._was_paused = False
+            self.owner.resume(self)
+
+    def _hand_over(self, piece: bytes) -> None:
+        if piece == _END:
+            self.link.ends.pop(self, None)
+            self.other.fall()
+        elif self.other.is_open:
+            self.other.owner.receive(self.other, piece)
+
+
+class Network:
+    """All links of a world, and the connections over them."""
+
+    def __init__(self, clock: Clock, random: Random) -> None:
+        self.clock = clock
+        self.random = random
+        self._links: dict[tuple[str, str], Link] = {}
+
+    def link(self, one: str, other: str) -> Link:
+        """The link between two places, made when first asked for."""
+        key = min(one, other), max(one, other)
+        if key not in self._links:
+            self._links[key] = Link(Conditions())
+        return self._links[key]
+
+    @property
+    def links(self) -> list[Link]:
+        """All links, in the order in which they were made."""
+        return list(self._links.values())
+
+    def connect(
+        self, link: Link, owner: Owner, listener: Listener, answer: Callable[[End | None], None]
+    ) -> None:
+        """Try to connect; `answer` is told the near end, or None if it can't be or takes too long."""
+
+        def arrive() -> None:
+            if link.is_down or not listener.is_up:
+                answer(None)
+                return
+            near, far = End(self, link, owner), End(self, link, listener)
+            near.other, far.other = far, near
+            link.ends.update({near: None, far: None})
+            listener.connected(far)
+            answer(near)
+
+        self.clock.after(CONNECT_S_MAX if link.is_down else 2 * link.conditions.delay_s, arrive)
+
+    def notice_s(self) -> float:
+        """How long it takes this time until a break is noticed: often no time, sometimes long."""
+        return self.random.uniform(0, self.random.choice((0.01, 0.5, NOTICE_S_MAX)))
+
+    def cut(self, link: Link) -> None:
+        """Break all connections over a link; their ends find out, each in its own time."""
+        for end in list(link.ends):
+            end.break_off()
+
+    def drop(self, end: End) -> None:
+        """Whoever has this end has crashed: the other one finds out in its own time."""
+        end.break_off()
+        end.is_open = False
+        end.link.ends.pop(end, None)
+        end.other.break_off()
+
+    def part(self, link: Link) -> None:
+        """Let nothing through; connections stand still until the link heals or someone gives up."""
+        link.is_down = True
+
+    def heal(self, link: Link) -> None:
+        """Let everything through again."""
+        if link.is_down:
+            link.is_down = False
+            for end in list(link.ends):
+                end.heal()

@@ -1,0 +1,201 @@
+"""A simulated node: the broker and a store on a simulated disk, driven in virtual time.
+
+It does what the node's own driver does: what has arrived is one tick, commits are written and synced one
+after the other beside it, and stored events are read in pieces, with an answer that comes later. A crash
+takes the memory, the connections, and what the disk had not synced.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tidings.errors import StoreFailed
+from tidings.protocol.broker import Broker
+from tidings.protocol.session import Session
+from tidings.protocol.streams import Stream
+from tidings.simulator.network import End
+from tidings.simulator.watch import Watch
+from tidings.store.interface import Operation, StoredBatch
+from tidings.store.memory import SimulatedDisk, SimulatedStore
+
+if TYPE_CHECKING:
+    from tidings.simulator.clock import Action
+    from tidings.simulator.world import World
+
+READ_SIZES = (1, 2_000, 1 << 20)
+WAKE_S = 1.0
+
+
+class SimulatedNode:
+    """One node. `sync_s` and `read_s` are how long its disk takes, at most, for a commit and a reading."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.disk = SimulatedDisk()
+        self.watch = Watch()
+        self.sync_s = self.read_s = 0.01
+        self.is_up = False
+        self._life = 0  # counts its starts: what a life has asked for is not done in the next
+        self.start()
+
+    def start(self) -> None:
+        """Open what is on the disk, and be there for clients."""
+        self._life += 1
+        self.is_up = True
+        self.disk.size_max = None  # whoever starts a node sees to that
+        self.store = SimulatedStore(self.disk, self.world.random.randbytes)
+        self.broker = Broker(self.store.state, self.world.clock.now)
+        self.watch.started(self.store.state)
+        self._sessions: dict[End, Session] = {}
+        self._ends: dict[Session, End] = {}
+        self._submitted: list[list[Operation]] = []
+        self._is_committing = self._is_ticking = False
+        self._mark = 0
+        self.world.note(self.name, "started", self.store.state.position, self.store.state.boot)
+        self._after(WAKE_S, self._wake)
+
+    def crash(self) -> None:
+        """Lose all but what the disk has."""
+        self.world.note(self.name, "crashed", self.disk.unsynced)
+        self.is_up = False
+        self._life += 1
+        for end in list(self._sessions):
+            self.world.network.drop(end)
+        self._sessions.clear()
+        self.disk.crash(self.world.random)
+
+    def _after(self, delay_s: float, action: Action) -> None:
+        """Have something done after a while, if the node still lives then."""
+        life = self._life
+
+        def act() -> None:
+            if self._life == life:
+                action()
+
+        self.world.clock.after(delay_s, act)
+
+    # Connections
+
+    def connected(self, end: End) -> None:
+        """A connection was taken."""
+        session = self.broker.connect(self.world.clock.now)
+        self._sessions[end], self._ends[session] = session, end
+
+    def receive(self, end: End, data: bytes) -> None:
+        """Bytes have arrived."""
+        session = self._sessions.get(end)
+        if session is not None:
+            session.receive(data, self.world.clock.now)
+            if session.is_closed:
+                self.broker.touch(session)
+            self._schedule()
+
+    def lost(self, end: End) -> None:
+        """A connection is gone."""
+        session = self._sessions.pop(end, None)
+        if session is not None:
+            del self._ends[session]
+            session.lost(self.world.clock.now)
+            self._schedule()
+
+    def resume(self, end: End) -> None:
+        """A peer can take more."""
+        if end in self._sessions:
+            self._send(self._sessions[end])
+
+    def _wake(self) -> None:
+        for session in list(self.broker.sessions):
+            session.wake(self.world.clock.now)
+        self._schedule()
+        self._after(WAKE_S, self._wake)
+
+    # Ticks
+
+    def _schedule(self) -> None:
+        if not self._is_ticking:
+            self._is_ticking = True
+            self._after(self.world.random.uniform(0, 0.002), self._tick)
+
+    def _tick(self) -> None:
+        self._is_ticking = False
+        operations = self.broker.finish_tick()
+        if operations:
+            self._submitted.append(operations)
+            self._commit()
+        self._send_all()
+        for stream in self.broker.take_reads():
+            self._read(stream)
+
+    def _send_all(self) -> None:
+        for session in self.broker.take_dirty():
+            self._send(session)
+
+    def _send(self, session: Session) -> None:
+        end = self._ends.get(session)
+        if end is None or (end.is_paused and not session.is_closed):
+            return
+        frames = session.output()
+        self.watch.leaving(session, frames)
+        end.send(b"".join(frames))
+        if session.is_closed and not len(session.outbox):
+            end.close()
+            self.lost(end)
+
+    # The disk
+
+    def _commit(self) -> None:
+        """Write what was submitted; it is synced later, and the loop hears of it later still."""
+        if self._is_committing or not self._submitted:
+            return
+        self._is_committing = True
+        taken, self._submitted = self._submitted, []
+        self._mark += len(taken)
+        try:
+            self.store.commit([operation for operations in taken for operation in operations])
+        except StoreFailed as error:
+            self._after(self.world.random.uniform(0, self.sync_s), partial(self._fail, len(taken), error))
+            return
+
+        def sync() -> None:
+            self.store.sync()
+            self.watch.synced(taken)
+            self._after(self.world.random.uniform(0, self.sync_s), durable)
+
+        def durable() -> None:
+            self._is_committing = False
+            self.broker.durable(self._mark)
+            self._send_all()
+            self._schedule()
+            self._commit()
+
+        self._after(self.world.random.uniform(0, self.sync_s), sync)
+
+    def _fail(self, count: int, error: StoreFailed) -> None:
+        """A commit could not be made; what was submitted since must not be either."""
+        self.world.note(self.name, "failed", count)
+        self._is_committing = False
+        first = self._mark - count + 1
+        self._mark += len(self._submitted)
+        self._submitted.clear()
+        self.broker.failed(first, self._mark, str(error))
+        self._send_all()
+        self._schedule()
+        self._commit()
+
+    def _read(self, stream: Stream) -> None:
+        random = self.world.random
+        if stream.since_us is not None:
+            stream.begin(self.store.position_at(stream.since_us))
+        asked, size = stream.next, random.choice(READ_SIZES)
+
+        def read() -> None:
+            stored = self.store.read(asked, size)
+            self._after(random.uniform(0, self.read_s), lambda: take(stored))
+
+        def take(stored: list[StoredBatch]) -> None:
+            stream.take(stored)
+            self._schedule()
+
+        self._after(random.uniform(0, self.read_s), read)

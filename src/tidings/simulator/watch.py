@@ -1,0 +1,69 @@
+"""The watch: sees what leaves a node and what its disk has, and finds any promise made too early.
+
+It reads frames as a client would and keeps its own account of what was synced; it shares nothing with the
+broker but the formats. A broken promise is an AssertionError with what was promised.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+
+from tidings.event import Batch
+from tidings.protocol.frames import FRAME_MAX, FrameReader
+from tidings.protocol.messages import Accepted, Deliver, Welcome
+from tidings.protocol.session import Session
+from tidings.store.interface import Append, Count, Operation, State
+
+
+class Watch:
+    """What is safe on one node's disk, whatever becomes of the node."""
+
+    def __init__(self) -> None:
+        self.position = 0
+        self._counters: dict[tuple[str, int], int] = {}
+        self._reliable: dict[tuple[str, int], list[int]] = {}  # counters that ask to be safe
+
+    def publishing(self, system: str, epoch: int, counter: int) -> None:
+        """A publisher has numbered an event that is not transient."""
+        self._reliable.setdefault((system, epoch), []).append(counter)
+
+    def started(self, state: State) -> None:
+        """A node has started: what it found is what is safe, and no less than it was."""
+        assert state.position >= self.position, "stored events were lost"
+        self.position = state.position
+        for one in state.counters:
+            assert one.counter >= self._counters.get((one.system, one.epoch), 0), "a counter was lost"
+            self._counters[one.system, one.epoch] = one.counter
+
+    def synced(self, commits: Iterable[Sequence[Operation]]) -> None:
+        """The disk has these."""
+        for operation in (one for operations in commits for one in operations):
+            match operation:
+                case Append(batch):
+                    self.position = batch.first + batch.count - 1
+                case Count(counter):
+                    self._counters[counter.system, counter.epoch] = counter.counter
+
+    def leaving(self, session: Session, frames: Sequence[bytes]) -> None:
+        """These frames leave the node: everything they promise must be safe."""
+        for message, events in FrameReader(FRAME_MAX).feed(b"".join(frames)):
+            match message:
+                case Accepted(counter) | Welcome(counter=counter):
+                    assert session.origin is not None
+                    self._check_counter(session.origin.system or "", session.origin.epoch, counter)
+                case Deliver():
+                    self._check_delivery(message, Batch(events))
+
+    def _check_counter(self, system: str, epoch: int, counter: int) -> None:
+        safe, sent = self._counters.get((system, epoch), 0), self._reliable.get((system, epoch), [])
+        promised = sent[: bisect_right(sent, counter)][-1:]
+        assert not promised or promised[0] <= safe, f"{system}: {promised[0]} is promised, {safe} is safe"
+
+    def _check_delivery(self, message: Deliver, batch: Batch) -> None:
+        places = message.positions or b""
+        last = int.from_bytes(places[-8:], "big")
+        assert last <= self.position, f"position {last} was delivered while {self.position} is safe"
+        counters = [event.counter for event in batch if event.delivery != "transient"]
+        if counters:
+            self._check_counter(message.system or "", message.epoch, counters[-1])
