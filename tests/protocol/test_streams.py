@@ -405,6 +405,21 @@ def test_a_session_that_is_closed_leaves_its_durable_subscriptions_to_the_next()
     assert bob.counters() == [1]
 
 
+def test_a_passive_durable_subscription_stays_passive_through_a_restart() -> None:
+    rig = Rig()
+    rig.peer("s", 1, "sub").subscribe(durable="archive", passive=True)
+    assert rig.peer("p").ask("advertise", number=1, filter="").result == {"filters": []}
+    rig = rig.restart()
+    assert rig.peer("p").ask("advertise", number=1, filter="").result == {"filters": []}
+
+
+@pytest.mark.parametrize("kind", [{"durable": "d"}, {"since": 1}, {"since_us": 1}, {"on_slow": "spill"}])
+def test_last_values_are_refused_where_they_make_no_sense(kind: dict[str, Any]) -> None:
+    reply = Rig().peer().ask("subscribe", number=1, last=True, **kind)
+    assert reply.error is not None
+    assert "last values" in reply.error.text
+
+
 class DurableMachine(RuleBasedStateMachine):
     """Anything that can happen to a durable subscription, in any order, with commits that lag behind."""
 

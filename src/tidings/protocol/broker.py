@@ -23,6 +23,8 @@ from itertools import groupby
 from operator import lt
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from tidings.errors import CodecError, Refused
 from tidings.event import Batch
 from tidings.event.check import Checked, check
@@ -360,7 +362,9 @@ class Broker:
         self.remove_stream(stream)
 
     def _add_durable(self, record: Durable) -> Stream:
-        stream = Stream(self, Filter(record.filter), record.cursor + 1, record)
+        options = msgspec.msgpack.decode(record.options) if record.options else {}
+        is_passive = bool(options.get("passive"))
+        stream = Stream(self, Filter(record.filter), record.cursor + 1, record, passive=is_passive)
         self._durables[record.owner, record.name] = stream
         self.add_stream(stream)
         return stream

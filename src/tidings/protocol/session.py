@@ -8,15 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Meta, Struct
 
 from tidings.errors import CodecError, EventError, FilterError, MissingExtra, Refused
 from tidings.exchange import Advertisement, Subscription
 from tidings.filters import Filter
 from tidings.ids import NUMBER_MAX, Origin, check_system
+from tidings.protocol.arguments import (
+    NAME_LENGTH_MAX,
+    Advertise,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+)
 from tidings.protocol.frames import FRAME_MAX, FrameReader, TooLarge, encode
 from tidings.protocol.messages import (
     VERSION,
@@ -50,50 +56,10 @@ OUTBOX_SIZE_MAX = 64 << 20
 """Bytes that may wait to be read by a client before it is given up."""
 SUBSCRIPTIONS_MAX = 10_000
 """Subscriptions, and advertisements, of one session."""
-NAME_LENGTH_MAX = 255
 HELLO_S_MAX = 10.0
 """How long a connection may be silent before its HELLO."""
 SILENT_S_MAX = 60.0
 """How long a client may be silent before it is asked; as long again, and it is given up."""
-
-Number = Annotated[int, Meta(ge=0, lt=2**32)]
-Name = Annotated[str, Meta(min_length=1, max_length=NAME_LENGTH_MAX)]
-OnSlow = Literal["drop-oldest", "latest", "block", "spill"]
-
-
-class Subscribe(Struct, frozen=True):
-    """The arguments of a subscribe request."""
-
-    number: Number
-    filter: str = ""
-    durable: Name | None = None
-    since: int | None = None  # a position
-    since_us: int | None = None  # or a time
-    last: bool = False
-    passive: bool = False
-    on_slow: OnSlow = "drop-oldest"
-    slow_key: str | None = None
-    credit: Annotated[int, Meta(ge=0, le=NUMBER_MAX)] = 0
-
-
-class Unsubscribe(Struct, frozen=True):
-    """The arguments of an unsubscribe request: a subscription of this session, or a durable one for good."""
-
-    number: Number | None = None
-    durable: Name | None = None
-
-
-class Advertise(Struct, frozen=True):
-    """The arguments of an advertise request."""
-
-    number: Number
-    filter: str = ""
-
-
-class Unadvertise(Struct, frozen=True):
-    """The arguments of an unadvertise request."""
-
-    number: Number
 
 
 class Session:
@@ -287,9 +253,11 @@ class Session:
     def _subscribe(self, wanted: Subscribe) -> dict[str, Any]:
         self._check_free(wanted.number, self._outlets)
         filter = Filter(wanted.filter)
+        if wanted.last and (wanted.is_stored or wanted.on_slow == "spill"):
+            raise Refused("protocol", "last values go with neither durable, since nor spill")
         if wanted.durable is not None:
             self._outlets[wanted.number] = self._open_durable(wanted, filter)
-        elif wanted.since is not None or wanted.since_us is not None or wanted.on_slow == "spill":
+        elif wanted.is_stored or wanted.on_slow == "spill":
             self._outlets[wanted.number] = self._open_stream(wanted, filter)
         else:
             outlet = _outlet(self, wanted)
@@ -306,7 +274,8 @@ class Session:
     def _open_durable(self, wanted: Subscribe, filter: Filter) -> Stream:
         assert wanted.durable is not None
         start = self._start(wanted) - 1
-        record = Durable(wanted.durable, self.owner, str(filter), start, start)
+        options = msgspec.msgpack.encode({"passive": True}) if wanted.passive else b""
+        record = Durable(wanted.durable, self.owner, str(filter), start, start, options)
         is_new = self.broker.find_durable(self.owner, wanted.durable) is None
         stream = self.broker.open_durable(record)
         if stream.subscription.filter != filter:

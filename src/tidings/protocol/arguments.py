@@ -1,0 +1,56 @@
+"""The arguments of requests, as a client may send them: what does not fit is refused by msgspec."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from tidings.ids import NUMBER_MAX
+
+NAME_LENGTH_MAX = 255
+"""Characters in the name of a client, and of a durable subscription."""
+
+Number = Annotated[int, Meta(ge=0, lt=2**32)]
+Name = Annotated[str, Meta(min_length=1, max_length=NAME_LENGTH_MAX)]
+OnSlow = Literal["drop-oldest", "latest", "block", "spill"]
+
+
+class Subscribe(Struct, frozen=True):
+    """The arguments of a subscribe request."""
+
+    number: Number
+    filter: str = ""
+    durable: Name | None = None
+    since: int | None = None  # a position
+    since_us: int | None = None  # or a time
+    last: bool = False
+    passive: bool = False
+    on_slow: OnSlow = "drop-oldest"
+    slow_key: str | None = None
+    credit: Annotated[int, Meta(ge=0, le=NUMBER_MAX)] = 0
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether it has a place in the stored stream from the beginning."""
+        return self.durable is not None or self.since is not None or self.since_us is not None
+
+
+class Unsubscribe(Struct, frozen=True):
+    """The arguments of an unsubscribe request: a subscription of this session, or a durable one for good."""
+
+    number: Number | None = None
+    durable: Name | None = None
+
+
+class Advertise(Struct, frozen=True):
+    """The arguments of an advertise request."""
+
+    number: Number
+    filter: str = ""
+
+
+class Unadvertise(Struct, frozen=True):
+    """The arguments of an unadvertise request."""
+
+    number: Number
