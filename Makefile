@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest -q -n 2
 .PHONY: run test lint soak bench lock clean
 
 run: $(READY)
-	@$(BIN)/tidings tour
+	@$(BIN)/tidings demo
 
 test: lint
 	@echo "== tests"

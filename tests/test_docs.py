@@ -3,24 +3,48 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import contextlib
+import inspect
 import io
+import json
 import re
 import shlex
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.request import urlopen
 
+import msgspec
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
+import tidings
 from tidings.cli.app import app
+from tidings.client import Bus, Subscription
+from tidings.client.blocking import Runner
+from tidings.errors import TidingsError
+from tidings.exchange import Exchange
+from tidings.node.config import PREFIX, NodeConfig, load
+from tidings.node.metrics import HELP
+from tidings.node.server import Node
+from tidings.protocol import session
+from tidings.protocol.broker import Broker
+from tidings.protocol.frames import FIRST_FRAME_MAX, FRAME_MAX
+from tidings.protocol.messages import KINDS
+from tidings.protocol.outlets import WAITING_MAX, WAITING_SIZE_MAX, Outlet
+from tidings.protocol.session import Advertise, Session, Subscribe, Unadvertise, Unsubscribe
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ROW = re.compile(r"^\| (?P<feature>.+?) \| (?P<name>.+?) \| (?P<test>.+?) \|$", re.MULTILINE)
+
+PATIENCE_S = 30.0
+"""After this an example that waits for something is taken to wait for ever."""
 
 
 class Example(NamedTuple):
@@ -47,34 +71,72 @@ def commands(text: str) -> Iterator[tuple[str, str]]:
                 yield command, output
 
 
-def printed_by(example: Example, names: dict[str, Any]) -> str:
-    """Run the code; the last expression of the block is shown as an interpreter would show it."""
-    tree = ast.parse(example.code)
-    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
-        exec(compile(tree, "example", "exec"), names)
-        if isinstance(last, ast.Expr):
-            value = eval(compile(ast.Expression(last.value), "example", "eval"), names)
-            if value is not None:
-                printed.write(f"{value!r}\n")
-    return printed.getvalue()
+class Interpreter:
+    """Runs the examples of one document, one after the other, as `python -m asyncio` would."""
+
+    def __init__(self, runner: asyncio.Runner) -> None:
+        self._names: dict[str, Any] = {}
+        self._runner = runner
+
+    def printed_by(self, example: Example) -> str:
+        """Run the code; the last expression of the block is shown as an interpreter would show it."""
+        tree = ast.parse(example.code)
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            self._run(tree, "exec")
+            if isinstance(last, ast.Expr):
+                value = self._run(ast.Expression(last.value), "eval")
+                if value is not None:
+                    printed.write(f"{value!r}\n")
+        return printed.getvalue()
+
+    def _run(self, tree: ast.AST, mode: str) -> Any:
+        code = compile(tree, "example", mode, flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        result = eval(code, self._names)
+        if code.co_flags & inspect.CO_COROUTINE:
+            return self._runner.run(asyncio.wait_for(result, PATIENCE_S))
+        return result
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_examples_print_what_the_document_shows(document: Path) -> None:
-    names: dict[str, Any] = {}
-    for example in examples(document.read_text()):
-        printed = printed_by(example, names)
-        if example.output is not None:
-            assert printed == example.output, f"{document.name}, line {example.line}"
+    with asyncio.Runner() as runner:
+        interpreter = Interpreter(runner)
+        for example in examples(document.read_text()):
+            printed = interpreter.printed_by(example)
+            if example.output is not None:
+                assert printed == example.output, f"{document.name}, line {example.line}"
 
 
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    """A node beside the test, to which commands go; it runs in a loop of its own."""
+    runner = Runner()
+    node = Node(NodeConfig(dir=str(tmp_path / "node"), port=0, http_port=0, compiled=False))
+    runner.run(node.start())
+    monkeypatch.setenv("TIDINGS_NODE", node.addresses[0])
+    yield node
+    runner.run(node.close())
+    runner.stop()
+
+
+@pytest.mark.usefixtures("node")
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_commands_print_what_the_document_shows(document: Path) -> None:
-    for command, output in commands(document.read_text()):
+    """In the documents … stands for whatever is on that line."""
+    for command, shown in commands(document.read_text()):
         name, *arguments = shlex.split(command)
         assert name == "tidings", command
-        assert CliRunner().invoke(app, arguments).output == output, command
+        printed = printed_by_command(arguments)
+        assert re.fullmatch(re.escape(shown).replace("…", ".*"), printed), f"{command}\n{printed}"
+
+
+def printed_by_command(arguments: list[str]) -> str:
+    """All that a command says; an error of tidings is said as `tidings.cli.main` says it."""
+    result = CliRunner().invoke(app, arguments)
+    if isinstance(result.exception, TidingsError):
+        return f"{result.output}tidings: {result.exception}\n"
+    return result.output
 
 
 def test_the_readme_shows_code_with_its_output_by_line_25() -> None:
@@ -85,6 +147,13 @@ def test_the_readme_shows_code_with_its_output_by_line_25() -> None:
     assert first.output
 
 
+def test_the_path_of_an_event_is_five_names_that_exist() -> None:
+    path = (ROOT / "README.md").read_text().partition("The path of one event, in five names:")[2]
+    steps = re.findall(r"`(\w+)\.(\w+)`", path.partition("\n\n")[0])
+    homes = {kind.__name__: kind for kind in (Bus, Session, Broker, Exchange, Outlet)}
+    assert [callable(getattr(homes[name], method)) for name, method in steps] == [True] * 5
+
+
 def test_the_commands_to_set_up_are_targets_of_the_makefile() -> None:
     text, makefile = (ROOT / "README.md").read_text(), (ROOT / "Makefile").read_text()
     targets = re.findall(r"^make (\w+)", text, re.MULTILINE)
@@ -93,9 +162,173 @@ def test_the_commands_to_set_up_are_targets_of_the_makefile() -> None:
 
 
 def test_links_between_documents_lead_somewhere() -> None:
-    for document in [*DOCUMENTS, *ROOT.glob("*.md")]:
+    for document in [*DOCUMENTS, *ROOT.glob("*.md"), ROOT / "examples" / "README.md"]:
         for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
             assert (document.parent / target).exists(), f"{document.name} links to {target}"
+
+
+def test_every_example_program_is_listed() -> None:
+    listed = re.findall(r"\]\((\w+\.py)\)", (ROOT / "examples" / "README.md").read_text())
+    assert sorted(listed) == sorted(path.name for path in (ROOT / "examples").glob("*.py"))
+
+
+def rows_of(document: str, heading: str) -> list[list[str]]:
+    """The cells of the table below a heading, without its two first lines."""
+    text = (ROOT / "docs" / document).read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def names_in(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+# -- what is said to those who come from elsewhere
+
+
+def comparisons() -> list[str]:
+    """The code in the third columns of the tables."""
+    text = (ROOT / "docs" / "coming-from.md").read_text()
+    return [code for row in ROW.finditer(text) for code in names_in(row["test"])]
+
+
+def test_every_example_for_those_who_come_from_elsewhere_works() -> None:
+    asyncio.run(asyncio.wait_for(carry_out(comparisons()), PATIENCE_S))
+
+
+async def carry_out(examples: list[str]) -> None:
+    assert len(examples) > 30
+    async with tidings.open() as bus:
+
+        async def answer(request: tidings.Event) -> None:
+            await bus.reply(request, "answer")
+
+        orders = bus.subscribe("type = 'order'", durable="orders", acknowledge="client")
+        async with (
+            bus.listen("type LIKE '%.ask'", answer),
+            orders,
+            bus.subscribe("type = 'clicks'") as clicks,
+        ):
+            await bus.publish("order", delivery="reliable")
+            names = {"tidings": tidings, "bus": bus, "orders": orders, "clicks": clicks}
+            names |= {"event": await anext(orders), "moment": datetime.now(UTC)}
+            for code in examples:
+                result = eval(code.removeprefix("await "), names)
+                if isinstance(result, Subscription):
+                    await result.__aenter__()
+                    await result.leave()
+                elif inspect.isawaitable(result):
+                    await result
+
+
+# -- what is said of the node
+
+
+def test_the_settings_of_a_node_are_those_there_are() -> None:
+    rows = rows_of("node.md", "Settings")
+    fields = msgspec.structs.fields(NodeConfig)
+    flags = {flag for parameter in get_command(app).commands["node"].params for flag in parameter.opts}
+    assert [row[0] for row in rows] == [f"`{field.name}`" for field in fields]
+    for (key, flag, variable, default, _), field in zip(rows, fields, strict=True):
+        assert names_in(flag)[0] in flags
+        assert names_in(variable) == [PREFIX + names_in(key)[0].upper()]
+        shown = json.loads(msgspec.json.encode(field.default))
+        assert default == ("none" if shown is None else f"`{str(shown).lower()}`"), key
+
+
+def test_the_file_of_settings_is_one(tmp_path: Path) -> None:
+    for block in BLOCK.finditer((ROOT / "docs" / "node.md").read_text()):
+        if block[1] == "toml":
+            file = tmp_path / "node.toml"
+            file.write_text(block[2])
+            assert load(file).dir == "/var/lib/tidings"
+
+
+def test_the_metrics_are_those_there_are(node: Node) -> None:
+    with tidings.blocking.connect(node.addresses[0]) as bus, bus.subscribe(durable="all"):
+        assert node.metrics_address is not None
+        with urlopen(node.metrics_address) as page:
+            shown = set(re.findall(r"^# TYPE (\w+)", page.read().decode(), re.MULTILINE))
+    possible = shown | {f"tidings_{what}_total" for what in HELP}
+    assert {names_in(row[0])[0] for row in rows_of("node.md", "Metrics")} == possible
+
+
+def test_the_lines_of_the_log_are_those_there_are() -> None:
+    sources = "".join(file.read_text() for file in (ROOT / "src" / "tidings" / "node").glob("*.py"))
+    written = set(re.findall(r'logs\.(\w+)\(\s*"([^"]+)"', sources))
+    rows = rows_of("node.md", "Logs")
+    assert {(level, name) for level, events, _ in rows for name in names_in(events)} == written
+
+
+# -- what is said of the protocol
+
+
+def test_the_frames_of_the_protocol_are_those_there_are() -> None:
+    text = (ROOT / "docs" / "protocol.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| ([A-Z]+) \| \w+ \| (.*) \|$", text, re.MULTILINE)
+    said = {int(number): (name, re.findall(r"`(\w+)`", header)) for number, name, header in rows}
+    kinds = {number: (kind.__name__.upper(), list(kind.__struct_fields__)) for number, kind in KINDS.items()}
+    assert said == kinds
+
+
+def test_the_operations_of_the_protocol_are_those_there_are() -> None:
+    operations = {
+        "subscribe": Subscribe,
+        "unsubscribe": Unsubscribe,
+        "advertise": Advertise,
+        "unadvertise": Unadvertise,
+    }
+    said = {
+        names_in(name)[0]: names_in(arguments) for name, arguments, _ in rows_of("protocol.md", "Requests")
+    }
+    there_are = {name: list(kind.__struct_fields__) for name, kind in operations.items()}
+    assert said == {**there_are, "status": []}
+
+
+def test_the_limits_of_the_protocol_are_those_in_force() -> None:
+    said = {names_in(row[0])[0]: row[1] for row in rows_of("protocol.md", "Limits")}
+    assert said == {
+        "FIRST_FRAME_MAX": f"{FIRST_FRAME_MAX >> 10} KiB",
+        "FRAME_MAX": f"{FRAME_MAX >> 20} MiB",
+        "WINDOW": f"{session.WINDOW >> 20} MiB",
+        "OUTBOX_SIZE_MAX": f"{session.OUTBOX_SIZE_MAX >> 20} MiB",
+        "WAITING_MAX": f"{WAITING_MAX:,} events",
+        "WAITING_SIZE_MAX": f"{WAITING_SIZE_MAX >> 20} MiB",
+        "SUBSCRIPTIONS_MAX": f"{session.SUBSCRIPTIONS_MAX:,}",
+        "NAME_LENGTH_MAX": f"{session.NAME_LENGTH_MAX} characters",
+        "HELLO_S_MAX": f"{session.HELLO_S_MAX:g} s",
+        "SILENT_S_MAX": f"{session.SILENT_S_MAX:g} s",
+    }
+
+
+# -- what is guaranteed
+
+
+MISHAPS = {
+    "a client dies",
+    "the node is killed",
+    "the power fails",
+    "the disk is damaged",
+    "the disk is lost",
+    "the disk is full",
+    "a partition",
+}
+
+
+@pytest.mark.parametrize("delivery", ["Transient", "Reliable", "Persistent"])
+def test_it_is_said_of_each_delivery_what_holds_whatever_happens(delivery: str) -> None:
+    rows = rows_of("guarantees.md", delivery)
+    assert {row[0] for row in rows} == MISHAPS
+    assert {row[1] for row in rows} == {"live", "durable", "both"}
+
+
+@pytest.mark.parametrize("heading", ["Transient", "Reliable", "Persistent", "Whatever happens"])
+def test_every_guarantee_names_tests_that_exist(heading: str) -> None:
+    for row in rows_of("guarantees.md", heading):
+        assert re.fullmatch(r"(`[\w/]+\.py::test_\w+`(, )?)+", row[-1]), row
+        for name in names_in(row[-1]):
+            file, _, function = name.partition("::")
+            assert f"\ndef {function}(" in (ROOT / "tests" / file).read_text(), name
 
 
 # -- the list of features

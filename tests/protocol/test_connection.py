@@ -252,3 +252,13 @@ def test_a_result_that_is_none_ends_the_connection(rig: Rig, result: object) -> 
     client.connect(rig)
     run(client)
     assert [error for _, error in client.answers] == [None]
+
+
+def test_a_subscription_does_not_overtake_what_was_published_before_it(rig: Rig) -> None:
+    client = Client(rig)
+    run(client)
+    client.core.publish(event(1))
+    recorder = client.subscribe()
+    client.core.publish(event(2))
+    run(client)
+    assert recorder.work() == [2]

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import tidings
-from tidings.cli import bench, filter
+from tidings.cli import bench, demo, filter, node, publish, simulate, subscribe, top
 
 app = typer.Typer(
     help="News of events, for things that come and go.",
@@ -16,7 +16,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(node.node)
+app.command()(publish.publish)
+app.command()(subscribe.subscribe)
+app.command()(top.top)
+app.command()(demo.demo)
 app.add_typer(filter.app, name="filter", help="Check filters, and try them on events.")
+app.add_typer(simulate.app, name="simulate", help="Run the node's own code in virtual time.")
 app.add_typer(bench.app, name="bench", help="Measure, beside reference code in the same run.")
 
 

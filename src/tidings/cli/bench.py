@@ -29,6 +29,16 @@ def matching(quick: Quick = False, json: JsonFile = None) -> None:
         write_figures(json, figures)
 
 
+@app.command()
+def node(quick: Quick = False, json: JsonFile = None) -> None:
+    """Measure how much a node carries, beside the brokers that are installed on this machine."""
+    from tidings.bench.node import run
+
+    figures = run(quick, typer.echo)
+    if json is not None:
+        write_figures(json, figures)
+
+
 def write_figures(path: Path, figures: dict[str, Any]) -> None:
     """Write the figures as indented JSON, so that two runs can be compared line by line."""
     path.write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=2) + b"\n")

@@ -1,4 +1,4 @@
-"""`tidings simulate storm`: storms over a node and its clients in virtual time, each repeatable by its seed."""
+"""`tidings simulate storm`: storms over a node and its clients in virtual time, repeatable by their seeds."""
 
 from __future__ import annotations
 

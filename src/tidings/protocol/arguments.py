@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from tidings.errors import Refused
 from tidings.ids import NUMBER_MAX
 
 NAME_LENGTH_MAX = 255
@@ -29,6 +30,19 @@ class Subscribe(Struct, frozen=True):
     on_slow: OnSlow = "drop-oldest"
     slow_key: str | None = None
     credit: Annotated[int, Meta(ge=0, le=NUMBER_MAX)] = 0
+
+    def check(self) -> None:
+        """Refuse what does not go together, rather than pass over half of it."""
+        if self.last and (self.is_stored or self.on_slow == "spill"):
+            raise Refused("protocol", "last values go with neither durable, since nor spill")
+        if self.durable is not None and self.on_slow != "drop-oldest":
+            raise Refused(
+                "protocol", "what a durable subscription can't take is stored: on_slow says nothing"
+            )
+        if (self.on_slow == "latest") is not bool(self.slow_key):
+            raise Refused(
+                "protocol", "latest and slow_key, the attribute of which to keep the newest, go together"
+            )
 
     @property
     def is_stored(self) -> bool:

@@ -161,11 +161,20 @@ class Connection:
         self, operation: str, arguments: dict[str, Any], answer: Answer, on_cut: OnCut = "fail"
     ) -> int:
         """Have something done, now or when there is a connection; the number by which it is cancelled."""
+        self._go_behind_published()
+        return self._ask(operation, arguments, answer, on_cut)
+
+    def _ask(self, operation: str, arguments: dict[str, Any], answer: Answer, on_cut: OnCut) -> int:
         self.check()
         call = self._calls.add(operation, arguments, answer, on_cut)
         if self.is_up:
             self._frames.append(call.frame)
         return call.number
+
+    def _go_behind_published(self) -> None:
+        """Have what is said next follow what was published before it, as far as the window goes."""
+        if self.is_up:
+            self._frames += self.publications.take()
 
     def cancel(self, number: int) -> None:
         """Nobody waits for the answer any more; what is not sent yet is not done."""
@@ -178,6 +187,7 @@ class Connection:
         intake = self._intakes[self._numbers] = Intake(self._numbers, wanted, subscriber, prefetch)
         self._openings[intake.number] = answer
         if self.is_up:
+            self._go_behind_published()
             self._begin(intake)
         return intake
 
@@ -212,6 +222,7 @@ class Connection:
         offer = self._offers[self._numbers] = Offer(self._numbers, filter, interest)
         self._openings[offer.number] = answer
         if self.is_up:
+            self._go_behind_published()
             self._offer(offer)
         return offer
 
@@ -246,7 +257,7 @@ class Connection:
             elif error is not None:
                 intake.subscriber.ended(str(error))
 
-        self.request("subscribe", intake.arguments(), begun, "forget")
+        self._ask("subscribe", intake.arguments(), begun, "forget")
 
     def _offer(self, offer: Offer) -> None:
         """Make an advertisement on this connection."""
@@ -264,7 +275,7 @@ class Connection:
             elif error is not None:
                 offer.interest.ended(str(error))
 
-        self.request("advertise", {"number": offer.number, "filter": offer.filter}, offered, "forget")
+        self._ask("advertise", {"number": offer.number, "filter": offer.filter}, offered, "forget")
 
     # What the node says
 

@@ -253,8 +253,7 @@ class Session:
     def _subscribe(self, wanted: Subscribe) -> dict[str, Any]:
         self._check_free(wanted.number, self._outlets)
         filter = Filter(wanted.filter)
-        if wanted.last and (wanted.is_stored or wanted.on_slow == "spill"):
-            raise Refused("protocol", "last values go with neither durable, since nor spill")
+        wanted.check()
         if wanted.durable is not None:
             self._outlets[wanted.number] = self._open_durable(wanted, filter)
         elif wanted.is_stored or wanted.on_slow == "spill":
@@ -393,9 +392,7 @@ def _code_of(error: CodecError) -> str:
 
 
 def _outlet(session: Session, wanted: Subscribe) -> Outlet:
-    if wanted.on_slow == "latest":
-        if not wanted.slow_key:
-            raise Refused("protocol", "latest needs slow_key: the attribute of which to keep the newest")
+    if wanted.slow_key:
         return LatestOutlet(session, wanted.number, wanted.credit, wanted.slow_key)
     kind = BlockingOutlet if wanted.on_slow == "block" else DroppingOutlet
     return kind(session, wanted.number, wanted.credit)

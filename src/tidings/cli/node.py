@@ -1,0 +1,63 @@
+"""`tidings node`: run a node. What it does is in `tidings.node`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Dir = Annotated[
+    str | None, typer.Option("--dir", metavar="DIR", help="Store events here; without it nothing is kept.")
+]
+Host = Annotated[str | None, typer.Option(help="The loopback address to listen on.  [127.0.0.1]")]
+Port = Annotated[
+    int | None,
+    typer.Option(help="The TCP port, 0 for a free one.  [7300, or none if there is a Unix socket]"),
+]
+Unix = Annotated[str | None, typer.Option(metavar="PATH", help="A Unix socket to listen on.")]
+HttpPort = Annotated[int | None, typer.Option(help="Serve metrics for Prometheus here, 0 for a free port.")]
+Connections = Annotated[int | None, typer.Option(help="How many connections are taken.  [15000]")]
+Compiled = Annotated[
+    bool | None, typer.Option("--compiled/--plain", help="Use compiled code when there is much to do.")
+]
+LogLevel = Annotated[str | None, typer.Option(help="debug, info, warning or error.  [info]")]
+LogForm = Annotated[str | None, typer.Option(help="How log lines are written: text or json.  [text]")]
+Config = Annotated[Path | None, typer.Option(metavar="FILE", help="A TOML file with these settings.")]
+
+
+def node(
+    directory: Dir = None,
+    host: Host = None,
+    port: Port = None,
+    unix: Unix = None,
+    http_port: HttpPort = None,
+    connections_max: Connections = None,
+    compiled: Compiled = None,
+    log_level: LogLevel = None,
+    log_form: LogForm = None,
+    config: Config = None,
+) -> None:
+    """Run a node until it is stopped with Ctrl-C or SIGTERM.
+
+    Settings come from flags, then from variables such as TIDINGS_PORT, then from the file given by --config.
+    The first line printed says where the node listens. One that is not told where also has the socket under
+    which programs find the node of this machine.
+    """
+    from tidings.node.config import load
+    from tidings.node.local import as_machine_node
+    from tidings.node.main import run
+
+    flags = {
+        "dir": directory,
+        "host": host,
+        "port": port,
+        "unix": unix,
+        "http_port": http_port,
+        "connections_max": connections_max,
+        "compiled": compiled,
+        "log_level": log_level,
+        "log_form": log_form,
+    }
+    run(as_machine_node(load(config, os.environ, flags)))

@@ -1,0 +1,177 @@
+"""`tidings top`: what a node is doing, as it changes.
+
+Two samples of the node's status give the rates between them; what is shown is made from those two alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+from msgspec import Struct
+
+from tidings.cli.connection import Address, Json, find_node, run
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from tidings.client import Bus
+
+DURABLES_SHOWN = 20
+
+Once = Annotated[bool, typer.Option("--once", help="Show one screen and end.")]
+Every = Annotated[float, typer.Option(min=0.01, metavar="SECONDS", help="How often to look.")]
+
+Status = Mapping[str, Any]
+
+
+class Counted(Struct, frozen=True):
+    """Something that is counted: how often in all, and each second of late."""
+
+    what: str
+    reason: str
+    total: int
+    per_s: float
+
+
+class Waiting(Struct, frozen=True):
+    """A durable subscription and what waits for it."""
+
+    name: str
+    owner: str
+    depth: int
+    oldest_age_s: float | None
+
+
+class Summary(Struct, frozen=True):
+    """What is shown."""
+
+    node: str
+    sessions: int
+    subscriptions: int
+    advertisements: int
+    position: int
+    counts: list[Counted]
+    durables: list[Waiting]
+
+
+def top(node: Address = None, once: Once = False, every: Every = 1.0, json: Json = False) -> None:
+    """Show rates, subscriptions, what waits and what was dropped, until Ctrl-C."""
+
+    async def work() -> None:
+        import tidings
+
+        address = find_node(node)
+        async with tidings.connect(address, name="top") as bus:
+            await (_print(bus, once, every, json) if once or json else _watch(bus, address, every))
+
+    run(work())
+
+
+async def _print(bus: Bus, once: bool, every_s: float, json: bool) -> None:
+    from rich.console import Console
+
+    before = await _sample(bus)
+    while True:
+        await asyncio.sleep(every_s)
+        after = await _sample(bus)
+        summary = summarize(*before, *after)
+        if json:
+            typer.echo(msgspec.json.encode(summary).decode())
+        else:
+            Console(highlight=False).print(screen(summary))
+        if once:
+            return
+        before = after
+
+
+async def _watch(bus: Bus, address: str, every_s: float) -> None:
+    from rich.live import Live
+
+    before = await _sample(bus)
+    with Live(f"looking at {address} …", screen=True, auto_refresh=False) as live:
+        while True:
+            await asyncio.sleep(every_s)
+            after = await _sample(bus)
+            live.update(screen(summarize(*before, *after)), refresh=True)
+            before = after
+
+
+async def _sample(bus: Bus) -> tuple[float, Status]:
+    status = await bus.status()
+    return time.monotonic(), status
+
+
+def summarize(before_s: float, before: Status, after_s: float, after: Status) -> Summary:
+    """What two samples say; a node that was restarted in between has counted from nothing."""
+    known = {(what, reason): times for what, reason, times in before["counts"]}
+    elapsed_s = max(after_s - before_s, 1e-9)
+    counts = [
+        Counted(what, reason, times, max(0, times - known.get((what, reason), 0)) / elapsed_s)
+        for what, reason, times in after["counts"]
+    ]
+    durables = [
+        Waiting(one["name"], one["owner"], one["depth"], one.get("oldest_age_s")) for one in after["durables"]
+    ]
+    durables.sort(key=lambda one: (-one.depth, one.owner, one.name))
+    figures = {
+        name: after[name] for name in ("node", "sessions", "subscriptions", "advertisements", "position")
+    }
+    return Summary(**figures, counts=counts, durables=durables)
+
+
+def screen(summary: Summary) -> RenderableType:
+    """The whole screen."""
+    from rich.console import Group
+    from rich.text import Text
+
+    head = Text(f"node {summary.node}", style="bold")
+    figures = (
+        f"{summary.sessions:,} connections   {summary.subscriptions:,} subscriptions   "
+        f"{summary.advertisements:,} advertisements   position {summary.position:,}"
+    )
+    return Group(head, Text(figures), _counts_table(summary), _durables_table(summary))
+
+
+def _counts_table(summary: Summary) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("counted", "reason", box=None, header_style="dim", pad_edge=False)
+    table.add_column("each second", justify="right")
+    table.add_column("in all", justify="right")
+    for one in summary.counts:
+        style = "red" if one.what == "dropped" and one.per_s else ""
+        table.add_row(one.what, Text(one.reason), f"{one.per_s:,.0f}", f"{one.total:,}", style=style)
+    return table
+
+
+def _durables_table(summary: Summary) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    if not summary.durables:
+        return Text("no durable subscriptions", style="dim")
+    table = Table("durable subscription", "owner", box=None, header_style="dim", pad_edge=False)
+    table.add_column("waiting", justify="right")
+    table.add_column("oldest", justify="right")
+    for one in summary.durables[:DURABLES_SHOWN]:
+        table.add_row(Text(one.name), Text(one.owner), f"{one.depth:,}", age_text(one.oldest_age_s))
+    more = len(summary.durables) - DURABLES_SHOWN
+    if more > 0:
+        table.add_row(Text(f"and {more:,} more", style="dim"))
+    return table
+
+
+def age_text(age_s: float | None) -> str:
+    """An age in the largest unit that leaves a whole number; a dash where it is not known."""
+    if age_s is None:
+        return "–"
+    for size_s, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if age_s >= size_s:
+            return f"{age_s / size_s:.0f} {unit}"
+    return f"{age_s:.0f} s"
