@@ -216,6 +216,24 @@ def test_a_durable_subscription_goes_on_after_the_block(tmp_path: Path) -> None:
     run(work())
 
 
+def test_the_newest_can_come_first(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with tidings.open(tmp_path) as bus:
+            async with bus.subscribe(durable="d", order="newest"):
+                pass
+            await bus.publish_all(reliable(1, 2, 3))
+            async with bus.subscribe(durable="d", order="newest") as events:
+                assert await numbers(events, 3) == [3, 2, 1]
+                assert not events.redelivered
+            async with bus.subscribe(durable="d", order="newest") as events:
+                await bus.publish_all(reliable(4))
+                assert await numbers(events, 1) == [4]
+            with pytest.raises(Refused, match="exists with another order"):
+                await bus.subscribe(durable="d").__aenter__()
+
+    run(work())
+
+
 def test_an_event_that_was_not_dealt_with_comes_again(tmp_path: Path) -> None:
     async def fail(bus: tidings.client.Bus) -> None:
         async with bus.subscribe(durable="d") as events:

@@ -91,7 +91,8 @@ class Rig:
         for stream in self.broker.take_reads():
             if stream.since_us is not None:
                 stream.begin(self.store.position_at(stream.since_us))
-            stream.take(self.store.read(stream.next, self.read_size))
+            read = self.store.read_before if stream.is_backward else self.store.read
+            stream.take(read(stream.place, self.read_size))
         self.let_out()
 
     def run(self) -> None:

@@ -181,6 +181,7 @@ class Bus:
         passive: bool = False,
         on_slow: OnSlow = "drop-oldest",
         slow_key: str | None = None,
+        order: Literal["oldest", "newest"] = "oldest",
         acknowledge: AcknowledgeBy = "auto",
         prefetch: int | None = None,
         timeout_s: float | None = None,
@@ -191,6 +192,7 @@ class Bus:
         events from this position or time on come first. `last`: the newest event of each thing comes first.
         `passive`: take what flows without asking for it to be made. `on_slow`: what happens to events that
         this client is too slow for; `latest` keeps the newest for each value of the attribute `slow_key`.
+        `order`: whether a durable subscription that comes back gets the oldest or the newest events first.
         """
         if acknowledge not in ("auto", "client") or (acknowledge == "client" and durable is None):
             raise UserError("acknowledge is 'auto', or 'client' on a durable subscription")
@@ -200,7 +202,7 @@ class Bus:
             raise UserError(f"prefetch={prefetch}: at least one event must be on its way")
         time_us = plain_moment(since, "since") if isinstance(since, datetime) else None
         position = None if isinstance(since, datetime) else since
-        wanted = Wanted(str(filter), durable, position, time_us, last, passive, on_slow, slow_key)
+        wanted = Wanted(str(filter), durable, position, time_us, last, passive, on_slow, slow_key, order)
         return Subscription(self._link, wanted, prefetch, acknowledge, timeout_s)
 
     def listen(self, filter: Filter | str, callback: Callback, **options: Any) -> Listener:

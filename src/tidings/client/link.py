@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from tidings.client.transport import Dial
 from tidings.errors import Disconnected, NoAnswer, TidingsError
@@ -129,10 +129,10 @@ class Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to talk."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport, self._is_paused = transport, False
+        # uvloop's transports are none of asyncio's classes, though they do the same.
+        self._transport, self._is_paused = cast("asyncio.Transport", transport), False
         self._is_gone.clear()
-        transport.set_write_buffer_limits(WRITE_BUFFER)
+        self._transport.set_write_buffer_limits(WRITE_BUFFER)
         self.core.connect(self._loop.time())
         self._wake()
 

@@ -132,6 +132,7 @@ class Node:
             server.close()
         self._remove_socket()
         await self.driver.close()
+        self._tell_damage()  # what was found since the last wake
         if self._loader is not None:
             await asyncio.to_thread(self._loader.wait)
 

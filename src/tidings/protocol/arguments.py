@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta, Struct
 
 from tidings.errors import Refused
@@ -30,6 +31,7 @@ class Subscribe(Struct, frozen=True):
     on_slow: OnSlow = "drop-oldest"
     slow_key: str | None = None
     credit: Annotated[int, Meta(ge=0, le=NUMBER_MAX)] = 0
+    order: Literal["oldest", "newest"] = "oldest"
 
     def check(self) -> None:
         """Refuse what does not go together, rather than pass over half of it."""
@@ -39,10 +41,19 @@ class Subscribe(Struct, frozen=True):
             raise Refused(
                 "protocol", "what a durable subscription can't take is stored: on_slow says nothing"
             )
+        if self.order == "newest" and self.durable is None:
+            raise Refused("protocol", "the newest first is for durable subscriptions that come back")
         if (self.on_slow == "latest") is not bool(self.slow_key):
             raise Refused(
                 "protocol", "latest and slow_key, the attribute of which to keep the newest, go together"
             )
+
+    @property
+    def options(self) -> bytes:
+        """What is stored with a durable subscription beside its filter, as msgpack."""
+        options = {"passive": self.passive, "newest": self.order == "newest"}
+        said = {name: True for name, is_set in options.items() if is_set}
+        return msgspec.msgpack.encode(said) if said else b""
 
     @property
     def is_stored(self) -> bool:

@@ -32,6 +32,7 @@ from tidings.event.header import DELIVERIES
 from tidings.exchange import Exchange, Rows, Subscription
 from tidings.filters import Filter
 from tidings.ids import Origin
+from tidings.protocol.newest import NewestStream
 from tidings.protocol.session import Session
 from tidings.protocol.streams import Stream
 from tidings.store.interface import (
@@ -363,8 +364,9 @@ class Broker:
 
     def _add_durable(self, record: Durable) -> Stream:
         options = msgspec.msgpack.decode(record.options) if record.options else {}
+        kind = NewestStream if options.get("newest") else Stream
         is_passive = bool(options.get("passive"))
-        stream = Stream(self, Filter(record.filter), record.cursor + 1, record, passive=is_passive)
+        stream = kind(self, Filter(record.filter), record.cursor + 1, record, passive=is_passive)
         self._durables[record.owner, record.name] = stream
         self.add_stream(stream)
         return stream

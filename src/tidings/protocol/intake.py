@@ -52,6 +52,7 @@ class Wanted(Struct, frozen=True, omit_defaults=True):
     passive: bool = False
     on_slow: str = "drop-oldest"
     slow_key: str | None = None
+    order: str = "oldest"
 
     @property
     def is_stream(self) -> bool:
@@ -134,6 +135,8 @@ class Intake:
         """What of stored events was not had before the cut."""
         self._position = max(self._position, max(positions, default=0))
         self._next = self._position + 1
+        if self.wanted.order == "newest":
+            return batch, positions  # what comes again is marked, and positions do not tell it from the rest
         rows = [row for row, position in enumerate(positions) if position > self._had_position]
         if len(rows) == len(positions):
             return batch, positions
@@ -164,15 +167,18 @@ class Intake:
         self._held -= count
 
     def acknowledge(self, position: int) -> None:
-        """Everything up to this position was dealt with."""
-        self._acknowledged = max(self._acknowledged, position)
+        """Everything up to this position was dealt with, or up to this delivery if the newest come first."""
+        is_newest = self.wanted.order == "newest"
+        self._acknowledged = position if is_newest else max(self._acknowledged, position)
 
     def output(self) -> list[bytes]:
         """The frames that are due: an acknowledgement, and credit once half of it is used up."""
         frames = []
         # What was not sent on this connection the node does not take as acknowledged.
         position = min(self._acknowledged, self._position)
-        if position > self._acknowledged_sent:
+        if position > self._acknowledged_sent or (
+            self.wanted.order == "newest" and position != self._acknowledged_sent
+        ):
             self._acknowledged_sent = position
             frames.append(encode(Acknowledge(self.number, position)))
         total = self._received + self.prefetch - self._held

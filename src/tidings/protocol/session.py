@@ -273,12 +273,13 @@ class Session:
     def _open_durable(self, wanted: Subscribe, filter: Filter) -> Stream:
         assert wanted.durable is not None
         start = self._start(wanted) - 1
-        options = msgspec.msgpack.encode({"passive": True}) if wanted.passive else b""
-        record = Durable(wanted.durable, self.owner, str(filter), start, start, options)
+        record = Durable(wanted.durable, self.owner, str(filter), start, start, wanted.options)
         is_new = self.broker.find_durable(self.owner, wanted.durable) is None
         stream = self.broker.open_durable(record)
         if stream.subscription.filter != filter:
             raise Refused("exists", f"{wanted.durable!r} exists with the filter {stream.subscription.filter}")
+        if stream.record is not None and stream.record.options != wanted.options:
+            raise Refused("exists", f"{wanted.durable!r} exists with another order, or is passive or not")
         if stream.session is not None:
             stream.session.end(stream.number, "taken over")
         if is_new:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from tidings.event import Batch
+from tidings.event import Batch, Event
 from tidings.exchange import Positions, Rows, Subscription
 from tidings.filters import Filter
 from tidings.ids import Origin
@@ -76,11 +76,15 @@ class Stream(Outlet):
         self.broker.attached[self] = None
         self.session, self.number, self.total, self.sent, self.lost = session, number, credit, 0, 0
         if self.record is not None:
-            self._last = self.record.cursor
-            self.next = self.record.cursor + 1
+            self._rewind(self.record.cursor)
             self._seen = self.record.handed
         self.is_abreast = False
         self.read_on()
+
+    def _rewind(self, cursor: int) -> None:
+        """Begin behind what was acknowledged."""
+        self._last = cursor
+        self.next = cursor + 1
 
     def begin(self, position: int) -> None:
         """The position that `since_us` stands for; called by whoever drives the broker, before reading."""
@@ -149,7 +153,7 @@ class Stream(Outlet):
 
     def read_on(self) -> None:
         """Ask for stored events, if there is someone to have them."""
-        if self.session is not None and not (self.is_abreast or self.is_reading) and self.credit > 0:
+        if self._is_idle:
             if self.next > self.broker.position:
                 self.is_abreast = True
                 self.since_us = None
@@ -160,8 +164,23 @@ class Stream(Outlet):
                 self._readable = self.broker.position_durable
                 self.broker.reads.append(self)
 
+    @property
+    def _is_idle(self) -> bool:
+        """Whether there is someone to read for, and nothing on its way to him."""
+        return self.session is not None and not (self.is_abreast or self.is_reading) and self.credit > 0
+
+    @property
+    def is_backward(self) -> bool:
+        """Whether the next reading is of what lies before its place."""
+        return False
+
+    @property
+    def place(self) -> int:
+        """Where the next reading begins."""
+        return self.next
+
     def take(self, stored: Sequence[StoredBatch]) -> None:
-        """Stored events have been read, from `next` on; called by whoever drives the broker."""
+        """Stored events have been read, from `place` on; called by whoever drives the broker."""
         self.is_reading = False
         if self._asked != self.next:  # another client has come meanwhile
             self.read_on()
@@ -178,21 +197,25 @@ class Stream(Outlet):
             self.read_on()
 
     def _take_batch(self, stored: StoredBatch) -> None:
-        origin = Origin(stored.system, stored.epoch, stored.source)
-        batch = Batch(stored.raw, origin)
-        matches = self.subscription.filter.matches
+        batch = self.batch_of(stored)
         start = max(0, self.next - stored.first)
-        rows = [
-            row
-            for row in range(start, stored.count)
-            if matches(event := batch.events[row]) and not _is_expired(event.ttl_s, stored, self.broker.now)
-        ]
+        rows = [row for row in range(start, stored.count) if self.is_wanted(batch.events[row], stored)]
         taken = rows[: self.credit]
         self.next = stored.first + (taken[-1] + 1 if len(taken) < len(rows) else stored.count)
         again = [row for row in taken if stored.first + row <= self._seen]
         for part, redelivered in ((again, True), (taken[len(again) :], False)):
             if part:
                 self._send_stored(batch, part, [stored.first + row for row in part], redelivered)
+
+    def batch_of(self, stored: StoredBatch) -> Batch:
+        """The events of a stored batch."""
+        return Batch(stored.raw, Origin(stored.system, stored.epoch, stored.source))
+
+    def is_wanted(self, event: Event, stored: StoredBatch) -> bool:
+        """Whether a stored event matches, and has not outlived its time."""
+        return self.subscription.filter.matches(event) and not _is_expired(
+            event.ttl_s, stored, self.broker.now
+        )
 
     def _hand_out(self, position: int) -> None:
         """Have it stored that events up to the position may have been delivered, before they are."""

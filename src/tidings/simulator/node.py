@@ -188,10 +188,11 @@ class SimulatedNode:
         random = self.world.random
         if stream.since_us is not None:
             stream.begin(self.store.position_at(stream.since_us))
-        asked, size = stream.next, random.choice(READ_SIZES)
+        asked, size = stream.place, random.choice(READ_SIZES)
+        reading = self.store.read_before if stream.is_backward else self.store.read
 
         def read() -> None:
-            stored = self.store.read(asked, size)
+            stored = reading(asked, size)
             self._after(random.uniform(0, self.read_s), lambda: take(stored))
 
         def take(stored: list[StoredBatch]) -> None:
