@@ -12,6 +12,7 @@ run: $(READY)
 
 test: lint
 	@echo "== tests"
+	@scripts/tools
 	@$(PYTEST)
 
 lint: $(READY)
@@ -26,6 +27,8 @@ soak: $(READY)
 bench: $(READY)
 	@mkdir -p benchmarks/results
 	@$(BIN)/tidings bench matching --json benchmarks/results/matching.json
+	@$(BIN)/tidings bench node --json benchmarks/results/node.json
+	@$(BIN)/python benchmarks/plot.py
 
 # Writes down the versions that are installed now, so that every machine gets the same.
 lock:

@@ -25,6 +25,9 @@ from tidings.event.wire import (
 )
 from tidings.ids import Origin
 
+FEW = 16
+"""Rows up to which they are taken out one by one."""
+
 
 class Batch:
     """Events of one origin, as bytes; `Batch(raw)` looks at the head only, views raise CodecError.
@@ -89,6 +92,16 @@ class Batch:
         if self._events is not None:
             taken._events = [self._events[row] for row in wanted]
         return taken
+
+    def raw_of(self, rows: Sequence[int]) -> bytes:
+        """The bytes of the events in these rows, which must be there, as an array with its head.
+
+        On the hot path: most often few rows are wanted, and then looking for runs costs more than it saves.
+        """
+        if len(rows) > FEW:
+            return self.take(rows).raw
+        raw, offsets = self.raw, self.offsets
+        return array_head(len(rows)) + b"".join([raw[offsets[row] : offsets[row + 1]] for row in rows])
 
     def columns(self, names: Iterable[str]) -> dict[str, list[Any]]:
         """For each name, attribute or header field, its value in every event, or None where it has none."""

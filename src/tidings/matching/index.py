@@ -52,17 +52,25 @@ def prepare() -> None:
 _is_prepared = False
 
 
+ROWS_MANY = 64
+"""Rows of a key from which on an array is better than a list."""
+
+
 class Matches(NamedTuple, Generic[Key]):
     """Rows of a batch by key: those of `keys[n]` are `rows[offsets[n]:offsets[n + 1]]`, ascending."""
 
     keys: list[Key]
-    offsets: Sequence[int] | Ints
-    rows: Sequence[int] | Ints
+    offsets: array[int] | Ints
+    rows: array[int] | Ints
 
     def items(self) -> Iterator[tuple[Key, Sequence[int] | Ints]]:
         """Each key with its rows."""
-        for place, key in enumerate(self.keys):
-            yield key, self.rows[self.offsets[place] : self.offsets[place + 1]]
+        offsets: list[int] = self.offsets.tolist()
+        rows: array[int] | list[int] | Ints = self.rows
+        if len(rows) < ROWS_MANY * len(self.keys):
+            rows = self.rows.tolist()  # at once: small arrays, and numbers out of them, cost more than lists
+        for key, start, end in zip(self.keys, offsets, offsets[1:], strict=False):
+            yield key, rows[start:end]
 
 
 class Index(Generic[Key]):

@@ -24,6 +24,8 @@ COMPILE_S_MAX = 300.0
 """How long compiling may take before the node starts without."""
 BUSY_TICKS = 5
 """Full ticks after which a node counts as busy."""
+BYTES_MANY = 2 << 20
+"""Bytes from one wake to the next, about a second, from which on a node counts as busy too."""
 FILTERS_MANY = 24
 """Subscriptions from which on the index will soon want compiled code."""
 PACKAGES = ("event", "matching", "protocol")
@@ -82,16 +84,23 @@ def exercise() -> None:
 
 
 class Loader:
-    """Loads compiled code once, in a thread, when `busy` or `filters` say that it is worth it."""
+    """Loads compiled code once, in a thread, when `busy`, `traffic` or `filters` say that it is worth it."""
 
     def __init__(self) -> None:
         self._full_ticks = 0
+        self._received = 0
         self._thread: threading.Thread | None = None
 
     def busy(self) -> None:
         """A tick was full."""
         self._full_ticks += 1
         if self._full_ticks >= BUSY_TICKS:
+            self.load()
+
+    def traffic(self, received: int) -> None:
+        """So many bytes have arrived ever; to be called about once a second."""
+        before, self._received = self._received, received
+        if received - before >= BYTES_MANY:
             self.load()
 
     def filters(self, count: int) -> None:

@@ -65,6 +65,7 @@ class Driver:
         self.broker = Broker(store.state, time.time())
         self.is_closed = False
         self.lag_s = 0.0  # by how much the last wake came late
+        self.received = 0  # bytes, ever
         self.on_full_tick: Callable[[], None] = _nothing
         self.on_wake: Callable[[], None] = _nothing
         self._loop = loop
@@ -94,6 +95,7 @@ class Driver:
     def receive(self, session: Session, data: bytes) -> None:
         """Bytes have arrived."""
         self._arrived += len(data)
+        self.received += len(data)
         try:
             session.receive(data, time.time())
         except Exception as error:  # the one place: what goes wrong with one client must not touch the others

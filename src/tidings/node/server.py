@@ -82,6 +82,7 @@ class Node:
         self._tell_damage()
         if self._loader is not None:
             self._loader.filters(self.driver.broker.exchange.subscriptions)
+            self._loader.traffic(self.driver.received)
 
     async def _listen(self) -> None:
         config = self.config

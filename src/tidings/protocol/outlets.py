@@ -25,6 +25,7 @@ from tidings.event import Batch
 from tidings.event.model import HEADER_READERS
 from tidings.event.wire import HEAD_SIZE
 from tidings.exchange import Positions, Rows
+from tidings.ids import Origin
 from tidings.protocol.frames import encode
 from tidings.protocol.messages import Deliver, Notice
 
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
 WAITING_MAX = 10_000
 """Events that wait for the credit of one subscription."""
 WAITING_SIZE_MAX = 8 << 20
+"""Their bytes."""
+BLOCKED_MAX = 1_000_000
+"""Events that wait for a subscription that holds its publishers: what their windows have room for."""
+BLOCKED_SIZE_MAX = 64 << 20
 """Their bytes."""
 
 
@@ -46,6 +51,8 @@ class Outlet(ABC):
         self.total = credit
         self.sent = 0
         self.dropped = 0
+        self._origin: Origin | None = None  # of the last plain delivery
+        self._head: bytes | None = None  # kind and header of it, with the number
         self.lost = 0  # dropped and not told yet
         self.mark = 0  # of the last commit that anything taken depends on
 
@@ -67,16 +74,27 @@ class Outlet(ABC):
     ) -> None:
         """Put rows into the outbox, in one frame; they are within the credit."""
         self.sent += len(rows)
-        origin = batch.origin
         stored = None if positions is None else b"".join(p.to_bytes(8, "big") for p in positions)
-        message = (
-            Deliver(self.number, positions=stored, redelivered=redelivered)
-            if origin is None
-            else Deliver(self.number, origin.system, origin.epoch, origin.source, stored, redelivered)
-        )
-        taken = batch if len(rows) == len(batch) else batch.take(rows)
+        raw = batch.raw if len(rows) == len(batch) else batch.raw_of(rows)
+        if stored is None and not redelivered:
+            frame = self._framed(batch.origin, raw)
+        else:
+            frame = encode(self._message(batch.origin, stored, redelivered), raw)
         mark = self.mark if positions is None else self.session.broker.promise
-        self.session.post(encode(message, taken.raw), mark)
+        self.session.post(frame, mark)
+
+    def _message(
+        self, origin: Origin | None, stored: bytes | None = None, redelivered: bool = False
+    ) -> Deliver:
+        if origin is None:
+            return Deliver(self.number, positions=stored, redelivered=redelivered)
+        return Deliver(self.number, origin.system, origin.epoch, origin.source, stored, redelivered)
+
+    def _framed(self, origin: Origin | None, raw: bytes) -> bytes:
+        """A plain delivery; its header is the same from one to the next, and kept."""
+        if self._head is None or origin is not self._origin:
+            self._origin, self._head = origin, encode(self._message(origin))[4:]
+        return b"%b%b%b" % ((len(self._head) + len(raw)).to_bytes(4, "big"), self._head, raw)
 
     def depend(self) -> None:
         """What is sent from now on waits for the commit of all that was done so far."""
@@ -118,7 +136,8 @@ class DroppingOutlet(Outlet):
             return
         self._wait(batch.take(rows))  # a copy: one row must not keep a whole batch in memory
         self.release()
-        while self.count > WAITING_MAX or self.size > WAITING_SIZE_MAX:
+        count_max, size_max = self._limits
+        while self.count > count_max or self.size > size_max:
             _, gone = self._next(self._excess())
             self.lose(len(gone), "slow")
 
@@ -153,10 +172,16 @@ class DroppingOutlet(Outlet):
 
     def _excess(self) -> int:
         """How many of the oldest events must go, which may be more than the first batch has."""
-        if self.count > WAITING_MAX:
-            return self.count - WAITING_MAX
+        count_max, size_max = self._limits
+        if self.count > count_max:
+            return self.count - count_max
         offsets = self.waiting[0].offsets
-        return bisect_left(offsets, offsets[self._gone] + self.size - WAITING_SIZE_MAX) - self._gone
+        return bisect_left(offsets, offsets[self._gone] + self.size - size_max) - self._gone
+
+    @property
+    def _limits(self) -> tuple[int, int]:
+        """How many events may wait, and how many bytes."""
+        return WAITING_MAX, WAITING_SIZE_MAX
 
 
 class BlockingOutlet(DroppingOutlet):
@@ -185,6 +210,11 @@ class BlockingOutlet(DroppingOutlet):
         for publisher in self.holding:
             publisher.let_go()
         self.holding.clear()
+
+    @property
+    def _limits(self) -> tuple[int, int]:
+        """Room for what several publishers may have on its way before they are held."""
+        return BLOCKED_MAX, BLOCKED_SIZE_MAX
 
 
 class LatestOutlet(Outlet):

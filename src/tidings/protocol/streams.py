@@ -75,6 +75,7 @@ class Stream(Outlet):
         """A client is there, and gets what it has not acknowledged."""
         self.broker.attached[self] = None
         self.session, self.number, self.total, self.sent, self.lost = session, number, credit, 0, 0
+        self._head = None
         if self.record is not None:
             self._rewind(self.record.cursor)
             self._seen = self.record.handed
