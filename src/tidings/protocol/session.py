@@ -222,7 +222,8 @@ class Session:
         self._reader.limit = FRAME_MAX
         broker = self.broker
         welcome = Welcome(VERSION, broker.node, broker.life, self.name, self.counter, WINDOW)
-        self.post(encode(welcome), broker.promise)  # its counter accepts what another connection brought
+        # A counter accepts what another connection brought.
+        self.post(encode(welcome), broker.promise if self.counter else 0)
 
     def _answer(self, request: Request) -> None:
         operation = _OPERATIONS.get(request.operation)
@@ -248,7 +249,7 @@ class Session:
             reply = Reply(request.number, None, Failure("filter", str(error)))
         if reply.error is not None:
             self.broker.count("refused", reason=reply.error.code)
-        self.post(encode(reply), self.broker.promise)
+        self.post(encode(reply), self.broker.promise if request.operation in _STORING else 0)
 
     def _subscribe(self, wanted: Subscribe) -> dict[str, Any]:
         self._check_free(wanted.number, self._outlets)
@@ -408,6 +409,8 @@ _HANDLERS: dict[type[Message], Callable[[Session, Any], None]] = {
     Pong: Session._heard,
     Bye: Session._part,
 }
+# Operations whose answer may promise something that is on its way to disk.
+_STORING = frozenset(("subscribe", "unsubscribe"))
 _OPERATIONS: dict[str, tuple[Any, Callable[[Session, Any], Any]]] = {
     "subscribe": (Subscribe, Session._subscribe),
     "unsubscribe": (Unsubscribe, Session._unsubscribe),

@@ -1,0 +1,150 @@
+"""The real node, killed with SIGKILL again and again while it works, and started again on what it kept."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from pathlib import Path
+from random import Random
+
+import pytest
+from guarantees.crowd import Crowd, Reader
+from node.peers import Peer, Process, Start, peer_of, run
+
+import tidings
+from tidings import Event
+
+IS_SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
+KILLS = 1_000 if IS_SOAK else 50
+PROMISES_MAX = 300
+"""The most events that are promised between two kills."""
+HANGS_S = 3_600.0 if IS_SOAK else 180.0
+"""After this the run is taken to hang."""
+
+
+class Killing:
+    """One run: a node that dies at random moments, and those who use it."""
+
+    def __init__(self, start: Start, home: Path, seed: int) -> None:
+        self.random = Random(seed)
+        self._start = start
+        self._flags = ("--dir", str(home / "node"), "--log-level", "error")
+        self._node: Process
+        self._crowd: Crowd
+        self._kills = 0
+        self._port = "0"
+
+    async def start(self) -> str:
+        """Start the node, and give its address: the same each time."""
+        self._node = self._start("--port", self._port, *self._flags)
+        address = await asyncio.to_thread(self._node.address)
+        self._port = address.rpartition(":")[2]
+        return address
+
+    async def kill(self) -> None:
+        """Kill it; it must not have ended by itself, nor have had anything to complain of."""
+        assert self._node.process.poll() is None, self._node.finish()
+        self._kills += 1
+        self._node.process.kill()
+        _, errors = await asyncio.to_thread(self._node.finish)
+        assert errors == ""
+
+    def story(self) -> str:
+        """How far it has come, for a run that failed."""
+        account = self._crowd.account
+        had = {name: len(reader.had) for name, reader in account.readers.items()}
+        missing = len(account.missing())
+        return f"{self._kills} kills, {len(account.promised)} promised, had {had}, {missing} missing"
+
+    async def run(self, kills: int) -> Crowd:
+        crowd = Crowd(await self.start(), self.random)
+        async with (
+            crowd.reader("durable", keeps=True),
+            crowd.reader("mortal", keeps=True) as mortal,
+            crowd.reader("live", keeps=False),
+        ):
+            self._crowd = crowd
+            async with asyncio.TaskGroup() as publishers:
+                for name in ("ann", "bob"):
+                    publishers.create_task(crowd.publish(name))
+                for _ in range(kills):
+                    await self._once(crowd, mortal)
+                crowd.is_over = True
+            await self._publish_last(crowd)
+        return crowd
+
+    async def _once(self, crowd: Crowd, mortal: Reader) -> None:
+        """Let some work be done, kill the node, and sometimes a subscriber with it."""
+        await crowd.wait_promised(len(crowd.account.promised) + self.random.randint(0, PROMISES_MAX))
+        is_both = self.random.random() < 0.3
+        if is_both and self.random.random() < 0.5:
+            await mortal.end()
+        await self.kill()
+        if is_both:
+            await mortal.end()
+        await self.start()
+        if is_both:
+            await mortal.begin()
+
+    async def _publish_last(self, crowd: Crowd) -> None:
+        """What is published now reaches everybody, and all that was promised before has come before it."""
+        last = ("last", 0, 1)
+        async with tidings.connect(f"tidings://127.0.0.1:{self._port}", name="last") as bus:
+            await crowd.publish_batch(bus, {last: Event("a", n=1, delivery="reliable")})
+        for name in crowd.account.readers:
+            await crowd.wait_had(name, last)
+        missing = crowd.account.missing()
+        assert not missing, f"{len(missing)} events are lost, the first: {missing[:5]}"
+
+
+@pytest.mark.slow
+def test_a_killed_node_loses_nothing_accepted_and_delivers_nothing_twice_unmarked(
+    start: Start, tmp_path: Path
+) -> None:
+    seed = int(os.environ.get("TIDINGS_SEED", "20261115"))
+    print(f"seed {seed}")  # noqa: T201  # pytest shows it when the test fails
+    run = Killing(start, tmp_path, seed)
+
+    async def within() -> Crowd:
+        try:
+            async with asyncio.timeout(HANGS_S):
+                return await run.run(KILLS)
+        except BaseException as error:
+            error.add_note(run.story())
+            raise
+
+    account = asyncio.run(within()).account
+    assert len(account.promised) > 10 * KILLS
+    assert account.readers["mortal"].marked
+    assert account.readers["live"].had
+
+
+def test_a_durable_subscription_that_began_at_a_moment_gets_nothing_earlier_from_a_restarted_node(
+    start: Start, tmp_path: Path
+) -> None:
+    flags = ("--port", "0", "--dir", str(tmp_path / "node"))
+    moments_us: list[int] = []
+
+    async def first(address: str) -> None:
+        async with peer_of(address) as peer:
+            await peer.hello("peer", name="peer")
+            await peer.publish_accepted(Event("a", n=1, delivery="persistent"))
+            moments_us.append(time.time_ns() // 1000)
+            await peer.publish_accepted(Event("a", n=2, delivery="persistent"))
+            await resume(peer)
+
+    async def second(address: str) -> None:
+        async with peer_of(address) as peer:
+            await peer.hello("peer", name="peer")
+            await resume(peer)
+
+    async def resume(peer: Peer) -> None:
+        await peer.subscribe(durable="late", since_us=moments_us[0])
+        assert [event["n"] for event in await peer.events(1)] == [2]
+
+    for scenario in (first, second):
+        node = start(*flags)
+        run(scenario(node.address()))
+        node.stop(signal.SIGKILL)
