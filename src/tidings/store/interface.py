@@ -7,7 +7,7 @@ commit is a list of operations that all happen or none, and is durable when `com
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -88,6 +88,18 @@ class Trim(Struct, frozen=True, gc=False):
 
 
 Operation = Append | Put | Drop | Count | Trim
+
+
+def within(batches: Iterable[StoredBatch], size_max: int) -> list[StoredBatch]:
+    """The first of these batches, and then as many as have no more than `size_max` bytes together."""
+    taken: list[StoredBatch] = []
+    size = 0
+    for batch in batches:
+        size += len(batch.raw)
+        if taken and size > size_max:
+            break
+        taken.append(batch)
+    return taken
 
 
 class Store(Protocol):

@@ -29,6 +29,7 @@ from tidings.store.interface import (
     State,
     StoredBatch,
     Trim,
+    within,
 )
 
 
@@ -115,11 +116,11 @@ class _Contents:
     def read(self, position: int, size_max: int) -> list[StoredBatch]:
         begin = bisect_left(self._batches, position, key=_last)
         indexes = range(begin, len(self._batches))
-        return _take((self._batches[index] for index in indexes), size_max)
+        return within((self._batches[index] for index in indexes), size_max)
 
     def read_before(self, position: int, size_max: int) -> list[StoredBatch]:
         end = bisect_right(self._batches, position, key=lambda batch: batch.first)
-        return _take((self._batches[index] for index in range(end - 1, -1, -1)), size_max)
+        return within((self._batches[index] for index in range(end - 1, -1, -1)), size_max)
 
     def position_at(self, time_us: int) -> int:
         found = (batch.first for batch in self._batches if batch.stored_us >= time_us)
@@ -128,17 +129,6 @@ class _Contents:
 
 def _last(batch: StoredBatch) -> int:
     return batch.first + batch.count - 1
-
-
-def _take(batches: Iterator[StoredBatch], size_max: int) -> list[StoredBatch]:
-    taken: list[StoredBatch] = []
-    size = 0
-    for batch in batches:
-        size += len(batch.raw)
-        if taken and size > size_max:
-            break
-        taken.append(batch)
-    return taken
 
 
 class SimulatedDisk:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from tidings.store.interface import StoredBatch
+from tidings.store.interface import StoredBatch, within
 from tidings.store.records import HEAD, STREAM, Head, Link, Row, head_of, is_gap, is_sound, link_of
 from tidings.store.trouble import Broken, trouble
 
@@ -33,12 +33,12 @@ class Reader:
     def read(self, position: int, size_max: int) -> list[StoredBatch]:
         """As `Store.read`."""
         with self._snapshot() as head, closing(self._up(position, head)) as links:
-            return _take((link.batch for link in links if link.last >= position), size_max)
+            return within((link.batch for link in links if link.last >= position), size_max)
 
     def read_before(self, position: int, size_max: int) -> list[StoredBatch]:
         """As `Store.read_before`."""
         with self._snapshot() as head, closing(self._down(position, head)) as links:
-            return _take((link.batch for link in links), size_max)
+            return within((link.batch for link in links), size_max)
 
     def position_at(self, time_us: int) -> int:
         """As `Store.position_at`: bisects by the latest time so far, which grows whatever the clock did."""
@@ -134,15 +134,3 @@ def _check_step(last: int, follower: Link | Head, head: Head) -> None:
         raise Broken(f"stream {last + 1}: rows are missing")
     if isinstance(follower, Link) and follower.batch.first <= last:
         raise Broken(f"stream {follower.batch.first}: begins before {last}, where the one before it ends")
-
-
-def _take(batches: Iterator[StoredBatch], size_max: int) -> list[StoredBatch]:
-    """The first of them, and then as many as have no more than `size_max` bytes together."""
-    taken: list[StoredBatch] = []
-    size = 0
-    for batch in batches:
-        size += len(batch.raw)
-        if taken and size > size_max:
-            break
-        taken.append(batch)
-    return taken
