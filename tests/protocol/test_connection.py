@@ -154,7 +154,7 @@ def test_ending_a_durable_subscription_twice_because_of_a_cut_is_no_error(rig: R
     client = Client(rig)
     client.subscribe(durable="d")
     run(client)
-    client.core.end_durable("d", client.answer)
+    client.core.request("unsubscribe", {"durable": "d"}, client.answer, "again")
     client.send()
     rig.run()
     client.cut()

@@ -268,7 +268,7 @@ def test_one_that_can_t_be_made_again_is_ended(rig: Rig) -> None:
     recorder = client.subscribe("n > 1", durable="d")
     run(client, other)
     client.cut()
-    other.core.end_durable("d", other.answer)
+    other.core.request("unsubscribe", {"durable": "d"}, other.answer, "again")
     other.subscribe("n > 2", durable="d")
     run(other)
     client.connect(rig)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import damaged
 
-from protocol.rig import Peer, Rig, event, persistent
+from protocol.rig import Peer, Rig, event, persistent, reliable
 from tidings.event.wire import encode_events
 from tidings.protocol import session
 from tidings.protocol.frames import FIRST_FRAME_MAX, FRAME_MAX, encode
@@ -500,3 +500,18 @@ def test_in_whatever_pieces_bytes_come_the_answers_are_the_same(said: bytes, dat
         one for one in cut.frames if not isinstance(one[0], Deliver)
     ]
     assert [whole.counters(number) for number in range(4)] == [cut.counters(number) for number in range(4)]
+
+
+def test_an_answer_says_that_what_came_before_it_is_on_disk() -> None:
+    rig = Rig()
+    peer = rig.peer()
+    peer.subscribe(durable="d")
+    peer.publish(reliable(1))
+    rig.run()
+    peer.frames.clear()
+    peer.acknowledge(1, 1)
+    peer.request("status")
+    rig.tick()
+    assert peer.got(Reply) == []
+    rig.sync()
+    assert len(peer.got(Reply)) == 1

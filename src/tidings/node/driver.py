@@ -101,8 +101,6 @@ class Driver:
         except Exception as error:  # the one place: what goes wrong with one client must not touch the others
             logs.error("a fault in tidings", peer=session.peer, problem=repr(error), traceback=format_exc())
             session.close("internal", "the node failed at this; it is told in its log")
-        if session.is_closed:
-            self.broker.touch(session)  # whoever closed it, its connection is to be closed behind it
         self.schedule()
 
     def resume(self, session: Session) -> None:
@@ -162,11 +160,8 @@ class Driver:
         frames = session.output()
         if frames:
             carrier.send(frames)
-        if session.is_closed:
-            if len(session.outbox):
-                self._held[session] = None  # its last frames wait for a commit
-            else:
-                carrier.part()
+        if session.is_closed and not len(session.outbox):
+            carrier.part()
 
     def _hold(self, session: Session) -> None:
         self._held[session] = None

@@ -211,10 +211,6 @@ class Connection:
             self._frames += intake.output()  # so that an acknowledgement goes before it
             self.request("unsubscribe", {"number": intake.number}, ended_anyway(answer))
 
-    def end_durable(self, name: str, answer: Answer) -> int:
-        """End a durable subscription for good."""
-        return self.request("unsubscribe", {"durable": name}, answer, "again")
-
     def advertise(self, filter: str, interest: Interest, answer: Answer) -> Offer:
         """Say what may be published; the interest is told who wants it."""
         self.check()

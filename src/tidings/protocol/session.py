@@ -169,13 +169,13 @@ class Session:
             self.broker.count("closed", reason=code)
             self._leave()
             self.outbox.put(encode(Bye(code, text)))
-            self.broker.touch(self)
 
     def _leave(self) -> None:
         """Take away all that ends with the session."""
         if self.is_closed:
             return
         self.is_closed = True
+        self.broker.touch(self)  # whoever drives it closes the connection when all has left
         for number in list(self._outlets):
             self._end(number)
         for advertisement in self._advertisements.values():
@@ -249,7 +249,8 @@ class Session:
             reply = Reply(request.number, None, Failure("filter", str(error)))
         if reply.error is not None:
             self.broker.count("refused", reason=reply.error.code)
-        self.post(encode(reply), self.broker.promise if request.operation in _STORING else 0)
+        # An answer says that all that came before it is done, an acknowledgement too.
+        self.post(encode(reply), self.broker.promise)
 
     def _subscribe(self, wanted: Subscribe) -> dict[str, Any]:
         self._check_free(wanted.number, self._outlets)
@@ -409,8 +410,6 @@ _HANDLERS: dict[type[Message], Callable[[Session, Any], None]] = {
     Pong: Session._heard,
     Bye: Session._part,
 }
-# Operations whose answer may promise something that is on its way to disk.
-_STORING = frozenset(("subscribe", "unsubscribe"))
 _OPERATIONS: dict[str, tuple[Any, Callable[[Session, Any], Any]]] = {
     "subscribe": (Subscribe, Session._subscribe),
     "unsubscribe": (Unsubscribe, Session._unsubscribe),

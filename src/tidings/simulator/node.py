@@ -88,8 +88,6 @@ class SimulatedNode:
         session = self._sessions.get(end)
         if session is not None:
             session.receive(data, self.world.clock.now)
-            if session.is_closed:
-                self.broker.touch(session)
             self._schedule()
 
     def lost(self, end: End) -> None:
