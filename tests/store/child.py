@@ -2,6 +2,7 @@
 
 python child.py DIR commit       one commit after the other, forever
 python child.py DIR commit N     N of them
+python child.py DIR queue        puts three messages and takes away the two oldest, forever
 python child.py DIR fill MOUNT   mounts a small file system at MOUNT, fills it, trims, goes on
 python child.py DIR limit        the same with a limit on the size of files
 """
@@ -15,9 +16,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.store.samples import batch, everything
+from tests.store.samples import batch, everything, message
 from tidings.errors import StoreFailed
-from tidings.store.interface import Append, Count, Counter, Trim
+from tidings.store.interface import Append, Count, Counter, Dequeue, Enqueue, PutQueue, QueueRecord, Trim
 from tidings.store.sqlite import SqliteStore
 
 
@@ -31,6 +32,19 @@ def commit(path: Path, count: int | None) -> None:
         batches = [batch(first), batch(first + 1, size=5000), batch(first + 2, size=200)]
         store.commit([*map(Append, batches), Count(Counter("child", 1, first, 0))])
         os.write(1, f"durable {first + 2}\n".encode())
+
+
+def queue(path: Path) -> None:
+    store = SqliteStore(path)
+    there = [one.number for one in store.messages()]
+    done = store.state.queues[0].handed if store.state.queues else 0
+    for commits in itertools.count(done + 1):
+        put = [message(3 * commits + index, size=1000) for index in range(3)]
+        there += [one.number for one in put]
+        gone, there = there[:2], there[2:]
+        record = QueueRecord(1, "jobs", commits, b"")
+        store.commit([*map(Enqueue, put), *map(Dequeue, gone), PutQueue(record)])
+        os.write(1, f"durable {commits}\n".encode())
 
 
 def fill(path: Path) -> None:
@@ -62,6 +76,8 @@ def main() -> None:
     path, what, *rest = Path(sys.argv[1]), *sys.argv[2:]
     if what == "commit":
         commit(path, int(rest[0]) if rest else None)
+    elif what == "queue":
+        queue(path)
     elif what == "fill":
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(path)], check=True)
         fill(path / "node")

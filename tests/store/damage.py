@@ -8,10 +8,27 @@ from random import Random
 
 from msgspec import Struct
 
-from tests.store.samples import batch, everything, last
-from tidings.store.interface import Append, Count, Counter, Durable, Operation, Put, StoredBatch, Trim
+from tests.store.samples import Model, batch, everything, last, message
+from tidings.store.interface import (
+    Append,
+    Count,
+    Counter,
+    Dequeue,
+    DropQueue,
+    Durable,
+    Enqueue,
+    Operation,
+    Put,
+    PutQueue,
+    QueueRecord,
+    Revise,
+    StoredBatch,
+    StoredMessage,
+    Trim,
+)
 from tidings.store.sqlite import SqliteStore
 
+MESSAGE_SIZES = [30, 200, 900, 900, 900, 6000]
 SIZES = [30, 200, 900, 3000, 9000, 30_000]
 
 
@@ -26,6 +43,9 @@ class Made(Struct):
     ever: list[StoredBatch]  # those that were trimmed too
     states: list[list[StoredBatch]]  # what there was after each commit
     sizes: list[int]  # how large the file was when each batch was committed
+    queues: list[QueueRecord] = []
+    messages: list[StoredMessage] = []
+    message_states: list[list[StoredMessage]] = []  # which there were after each commit
 
 
 def make(path: Path, seed: int, commits: int = 40, trims: bool = True, logged: bool = False) -> Made:
@@ -33,7 +53,8 @@ def make(path: Path, seed: int, commits: int = 40, trims: bool = True, logged: b
     random = Random(seed)
     store = SqliteStore(path / "made")
     made = Made(path / "crashed", store.state.node, [], [], [], [], [[]], [])
-    position = 0
+    position, model = 0, Model()
+    made.message_states.append([])
     for number in range(commits):
         operations: list[Operation] = []
         for _ in range(random.randint(1, 4)):
@@ -50,6 +71,11 @@ def make(path: Path, seed: int, commits: int = 40, trims: bool = True, logged: b
         if trims and number % 8 == 7:
             operations.append(Trim(position - 20))
             made.batches = [one for one in made.batches if one.persistent or last(one) > position - 20]
+        of_queues = queue_operations(Random(seed * 1000 + number), number, model)
+        model.commit(of_queues)
+        operations += of_queues
+        made.queues, made.messages = list(model.queues.values()), by_number(model)
+        made.message_states.append(made.messages)
         store.commit(operations)
         made.states.append(list(made.batches))
         if not logged:
@@ -62,6 +88,26 @@ def make(path: Path, seed: int, commits: int = 40, trims: bool = True, logged: b
     shutil.copytree(path / "made", made.path)
     store.close()
     return made
+
+
+def queue_operations(random: Random, commit: int, model: Model) -> list[Operation]:
+    """Messages come and go; now and then most of them go, so that their pages are free."""
+    done: list[Operation] = [
+        PutQueue(QueueRecord(commit % 5, f"queue{commit % 5}", commit, b"description" * 9))
+    ]
+    done += [DropQueue(commit % 4)] if commit % 7 == 6 else []
+    there = sorted(model.messages)
+    share = 0.9 if commit % 10 == 4 else 0.1
+    gone = [number for number in there if random.random() < share]
+    done += map(Dequeue, gone)
+    stay = sorted(set(there) - set(gone))
+    done += [Revise(message(number, commit, size=random.choice(MESSAGE_SIZES))) for number in stay[:2]]
+    numbers = range(10 * commit + 1, 10 * commit + 1 + random.randint(4, 9))
+    return [*done, *(Enqueue(message(number, size=random.choice(MESSAGE_SIZES))) for number in numbers)]
+
+
+def by_number(model: Model) -> list[StoredMessage]:
+    return [one for _, one in sorted(model.messages.items())]
 
 
 def copy(made: Made, path: Path) -> Path:
@@ -102,16 +148,22 @@ class Found(Struct):
     batches: list[StoredBatch]
     durables: list[Durable]
     counters: list[Counter]
+    queues: list[QueueRecord]
+    messages: list[StoredMessage]
     damage: list[str]
 
 
 def found(path: Path) -> Found:
     """Open it, read all both ways, write, and open it once more: what was found the first time."""
     store = SqliteStore(path)
-    batches, state = list(everything(store)), store.state
+    # A rebuilding in mid-reading may find rows that were passed over before, so all is read twice.
+    list(everything(store))
+    list(store.messages())
+    batches, messages, state = list(everything(store)), list(store.messages()), store.state
     assert store.read_before(2**62, 2**40) == batches[::-1]
     new = batch(state.position + 1)
-    store.commit([Append(new)])
+    number = max((one.number for one in messages), default=0) + 1  # a damaged row may have it
+    store.commit([Append(new), Enqueue(message(number)), Revise(message(number, 1))])
     damage = [str(one) for one in store.damage]
     assert store.read(new.first, 1) == [new]
     store.close()
@@ -119,5 +171,7 @@ def found(path: Path) -> Found:
     assert list(everything(again)) == [*batches, new]
     assert (again.state.node, again.state.boot) == (state.node, state.boot + 1)
     assert by_name(again.state.durables) == by_name(state.durables)
+    assert again.state.queues == state.queues
+    assert list(again.messages()) == [*messages, message(number, 1)]
     again.close()
-    return Found(state.node, batches, state.durables, state.counters, damage)
+    return Found(state.node, batches, state.durables, state.counters, state.queues, messages, damage)

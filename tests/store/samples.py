@@ -1,4 +1,4 @@
-"""Batches to store, a plain model of what a store holds, and operations to drive both with."""
+"""Batches and messages to store, a plain model of what a store holds, and operations to drive both with."""
 
 from __future__ import annotations
 
@@ -11,12 +11,19 @@ from tidings.store.interface import (
     Append,
     Count,
     Counter,
+    Dequeue,
     Drop,
+    DropQueue,
     Durable,
+    Enqueue,
     Operation,
     Put,
+    PutQueue,
+    QueueRecord,
+    Revise,
     Store,
     StoredBatch,
+    StoredMessage,
     Trim,
 )
 
@@ -28,6 +35,13 @@ def batch(
     raw = Random(first * 1000 + count).randbytes(size)
     values = {"system": "sensor", "epoch": 1, "source": "roof", "stored_us": first, **fields}
     return StoredBatch(first=first, count=count, persistent=persistent, raw=raw, **values)  # type: ignore[arg-type]
+
+
+def message(number: int, deliveries: int = 0, size: int = 40, **fields: object) -> StoredMessage:
+    """A message whose bytes no other has, nor the same one before or after a delivery."""
+    raw = Random(number * 1000 + deliveries).randbytes(size)
+    values = {"queue": 1, "system": "sensor", "epoch": 1, "source": "roof", "raw": raw, **fields}
+    return StoredMessage(number=number, deliveries=deliveries, **values)  # type: ignore[arg-type]
 
 
 def last(stored: StoredBatch) -> int:
@@ -42,6 +56,8 @@ class Model:
         self.batches: list[StoredBatch] = []
         self.durables: dict[tuple[str, str], Durable] = {}
         self.counters: dict[tuple[str, int], Counter] = {}
+        self.queues: dict[int, QueueRecord] = {}
+        self.messages: dict[int, StoredMessage] = {}
 
     def commit(self, operations: Iterable[Operation]) -> None:
         for operation in operations:
@@ -57,6 +73,17 @@ class Model:
                     self.counters[counter.system, counter.epoch] = counter
                 case Trim(position):
                     self.batches = [one for one in self.batches if one.persistent or last(one) > position]
+                case Enqueue(one):
+                    assert one.number not in self.messages
+                    self.messages[one.number] = one
+                case Revise(one):
+                    self.messages.update({one.number: one} if one.number in self.messages else {})
+                case Dequeue(number):
+                    self.messages.pop(number, None)
+                case PutQueue(queue):
+                    self.queues[queue.key] = queue
+                case DropQueue(key):
+                    self.queues.pop(key, None)
 
     def read(self, position: int, size_max: int) -> list[StoredBatch]:
         return fitting([one for one in self.batches if last(one) >= position], size_max)
@@ -86,20 +113,60 @@ def everything(store: Store, size_max: int = 10_000) -> Iterator[StoredBatch]:
 _names = st.sampled_from(["a", "b", "ü"])
 _numbers = st.integers(0, 2**63 - 1)
 _small = st.integers(0, 60)
+_options = st.binary(max_size=9)
+_descriptions = _options | st.just(b"d" * 5000)
+_keys = st.sampled_from([1, 2, 2**63 - 1])
+
+
+_KINDS = [Append, Append, Append, Put, Drop, Count, Trim, PutQueue, DropQueue]
 
 
 @st.composite
-def operations(draw: st.DrawFn, position: int) -> list[Operation]:
-    """The operations of a commit on a store whose last position is this one."""
+def operations(draw: st.DrawFn, model: Model) -> list[Operation]:
+    """The operations of a commit on a store that holds what the model does."""
+    position = model.position
     found: list[Operation] = []
-    for kind in draw(st.lists(st.sampled_from([Append, Append, Append, Put, Drop, Count, Trim]), max_size=6)):
+    for kind in draw(st.lists(st.sampled_from(_KINDS), max_size=6)):
         if kind is Append:
             stored = draw(_batches(position))
             position = last(stored)
             found.append(Append(stored))
         else:
             found.append(draw(_OTHERS[kind]))
+    return [*found, *draw(message_operations(model))]
+
+
+@st.composite
+def message_operations(draw: st.DrawFn, model: Model) -> list[Operation]:
+    """Operations on messages, the same ones again and again, and on some that are not there."""
+    there = set(model.messages)
+    found: list[Operation] = []
+    for number in draw(st.lists(st.integers(1, 12), max_size=12)):
+        kinds = [Revise, Dequeue] if number in there else [Enqueue, Enqueue, Revise, Dequeue]
+        kind = draw(st.sampled_from(kinds))
+        if kind is Dequeue:
+            found.append(Dequeue(number))
+            there.discard(number)
+        else:
+            found.append(kind(draw(_messages(number))))
+            there.update([number] if kind is Enqueue else [])
     return found
+
+
+@st.composite
+def _messages(draw: st.DrawFn, number: int) -> StoredMessage:
+    size = draw(st.sampled_from([0, 1, 255, 256, 1000, 4061, 9000]))
+    return StoredMessage(
+        number,
+        queue=draw(_numbers),
+        system=draw(st.none() | _names),
+        epoch=draw(_numbers),
+        source=draw(st.none() | _names),
+        deliveries=draw(_small),
+        raw=draw(st.sampled_from([b"x" * size, Random(size).randbytes(size)])),
+        part_of=draw(_small),
+        compress=draw(st.booleans()),
+    )
 
 
 @st.composite
@@ -117,10 +184,15 @@ def _batches(draw: st.DrawFn, position: int) -> StoredBatch:
 
 
 _OTHERS: dict[type, st.SearchStrategy[Operation]] = {
-    Put: st.builds(
-        Put, st.builds(Durable, _names, _names, st.text(max_size=9), _small, _small, st.binary(max_size=9))
-    ),
+    Put: st.builds(Put, st.builds(Durable, _names, _names, st.text(max_size=9), _small, _small, _options)),
     Drop: st.builds(Drop, _names, _names),
-    Count: st.builds(Count, st.builds(Counter, _names, st.integers(0, 3), _numbers, _numbers)),
+    Count: st.builds(
+        Count, st.builds(Counter, _names, st.integers(0, 3), _numbers, _numbers, st.binary(max_size=9))
+    ),
     Trim: st.builds(Trim, _small),
+    PutQueue: st.builds(
+        PutQueue,
+        st.builds(QueueRecord, _keys, _names, _numbers, st.binary(max_size=9) | st.just(b"d" * 5000)),
+    ),
+    DropQueue: st.builds(DropQueue, _keys),
 }

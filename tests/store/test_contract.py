@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -10,45 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.store.openers import LASTING, Opener, openers, reopened
 from tests.store.samples import Model, batch, everything, operations
 from tidings.errors import InternalError
 from tidings.store.interface import Append, Count, Counter, Drop, Durable, Operation, Put, Store, Trim
-from tidings.store.memory import MemoryStore, SimulatedDisk, SimulatedStore
-from tidings.store.sqlite import SqliteStore
-
-Opener = Callable[[], Store]
-
-
-def zeros(count: int) -> bytes:
-    return bytes(count)
-
-
-def openers(path: Path) -> dict[str, Opener]:
-    disk = SimulatedDisk()
-    return {
-        "sqlite": lambda: SqliteStore(path),
-        "simulated": lambda: SimulatedStore(disk, zeros),
-        "memory": lambda: MemoryStore("node"),
-    }
-
-
-LASTING = ["sqlite", "simulated"]
-
-
-@pytest.fixture(params=["sqlite", "simulated", "memory"])
-def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
-    return openers(tmp_path / "node")[request.param]
-
-
-@pytest.fixture(params=LASTING)
-def lasting(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
-    return openers(tmp_path / "node")[request.param]
-
-
-def reopened(store: Store, opener: Opener) -> Store:
-    store.close()
-    return opener()
-
 
 # -- the stream
 
@@ -56,6 +20,7 @@ def reopened(store: Store, opener: Opener) -> Store:
 def test_a_new_store_knows_nothing(opener: Opener) -> None:
     state = opener().state
     assert (state.boot, state.position, state.durables, state.counters) == (1, 0, [], [])
+    assert state.queues == []
 
 
 def test_what_is_appended_is_read_from_the_position_on(opener: Opener) -> None:
@@ -167,13 +132,13 @@ def test_a_store_is_what_a_plain_list_would_be(data: st.DataObject, kind: str) -
         opener, model = openers(Path(folder) / "node")[kind], Model()
         store = opener()
         for _ in range(data.draw(st.integers(1, 8))):
-            commit: list[Operation] = data.draw(operations(model.position))
+            commit: list[Operation] = data.draw(operations(model))
             store.commit(commit)
             model.commit(commit)
             if kind in LASTING and data.draw(st.booleans()):
                 store = reopened(store, opener)
                 assert_same_state(store, model)
-            assert_same_stream(store, model, data)
+            assert_same_content(store, model, data)
         store.close()
 
 
@@ -181,12 +146,14 @@ def assert_same_state(store: Store, model: Model) -> None:
     assert store.state.position == model.position
     assert {(one.owner, one.name): one for one in store.state.durables} == model.durables
     assert {(one.system, one.epoch): one for one in store.state.counters} == model.counters
+    assert {one.key: one for one in store.state.queues} == model.queues
 
 
-def assert_same_stream(store: Store, model: Model, data: st.DataObject) -> None:
+def assert_same_content(store: Store, model: Model, data: st.DataObject) -> None:
     position, size_max = data.draw(st.integers(0, model.position + 2)), data.draw(st.integers(0, 30_000))
     assert store.read(position, size_max) == model.read(position, size_max)
     assert store.read_before(position, size_max) == model.read_before(position, size_max)
     time_us = data.draw(st.integers(0, 61))
     assert store.position_at(time_us) == model.position_at(time_us)
     assert list(everything(store)) == model.batches
+    assert list(store.messages()) == [one for _, one in sorted(model.messages.items())]

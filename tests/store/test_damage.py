@@ -52,8 +52,17 @@ def lost(made: Made, result: Found) -> set[int]:
 def lost_records(made: Made, result: Found) -> int:
     gone = [one for one in made.durables if one not in result.durables]
     gone_counters = [one for one in made.counters if one not in result.counters]
-    assert result.damage or not (gone or gone_counters)
-    return len(gone) + len(gone_counters)
+    gone_queues = [one for one in made.queues if one not in result.queues]
+    assert result.damage or not (gone or gone_counters or gone_queues)
+    return len(gone) + len(gone_counters) + len(gone_queues)
+
+
+def lost_messages(made: Made, result: Found) -> int:
+    """How many messages are gone, after seeing that no other is there, and that it was reported."""
+    gone = [one for one in made.messages if one not in result.messages]
+    assert [one for one in made.messages if one in result.messages] == result.messages
+    assert result.damage or not gone
+    return len(gone)
 
 
 # -- the file
@@ -64,7 +73,7 @@ def test_a_flipped_bit_costs_one_record_at_most(at_rest: Made, tmp_path: Path, s
     path = copy(at_rest, tmp_path / "node")
     flip(path / FILE, Random(seed))
     result = found(path)
-    assert len(lost(at_rest, result)) + lost_records(at_rest, result) <= 1
+    assert len(lost(at_rest, result)) + lost_records(at_rest, result) + lost_messages(at_rest, result) <= 1
     assert result.node == at_rest.node
 
 
@@ -74,6 +83,9 @@ def test_many_flipped_bits_cost_no_more_records_than_bits(at_rest: Made, tmp_pat
     flip(path / FILE, Random(seed), count=20)
     result = found(path)
     assert len(lost(at_rest, result)) + lost_records(at_rest, result) <= 20
+    versions = [one for state in at_rest.message_states for one in state]
+    assert all(one in versions for one in result.messages)
+    assert sum(one not in result.messages for one in at_rest.messages) <= 20
 
 
 @pytest.mark.parametrize("damage", [cut, zero])
@@ -90,7 +102,7 @@ def test_what_lay_before_a_cut_or_zeroed_tail_is_served(
     assert not lost(untrimmed, result) & before
 
 
-@pytest.mark.parametrize("page", range(1, 8))
+@pytest.mark.parametrize("page", range(1, 10))
 def test_the_loss_of_any_of_the_first_pages_costs_only_what_lay_on_it(
     at_rest: Made, tmp_path: Path, page: int
 ) -> None:
@@ -101,8 +113,19 @@ def test_the_loss_of_any_of_the_first_pages_costs_only_what_lay_on_it(
     result = found(path)
     assert result.node == at_rest.node
     assert result.damage
-    if page <= 6:  # the schema and the roots of the five tables; the stream's root has no rows by now
+    if page <= 8:  # the schema and the roots of the tables; those of stream and messages have no rows by now
         assert not lost(at_rest, result)
+        assert lost_messages(at_rest, result) == 0
+
+
+def test_a_schema_that_is_no_text_any_more_costs_nothing(at_rest: Made, tmp_path: Path) -> None:
+    path = copy(at_rest, tmp_path / "node")
+    data = (path / FILE).read_bytes()
+    for known, damaged in ((b"CREATE TABLE meta", b"CREATE T\xceBLE meta"), (b"boot INT", b"b\xceot INT")):
+        (path / FILE).write_bytes(data.replace(known, damaged))
+        result = found(path)
+        assert (result.batches, result.messages) == (at_rest.batches, at_rest.messages)
+        assert result.damage
 
 
 # -- the log
@@ -119,13 +142,15 @@ def test_a_flipped_bit_in_the_log_costs_one_record_or_the_last_commit(
         assert len(lost(crashed, result)) <= 4
     else:
         assert result.batches == crashed.states[-2]
+        assert result.messages == crashed.message_states[-2]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_cut_log_leaves_whole_commits(crashed: Made, tmp_path: Path, seed: int) -> None:
     path = copy(crashed, tmp_path / "node")
     cut(path / LOG, Random(seed).randrange((path / LOG).stat().st_size))
-    assert found(path).batches in crashed.states
+    result = found(path)
+    assert result.messages == crashed.message_states[crashed.states.index(result.batches)]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -135,7 +160,7 @@ def test_a_log_with_a_zeroed_tail_leaves_whole_commits_and_is_reported(
     path = copy(crashed, tmp_path / "node")
     zero(path / LOG, Random(seed).randrange((path / LOG).stat().st_size - 2 * PAGE_SIZE))
     result = found(path)
-    assert result.batches in crashed.states
+    assert result.messages == crashed.message_states[crashed.states.index(result.batches)]
     assert "zeros" in result.damage[0]
 
 
@@ -147,6 +172,7 @@ def test_a_bad_header_of_the_log_costs_nothing(crashed: Made, tmp_path: Path, by
     (path / LOG).write_bytes(data)
     result = found(path)
     assert result.batches == crashed.batches
+    assert result.messages == crashed.messages
     assert "the log holds pages" in result.damage[0]
 
 
@@ -156,12 +182,14 @@ def test_a_cut_file_beside_a_whole_log_costs_nothing(crashed: Made, tmp_path: Pa
     cut(path / FILE, size)
     result = found(path)
     assert result.batches == crashed.batches
+    assert result.messages == crashed.messages
     assert result.node == crashed.node
 
 
 def test_a_whole_log_is_no_damage(crashed: Made, tmp_path: Path) -> None:
     result = found(copy(crashed, tmp_path / "node"))
     assert result.batches == crashed.batches
+    assert result.messages == crashed.messages
     assert result.damage == []
 
 
@@ -200,7 +228,7 @@ def test_rebuilding_a_sound_database_changes_nothing(at_rest: Made, tmp_path: Pa
     assert rebuild(path / FILE, None) == []
     result = found(path)
     assert result.batches == at_rest.batches
-    assert lost_records(at_rest, result) == 0
+    assert lost_records(at_rest, result) == lost_messages(at_rest, result) == 0
     assert result.damage == []
 
 

@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 import tidings
-from tests.store.samples import batch, everything
+from tests.store.samples import batch, everything, message
 from tidings.store.sqlite import SqliteStore
 
 CHILD = [sys.executable, str(Path(__file__).with_name("child.py"))]
@@ -40,9 +40,24 @@ def test_what_a_killed_process_had_acknowledged_is_there_and_nothing_is_half(tmp
     assert acknowledged > 3 * KILLS
 
 
-def killed_after(lines: int, path: Path) -> int:
+def test_a_killed_process_leaves_the_messages_that_were_put_and_not_taken(tmp_path: Path) -> None:
+    random, acknowledged = Random(2), 0
+    for _ in range(KILLS // 2):
+        told = killed_after(random.randint(0, 60), tmp_path / "node", "queue")
+        store = SqliteStore(tmp_path / "node")
+        commits = store.state.queues[0].handed if store.state.queues else 0
+        assert max(told, acknowledged) <= commits
+        ever = range(3, 3 * commits + 3)
+        assert list(store.messages()) == [message(number, size=1000) for number in ever[2 * commits :]]
+        assert store.damage == []
+        store.close()
+        acknowledged = commits
+    assert acknowledged > KILLS
+
+
+def killed_after(lines: int, path: Path, what: str = "commit") -> int:
     """Let the child run until it has told of so many commits, kill it, and give the last position it told."""
-    with subprocess.Popen([*CHILD, str(path), "commit"], stdout=subprocess.PIPE, env=ENVIRONMENT) as child:
+    with subprocess.Popen([*CHILD, str(path), what], stdout=subprocess.PIPE, env=ENVIRONMENT) as child:
         assert child.stdout is not None
         told = [child.stdout.readline() for _ in range(lines)]
         child.kill()

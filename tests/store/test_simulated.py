@@ -8,9 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.store.samples import batch, everything
+from tests.store.samples import Model, batch, everything, message, message_operations
 from tidings.errors import StoreFailed
-from tidings.store.interface import Append, Count, Counter, Durable, Put
+from tidings.store.interface import (
+    Append,
+    Count,
+    Counter,
+    Dequeue,
+    DropQueue,
+    Durable,
+    Enqueue,
+    Put,
+    PutQueue,
+    QueueRecord,
+    Revise,
+    StoredMessage,
+)
 from tidings.store.memory import SimulatedDisk, SimulatedStore
 
 
@@ -83,3 +96,34 @@ def test_a_full_disk_refuses_a_commit_and_keeps_the_rest() -> None:
     store.commit([Append(batch(2, size=10))])
     store.close()
     assert len(list(everything(opened(disk)))) == 2
+
+
+def test_queues_and_messages_are_there_after_a_crash_as_they_were_synced() -> None:
+    disk = SimulatedDisk()
+    store = opened(disk)
+    jobs = QueueRecord(1, "jobs", 3, b"description")
+    store.commit([PutQueue(jobs), PutQueue(QueueRecord(2, "gone", 0, b"")), Enqueue(message(1))])
+    store.commit([Enqueue(message(2)), Enqueue(message(3)), Dequeue(1), Revise(message(2, 1)), DropQueue(2)])
+    store.sync()
+    store.commit([Dequeue(2), Dequeue(3), DropQueue(1)])
+    disk.cut(len(disk.content) - 1)
+    again = opened(disk)
+    assert again.state.queues == [jobs]
+    assert list(again.messages()) == [message(2, 1), message(3)]
+
+
+@given(data=st.data(), seed=st.integers())
+def test_after_a_crash_the_messages_are_those_after_some_commit(data: st.DataObject, seed: int) -> None:
+    disk, model = SimulatedDisk(), Model()
+    store = opened(disk)
+    states: list[list[StoredMessage]] = [[]]
+    synced = data.draw(st.integers(0, 5))
+    for number in range(1, 6):
+        commit = data.draw(message_operations(model))
+        store.commit(commit)
+        model.commit(commit)
+        states.append([one for _, one in sorted(model.messages.items())])
+        if number == synced:
+            store.sync()
+    disk.crash(Random(seed))
+    assert list(opened(disk).messages()) in states[synced:]

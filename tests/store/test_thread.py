@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.samples import batch, everything
+from tests.store.samples import batch, everything, message
 from tidings.errors import InternalError, StoreFailed, TidingsError
 from tidings.store import thread
-from tidings.store.interface import Append, Operation, Trim
+from tidings.store.interface import Append, Dequeue, Enqueue, Operation, Revise, Trim
 from tidings.store.memory import MemoryStore
 from tidings.store.sqlite import SqliteStore
 from tidings.store.thread import StoreThread
@@ -129,6 +129,20 @@ def test_too_much_is_refused_and_accepted_again_when_some_is_written(monkeypatch
     store.gate.release(2)
     commits.close()
     assert told.calls[-1] == (3,)
+
+
+def test_the_bytes_of_messages_count_as_those_of_batches_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thread, "SUBMITTED_BYTES_MAX", 2400)
+    store, told = GatedStore(), Told()
+    commits = StoreThread(store, told.durable, told.failed)
+    commits.submit([Enqueue(message(1, size=1000)), Revise(message(1, 1, size=600))])
+    store.begun.acquire()
+    assert not commits.is_full
+    commits.submit([Dequeue(1), Dequeue(2)])
+    assert commits.is_full
+    store.gate.release(2)
+    commits.close()
+    assert told.calls[-1] == (2,)
 
 
 def test_closing_commits_what_is_pending_and_then_refuses(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""What a node keeps on disk: stored events, durable subscriptions, and how far others counted."""
+"""What a node keeps on disk: stored events, durable subscriptions, queues, and how far others counted."""

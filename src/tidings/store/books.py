@@ -1,41 +1,61 @@
 """What a commit makes of a database: the statements of one transaction, and the books as they are after it.
 
-The books are the head and the place of every durable and counter: with them no index is needed on disk. A
-plan changes nothing by itself, so a transaction that fails leaves the books as true as they were.
+The books are the head and the place of every durable, counter and queue: with them no index is needed on
+disk. A plan changes nothing by itself, so a transaction that fails leaves the books as true as they were.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tidings.errors import InternalError
-from tidings.store.interface import Append, Count, Counter, Drop, Durable, Operation, Put, StoredBatch, Trim
+from tidings.store.interface import (
+    Append,
+    Count,
+    Dequeue,
+    Drop,
+    DropQueue,
+    Enqueue,
+    Operation,
+    Put,
+    PutQueue,
+    Revise,
+    StoredBatch,
+    Trim,
+)
 from tidings.store.records import (
     COUNTER,
     DURABLE,
     HEAD,
+    QUEUE,
     STREAM,
     SUM_MASK,
     Head,
     Link,
     Meta,
     Row,
+    Table,
     checksum_of,
     counter_row,
     durable_row,
     head_row,
+    queue_row,
     stream_row,
 )
+from tidings.store.turnover import Turnover
 
-DROP = "DELETE FROM durable WHERE id = ?"
 # What was trimmed before is not looked at again: it starts with the batch that the last trim may have spared.
 TRIM = """DELETE FROM stream WHERE first >= coalesce((SELECT max(first) FROM stream WHERE first <= ?), 0)
     AND first <= ? AND NOT persistent AND first + count - 1 <= ?"""
 
-RecordKey = tuple[str, str, str | int]  # the table, then (owner, name) or (system, epoch)
+# The table, then what is unique in it: owner and name, system and epoch, or nothing and the key of a queue.
+RecordKey = tuple[str, str, str | int]
+# Where the head has the sum of a table's checksums.
+SUMS = {DURABLE.name: "durables", COUNTER.name: "counters", QUEUE.name: "queues"}
 
 
 class Kept(Struct, frozen=True, gc=False):
@@ -58,7 +78,8 @@ class Books:
         """Take in a row that lies in the database."""
         assert isinstance(row[0], int)
         self.kept[key] = Kept(row[0], checksum_of(row))
-        self.row_max = max(self.row_max, row[0])
+        if key[0] != QUEUE.name:  # those bring keys of their own
+            self.row_max = max(self.row_max, row[0])
 
     def adopt(self, plan: Plan) -> None:
         """Let the plan be true: its transaction is committed."""
@@ -80,29 +101,36 @@ class Plan:
         self.row_max = books.row_max
         self.changed: dict[RecordKey, Kept | None] = {}
         self._books = books
+        turnover = Turnover()
+        take = self._takers(turnover)
         for operation in operations:
-            self._take(operation)
+            take[type(operation)](operation)
+        self.statements.extend(turnover.statements(self.head.commits))
+        self.head = replace(self.head, messages=turnover.total(self.head.messages))
         self._run(HEAD.put, head_row(self.head))
 
-    def _take(self, operation: Operation) -> None:
-        match operation:
-            case Append(batch):
-                self._append(batch)
-            case Put(durable):
-                self._put(durable)
-            case Drop(name, owner):
-                self._drop((DURABLE.name, owner, name))
-            case Count(counter):
-                self._count(counter)
-            case Trim(position):
-                self._trim(position)
+    def _takers(self, turnover: Turnover) -> dict[type[Operation], Callable[[Any], None]]:
+        """What takes in each kind of operation: found faster than by comparing with one after the other."""
+        return {
+            Enqueue: turnover.enqueue,
+            Revise: turnover.revise,
+            Dequeue: turnover.dequeue,
+            Append: self._append,
+            Put: self._put,
+            Drop: self._drop,
+            Count: self._count,
+            Trim: self._trim,
+            PutQueue: self._put_queue,
+            DropQueue: self._drop_queue,
+        }
 
     def _run(self, statement: str, row: Row) -> None:
         if not self.statements or self.statements[-1][0] != statement:
             self.statements.append((statement, []))
         self.statements[-1][1].append(row)
 
-    def _append(self, batch: StoredBatch) -> None:
+    def _append(self, operation: Append) -> None:
+        batch = operation.batch
         check_append(batch, self.head.position)
         head = self.head
         latest_us = max(head.latest_us, batch.stored_us)
@@ -111,26 +139,39 @@ class Plan:
         self.head = replace(head, position=link.last, last=link.last, kept=kept, latest_us=latest_us)
         self._run(STREAM.put, stream_row(link))
 
-    def _put(self, durable: Durable) -> None:
+    def _put(self, operation: Put) -> None:
+        durable = operation.durable
         key = (DURABLE.name, durable.owner, durable.name)
         row = durable_row(self._row_of(key), self.head.commits, durable)
         self._run(DURABLE.put, row)
         self._set(key, row)
 
-    def _count(self, counter: Counter) -> None:
+    def _count(self, operation: Count) -> None:
+        counter = operation.counter
         key = (COUNTER.name, counter.system, counter.epoch)
         row = counter_row(self._row_of(key), self.head.commits, counter)
         self._run(COUNTER.put, row)
         self._set(key, row)
 
-    def _drop(self, key: RecordKey) -> None:
+    def _put_queue(self, operation: PutQueue) -> None:
+        row = queue_row(self.head.commits, operation.queue)
+        self._run(QUEUE.put, row)
+        self._set((QUEUE.name, "", operation.queue.key), row)
+
+    def _drop(self, operation: Drop) -> None:
+        self._remove(DURABLE, (DURABLE.name, operation.owner, operation.name))
+
+    def _drop_queue(self, operation: DropQueue) -> None:
+        self._remove(QUEUE, (QUEUE.name, "", operation.key))
+
+    def _remove(self, table: Table, key: RecordKey) -> None:
         kept = self._kept(key)
         if kept is not None:
-            self._run(DROP, (kept.row,))
+            self._run(f"DELETE FROM {table.name} WHERE id = ?", (kept.row,))
             self._set(key, None)
 
-    def _trim(self, position: int) -> None:
-        before, position = self.head.trimmed, min(position, self.head.last)
+    def _trim(self, operation: Trim) -> None:
+        before, position = self.head.trimmed, min(operation.position, self.head.last)
         if position > before:
             self._run(TRIM, (before, position, position))
             self.head = replace(self.head, trimmed=position)
@@ -150,10 +191,8 @@ class Plan:
         before = self._kept(key)
         after = None if row is None or not isinstance(row[0], int) else Kept(row[0], checksum_of(row))
         change = (after.checksum if after else 0) - (before.checksum if before else 0)
-        if key[0] == DURABLE.name:
-            self.head = replace(self.head, durables=(self.head.durables + change) & SUM_MASK)
-        else:
-            self.head = replace(self.head, counters=(self.head.counters + change) & SUM_MASK)
+        field = SUMS[key[0]]
+        self.head = replace(self.head, **{field: (getattr(self.head, field) + change) & SUM_MASK})
         self.changed[key] = after
 
 

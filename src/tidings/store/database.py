@@ -12,7 +12,7 @@ Settings, and why:
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from tidings.errors import StoreTooNew
 from tidings.store.books import Books, Plan
-from tidings.store.interface import Counter, Durable
+from tidings.store.interface import Counter, Durable, Operation, QueueRecord
 from tidings.store.reader import Reader, Report
 from tidings.store.records import (
     COUNTER,
@@ -28,6 +28,7 @@ from tidings.store.records import (
     FORMAT,
     HEAD,
     META,
+    QUEUE,
     STREAM,
     SUM_MASK,
     TABLES,
@@ -45,8 +46,10 @@ from tidings.store.records import (
     link_of,
     meta_of,
     meta_row,
+    queue_of,
 )
 from tidings.store.trouble import Broken, trouble
+from tidings.store.turnover import COUNTED, Doubtful, possible
 from tidings.store.wal import PAGE_SIZE, read_log
 
 CHECKPOINT_PAGES = 2000  # 8 MB, which a restart reads once more
@@ -55,13 +58,15 @@ _MAGIC = b"SQLite format 3\0"
 
 
 class Database:
-    """An open database that was found sound, save for rows of the stream: those are checked when read."""
+    """An open database that was found sound, save for rows of the stream and messages, checked when read."""
 
     def __init__(self, path: Path, report: Report) -> None:
         """Raises Broken if it is damaged, StoreTooNew, or StoreFailed."""
         self.path = path
         self.durables: list[Durable] = []
         self.counters: list[Counter] = []
+        self.queues: list[QueueRecord] = []
+        self._report = report
         with trouble(path):
             _check_files(path, report)
             self._writer = connect(path)
@@ -81,10 +86,12 @@ class Database:
         with trouble(self.path):
             self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
-    def commit(self, plan: Plan) -> None:
-        """Do what the plan says, or nothing; durable on return."""
-        self._transact(plan.statements)
-        self.books.adopt(plan)
+    def commit(self, operations: Sequence[Operation]) -> None:
+        """Do all of these, or nothing; durable on return. Raises Broken, and as `Store.commit`."""
+        try:
+            self._carry_out(Plan(self.books, operations))
+        except Doubtful:
+            self._carry_out(Plan(self.books, self._possible(operations)))
 
     def close(self) -> None:
         """Give up the file; what was committed is moved into it."""
@@ -92,12 +99,18 @@ class Database:
         with suppress(sqlite3.Error):
             self._writer.close()
 
+    def _carry_out(self, plan: Plan) -> None:
+        self._transact(plan.statements)
+        self.books.adopt(plan)
+
     def _transact(self, statements: list[tuple[str, list[Row]]]) -> None:
         with trouble(self.path):
             try:
                 self._writer.execute("BEGIN IMMEDIATE")
                 for statement, rows in statements:
-                    self._writer.executemany(statement, rows)
+                    changed = self._writer.executemany(statement, rows).rowcount
+                    if statement in COUNTED and changed != len(rows):
+                        raise Doubtful("message: rows are not there, or are and should not be")
                 self._writer.execute("COMMIT")
             except BaseException:
                 self._undo()
@@ -109,6 +122,13 @@ class Database:
                 self._writer.execute("ROLLBACK")
             # What the failed commit left at the end of the log must not be taken for a commit later.
             self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def _possible(self, operations: Sequence[Operation]) -> list[Operation]:
+        """The operations without those on messages that are not there, if they are right not to be."""
+        Reader(self._writer, self.path, self._report).check_messages()
+        with trouble(self.path):
+            select = "SELECT * FROM message WHERE number = ?"
+            return possible(operations, lambda number: self._writer.execute(select, (number,)).fetchone())
 
     def _load(self, report: Report) -> Books:
         meta = meta_of(self._only_row(META))
@@ -126,6 +146,10 @@ class Database:
             counter = counter_of(row)
             self.counters.append(counter)
             books.note((COUNTER.name, counter.system, counter.epoch), row)
+        for row in self._sound_rows(QUEUE, books.head.queues, report):
+            queue = queue_of(row)
+            self.queues.append(queue)
+            books.note((QUEUE.name, "", queue.key), row)
         self._check_end(books.head)
         return books
 

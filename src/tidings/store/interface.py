@@ -1,14 +1,18 @@
 """What a node keeps, and how: records, the operations of one commit, and what every store can do.
 
 The stored events are one *stream*: batches of raw bytes, each event at a position of its own that only ever
-grows. A durable subscription is a cursor on the stream, so an event is stored once however many want it. A
-commit is a list of operations that all happen or none, and is durable when `commit` returns.
+grows. A durable subscription is a cursor on the stream, so an event is stored once however many want it.
+
+The *messages* of queues are kept one by one, each under a number of its own, until they are taken away. What
+a queue is and which messages it has are kept apart: a queue that is dropped leaves its messages behind.
+
+A commit is a list of operations that all happen or none, and is durable when `commit` returns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -44,6 +48,30 @@ class Counter(Struct, frozen=True, gc=False):
     epoch: int
     counter: int
     seen_us: int
+    refused: bytes = b""  # msgpack, for whoever counts: which numbers were refused
+
+
+class QueueRecord(Struct, frozen=True, gc=False):
+    """A queue that outlives the process."""
+
+    key: int
+    name: str
+    handed: int  # messages up to this number may have been handed out
+    description: bytes  # for the owner
+
+
+class StoredMessage(Struct, frozen=True, gc=False):
+    """A message of a queue; its number is positive and says where it stands among all messages."""
+
+    number: int
+    queue: int  # the key of its queue
+    system: str | None
+    epoch: int
+    source: str | None
+    deliveries: int
+    raw: bytes  # one event, as in `tidings.event.wire`, without the head of an array
+    part_of: int = 0  # the number of the message whose body it continues
+    compress: bool = False  # to be compressed on disk
 
 
 class State(Struct, frozen=True):
@@ -54,6 +82,7 @@ class State(Struct, frozen=True):
     position: int  # of the last event that was ever stored, 0 if none was
     durables: list[Durable]
     counters: list[Counter]
+    queues: list[QueueRecord] = []
 
 
 class Append(Struct, frozen=True, gc=False):
@@ -87,18 +116,51 @@ class Trim(Struct, frozen=True, gc=False):
     position: int
 
 
-Operation = Append | Put | Drop | Count | Trim
+class Enqueue(Struct, frozen=True, gc=False):
+    """Keep a message; none of its number is there."""
+
+    message: StoredMessage
 
 
-def within(batches: Iterable[StoredBatch], size_max: int) -> list[StoredBatch]:
-    """The first of these batches, and then as many as have no more than `size_max` bytes together."""
-    taken: list[StoredBatch] = []
+class Revise(Struct, frozen=True, gc=False):
+    """Keep this in place of the message of the same number; nothing happens if that is not there."""
+
+    message: StoredMessage
+
+
+class Dequeue(Struct, frozen=True, gc=False):
+    """Keep a message no longer; nothing happens if it is not there."""
+
+    number: int
+
+
+class PutQueue(Struct, frozen=True, gc=False):
+    """Keep a queue, or change what is kept of it."""
+
+    queue: QueueRecord
+
+
+class DropQueue(Struct, frozen=True, gc=False):
+    """Keep a queue no longer; its messages stay until they are taken away."""
+
+    key: int
+
+
+Operation = Append | Put | Drop | Count | Trim | Enqueue | Revise | Dequeue | PutQueue | DropQueue
+
+
+Stored = TypeVar("Stored", StoredBatch, StoredMessage)
+
+
+def within(found: Iterable[Stored], size_max: int) -> list[Stored]:
+    """The first of these, and then as many as have no more than `size_max` bytes together."""
+    taken: list[Stored] = []
     size = 0
-    for batch in batches:
-        size += len(batch.raw)
+    for one in found:
+        size += len(one.raw)
         if taken and size > size_max:
             break
-        taken.append(batch)
+        taken.append(one)
     return taken
 
 
@@ -121,6 +183,9 @@ class Store(Protocol):
 
     def position_at(self, time_us: int) -> int:
         """The position of the first event that was stored at or after that time, or one past the last."""
+
+    def messages(self) -> Iterator[StoredMessage]:
+        """All messages, by their numbers; read once, before the first commit, by who restores the queues."""
 
     def close(self) -> None:
         """Give up the store; what was committed stays."""

@@ -11,6 +11,7 @@ import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
+from typing import get_args
 
 import msgspec
 from msgspec import Struct
@@ -22,15 +23,23 @@ from tidings.store.interface import (
     Append,
     Count,
     Counter,
+    Dequeue,
     Drop,
+    DropQueue,
     Durable,
+    Enqueue,
     Operation,
     Put,
+    PutQueue,
+    QueueRecord,
+    Revise,
     State,
     StoredBatch,
+    StoredMessage,
     Trim,
     within,
 )
+from tidings.store.turnover import check_enqueue
 
 
 class MemoryStore:
@@ -68,6 +77,12 @@ class MemoryStore:
         with self._lock:
             return self._contents.position_at(time_us)
 
+    def messages(self) -> Iterator[StoredMessage]:
+        """All messages that are there now, by their numbers."""
+        with self._lock:
+            found = sorted(self._contents.messages.items())
+        return (message for _, message in found)
+
     def close(self) -> None:
         """Forget everything."""
         with self._lock:
@@ -81,16 +96,26 @@ class _Contents:
         self.position = 0
         self.durables: dict[tuple[str, str], Durable] = {}
         self.counters: dict[tuple[str, int], Counter] = {}
+        self.queues: dict[int, QueueRecord] = {}
+        self.messages: dict[int, StoredMessage] = {}
         self._trimmed = 0
         self._batches: list[StoredBatch] = []
 
     def check(self, operations: Iterable[Operation]) -> None:
         """Refuse operations that can't follow those before, while nothing is changed yet."""
         position = self.position
+        is_there: dict[int, bool] = {}  # the messages that the operations so far add or take away
         for operation in operations:
-            if isinstance(operation, Append):
-                check_append(operation.batch, position)
-                position = _last(operation.batch)
+            match operation:
+                case Append(batch):
+                    check_append(batch, position)
+                    position = _last(batch)
+                case Enqueue(message):
+                    number = message.number
+                    check_enqueue(message, is_there.get(number, number in self.messages))
+                    is_there[number] = True
+                case Dequeue(number):
+                    is_there[number] = False
 
     def apply(self, operations: Iterable[Operation]) -> None:
         for operation in operations:
@@ -106,6 +131,16 @@ class _Contents:
                     self.counters[counter.system, counter.epoch] = counter
                 case Trim(position):
                     self._trim(min(position, self.position))
+                case Enqueue(message):
+                    self.messages[message.number] = message
+                case Revise(message) if message.number in self.messages:
+                    self.messages[message.number] = message
+                case Dequeue(number):
+                    self.messages.pop(number, None)
+                case PutQueue(queue):
+                    self.queues[queue.key] = queue
+                case DropQueue(key):
+                    self.queues.pop(key, None)
 
     def _trim(self, position: int) -> None:
         begin = bisect_right(self._batches, self._trimmed, key=_last)
@@ -181,7 +216,7 @@ class _Entry(Struct, array_like=True):
     operations: list[tuple[str, msgspec.Raw]]
 
 
-_KINDS: dict[str, type[Operation]] = {kind.__name__: kind for kind in (Append, Put, Drop, Count, Trim)}
+_KINDS: dict[str, type[Operation]] = {kind.__name__: kind for kind in get_args(Operation)}
 _HEAD_SIZE = 8
 
 
@@ -201,8 +236,14 @@ class SimulatedStore(MemoryStore):
             node, boot = entry.node, max(boot, entry.boot)
             self._contents.apply(_operations(entry))
         contents = self._contents
-        durables, counters = list(contents.durables.values()), list(contents.counters.values())
-        self._state = State(node or new_system(random_bytes), boot + 1, contents.position, durables, counters)
+        self._state = State(
+            node or new_system(random_bytes),
+            boot + 1,
+            contents.position,
+            list(contents.durables.values()),
+            list(contents.counters.values()),
+            list(contents.queues.values()),
+        )
         self._write([])
         disk.sync()
 

@@ -4,6 +4,9 @@ Follows https://www.sqlite.org/fileformat2.html. A table is a tree whose leaves 
 is found by itself, so damage to the upper parts of a tree costs nothing, and damage to one row costs that
 row. What comes out is only what the bytes say: the caller checks each row by its own checksum.
 
+Rows that were deleted lie on in pages that are no longer used. So each place says if its page belongs to a
+tree and if SQLite lists it as free; where damage makes these two contradict, the caller has to judge.
+
 Bytes of users are never taken for a row: a row is only looked for where a leaf or its neighbour in the leaf
 says one begins, and a page that continues a row begins with a page number, not with the mark of a leaf.
 """
@@ -11,6 +14,7 @@ says one begins, and a page that continues a row begins with a page number, not 
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
@@ -24,6 +28,7 @@ _INTERIOR, _LEAF = 0x05, 0x0D
 _LOCAL_MAX = PAGE_SIZE - 35
 _LOCAL_MIN = (PAGE_SIZE - 12) * 32 // 255 - 23
 _MORE = PAGE_SIZE - 4  # what a continuation page holds
+_ROOTS = range(2, 2 + len(TABLES))
 _WIDTHS = {table.width for table in TABLES}
 _INTEGER_SIZES = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 
@@ -34,6 +39,13 @@ class Place(Struct, frozen=True, gc=False):
     leaf: int
     offset: int
     frame: int | None = None
+    is_in_tree: bool = False  # the leaf is reached from the root of a table
+    is_free: bool = False  # the leaf is listed as free
+
+    @property
+    def is_old(self) -> bool:
+        """Whether all agree that what lies here no longer counts."""
+        return self.frame is not None or (self.is_free and not self.is_in_tree)
 
 
 class Pages:
@@ -62,17 +74,43 @@ class Pages:
 
     def places(self) -> Iterator[Place]:
         """Where rows begin or may begin: first in the newest pages, then in what they were before."""
+        in_trees, free = self._in_trees(), self._listed_free()
         for number in self._leaves():
             for offset in _offsets(self.page(number)):
-                yield Place(number, offset)
+                yield Place(number, offset, None, number in in_trees, number in free)
         for index, frame in enumerate(self._frames):
             if frame.content[0] == _LEAF and self._log[frame.page] != index:
                 for offset in _offsets(frame.content):
                     yield Place(frame.page, offset, index)
 
+    def _in_trees(self) -> set[int]:
+        """The pages that are reached from the roots of our tables."""
+        found: set[int] = set()
+        waiting = list(_ROOTS)
+        while waiting:
+            number = waiting.pop()
+            if number not in found and 1 < number <= self.count:
+                found.add(number)
+                page = self.page(number)
+                if page[0] == _INTERIOR:
+                    waiting.extend(_children(page))
+        return found
+
+    def _listed_free(self) -> set[int]:
+        """The pages that are listed as free: a chain begun by the first page, and what each of it lists."""
+        free: set[int] = set()
+        trunk = int.from_bytes(self.page(1)[32:36], "big")
+        while 1 < trunk <= self.count and trunk not in free:
+            page = self.page(trunk)
+            count = min(int.from_bytes(page[4:8], "big"), (PAGE_SIZE - 8) // 4)
+            free.add(trunk)
+            free.update(struct.unpack(f">{count}I", page[8 : 8 + 4 * count]))
+            trunk = int.from_bytes(page[:4], "big")
+        return free
+
     def _leaves(self) -> list[int]:
         """Pages that say they are leaves, and those that a tree takes for leaves whatever they say."""
-        leaves, interiors = set(range(2, 2 + len(TABLES))), set()  # the roots of our tables
+        leaves, interiors = set(_ROOTS), set()
         children: set[int] = set()
         for number in range(2, self.count + 1):
             page = self.page(number)

@@ -1,4 +1,4 @@
-"""Reads the stream, checking every row and that none between two of them is gone.
+"""Reads the stream and the messages, checking every row and that none is gone.
 
 A row that is not as it was written is reported and left out. Rows that contradict each other, or that SQLite
 can't reach, mean that the tree is damaged and not only a row in it: that raises Broken.
@@ -11,8 +11,23 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from tidings.store.interface import StoredBatch, within
-from tidings.store.records import HEAD, STREAM, Head, Link, Row, head_of, is_gap, is_sound, link_of
+from tidings.store.interface import StoredBatch, StoredMessage, within
+from tidings.store.packing import PackingError
+from tidings.store.records import (
+    HEAD,
+    MESSAGE,
+    STREAM,
+    SUM_MASK,
+    Head,
+    Link,
+    Row,
+    head_of,
+    is_gap,
+    is_sound,
+    link_of,
+    message_of,
+    trace_of,
+)
 from tidings.store.trouble import Broken, trouble
 
 Report = Callable[[str], None]  # called with the table, the key and the problem of each bad row that is met
@@ -20,6 +35,9 @@ Report = Callable[[str], None]  # called with the table, the key and the problem
 _FROM = "SELECT * FROM stream WHERE first >= ? ORDER BY first"
 _LAST_TO = "SELECT max(first) FROM stream WHERE first <= ?"
 _DOWN_FROM = "SELECT * FROM stream WHERE first <= ? ORDER BY first DESC"
+_CHECK = "PRAGMA quick_check(message)"
+_NUMBERS = "SELECT number FROM message ORDER BY number"
+_AFTER = "SELECT * FROM message WHERE number > ? ORDER BY number"
 
 
 class Reader:
@@ -56,6 +74,24 @@ class Reader:
                     if link.batch.stored_us >= time_us and link.batch.first >= low:
                         return link.batch.first
             return head.position + 1
+
+    def check_messages(self) -> None:
+        """Raise Broken unless there are rows of just those messages that should be there, each to be found.
+
+        A row can be there and not be found by its number, when a page above it leads to another.
+        """
+        with self._snapshot() as head:
+            if self._connection.execute(_CHECK).fetchone() != (b"ok",):
+                raise Broken("message: the tree is damaged")
+            with closing(self._connection.execute(_NUMBERS)) as rows:
+                total = sum(trace_of(number) for (number,) in rows if number > 0)
+            if total & SUM_MASK != head.messages:
+                raise Broken("message: rows are missing or have come back")
+
+    def messages_after(self, number: int, size_max: int) -> list[StoredMessage]:
+        """The sound messages of higher numbers: one if there is any, then as many as fit the size."""
+        with self._snapshot(), closing(self._connection.execute(_AFTER, (number,))) as rows:
+            return within(self._sound_messages(rows, number), size_max)
 
     def close(self) -> None:
         """Give up the connection."""
@@ -113,6 +149,19 @@ class Reader:
         """The first sound batch that begins at the position or after it."""
         with closing(self._connection.execute(_FROM, (position,))) as rows:
             return next((link for _, link in self._checked(rows) if link is not None), None)
+
+    def _sound_messages(self, rows: sqlite3.Cursor, before: int) -> Iterator[StoredMessage]:
+        for row in rows:
+            if row[0] <= before:
+                raise Broken(f"message {row[0]}: stands after {before}")
+            before = row[0]
+            if not is_sound(MESSAGE, row):
+                self._report(f"message {row[0]}: is not as it was written")
+                continue
+            try:
+                yield message_of(row)
+            except PackingError as error:
+                self._report(f"message {row[0]}: {error}")
 
     def _checked(self, rows: sqlite3.Cursor, step: int = 1) -> Iterator[tuple[int, Link | None]]:
         """Each key with its batch, or with None and a report if the row is not sound."""

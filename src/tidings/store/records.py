@@ -7,6 +7,9 @@ fields: a row that was changed, moved to another key or put into another table i
 Each batch of the stream also says where its predecessors ended: `previous`, the last position before it, and
 `kept`, the last position before it that is persistent. So a reader notices that a row between two others is
 gone, which the checksums of the others can't tell, and does not take what was trimmed for lost.
+
+Of messages no row knows another. The head has the sum of their *traces*, which depend on nothing but their
+numbers, so it is kept without knowing what lies in the database, and tells if one is gone or has come back.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ from typing import cast
 import msgspec
 from msgspec import Struct
 
-from tidings.store.interface import Counter, Durable, StoredBatch
+from tidings.store.interface import Counter, Durable, QueueRecord, StoredBatch, StoredMessage
+from tidings.store.packing import PLAIN, pack, unpack
 
 FORMAT = 1
 SUM_MASK = 2**32 - 1
@@ -47,6 +51,11 @@ class Table(Struct, frozen=True):
         return len(self.columns) + 2
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all values of a row."""
+        return (self.key, "checksum", *(column.split()[0] for column in self.columns))
+
+    @property
     def put(self) -> str:
         """The statement that writes a row, in place of one with the same key."""
         return f"INSERT OR REPLACE INTO {self.name} VALUES ({', '.join('?' * self.width)})"
@@ -68,6 +77,8 @@ HEAD = Table(
         "latest_us INT",
         "durables INT",
         "counters INT",
+        "queues INT",
+        "messages INT",
     ),
 )
 DURABLE = Table(
@@ -75,7 +86,11 @@ DURABLE = Table(
     "id",
     ("changed INT", "owner BLOB", "name BLOB", "filter BLOB", "cursor INT", "handed INT", "options BLOB"),
 )
-COUNTER = Table("counter", "id", ("changed INT", "system BLOB", "epoch INT", "counter INT", "seen_us INT"))
+COUNTER = Table(
+    "counter",
+    "id",
+    ("changed INT", "system BLOB", "epoch INT", "counter INT", "seen_us INT", "refused BLOB"),
+)
 STREAM = Table(
     "stream",
     "first",
@@ -92,7 +107,23 @@ STREAM = Table(
         "raw BLOB",  # last, so that what stands before it is read without it
     ),
 )
-TABLES = (META, HEAD, DURABLE, COUNTER, STREAM)
+QUEUE = Table("queue", "id", ("changed INT", "name BLOB", "handed INT", "description BLOB"))
+MESSAGE = Table(
+    "message",
+    "number",
+    (
+        "changed INT",
+        "queue INT",
+        "part_of INT",
+        "deliveries INT",
+        "epoch INT",
+        "packing INT",
+        "system BLOB",
+        "source BLOB",
+        "raw BLOB",
+    ),
+)
+TABLES = (META, HEAD, DURABLE, COUNTER, STREAM, QUEUE, MESSAGE)
 ONLY_ROW = 1
 
 
@@ -117,6 +148,8 @@ class Head(Struct, frozen=True):
     latest_us: int = 0  # the highest `stored_us` so far
     durables: int = 0  # the sum of the checksums of all durables: none is missing, none is stale
     counters: int = 0  # the same for the counters
+    queues: int = 0  # and for the queues
+    messages: int = 0  # the sum of the traces of all messages
 
 
 class Link(Struct, frozen=True, gc=False):
@@ -158,6 +191,11 @@ def checksum_of(row: Row) -> int:
     return cast(int, row[1])
 
 
+def trace_of(number: int) -> int:
+    """What a message of that number adds to the sum of all."""
+    return zlib.crc32(number.to_bytes(8, "big"))
+
+
 def meta_row(meta: Meta) -> Row:
     """A row for META."""
     return sealed(META, ONLY_ROW, (meta.format, meta.node.encode(), meta.boot))
@@ -177,8 +215,8 @@ def durable_row(key: int, changed: int, durable: Durable) -> Row:
 
 def counter_row(key: int, changed: int, counter: Counter) -> Row:
     """A row for COUNTER; `changed` is the number of the commit."""
-    fields = changed, counter.system.encode(), counter.epoch, counter.counter, counter.seen_us
-    return sealed(COUNTER, key, fields)
+    numbers = counter.epoch, counter.counter, counter.seen_us
+    return sealed(COUNTER, key, (changed, counter.system.encode(), *numbers, counter.refused))
 
 
 def stream_row(link: Link) -> Row:
@@ -189,6 +227,28 @@ def stream_row(link: Link) -> Row:
     before = int(batch.persistent), link.previous, link.kept
     fields = batch.count, *before, batch.stored_us, link.latest_us, batch.epoch, system, source, batch.raw
     return sealed(STREAM, batch.first, fields)
+
+
+def queue_row(changed: int, queue: QueueRecord) -> Row:
+    """A row for QUEUE; `changed` is the number of the commit."""
+    return sealed(QUEUE, queue.key, (changed, queue.name.encode(), queue.handed, queue.description))
+
+
+def message_row(changed: int, message: StoredMessage) -> Row:
+    """A row for MESSAGE; `changed` is the number of the commit. Raises MissingExtra."""
+    packing, raw = pack(message.raw) if message.compress else (PLAIN, message.raw)
+    fields = (
+        changed,
+        message.queue,
+        message.part_of,
+        message.deliveries,
+        message.epoch,
+        packing,
+        None if message.system is None else message.system.encode(),
+        None if message.source is None else message.source.encode(),
+        raw,
+    )
+    return sealed(MESSAGE, message.number, fields)
 
 
 def meta_of(row: Row) -> Meta:
@@ -210,7 +270,30 @@ def durable_of(row: Row) -> Durable:
 
 def counter_of(row: Row) -> Counter:
     """What a sound row of COUNTER says."""
-    return Counter(cast(bytes, row[3]).decode(), *cast("tuple[int, int, int]", row[4:]))
+    return Counter(cast(bytes, row[3]).decode(), *cast("tuple[int, int, int, bytes]", row[4:]))
+
+
+def queue_of(row: Row) -> QueueRecord:
+    """What a sound row of QUEUE says."""
+    key, _, _, name, handed, description = cast("tuple[int, int, int, bytes, int, bytes]", row)
+    return QueueRecord(key, name.decode(), handed, description)
+
+
+def message_of(row: Row) -> StoredMessage:
+    """What a sound row of MESSAGE says; raises PackingError, MissingExtra."""
+    number, _, _, queue, part_of, deliveries, epoch, packing = cast("tuple[int, ...]", row[:8])
+    system, source, raw = cast("tuple[bytes | None, bytes | None, bytes]", row[8:])
+    return StoredMessage(
+        number,
+        queue,
+        None if system is None else system.decode(),
+        epoch,
+        None if source is None else source.decode(),
+        deliveries,
+        unpack(packing, raw),
+        part_of,
+        packing != PLAIN,
+    )
 
 
 def link_of(row: Row) -> Link:

@@ -9,21 +9,25 @@ row before it in the leaf is good; the rest of the tree is not needed. So a flip
 row at most. A row that is not as it was written is never there. Positions that are gone are reported, and no
 new event gets one of them. What can't be seen is the loss of whole commits at the very end of the log (cut
 off, or a bad bit in the last one): that looks like a crash before they were made.
+
+A message that was taken away does not come back as long as it can be told that its row is an old one: by the
+tree, by SQLite's list of free pages, and by the sum in the head, which decides where those two contradict.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tidings.ids import new_system
-from tidings.store.books import RecordKey
+from tidings.store.books import SUMS, RecordKey
 from tidings.store.database import connect, making, too_new
 from tidings.store.directory import sync_directory
 from tidings.store.pages import Pages, Place
@@ -32,7 +36,9 @@ from tidings.store.records import (
     DURABLE,
     FORMAT,
     HEAD,
+    MESSAGE,
     META,
+    QUEUE,
     STREAM,
     SUM_MASK,
     TABLES,
@@ -50,8 +56,10 @@ from tidings.store.records import (
     is_sound,
     link_of,
     meta_of,
+    queue_of,
     sealed,
     stream_row,
+    trace_of,
 )
 from tidings.store.trouble import trouble
 from tidings.store.wal import log_of
@@ -67,13 +75,16 @@ class _Finds(Struct):
     heads: list[Head] = []
     records: dict[RecordKey, tuple[Table, Row]] = {}  # the newest of each
     stream: dict[int, Place] = {}
+    messages: dict[int, tuple[int, Place]] = {}  # when each was written last, and where it lies
 
 
 def refuse_newer(database: Path) -> None:
     """Raise StoreTooNew if a later tidings made it; tables of other formats are left alone."""
     if database.stat().st_size == 0:
         return
-    with suppress(sqlite3.Error), closing(connect(database, read_only=True)) as connection:
+    # A damaged schema may be quoted in an error that is no text.
+    unreadable = suppress(sqlite3.Error, UnicodeDecodeError)
+    with unreadable, closing(connect(database, read_only=True)) as connection:
         row: Row = connection.execute("SELECT * FROM meta").fetchone() or ()
         if is_sound(META, row) and meta_of(row).format > FORMAT:
             raise too_new(database, meta_of(row).format)
@@ -94,6 +105,7 @@ def rebuild(database: Path, head: Head | None) -> list[str]:
         with making(new, Meta(head.node, head.boot)) as connection:
             head = _copy_stream(pages, finds, head, connection, problems)
             head = _copy_records(finds, head, connection, problems)
+            head = _copy_messages(pages, finds, head, connection, problems)
             if not is_certain:
                 head = replace(head, position=head.position + POSITION_LEAP)
             connection.execute(HEAD.put, head_row(head))
@@ -148,7 +160,7 @@ def _survey(pages: Pages) -> _Finds:
         if row is None:
             continue
         # A batch never changes, so an older page is as good; of anything else only the newest counts.
-        for table in TABLES if place.frame is None else (STREAM,):
+        for table in (STREAM,) if place.is_old else TABLES:
             if is_sound(table, row):
                 _KEEP[table.name](finds, row, place)
     return finds
@@ -172,6 +184,10 @@ def _keep_counter(finds: _Finds, row: Row, _: Place) -> None:
     _keep_newest(finds, (COUNTER.name, counter.system, counter.epoch), COUNTER, row)
 
 
+def _keep_queue(finds: _Finds, row: Row, _: Place) -> None:
+    _keep_newest(finds, (QUEUE.name, "", queue_of(row).key), QUEUE, row)
+
+
 def _keep_newest(finds: _Finds, key: RecordKey, table: Table, row: Row) -> None:
     known = finds.records.get(key)
     if known is None or _changed(known[1]) < _changed(row):
@@ -182,12 +198,25 @@ def _keep_stream(finds: _Finds, row: Row, place: Place) -> None:
     finds.stream.setdefault(link_of(row).batch.first, place)
 
 
+def _keep_message(finds: _Finds, row: Row, place: Place) -> None:
+    number, changed = cast(int, row[0]), _changed(row)
+    known = finds.messages.get(number)
+    if known is None or _rank(*known) < _rank(changed, place):
+        finds.messages[number] = changed, place
+
+
+def _rank(changed: int, place: Place) -> tuple[int, bool, bool]:
+    return changed, place.is_in_tree, not place.is_free
+
+
 _KEEP: dict[str, Callable[[_Finds, Row, Place], None]] = {
     META.name: _keep_meta,
     HEAD.name: _keep_head,
     DURABLE.name: _keep_durable,
     COUNTER.name: _keep_counter,
     STREAM.name: _keep_stream,
+    QUEUE.name: _keep_queue,
+    MESSAGE.name: _keep_message,
 }
 
 
@@ -239,20 +268,50 @@ def _links(pages: Pages, finds: _Finds, head: Head) -> Iterator[Link]:
 
 
 def _copy_records(finds: _Finds, head: Head, connection: sqlite3.Connection, problems: list[str]) -> Head:
-    """Write the durables and counters that are left, under new keys; tell if some are missing or too old."""
-    before = {table.name: 0 for table in (DURABLE, COUNTER)}
-    after = dict(before)
+    """Write the durables, counters and queues that are left; tell if some are missing or too old."""
+    before = dict.fromkeys(SUMS, 0)
+    after = dict.fromkeys(SUMS, 0)
     position = head.position
     for key, (table, row) in enumerate(finds.records.values(), start=1):
-        copy = sealed(table, key, row[2:])
+        copy = row if table is QUEUE else sealed(table, key, row[2:])  # the others' keys are only ours
         connection.execute(table.put, copy)
         before[table.name] += checksum_of(row)
         after[table.name] += checksum_of(copy)
         if table is DURABLE:
             durable = durable_of(row)
             position = max(position, durable.cursor, durable.handed)
-    for name, total in ((DURABLE.name, head.durables), (COUNTER.name, head.counters)):
-        if before[name] & SUM_MASK != total:
+    for name, field in SUMS.items():
+        if before[name] & SUM_MASK != getattr(head, field):
             problems.append(f"{name}: records are lost or older than they were")
-    sums = {name: total & SUM_MASK for name, total in after.items()}
-    return replace(head, position=position, durables=sums[DURABLE.name], counters=sums[COUNTER.name])
+    sums = {field: after[name] & SUM_MASK for name, field in SUMS.items()}
+    return replace(head, position=position, **sums)
+
+
+def _copy_messages(
+    pages: Pages, finds: _Finds, head: Head, connection: sqlite3.Connection, problems: list[str]
+) -> Head:
+    """Write the messages that are left; tell if some are missing or may have been taken away before."""
+    chosen, put = _chosen(finds, head.messages), MESSAGE.put
+    for place in chosen.values():
+        row = pages.row(place)
+        assert row is not None
+        connection.execute(put, row)
+    total = _total(chosen)
+    if total != head.messages:
+        problems.append(f"message: {len(chosen)} are left, others are lost or some have come back")
+    return replace(head, messages=total)
+
+
+def _chosen(finds: _Finds, total: int) -> dict[int, Place]:
+    """The messages that are there by the trees, or by the list of free pages if these have the right sum.
+
+    If neither is right it is both: better some that were taken away than one too few.
+    """
+    found = {number: finds.messages[number][1] for number in sorted(finds.messages)}
+    by_trees = {number: place for number, place in found.items() if place.is_in_tree}
+    by_list = {number: place for number, place in found.items() if not place.is_free}
+    return next((some for some in (by_trees, by_list) if _total(some) == total), found)
+
+
+def _total(numbers: Iterable[int]) -> int:
+    return sum(map(trace_of, numbers)) & SUM_MASK

@@ -10,22 +10,23 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from tidings.errors import StoreDamaged, StoreError, StoreFailed
 from tidings.ids import new_system
-from tidings.store.books import Plan
 from tidings.store.database import Database
 from tidings.store.directory import Directory
-from tidings.store.interface import Operation, State, StoredBatch
+from tidings.store.interface import Operation, State, StoredBatch, StoredMessage
 from tidings.store.reader import Reader
 from tidings.store.records import Head
 from tidings.store.salvage import finish_rebuild, make, rebuild, refuse_newer
 from tidings.store.trouble import Broken, trouble
 
 REBUILDS_MAX = 3  # in one run: a disk that damages the file as fast as this is broken
+MESSAGES_BYTES = 2**20  # how much of the messages is read at once
 DAMAGE_MAX = 1000  # how many reports are kept
 SQLITE_MIN = (3, 37)  # the first with STRICT tables
 
@@ -64,7 +65,7 @@ class SqliteStore:
             while True:
                 database = self._open_database()
                 try:
-                    return database.commit(Plan(database.books, operations))
+                    return database.commit(operations)
                 except Broken as broken:
                     self._rebuild(database, broken)
 
@@ -79,6 +80,14 @@ class SqliteStore:
     def position_at(self, time_us: int) -> int:
         """The position of the first event that was stored at or after that time, or one past the last."""
         return self._ask(lambda reader: reader.position_at(time_us))
+
+    def messages(self) -> Iterator[StoredMessage]:
+        """All messages, by their numbers; raises MissingExtra at one that needs it to be decompressed."""
+        self._ask(Reader.check_messages)
+        number = 0
+        while found := self._ask(partial(Reader.messages_after, number=number, size_max=MESSAGES_BYTES)):
+            yield from found
+            number = found[-1].number
 
     def close(self) -> None:
         """Give up the store; what was committed stays."""
@@ -102,8 +111,8 @@ class SqliteStore:
         except Broken as broken:
             database = self._rebuild(self._database, broken)
             database.begin()
-        head = database.books.head
-        return State(head.node, head.boot, head.position, database.durables, database.counters)
+        head, lists = database.books.head, (database.durables, database.counters, database.queues)
+        return State(head.node, head.boot, head.position, *lists)
 
     def _open_database(self) -> Database:
         if self._database is None:

@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 
 from tidings.errors import InternalError, StoreError, StoreFailed, TidingsError
-from tidings.store.interface import Append, Operation, Store, StoredBatch
+from tidings.store.interface import Append, Enqueue, Operation, Revise, Store, StoredBatch
 
 SUBMITTED_BYTES_MAX = 64 * 2**20
 OPERATION_BYTES = 200  # what an operation takes besides its events, about
@@ -128,5 +128,10 @@ class StoreThread:
 
 
 def _size(operations: Sequence[Operation]) -> int:
-    events = sum(len(operation.batch.raw) for operation in operations if isinstance(operation, Append))
-    return events + OPERATION_BYTES * len(operations)
+    size = OPERATION_BYTES * len(operations)
+    for operation in operations:
+        if isinstance(operation, Enqueue | Revise):
+            size += len(operation.message.raw)
+        elif isinstance(operation, Append):
+            size += len(operation.batch.raw)
+    return size

@@ -39,5 +39,7 @@ def trouble(path: Path) -> Iterator[None]:
         if code & 0xFF in _FAILURES and code != sqlite3.SQLITE_IOERR_SHORT_READ:
             raise StoreFailed(str(path), str(error)) from error
         raise Broken(str(error)) from error
+    except UnicodeDecodeError as error:  # SQLite quotes a damaged schema, and the module can't tell the error
+        raise Broken("the schema can't be read") from error
     except OSError as error:
         raise StoreFailed(str(path), error.strerror or str(error)) from error

@@ -1,0 +1,81 @@
+"""Compression of messages on disk, with zstd: for queues that ask for it.
+
+A row says how its event lies there: as it is, or packed. What would not become smaller is left as it is. The
+package is imported when the first message asks for it, so nobody else needs it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import cache
+from types import ModuleType
+
+from tidings.errors import MissingExtra
+
+PACKED_BYTES_MIN = 256  # less is hardly worth the time
+# More than a frame of the protocol can bring; a larger event is left as it is, and no row unpacks to more.
+UNPACKED_BYTES_MAX = 32 * 2**20
+
+# How an event lies in its row. The last two are both of a message that is to be compressed.
+PLAIN, LEFT_PLAIN, ZSTD = 0, 1, 2
+
+
+class PackingError(Exception):
+    """Packed bytes that no `pack` has made. Never leaves the store."""
+
+
+class _Codec(threading.local):
+    """One of each for every thread: none can be used by two at a time, and making one takes long."""
+
+    def __init__(self) -> None:
+        package = _zstandard()
+        self.compress: Callable[[bytes], bytes] = package.ZstdCompressor().compress
+        self.decompress: Callable[[bytes], bytes] = package.ZstdDecompressor().decompress
+
+
+def check_compression() -> None:
+    """Raise MissingExtra if messages can't be compressed here."""
+    _zstandard()
+
+
+def pack(raw: bytes) -> tuple[int, bytes]:
+    """How the bytes of a message to be compressed are to lie on disk, and what lies there then.
+
+    Raises MissingExtra, whatever the size: whether it is installed must not show only with a long message.
+    """
+    codec = _codec()
+    if PACKED_BYTES_MIN <= len(raw) <= UNPACKED_BYTES_MAX:
+        packed = codec.compress(raw)
+        if len(packed) < len(raw):
+            return ZSTD, packed
+    return LEFT_PLAIN, raw
+
+
+def unpack(packing: int, data: bytes) -> bytes:
+    """The bytes that were packed; raises PackingError where these can't be, MissingExtra."""
+    if packing in (PLAIN, LEFT_PLAIN):
+        return data
+    if packing != ZSTD:
+        raise PackingError(f"has packing {packing}, which is unknown")
+    package, codec = _zstandard(), _codec()
+    try:
+        size = package.frame_content_size(data)
+        if not 0 <= size <= UNPACKED_BYTES_MAX:
+            raise PackingError(f"would be {size} bytes long")
+        return codec.decompress(data)
+    except package.ZstdError as error:
+        raise PackingError(f"can't be decompressed: {error}") from error
+
+
+@cache
+def _codec() -> _Codec:
+    return _Codec()
+
+
+def _zstandard() -> ModuleType:
+    try:
+        import zstandard
+    except ImportError as error:
+        raise MissingExtra("compressed queues", "zstd") from error
+    return zstandard
