@@ -36,7 +36,9 @@ from tidings.protocol.broker import Broker
 from tidings.protocol.frames import FIRST_FRAME_MAX, FRAME_MAX
 from tidings.protocol.messages import KINDS
 from tidings.protocol.outlets import WAITING_MAX, WAITING_SIZE_MAX, Outlet
-from tidings.protocol.session import Advertise, Session, Subscribe, Unadvertise, Unsubscribe
+from tidings.protocol.session import Session
+from tidings.queues import open_queues
+from tidings.store.memory import MemoryStore
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -246,6 +248,7 @@ def test_the_file_of_settings_is_one(tmp_path: Path) -> None:
 
 def test_the_metrics_are_those_there_are(node: Node) -> None:
     with tidings.blocking.connect(node.addresses[0]) as bus, bus.subscribe(durable="all"):
+        bus.create_queue("jobs")
         assert node.metrics_address is not None
         with urlopen(node.metrics_address) as page:
             shown = set(re.findall(r"^# TYPE (\w+)", page.read().decode(), re.MULTILINE))
@@ -272,17 +275,15 @@ def test_the_frames_of_the_protocol_are_those_there_are() -> None:
 
 
 def test_the_operations_of_the_protocol_are_those_there_are() -> None:
-    operations = {
-        "subscribe": Subscribe,
-        "unsubscribe": Unsubscribe,
-        "advertise": Advertise,
-        "unadvertise": Unadvertise,
-    }
+    broker = Broker(MemoryStore("n").state)
+    operations = {name: kind for name, (kind, _) in session._OPERATIONS.items() if name != "status"}
+    open_queues(broker, MemoryStore("n"), lasts=False)
+    operations |= {name: kind for name, (kind, _) in broker.operations.items() if name != "queue.create"}
     said = {
         names_in(name)[0]: names_in(arguments) for name, arguments, _ in rows_of("protocol.md", "Requests")
     }
     there_are = {name: list(kind.__struct_fields__) for name, kind in operations.items()}
-    assert said == {**there_are, "status": []}
+    assert said == {**there_are, "status": [], "queue.create": []}
 
 
 def test_the_limits_of_the_protocol_are_those_in_force() -> None:

@@ -8,8 +8,10 @@
     │   ├── ConfigError           a setting that can't be   (place, key)
     │   ├── AddressError          a text that is no address of a node
     │   ├── NotAllowed            an action the access list does not grant
-    │   └── QueueError
-    │       ├── QueueEmpty   QueueFull   QueueNotFound   QueueExists   QueueAmbiguous
+    │   ├── QueueError                                                            (queue)
+    │   │   ├── QueueEmpty   QueueFull   QueueNotFound   QueueExists   QueueAmbiguous
+    │   │   └── MessageNotHeld    a message that the client does not hold, or not any more
+    │   └── TransactionLost       a transaction that ended without being committed
     ├── PeerError                 what the other side did wrong
     │   ├── CodecError            bytes that are no event   (place)
     │   ├── Disconnected          the connection was lost and not found again in time
@@ -139,6 +141,14 @@ class QueueExists(QueueError):
 
 class QueueAmbiguous(QueueError):
     """Several nodes have a queue of that name."""
+
+
+class MessageNotHeld(QueueError):
+    """The message is not in this client's hands, or not any more: it can't be acknowledged or rejected."""
+
+
+class TransactionLost(UserError):
+    """The transaction has ended without being committed; nothing of it was done."""
 
 
 class CodecError(PeerError, ValueError):

@@ -28,19 +28,19 @@ def small_limits() -> Iterator[None]:
         yield
 
 
-def shelf_of(*events: Event) -> Shelf[int]:
+def shelf_of(*events: Event) -> Shelf[int, Event]:
     """A shelf with these events in their order, under the keys 0, 1, 2…"""
-    shelf: Shelf[int] = Shelf()
+    shelf: Shelf[int, Event] = Shelf()
     for key, event in enumerate(events):
         shelf.add(key, event, key)
     return shelf
 
 
-def shelf_with(name: str, *values: object) -> Shelf[int]:
+def shelf_with(name: str, *values: object) -> Shelf[int, Event]:
     return shelf_of(*(Event("job", {} if value is None else {name: value}) for value in values))
 
 
-def found(shelf: Shelf[int], text: str, **parameters: object) -> list[int]:
+def found(shelf: Shelf[int, Event], text: str, **parameters: object) -> list[int]:
     """What the filter finds, having made sure that all ways of asking agree."""
     wanted = Filter(text, **parameters)
     keys = list(shelf.find(wanted))
@@ -70,7 +70,7 @@ class Plainly:
 def test_a_search_finds_what_trying_every_event_finds(
     stored: list[tuple[int, Event]], wanted: list[Filter]
 ) -> None:
-    shelf, plainly = Shelf[int](), Plainly()
+    shelf, plainly = Shelf[int, Event](), Plainly()
     for key, (order, event) in enumerate(stored):
         shelf.add(key, event, order)
         plainly.kept.append((order, key, key, event))
@@ -85,7 +85,7 @@ def test_a_search_finds_what_trying_every_event_finds(
 def test_indexes_keep_up_with_what_is_added_and_removed(
     stored: list[Event], wanted: list[Filter], data: st.DataObject
 ) -> None:
-    shelf, plainly = Shelf[int](), Plainly()
+    shelf, plainly = Shelf[int, Event](), Plainly()
     keys = st.integers(0, len(stored) - 1)
     for number, key in enumerate([*range(len(stored)), *data.draw(st.lists(keys, max_size=60))]):
         if key in shelf:
@@ -119,7 +119,7 @@ def test_taking_the_first_match_again_and_again_takes_all_in_order(
 
 
 def test_higher_priorities_come_first_and_equal_ones_as_they_arrived() -> None:
-    shelf: Shelf[str] = Shelf()
+    shelf: Shelf[str, Event] = Shelf()
     for arrival, (key, priority) in enumerate([("a", 4), ("b", 9), ("c", 4), ("d", 9), ("e", 0)]):
         shelf.add(key, Event("job", {"n": 1}, priority=priority), (-priority, arrival))
     assert list(shelf) == ["b", "d", "a", "c", "e"]
@@ -128,7 +128,7 @@ def test_higher_priorities_come_first_and_equal_ones_as_they_arrived() -> None:
 
 
 def test_equal_orders_are_handed_out_as_they_were_added() -> None:
-    shelf: Shelf[str] = Shelf()
+    shelf: Shelf[str, Event] = Shelf()
     for key in ["z", "a", "m"]:
         shelf.add(key, Event("job"), 0)
     assert list(shelf) == ["z", "a", "m"]
@@ -282,7 +282,7 @@ def test_a_search_never_pushes_out_the_indexes_it_uses() -> None:
 
 def test_a_shelf_knows_what_it_holds() -> None:
     event = Event("job", {"n": 1})
-    shelf: Shelf[str] = Shelf()
+    shelf: Shelf[str, Event] = Shelf()
     shelf.add("k", event, 0)
     assert "k" in shelf
     assert shelf["k"] is event

@@ -27,6 +27,7 @@ from tidings.protocol.messages import (
     Reply,
     Request,
 )
+from tidings.queues import open_queues
 from tidings.store.interface import Operation, State, StoredBatch
 from tidings.store.memory import SimulatedDisk, SimulatedStore
 
@@ -43,6 +44,7 @@ class Rig:
         self.now = 1_000.0
         self.read_size = read_size
         self.broker = Broker(self.store.state, self.now)
+        self.queues = open_queues(self.broker, self.store, lasts=True)
         self.peers: list[Peer] = []
         self.commits: list[list[Operation]] = []  # not on disk yet
         self._mark = 0

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from protocol.rig import Rig, event, persistent, reliable, with_header
 from tidings.protocol import broker as broker_module
+from tidings.protocol import ledger as ledger_module
 from tidings.protocol.messages import Accepted, Bye, Deliver, Hello, Publish, Reply, Welcome
 from tidings.store.interface import Append, Count, Drop, Put, Trim
 
@@ -190,12 +191,12 @@ def test_counters_survive_a_restart_with_the_events_they_belong_to() -> None:
 
 
 def test_the_systems_not_heard_of_for_longest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_module, "SYSTEMS_MAX", 2)
+    monkeypatch.setattr(ledger_module, "SYSTEMS_MAX", 2)
     rig = Rig()
     peers = [rig.peer(system) for system in ("a", "b", "c")]
     for counter, peer in ((1, 0), (1, 1), (2, 0), (1, 2)):
         peers[peer].publish(event(counter))
-    known = [rig.broker.counter_of(peer.session.origin) for peer in peers]  # type: ignore[arg-type]
+    known = [rig.broker.ledger.counter_of(peer.session.origin) for peer in peers]  # type: ignore[arg-type]
     assert known == [2, 0, 1]
 
 
@@ -300,7 +301,7 @@ def test_what_comes_in_the_tick_of_a_failure_is_not_stored_without_what_was_befo
     rig.run()
     assert ann.accepted == []
     assert rig.stored == []
-    assert rig.broker.counter_of(ann.session.origin) == 0  # type: ignore[arg-type]
+    assert rig.broker.ledger.counter_of(ann.session.origin) == 0  # type: ignore[arg-type]
 
 
 def test_after_a_failed_commit_a_stream_is_abreast_again_without_another_one() -> None:
@@ -457,10 +458,10 @@ def test_status_tells_counts_and_depths() -> None:
     assert status["durables"] == [{"name": "d", "owner": "ann", "cursor": 0, "depth": 2}]
 
 
-def test_a_commit_holds_appends_before_counts_and_records() -> None:
+def test_a_commit_holds_appends_before_records_and_counts() -> None:
     rig = Rig()
     ann = rig.peer()
     ann.subscribe(durable="d")
     ann.publish(reliable(1))
-    assert [type(one) for one in rig.tick()] == [Append, Count, Put]
+    assert [type(one) for one in rig.tick()] == [Append, Put, Count]
     assert not any(isinstance(one, Trim) for one in rig.commits[0])

@@ -12,7 +12,7 @@ from protocol.clients import Client, Recorder, event, run, spoken
 from protocol.rig import Rig
 from tidings.errors import Refused, TidingsError
 from tidings.protocol.frames import encode
-from tidings.protocol.messages import Acknowledge, Credit, Deliver, Notice
+from tidings.protocol.messages import Acknowledge, Credit, Deliver, Notice, Request
 
 
 @pytest.fixture
@@ -97,6 +97,20 @@ def test_a_live_subscription_is_made_again_and_told_that_there_may_be_a_gap(rig:
     assert values(recorder) == [2]
     assert recorder.gaps == [(0, "disconnected")]
     assert [error for _, error in client.answers] == [None]
+
+
+def test_a_watch_names_its_queue_each_time_it_is_made(rig: Rig) -> None:
+    client = Client(rig)
+    run(client)
+    client.subscribe("n > 1", queue="jobs")
+    for _ in range(2):
+        (request,) = [one for one in spoken(client) if isinstance(one, Request)]
+        assert (request.operation, request.arguments["queue"]) == ("subscribe", "jobs")
+        client.cut()
+        client.connect(rig)
+        client.send()
+        rig.run()
+        client.hear()
 
 
 def test_a_durable_subscription_goes_on_where_it_stood(rig: Rig) -> None:

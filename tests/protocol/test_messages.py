@@ -17,7 +17,8 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "protocol.md"
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.__name__)
 def test_a_newer_peers_further_fields_are_passed_over(kind: type[Message]) -> None:
     values = {"versions": [1], "system": "s", "error": None, "positions": None, "redelivered": False}
-    texts = {"node", "session", "operation", "code", "text", "kind", "name", "source"}
+    values |= {"refused": [[1, 2, ["code", "text"]]], "failure": ["code", "text"], "is_part": True, "handles": b""}
+    texts = {"node", "session", "operation", "code", "text", "kind", "name", "source", "queue"}
     maps = {"arguments", "details"}
     fields = [
         values.get(name, "x" if name in texts else {} if name in maps else None if name == "resume" else 1)

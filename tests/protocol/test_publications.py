@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from protocol.clients import Client, event, run
 from protocol.rig import Rig
 from tidings.errors import EventError
 from tidings.event import Event
-from tidings.protocol.frames import encode
+from tidings.event.wire import HEAD_SIZE, array_head, encode_events
+from tidings.protocol.frames import PUBLISH, encode
 from tidings.protocol.messages import Accepted, Welcome
-from tidings.protocol.publications import EVENT_SIZE_MAX, SEND_BUFFER_MAX
+from tidings.protocol.publications import EVENT_SIZE_MAX, SEND_BUFFER_MAX, plain_publish
 
 
 @pytest.fixture
@@ -34,6 +37,13 @@ def test_events_published_together_go_in_one_frame(rig: Rig) -> None:
     for n in range(10):
         client.core.publish(event(n))
     assert len(client.core.output()) == 1
+
+
+@given(st.lists(st.binary(max_size=300), min_size=1, max_size=20))
+def test_a_frame_of_events_is_the_one_that_anybody_would_encode(bodies: list[bytes]) -> None:
+    events = [encode_events([Event("t", body=body)])[HEAD_SIZE:] for body in bodies]
+    frame = plain_publish(events, sum(map(len, events)))
+    assert frame == encode(PUBLISH, array_head(len(events)) + b"".join(events))
 
 
 def test_events_of_different_reliability_go_in_frames_of_their_own(rig: Rig) -> None:

@@ -235,7 +235,7 @@ def _single(
 def _shelf(size: int, report: Report) -> list[Figures]:
     """The last of many stored events, by equality and by range; beside a closure tried on each."""
     rng = random.Random(SEED)
-    shelf: Shelf[int] = Shelf()
+    shelf: Shelf[int, Event] = Shelf()
     events = [Event("job", {"number": number, "value": rng.random()}) for number in range(size)]
     for number, event in enumerate(events):
         shelf.add(number, event, number)

@@ -18,6 +18,9 @@ Port = Annotated[
 ]
 Unix = Annotated[str | None, typer.Option(metavar="PATH", help="A Unix socket to listen on.")]
 HttpPort = Annotated[int | None, typer.Option(help="Serve metrics for Prometheus here, 0 for a free port.")]
+QueueTypes = Annotated[
+    str | None, typer.Option(metavar="MODULE:CLASS,…", help="More types of queues than every node has.")
+]
 Connections = Annotated[int | None, typer.Option(help="How many connections are taken.  [15000]")]
 Compiled = Annotated[
     bool | None, typer.Option("--compiled/--plain", help="Use compiled code when there is much to do.")
@@ -33,6 +36,7 @@ def node(
     port: Port = None,
     unix: Unix = None,
     http_port: HttpPort = None,
+    queue_types: QueueTypes = None,
     connections_max: Connections = None,
     compiled: Compiled = None,
     log_level: LogLevel = None,
@@ -55,6 +59,7 @@ def node(
         "port": port,
         "unix": unix,
         "http_port": http_port,
+        "queue_types": queue_types,
         "connections_max": connections_max,
         "compiled": compiled,
         "log_level": log_level,

@@ -4,15 +4,23 @@ from tidings.client import blocking
 from tidings.client.bus import Bus
 from tidings.client.interest import Interest
 from tidings.client.listener import Listener
+from tidings.client.message import Message
 from tidings.client.opening import connect, open
+from tidings.client.queue import Queue
 from tidings.client.subscription import Gap, Subscription
+from tidings.client.transaction import Transaction
+from tidings.client.worker import Messages
 
 __all__ = [
     "Bus",
     "Gap",
     "Interest",
     "Listener",
+    "Message",
+    "Messages",
+    "Queue",
     "Subscription",
+    "Transaction",
     "blocking",
     "connect",
     "open",

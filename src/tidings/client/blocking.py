@@ -3,6 +3,7 @@
     with tidings.blocking.connect("tidings://127.0.0.1:7300") as bus:
         bus.publish("air.pm10", value=41.2)
         for event in bus.subscribe("value > 40"): ...
+        for message in bus.queue("jobs").messages(): ...
 
 Every call does what its namesake in `tidings.client.bus` does, and waits for it. A bus may be used by several
 threads; a subscription by one at a time.
@@ -11,23 +12,25 @@ threads; a subscription by one at a time.
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, Unpack
 
 from tidings.client import bus as asynchronous
 from tidings.client import opening
+from tidings.client.blocking_queues import Message, Queue, Transaction
+from tidings.client.blocking_subscription import Subscription
+from tidings.client.fetching import Where
 from tidings.client.interest import Interest as AsyncInterest
 from tidings.client.listener import Listener as AsyncListener
-from tidings.client.subscription import Gap
-from tidings.client.subscription import Subscription as AsyncSubscription
+from tidings.client.queues import Scope, Wish
+from tidings.client.runner import Block, Runner
+from tidings.client.transaction import TRANSACTION_S
 from tidings.errors import UserError
 from tidings.event import Event
 from tidings.filters import Filter
-
-T = TypeVar("T")
+from tidings.queues.description import Description, Property
 
 
 def connect(address: str | None = None, **options: Any) -> Bus:
@@ -38,33 +41,6 @@ def connect(address: str | None = None, **options: Any) -> Bus:
 def open(path: str | Path | None = None, **options: Any) -> Bus:
     """A bus to a node in this process; see `tidings.open`."""
     return Bus(opening.open(path, **options))
-
-
-class Runner:
-    """A thread with an event loop, in which coroutines are run for other threads."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="tidings", daemon=True)
-        self._thread.start()
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """What the coroutine returns or raises; it is cancelled if the wait is interrupted."""
-        if threading.current_thread() is self._thread:
-            work.close()
-            raise UserError("a blocking call inside the thread that would have to carry it out")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def stop(self) -> None:
-        """End the thread."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
 
 
 class Bus:
@@ -142,93 +118,56 @@ class Bus:
 
     def reply(
         self,
-        request: Event,
+        request: Event | Message,
         answer: Event | str,
         attributes: Mapping[str, object] | None = None,
         /,
         **fields: Any,
     ) -> None:
-        """Answer a request that came as an event."""
-        self._entered.run(self._bus.reply(request, answer, attributes, **fields))
+        """Answer a request that came as an event or in a queue."""
+        asked = request.event if isinstance(request, Message) else request
+        self._entered.run(self._bus.reply(asked, answer, attributes, **fields))
+
+    def create_queue(self, name: str | None = None, **wish: Unpack[Wish]) -> Queue:
+        """Make a queue, or find the one that has the same description."""
+        return Queue(self._entered, self._entered.run(self._bus.create_queue(name, **wish)))
+
+    def queue(self, name: str, *, timeout_s: float | None = None) -> Queue:
+        """The queue of this name, alias, id or `name@node`; QueueNotFound if there is none."""
+        return Queue(self._entered, self._entered.run(self._bus.queue(name, timeout_s=timeout_s)))
+
+    def delete_queue(self, name: str) -> None:
+        """Delete a queue with all that is in it, or an alias alone."""
+        self._entered.run(self._bus.delete_queue(name))
+
+    def create_alias(self, name: str, target: str) -> Queue:
+        """Give a queue a further name."""
+        return Queue(self._entered, self._entered.run(self._bus.create_alias(name, target)))
+
+    def lookup(
+        self,
+        name: str | None = None,
+        properties: Mapping[str, Property] | None = None,
+        text: str | None = None,
+        scope: Scope = "local",
+    ) -> list[Description]:
+        """The descriptions of all queues that agree."""
+        return self._entered.run(self._bus.lookup(name, properties, text, scope))
+
+    def replay_dead(self, where: Where = None, queue: str | None = None) -> int:
+        """Put dead letters back where they came from, or into another queue."""
+        return self._entered.run(self._bus.replay_dead(where, queue))
+
+    def transaction(self, timeout_s: float | None = TRANSACTION_S) -> Transaction:
+        """A transaction over queues and publications, inside `with`."""
+        return Transaction(self._entered, self._bus.transaction(timeout_s))
 
     def status(self, *, timeout_s: float | None = None) -> dict[str, Any]:
         """What the node says of itself."""
         return self._entered.run(self._bus.status(timeout_s=timeout_s))
 
 
-class _Block:
-    """Something that is entered with `with` here and with `async with` in the loop's thread."""
-
-    def __init__(self, runner: Runner, inner: AsyncSubscription | AsyncListener | AsyncInterest) -> None:
-        self._runner = runner
-        self._block = inner
-
-    def _enter(self) -> None:
-        self._runner.run(self._block.__aenter__())
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._runner.run(self._block.__aexit__(kind, error, trace))
-
-
-class Subscription(_Block):
-    """Events as an iterator; without a `with` of its own it begins and ends with the `for`."""
-
-    def __init__(self, runner: Runner, inner: AsyncSubscription) -> None:
-        super().__init__(runner, inner)
-        self._inner = inner
-        self._is_entered = False
-
-    def __enter__(self) -> Self:
-        self._enter()
-        self._is_entered = True
-        return self
-
-    def __iter__(self) -> Iterator[Event]:
-        if self._is_entered:
-            yield from self._events()
-        else:
-            with self:
-                yield from self._events()
-
-    def _events(self) -> Iterator[Event]:
-        """Events that are stored are asked for one by one, so that each is acknowledged in its turn."""
-        while events := self._runner.run(self._next()):
-            yield from events
-
-    async def _next(self) -> list[Event]:
-        try:
-            return [await anext(self._inner)] if self._inner.is_stored else await self._inner.take()
-        except StopAsyncIteration:
-            return []
-
-    def acknowledge(self, event: Event) -> None:
-        """This event and all before it were dealt with; for `acknowledge="client"`."""
-        self._runner.run(self._inner.acknowledge(event))
-
-    @property
-    def gaps(self) -> list[Gap]:
-        """The last gaps."""
-        return list(self._inner.gaps)
-
-    @property
-    def dropped(self) -> int:
-        """Events known to have been dropped."""
-        return self._inner.dropped
-
-    @property
-    def position(self) -> int | None:
-        """Where the last event is stored; None if it is not."""
-        return self._inner.position
-
-    @property
-    def redelivered(self) -> bool:
-        """Whether the last event may have been delivered before."""
-        return self._inner.redelivered
-
-
-class Listener(_Block):
+class Listener(Block):
     """A callback that is called in another thread while the block lasts."""
 
     def __init__(self, runner: Runner, inner: AsyncListener) -> None:
@@ -244,7 +183,7 @@ class Listener(_Block):
         self._runner.run(self._inner.wait())
 
 
-class Interest(_Block):
+class Interest(Block):
     """Whether anyone wants what is advertised."""
 
     def __init__(self, runner: Runner, inner: AsyncInterest) -> None:

@@ -12,7 +12,6 @@ leaves nothing behind; an event that was handed over before that may still be pu
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random as chance
 import time
@@ -21,13 +20,19 @@ from contextlib import AsyncExitStack
 from datetime import datetime
 from itertools import islice
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, Unpack
 
+from tidings.client.fetching import Where
 from tidings.client.interest import Interest
 from tidings.client.link import CLOSE_S_MAX, TURN_EVENTS, Link
 from tidings.client.listener import Callback, Listener
-from tidings.client.requests import Inbox, answer_event
+from tidings.client.making import event_of
+from tidings.client.message import Message
+from tidings.client.queue import Queue, check_name
+from tidings.client.queues import Queues, Scope, Wish
+from tidings.client.requests import INBOX, Inbox, answer_event
 from tidings.client.subscription import AcknowledgeBy, Subscription
+from tidings.client.transaction import TRANSACTION_S, Transaction
 from tidings.client.transport import Dial
 from tidings.errors import Disconnected, NoAnswer, UserError
 from tidings.event import Event
@@ -37,6 +42,7 @@ from tidings.ids import ClockIds, new_system
 from tidings.protocol.connection import Connection
 from tidings.protocol.intake import Wanted
 from tidings.protocol.publications import SEND_BUFFER_MAX
+from tidings.queues.description import Description, Property
 
 CONNECT_S = 10.0
 """How long the first connection may take, unless the caller says otherwise."""
@@ -119,6 +125,16 @@ class Bus:
         return self._entered
 
     @property
+    def _asking(self) -> Inbox:
+        if self._inbox is None:
+            self._inbox = Inbox(self._link, INBOX + self._system)
+        return self._inbox
+
+    @property
+    def _queues(self) -> Queues:
+        return Queues(self._link, self._asking)
+
+    @property
     def is_connected(self) -> bool:
         """Whether the node is there just now."""
         return self._core.is_up
@@ -140,7 +156,7 @@ class Bus:
         the node's disk. This is on the hot path: a transient event costs no task, no future and no write.
         """
         if event.__class__ is not Event or fields or attributes is not None:
-            event = _event(event, attributes, fields)
+            event = event_of(event, attributes, fields)
         link = self._entered or self._link
         if link.unflushed >= TURN_EVENTS or self._publications.size >= SEND_BUFFER_MAX:
             await link.wait_room(timeout_s)
@@ -220,6 +236,51 @@ class Bus:
         """Say which events may be published; inside `async with` it tells whether anyone wants them."""
         return Interest(self._link, str(filter), timeout_s)
 
+    # Queues
+
+    async def create_queue(
+        self, name: str | None = None, *, timeout_s: float | None = None, **wish: Unpack[Wish]
+    ) -> Queue:
+        """Make a queue, or find the one that has the same description; QueueExists if it has another.
+
+        Without a name it is called by its id. What can be wished for is in `Wish`.
+        """
+        return await self._queues.create(name, wish, timeout_s)
+
+    async def queue(self, name: str, *, timeout_s: float | None = None) -> Queue:
+        """The queue of this name, alias, id or `name@node`; QueueNotFound if there is none."""
+        return await self._queues.find(name, timeout_s)
+
+    async def delete_queue(self, name: str, *, timeout_s: float | None = None) -> None:
+        """Delete a queue with all that is in it, or an alias alone."""
+        await self._queues.delete(name, timeout_s)
+
+    async def create_alias(self, name: str, target: str, *, timeout_s: float | None = None) -> Queue:
+        """Give a queue a further name."""
+        return await self._queues.alias(name, target, timeout_s)
+
+    async def lookup(
+        self,
+        name: str | None = None,
+        properties: Mapping[str, Property] | None = None,
+        text: str | None = None,
+        scope: Scope = "local",
+        *,
+        timeout_s: float | None = None,
+    ) -> list[Description]:
+        """The descriptions of all queues that agree; what is left open agrees with anything."""
+        return await self._queues.lookup(name, properties, text, scope, timeout_s)
+
+    async def replay_dead(
+        self, where: Where = None, queue: str | None = None, *, timeout_s: float | None = None
+    ) -> int:
+        """Put dead letters back where they came from, or into another queue; how many they were."""
+        return await self._queues.replay(where, queue, timeout_s)
+
+    def transaction(self, timeout_s: float | None = TRANSACTION_S) -> Transaction:
+        """A transaction over queues and publications, inside `async with`; lost when it takes longer."""
+        return Transaction(self._link, self._asking, timeout_s)
+
     # Asking and answering
 
     async def request(
@@ -232,45 +293,29 @@ class Bus:
         **fields: object,
     ) -> Event:
         """Publish a request and wait for the first answer, whoever it comes from; NoAnswer if none does."""
-        asked = _event(event, attributes, fields)
-        if self._inbox is None:
-            self._inbox = Inbox(self._link, f"inbox.{self._system}")
-        link, inbox = self._link, self._inbox
-        number = ""
-        try:
-            async with asyncio.timeout(timeout_s):
-                await inbox.wait_open()
-                addressed, number, answer = inbox.address(asked)
-                await self.publish(addressed)
-                received: Event = await answer
-                return received
-        except TimeoutError:
-            late = f"no answer to {asked.type} within {timeout_s:g} s"
-            raise (NoAnswer(late) if link.core.is_up else Disconnected(late)) from None
-        finally:
-            inbox.forget(number)
+        return await self._asking.ask(event_of(event, attributes, fields), self.publish, timeout_s)
 
     async def reply(
         self,
-        request: Event,
+        request: Event | Message,
         answer: Event | str,
         attributes: Mapping[str, object] | None = None,
         /,
         **fields: object,
     ) -> None:
-        """Answer a request that came as an event; EventError if its sender does not wait for an answer."""
-        await self.publish(answer_event(request, _event(answer, attributes, fields)))
+        """Answer a request that came as an event or in a queue, where it wants the answer to go.
+
+        That is whoever asked, or a queue; EventError if its sender does not wait for an answer.
+        """
+        asked = request.event if isinstance(request, Message) else request
+        answered = answer_event(asked, event_of(answer, attributes, fields))
+        address = asked.reply_to or ""
+        if address.startswith(INBOX):
+            await self.publish(answered)
+        else:
+            await Queue(self._link, self._asking, check_name(address)).put(answered)
 
     async def status(self, *, timeout_s: float | None = None) -> dict[str, Any]:
         """What the node says of itself: counters and depths."""
         status: dict[str, Any] = await self._link.call("status", {}, timeout_s, "again")
         return status
-
-
-def _event(kind: Event | str, attributes: Mapping[str, object] | None, fields: dict[str, object]) -> Event:
-    """The event itself, or one made of a type, attributes and header fields."""
-    if not isinstance(kind, Event):
-        return Event(kind, attributes, **fields)
-    if attributes is not None or fields:
-        raise UserError("an event is published as it is; attributes go with a type")
-    return kind

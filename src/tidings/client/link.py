@@ -16,6 +16,7 @@ from tidings.client.transport import Dial
 from tidings.errors import Disconnected, NoAnswer, TidingsError
 from tidings.protocol.calls import Answer, OnCut
 from tidings.protocol.connection import Connection
+from tidings.protocol.failures import error_of
 
 RETRY_S_MIN = 0.05
 RETRY_S_MAX = 5.0
@@ -58,6 +59,8 @@ class Link(asyncio.Protocol):
         self.core = core
         self.unflushed = 0
         """Events published since the loop ran last."""
+        self.transactions = 0
+        """Transactions that were begun."""
         self._loop = asyncio.get_running_loop()
         self._reconnect = reconnect
         self._backoff = Backoff(random)
@@ -188,6 +191,11 @@ class Link(asyncio.Protocol):
         if self.core.is_given_up:
             self._transport.close()
 
+    def call_soon(self, act: Callable[[], object]) -> None:
+        """Have something done in the loop, from whatever thread; nothing once the loop is closed."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(act)
+
     def flush_soon(self) -> None:
         """Write when the loop runs next, together with what is said until then."""
         self.unflushed += 1
@@ -224,6 +232,13 @@ class Link(asyncio.Protocol):
             wait = self._loop.create_future()
             self._for_acceptance.append((counter, wait))
             await self.within(wait, timeout_s, "accepted")
+
+    async def wait_done(self, counter: int, timeout_s: float | None) -> None:
+        """The same, and raise what the node says if it would not do what has this counter."""
+        await self.wait_accepted(counter, timeout_s)
+        failure = self.core.publications.refusal(counter)
+        if failure is not None:
+            raise error_of(failure)
 
     async def call(
         self, operation: str, arguments: dict[str, Any], timeout_s: float | None, on_cut: OnCut = "fail"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 from tidings.client.transport import Dial, dial, dial_socket
+from tidings.queues.types import Volatile
 
 START_S = 130.0
 """How long to wait for a node that may have to be started, and to compile its code for the first time."""
@@ -28,9 +30,11 @@ async def machine_node(_held: AsyncExitStack) -> Dial:
     return connect
 
 
-async def process_node(path: str | Path | None, held: AsyncExitStack) -> Dial:
+async def process_node(
+    path: str | Path | None, queue_types: Sequence[type[Volatile]], held: AsyncExitStack
+) -> Dial:
     """How to reach a node that runs in this process until the stack is closed."""
     from tidings.node import local
 
-    node = await held.enter_async_context(local.run_in_process(path))
+    node = await held.enter_async_context(local.run_in_process(path, queue_types))
     return dial_socket(node.attach)

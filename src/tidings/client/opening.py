@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random as chance
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -11,6 +11,7 @@ from pathlib import Path
 from tidings.client.bus import CONNECT_S, Bus
 from tidings.client.local import START_S, machine_node, process_node
 from tidings.client.transport import Dial, dial
+from tidings.queues.types import Volatile
 
 
 def connect(
@@ -38,6 +39,11 @@ def connect(
     return Bus(find, name=name, reconnect=reconnect, timeout_s=patience_s, random=random)
 
 
-def open(path: str | Path | None = None, *, name: str = "") -> Bus:
-    """A bus to a node in this process, which ends with it; without a path it keeps nothing."""
-    return Bus(partial(process_node, path), name=name)
+def open(
+    path: str | Path | None = None, *, name: str = "", queue_types: Sequence[type[Volatile]] = ()
+) -> Bus:
+    """A bus to a node in this process, which ends with it; without a path it keeps nothing.
+
+    `queue_types` are the types of queues there are beside those that every node has.
+    """
+    return Bus(partial(process_node, path, queue_types), name=name)

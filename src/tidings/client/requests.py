@@ -8,12 +8,12 @@ passive subscription that all requests of a client share, and in `correlation_id
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec import structs
 
 from tidings.client.link import Link, Wait, answer_to
-from tidings.errors import EventError
+from tidings.errors import Disconnected, EventError, NoAnswer
 from tidings.event import Batch, Event
 from tidings.event.header import EMPTY_HEADER
 from tidings.filters import Filter
@@ -21,6 +21,8 @@ from tidings.protocol.intake import Intake, Wanted
 
 INBOX_PREFETCH = 1_000
 """Answers that may be on their way."""
+INBOX = "inbox."
+"""How the names of inboxes begin; any other place for answers is a queue."""
 
 
 class Inbox:
@@ -33,6 +35,24 @@ class Inbox:
         self._opening: Wait | None = None
         self._asked = 0
         self._waiting: dict[str, Wait] = {}
+
+    async def ask(
+        self, asked: Event, send: Callable[[Event], Awaitable[None]], timeout_s: float | None
+    ) -> Event:
+        """Send a request and wait for its first answer; NoAnswer or Disconnected if none comes in time."""
+        number = ""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.wait_open()
+                addressed, number, answer = self.address(asked)
+                await send(addressed)
+                received: Event = await answer
+                return received
+        except TimeoutError:
+            late = f"no answer to {asked.type} within {timeout_s:g} s"
+            raise (NoAnswer(late) if self._link.core.is_up else Disconnected(late)) from None
+        finally:
+            self.forget(number)
 
     async def wait_open(self) -> None:
         """Subscribe, unless that was done."""
@@ -82,11 +102,12 @@ class Inbox:
 
 
 def answer_event(request: Event, answer: Event) -> Event:
-    """The answer, addressed to who asked; its own subject, if it has one, gives way to the inbox."""
+    """The answer, addressed to who asked; its own subject, if it has one, gives way to an inbox."""
     if request.reply_to is None:
         raise EventError("$.reply_to", "is not set: nobody waits for an answer to this event")
-    correlation_id = request.correlation_id or request.id
     header = structs.replace(
-        answer.header or EMPTY_HEADER, subject=request.reply_to, correlation_id=correlation_id
+        answer.header or EMPTY_HEADER, correlation_id=request.correlation_id or request.id
     )
+    if request.reply_to.startswith(INBOX):
+        header = structs.replace(header, subject=request.reply_to)
     return structs.replace(answer, header=header)

@@ -103,6 +103,12 @@ class Batch:
         raw, offsets = self.raw, self.offsets
         return array_head(len(rows)) + b"".join([raw[offsets[row] : offsets[row + 1]] for row in rows])
 
+    @property
+    def raws(self) -> list[bytes]:
+        """The bytes of each event."""
+        raw, offsets = self.raw, self.offsets
+        return [raw[offsets[row] : offsets[row + 1]] for row in range(self._count)]
+
     def columns(self, names: Iterable[str]) -> dict[str, list[Any]]:
         """For each name, attribute or header field, its value in every event, or None where it has none."""
         columns: dict[str, list[Any]] = {}

@@ -50,57 +50,65 @@ LEAP_AFTER = 64
 """Candidates that are tried before the other constraints are asked where in the order they go on."""
 
 Key = TypeVar("Key", bound=Hashable)
-Entry = tuple[Any, int, Any, Event]
-"""(order, number, key, event): the number is unique, so entries sort by order and then as they came."""
+Item = TypeVar("Item")
+Entry = tuple[Any, int, Any, Any]
+"""(order, number, key, item): the number is unique, so entries sort by order and then as they came."""
 
 
-class Shelf(Generic[Key]):
-    """Events under unique keys, in order, searched by filters."""
+class Shelf(Generic[Key, Item]):
+    """Events under unique keys, in order, searched by filters.
 
-    def __init__(self) -> None:
+    What is stored need not be an event: `read` makes the event of an item when a search has to look at it.
+    With `distinct` no two orders are the same, and an entry is smaller by the number that tells them apart.
+    """
+
+    def __init__(self, read: Callable[[Item], Event] | None = None, distinct: bool = False) -> None:
+        self._read: Callable[[Any], Event] = read or _itself
+        self._distinct = distinct
         self._entries: dict[Key, Entry] = {}
         self._order = SortedRun(one_value=True)
         self._indexes: dict[str, AttributeIndex] = {}  # the one used last stands last
         self._added = 0
         self._changes = 0
 
-    def add(self, key: Key, event: Event, order: Any) -> None:
-        """Store an event; lower orders come first, and equal ones in the order in which they are added.
+    def add(self, key: Key, item: Item, order: Any) -> None:
+        """Store an item; lower orders come first, and equal ones in the order in which they are added.
 
         All orders on one shelf must sort among each other; integers are quicker than tuples.
         """
         if key in self._entries:
             raise ValueError(f"{key!r} is on the shelf already")
-        entry: Entry = (order, self._added, key, event)
+        entry: Entry = (order, self._added, key, item)
         self._order.add(0, entry)
         self._entries[key] = entry
         for index in self._indexes.values():
             index.add(entry)
-        self._added += 1
+        if not self._distinct:
+            self._added += 1
         self._changes += 1
 
-    def remove(self, key: Key) -> Event:
-        """Take the event of this key off the shelf; KeyError if there is none."""
+    def remove(self, key: Key) -> Item:
+        """Take the item of this key off the shelf; KeyError if there is none."""
         entry = self._entries.pop(key)
         self._order.remove(0, entry)
         for index in self._indexes.values():
             index.remove(entry)
         self._changes += 1
-        return entry[3]
+        return entry[3]  # type: ignore[no-any-return]  # entries are not generic: runs sort them as they are
 
     def first(self, filter: Filter | None = None) -> Key | None:
         """The key of the first event in order that matches, or None."""
         found = self._order if filter is None else self._search(filter)
         for _, _, key, _ in found:
-            return key  # type: ignore[no-any-return]  # entries are not generic: runs sort them as they are
+            return key  # type: ignore[no-any-return]
         return None
 
-    def find(self, filter: Filter) -> Iterator[Key]:
+    def find(self, filter: Filter, after: Any = None) -> Iterator[Key]:
         """The keys of the events that match, in order, each found when it is asked for.
 
-        RuntimeError if the shelf is changed in between.
+        With `after`, only those of higher orders. RuntimeError if the shelf is changed in between.
         """
-        return self._keys(self._search(filter))
+        return self._keys(self._search(filter, after))
 
     def count(self, filter: Filter) -> int:
         """How many events match; O(√n) where the filter is one constraint."""
@@ -114,8 +122,8 @@ class Shelf(Generic[Key]):
         """The names that have an index, from the one searched by longest ago to the latest."""
         return tuple(self._indexes)
 
-    def __getitem__(self, key: Key) -> Event:
-        return self._entries[key][3]
+    def __getitem__(self, key: Key) -> Item:
+        return self._entries[key][3]  # type: ignore[no-any-return]
 
     def __contains__(self, key: object) -> bool:
         return key in self._entries
@@ -134,11 +142,11 @@ class Shelf(Generic[Key]):
             if self._changes != changes:
                 raise RuntimeError("the shelf was changed while it was searched")
 
-    def _search(self, filter: Filter) -> Iterator[Entry]:
-        matches = filter.matches
-        order = iter(self._order)
+    def _search(self, filter: Filter, after: Any = None) -> Iterator[Entry]:
+        matches, read = filter.matches, self._read
+        order = iter(self._order) if after is None else self._behind(after)
         for entry in islice(order, TRIED_FIRST):
-            if matches(entry[3]):
+            if matches(read(entry[3])):
                 yield entry
         untried = next(order, None)
         if untried is None:
@@ -146,8 +154,13 @@ class Shelf(Generic[Key]):
         plan = self._plan(filter.normal, untried)
         exact = plan is not None and plan.exact
         for entry in chain((untried,), order) if plan is None else plan.candidates():
-            if exact or matches(entry[3]):
+            if exact or matches(read(entry[3])):
                 yield entry
+
+    def _behind(self, order: Any) -> Iterator[Entry]:
+        """The entries of higher orders."""
+        span = self._order.span(WHOLE)
+        return iter(()) if span is None else span.ascending((order, math.inf))
 
     def _plan(self, normal: tuple[Conjunction, ...], floor: Entry | None) -> Plan | None:
         """Where the matches from the floor on are; None if they may be anywhere on the shelf."""
@@ -182,7 +195,7 @@ class Shelf(Generic[Key]):
     def _index(self, name: str) -> AttributeIndex:
         index = self._indexes.pop(name, None)
         if index is None:
-            index = AttributeIndex(name, self._order)
+            index = AttributeIndex(name, self._order, self._read)
             if len(self._indexes) >= INDEXES_MAX:
                 del self._indexes[next(iter(self._indexes))]
         self._indexes[name] = index
@@ -247,27 +260,28 @@ class AttributeIndex:
     of a value: the events there are told apart by their place only.
     """
 
-    __slots__ = ("_read", "_runs")
+    __slots__ = ("_event", "_read", "_runs")
 
-    def __init__(self, name: str, entries: Iterable[Entry]) -> None:
-        """Index these entries, which must come in order."""
+    def __init__(self, name: str, entries: Iterable[Entry], event: Callable[[Any], Event]) -> None:
+        """Index these entries, which must come in order; `event` makes the event of an item."""
+        self._event = event
         self._read: Callable[[Event], Any] = HEADER_READERS.get(name) or _attribute_reader(name)
         pairs: list[list[tuple[Any, Entry]]] = [[] for _ in range(RUNS)]
         for entry in entries:
-            value = self._read(entry[3])
+            value = self._read(event(entry[3]))
             run = _run_of(value)
             pairs[run].append((value if run < ORDERED else 0, entry))
         self._runs = [SortedRun(of_run, one_value=run >= ORDERED) for run, of_run in enumerate(pairs)]
 
     def add(self, entry: Entry) -> None:
         """Put in an entry that was added to the shelf."""
-        value = self._read(entry[3])
+        value = self._read(self._event(entry[3]))
         run = _run_of(value)
         self._runs[run].add(value if run < ORDERED else 0, entry)
 
     def remove(self, entry: Entry) -> None:
         """Take out an entry that was removed from the shelf."""
-        value = self._read(entry[3])
+        value = self._read(self._event(entry[3]))
         run = _run_of(value)
         self._runs[run].remove(value if run < ORDERED else 0, entry)
 
@@ -307,6 +321,10 @@ def _run_of(value: Any) -> int:
         case datetime():
             return TIMES
     return BLOBS
+
+
+def _itself(item: Any) -> Any:
+    return item
 
 
 def _attribute_reader(name: str) -> Callable[[Event], Any]:

@@ -37,6 +37,7 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
     port: Port | None = None  # 0: a free one; None: 7300, unless there is a Unix socket
     unix: str | None = None  # the path of a Unix socket
     http_port: Port | None = None  # metrics; 0: a free one
+    queue_types: str | None = None  # more types of queues, as `module:Class`, with commas between
     connections_max: Annotated[int, Meta(ge=1)] = 15_000
     compiled: bool = True  # use compiled code when there is much to do
     log_level: Level = "info"

@@ -13,8 +13,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from math import inf
 from traceback import format_exc
 from typing import Any, Protocol, TypeVar
 
@@ -23,6 +24,7 @@ from tidings.node import logs
 from tidings.protocol.broker import Broker
 from tidings.protocol.session import Session
 from tidings.protocol.streams import Stream
+from tidings.queues import Volatile, open_queues
 from tidings.store.interface import Operation, Store, StoredBatch
 from tidings.store.thread import StoreThread
 
@@ -37,7 +39,8 @@ READ_SIZE_MAX = 128 << 10
 WAKE_S = 1.0
 """How often sessions are asked whether their time has come; their limits are tens of seconds."""
 
-
+ALARM_S_MAX = 3_600.0
+"""How far ahead a timer is set at most; clocks may be set."""
 CLOSE_S_MAX = 6.0
 """How long the last frames may take to leave when a node stops."""
 AGES_MAX = 1_000
@@ -61,8 +64,16 @@ class Carrier(Protocol):
 class Driver:
     """One broker and its store on a running loop, until `close`."""
 
-    def __init__(self, store: Store, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        store: Store,
+        loop: asyncio.AbstractEventLoop,
+        lasts: bool = False,
+        queue_types: Sequence[type[Volatile]] = (),
+    ) -> None:
+        """`lasts` says whether what is stored is there after a restart."""
         self.broker = Broker(store.state, time.time())
+        self.queues = open_queues(self.broker, store, lasts, queue_types)
         self.is_closed = False
         self.lag_s = 0.0  # by how much the last wake came late
         self.received = 0  # bytes, ever
@@ -77,6 +88,9 @@ class Driver:
         self._release: asyncio.TimerHandle | None = None
         self._store = StoreThread(store, self._on_durable, self._on_failure)
         self._waking = loop.call_later(WAKE_S, self._wake, loop.time() + WAKE_S)
+        self._alarm: asyncio.TimerHandle | None = None  # for what is due before the next waking
+        self._alarm_at = inf
+        self.schedule()
 
     # What the ports call
 
@@ -137,6 +151,8 @@ class Driver:
         self._send_all(self.broker.take_dirty(), is_busy)
         for stream in self.broker.take_reads():
             self._read(stream)
+        if self.broker.wake_at != self._alarm_at:
+            self._set_alarm()
         if is_busy:
             self.on_full_tick()
 
@@ -252,6 +268,21 @@ class Driver:
         following = self._loop.time() + WAKE_S
         self._waking = self._loop.call_at(following, self._wake, following)
 
+    def _set_alarm(self) -> None:
+        """Have the broker woken when it wants to be."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        self._alarm_at = self.broker.wake_at
+        if self._alarm_at < inf:
+            wait_s = max(0.0, self._alarm_at - time.time())
+            self._alarm = self._loop.call_later(min(wait_s, ALARM_S_MAX), self._ring)
+
+    def _ring(self) -> None:
+        self._alarm, self._alarm_at = None, inf
+        self.broker.wake(time.time())
+        self.schedule()
+
     # What is asked for metrics
 
     @property
@@ -282,6 +313,8 @@ class Driver:
         """Close all sessions, which is the last tick; what must be committed."""
         self.is_closed = True
         self._waking.cancel()
+        if self._alarm is not None:
+            self._alarm.cancel()
         for session in list(self._carriers):
             session.close(code, text)
         return self.broker.finish_tick()

@@ -16,7 +16,7 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -28,6 +28,7 @@ from tidings.node.ports import answers
 from tidings.node.server import Node
 from tidings.protocol.frames import encode
 from tidings.protocol.messages import VERSION, Bye, Hello
+from tidings.queues import Volatile
 
 START_S_MAX = 120.0
 """How long to wait for a node: the first time ever, it compiles its code before it answers."""
@@ -39,12 +40,14 @@ LOG_TAIL = 2_000
 
 
 @contextlib.asynccontextmanager
-async def run_in_process(path: str | Path | None) -> AsyncIterator[Node]:
+async def run_in_process(
+    path: str | Path | None, queue_types: Sequence[type[Volatile]] = ()
+) -> AsyncIterator[Node]:
     """A node on this loop, for as long as the block lasts; `await node.attach()` gives a connected socket.
 
     Without a path it keeps nothing.
     """
-    node = Node(NodeConfig(dir=None if path is None else str(path)))
+    node = Node(NodeConfig(dir=None if path is None else str(path)), queue_types)
     node.open()
     try:
         yield node

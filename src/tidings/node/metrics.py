@@ -20,6 +20,11 @@ HELP = {
     "turned_away": "Connections that were not accepted, by reason.",
     "commits": "Commits of the store.",
     "failures": "What the store could not do, by reason.",
+    "put": "Messages that were put into queues.",
+    "handed_out": "Messages that readers were told.",
+    "acknowledged": "Messages that were dealt with.",
+    "buried": "Messages that became dead letters.",
+    "transactions": "Transactions that ended, by how.",
 }
 
 Labels = Mapping[str, str]
@@ -70,6 +75,18 @@ def durable_gauges(
         "Age of the oldest stored event behind the cursor.",
         [(labels, age_s) for labels, _, age_s in labelled],
     )
+
+
+def queue_gauges(queues: Sequence[Mapping[str, Any]]) -> Iterable[Metric]:
+    """How each queue stands."""
+    for field, name, help in (
+        ("messages", "messages", "Messages that wait in a queue."),
+        ("in_flight", "in_flight", "Messages of a queue that are in readers' hands."),
+        ("waiting", "waiting_readers", "Readers that wait at a queue."),
+        ("age_s", "next_age_seconds", "How long the message that is next has waited."),
+    ):
+        values = [({"queue": one["name"]}, float(one[field])) for one in queues]
+        yield Metric(f"tidings_queue_{name}", "gauge", help, values)
 
 
 def render(metrics: Iterable[Metric]) -> str:

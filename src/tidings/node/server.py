@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tidings.errors import StoreDamaged
@@ -16,6 +16,8 @@ from tidings.node.config import NodeConfig
 from tidings.node.driver import Driver
 from tidings.node.http import Responder
 from tidings.node.ports import Port, listen_tcp, listen_unix, raise_descriptor_limit
+from tidings.queues import Volatile
+from tidings.queues.types import load_types
 from tidings.store.interface import Store
 from tidings.store.memory import MemoryStore
 from tidings.store.sqlite import SqliteStore
@@ -27,8 +29,10 @@ CACHE = "tidings.compiled"
 class Node:
     """A node on the running loop: `start`, then `close`."""
 
-    def __init__(self, config: NodeConfig) -> None:
+    def __init__(self, config: NodeConfig, queue_types: Sequence[type[Volatile]] = ()) -> None:
+        """`queue_types` are the types of queues there are beside those that every node has."""
         self.config = config
+        self._queue_types = queue_types
         self.addresses: list[str] = []
         self.metrics_address: str | None = None
         self.driver: Driver
@@ -57,7 +61,9 @@ class Node:
             self._damage = store.damage
         self._told = 0
         self._tell_damage()
-        self.driver = Driver(store, asyncio.get_running_loop())
+        types = [*self._queue_types, *load_types(self.config.queue_types or "")]
+        lasts = self.config.dir is not None
+        self.driver = Driver(store, asyncio.get_running_loop(), lasts, types)
         self.driver.on_full_tick = self._on_full_tick
         self.driver.on_wake = self._on_wake
         if self.config.compiled and compiled.is_installed():
@@ -161,6 +167,7 @@ class Node:
         yield metrics.gauge("outbox_bytes", "Bytes that wait to be sent.", driver.outbox_size)
         yield metrics.gauge("loop_lag_seconds", "By how much the loop was late lately.", driver.lag_s)
         yield from metrics.durable_gauges(status["durables"], ages_s)
+        yield from metrics.queue_gauges(status["queues"])
 
 
 def cache_home() -> Path:

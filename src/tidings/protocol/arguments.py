@@ -32,9 +32,12 @@ class Subscribe(Struct, frozen=True):
     slow_key: str | None = None
     credit: Annotated[int, Meta(ge=0, le=NUMBER_MAX)] = 0
     order: Literal["oldest", "newest"] = "oldest"
+    queue: str | None = None  # copies of what is put into it, instead of what is published
 
     def check(self) -> None:
         """Refuse what does not go together, rather than pass over half of it."""
+        if self.queue is not None and (self.last or self.is_stored or self.on_slow == "spill"):
+            raise Refused("protocol", "a queue is watched from now on: without last, durable, since or spill")
         if self.last and (self.is_stored or self.on_slow == "spill"):
             raise Refused("protocol", "last values go with neither durable, since nor spill")
         if self.durable is not None and self.on_slow != "drop-oldest":

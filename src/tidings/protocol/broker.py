@@ -18,27 +18,30 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter as Tally
 from collections import deque
-from collections.abc import Sequence
 from itertools import groupby
-from operator import lt
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import structs
 
-from tidings.errors import CodecError, Refused
-from tidings.event import Batch
+from tidings.errors import Refused, TidingsError
+from tidings.event import Batch, Event
 from tidings.event.check import Checked, check
 from tidings.event.header import DELIVERIES
 from tidings.exchange import Exchange, Rows, Subscription
 from tidings.filters import Filter
 from tidings.ids import Origin
+from tidings.protocol.failures import failure_of
+from tidings.protocol.frames import encode
+from tidings.protocol.ledger import Ledger, check_growing, identity_of
+from tidings.protocol.messages import Message, Refusal
 from tidings.protocol.newest import NewestStream
 from tidings.protocol.session import Session
 from tidings.protocol.streams import Stream
 from tidings.store.interface import (
     Append,
     Count,
-    Counter,
     Drop,
     Durable,
     Operation,
@@ -49,10 +52,10 @@ from tidings.store.interface import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
-SYSTEMS_MAX = 100_000
-"""Systems whose counters are remembered; those not heard of for longest are forgotten."""
+    from tidings.protocol.service import Asked, Service
+
 DURABLES_MAX = 100_000
 """Durable subscriptions of a node."""
 TRIM_AFTER = 1_000
@@ -83,8 +86,12 @@ class Broker:
         self._durables: dict[tuple[str, str], Stream] = {}
         self._streams: dict[Stream, None] = {}  # durable or not, all that need the stored stream
         self.attached: dict[Stream, None] = {}  # those of them that have a client
-        self._counters = {(c.system, c.epoch): c.counter for c in state.counters}
-        self._counters_durable = dict(self._counters)
+        self.ledger = Ledger(state.counters)
+        self.services: list[Service] = []
+        self.operations: dict[str, tuple[Any, Callable[[Asked, Any], Any]]] = {}
+        self.frames: dict[type[Message], Callable[[Session, Any, bytes], None]] = {}
+        self._own = Origin(state.node, state.boot, state.node)
+        self._own_counter = 0
         self._operations: list[Operation] = []
         self._records: dict[tuple[str, str], Durable] = {}  # changed in this tick
         self._mark = self._durable = 0
@@ -97,6 +104,12 @@ class Broker:
         self._sessions_made = 0
         for record in state.durables:
             self._add_durable(record)
+
+    def add(self, service: Service) -> None:
+        """Have a service beside the broker; before the first client is there."""
+        self.services.append(service)
+        self.operations.update(service.operations)
+        self.frames.update(service.frames)
 
     # Sessions
 
@@ -147,7 +160,11 @@ class Broker:
     @property
     def promise(self) -> int:
         """The mark of the last commit that holds anything done so far, in this tick or before."""
-        return self._mark + bool(self._operations or self._records)
+        return self._mark + bool(self._operations or self._records or self.ledger.is_due)
+
+    def store(self, operation: Operation) -> None:
+        """Have something stored with this tick."""
+        self._operations.append(operation)
 
     @property
     def mark_durable(self) -> int:
@@ -156,11 +173,14 @@ class Broker:
 
     def finish_tick(self) -> list[Operation]:
         """What must be committed for this tick; nothing if nothing was stored."""
+        for service in self.services:
+            service.finish_tick()
         owing, self._owing = self._owing, {}
         for session in {**self._dirty, **owing}:
             session.finish_tick()
         operations = self._operations
         operations += [Put(record) for record in self._records.values()]
+        operations += self.ledger.take_due(self.now)
         if operations:
             self._trim(operations)
             self._operations, self._records = [], {}
@@ -173,10 +193,9 @@ class Broker:
         """Everything up to this mark is on disk."""
         self._durable = mark
         while self._flying and self._flying[0][0] <= mark:
-            for operation in self._flying.popleft()[1]:
-                if isinstance(operation, Count):
-                    one = operation.counter
-                    self._counters_durable[one.system, one.epoch] = one.counter
+            self.ledger.durable(self._flying.popleft()[1])
+        for service in self.services:
+            service.durable(mark)
         while self._positions and self._positions[0][0] <= mark:
             self.position_durable = self._positions.popleft()[1]
         self._waiting = {session: None for session in self._waiting if len(session.outbox)}
@@ -199,12 +218,14 @@ class Broker:
         self.life += 1
         lost = [one for mark, operations in self._flying if mark >= first for one in operations]
         lost += self._operations
-        uncounted = {(one.counter.system, one.counter.epoch) for one in lost if isinstance(one, Count)}
-        self._operations = [one for one in lost if not isinstance(one, Append | Count)]
-        for identity in uncounted:
-            self._counters[identity] = self._counters_durable.get(identity, 0)
+        uncounted = self.ledger.failed(lost)
+        kept: list[Operation] = [one for one in lost if not isinstance(one, Append | Count)]
+        self._operations = []
+        for service in self.services:
+            kept = service.failed(kept)
+        self._operations = kept + self._operations
         for session in list(self.sessions):
-            if session.depends_on(first) or (session.origin and _identity(session.origin) in uncounted):
+            if session.depends_on(first) or (session.origin and identity_of(session.origin) in uncounted):
                 session.fail(why)
         self._flying.clear()
         self._positions.clear()
@@ -223,49 +244,86 @@ class Broker:
         reads, self.reads = self.reads, []
         return reads
 
+    # Time
+
+    @property
+    def wake_at(self) -> float:
+        """When `wake` is to be called."""
+        return min((service.wake_at for service in self.services), default=inf)
+
+    def wake(self, now: float) -> None:
+        """Time has passed; for the services, while sessions are woken one by one."""
+        self.now = now
+        for service in self.services:
+            service.wake(now)
+
     # Publishing
 
     def publish(self, session: Session, raw: bytes) -> None:
         """Hand on what a session published, less what was had before; CodecError if it is not all events."""
-        assert session.origin is not None
         checked = check(raw)
         if not len(checked.counters):
             return
-        check_growing(checked.counters, session.last)
-        session.last = int(checked.counters[-1])
         batch = Batch(raw, session.origin, checked.offsets)
-        highest = self.counter_of(session.origin)
+        had = self.admit(session, checked.counters)
+        if had:
+            batch = batch.take(range(had, len(batch)))
+            checked = _rest(checked, had)
+        if len(batch):
+            self.hand_on(batch, checked, session)
+
+    def admit(self, session: Session, counters: Sequence[int]) -> int:
+        """Count what a session does next, one thing or more; how many of these were had before."""
+        assert session.origin is not None
+        check_growing(counters, session.last)
+        session.last = int(counters[-1])
         session.counter = max(session.counter, session.last)
         self.owe(session)
-        if checked.counters[0] <= highest:
-            session.accept_mark = self.promise  # another connection brought it, maybe just now
-            batch, checked = _unknown(batch, checked, highest)
-            if not len(batch):
-                return
-        self._count_up(session.origin, session.counter)
+        highest = self.ledger.counter_of(session.origin)
+        if session.last > highest:
+            self.ledger.count_up(session.origin, session.last)
+        if counters[0] > highest:
+            return 0
+        session.accept_mark = self.promise  # another connection brought it, maybe just now
+        return bisect_right(counters, highest)
+
+    def accept(self, session: Session, is_counted: bool = True) -> None:
+        """What a session has just done is safe with this commit; that it was counted may be stored too."""
+        assert session.origin is not None
+        session.accept_mark = self.mark
+        if is_counted:
+            self.ledger.keep(session.origin)
+
+    def refuse(self, session: Session, first: int, last: int, error: TidingsError) -> None:
+        """What came with these counters was not done."""
+        assert session.origin is not None
+        refusal = Refusal(first, last, failure_of(error))
+        self.count("refused", last - first + 1, refusal.failure.code)
+        self.ledger.refuse(session.origin, refusal)
+        session.post(encode(refusal))
+
+    def hand_on(self, batch: Batch, checked: Checked, session: Session | None = None) -> None:
+        """Give events to all who want them, and store what must be stored of them."""
         self.publisher = session
         matches = self.exchange.match(batch, session)
         positions = self._keep(batch, checked, matches)
         for subscription, rows in matches:
             subscription.sink.deliver(batch, rows, positions)
         self.publisher = None
-        if positions is not None:
+        if positions is not None and session is not None:
             session.accept_mark = self.mark
         self.count("published", len(batch))
         self._remember(batch)
 
-    def counter_of(self, origin: Origin) -> int:
-        """The highest counter known of a system in an epoch."""
-        return self._counters.get(_identity(origin), 0)
+    def own(self, event: Event) -> Event:
+        """An event of the node itself, numbered."""
+        self._own_counter += 1
+        return structs.replace(event, counter=self._own_counter, origin=self._own)
 
-    def _count_up(self, origin: Origin, counter: int) -> None:
-        """Note how far a system has counted, and forget those not heard of for longest."""
-        self._counters.pop(_identity(origin), None)
-        self._counters[_identity(origin)] = counter
-        if len(self._counters) > SYSTEMS_MAX:
-            forgotten = next(iter(self._counters))
-            del self._counters[forgotten]
-            self._counters_durable.pop(forgotten, None)
+    def announce(self, event: Event) -> None:
+        """Publish an event of the node itself."""
+        batch = Batch.of([self.own(event)])
+        self.hand_on(batch, check(batch.raw))
 
     def _keep(
         self, batch: Batch, checked: Checked, matches: list[tuple[Subscription, Rows]]
@@ -290,7 +348,7 @@ class Broker:
         positions: list[int | None] = [None] * len(batch)
         for is_persistent, run in groupby(sorted(wanted), persistent.__contains__):
             self._append(batch, list(run), is_persistent, positions)
-        self._operations.append(Count(self._counter(batch.origin)))
+        self.ledger.keep(batch.origin or Origin())
         return positions
 
     def _append(self, batch: Batch, rows: list[int], persistent: bool, positions: list[int | None]) -> None:
@@ -306,10 +364,6 @@ class Broker:
         )
         self._operations.append(Append(stored))
 
-    def _counter(self, origin: Origin | None) -> Counter:
-        system, epoch = _identity(origin or Origin())
-        return Counter(system, epoch, self._counters.get((system, epoch), 0), int(self.now * 1e6))
-
     def _remember(self, batch: Batch) -> None:
         """Keep the newest batches for those who ask for last values."""
         self.recent.append(batch)
@@ -319,7 +373,7 @@ class Broker:
 
     def status(self) -> dict[str, Any]:
         """What a node says of itself."""
-        return {
+        told = {
             "node": self.node,
             "sessions": len(self.sessions),
             "subscriptions": self.exchange.subscriptions,
@@ -336,6 +390,9 @@ class Broker:
                 for (owner, name), stream in sorted(self._durables.items())
             ],
         }
+        for service in self.services:
+            told |= service.status()
+        return told
 
     # Streams
 
@@ -394,23 +451,7 @@ class Broker:
             operations.append(Trim(passed))
 
 
-def _identity(origin: Origin) -> tuple[str, int]:
-    return origin.system or "", origin.epoch
-
-
-def _unknown(batch: Batch, checked: Checked, highest: int) -> tuple[Batch, Checked]:
-    """The part of a batch, and of what is known of it, with counters above the highest known."""
-    start = bisect_right(checked.counters, highest)
-    rest = batch.take(range(start, len(batch)))
+def _rest(checked: Checked, start: int) -> Checked:
+    """What is known of the rows of a batch from this one on."""
     deliveries = checked.deliveries[start:]
-    return rest, Checked(None, checked.counters[start:], deliveries, not any(deliveries))
-
-
-def check_growing(counters: Sequence[int], last: int) -> None:
-    """Refuse numbers that do not grow from the last one on: the events of a connection are counted."""
-    if counters[0] > last and all(map(lt, counters, counters[1:])):
-        return
-    for row, counter in enumerate(counters):
-        if counter <= last:
-            raise CodecError(f"$[{row}].counter", f"{counter} is not above {last}")
-        last = counter
+    return Checked(None, checked.counters[start:], deliveries, not any(deliveries))

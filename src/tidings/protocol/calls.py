@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from tidings.errors import Disconnected, FilterError, NotAllowed, PeerError, Refused, TidingsError
+from tidings.errors import Disconnected, PeerError, Refused, TidingsError
+from tidings.protocol.failures import error_of
 from tidings.protocol.frames import encode
-from tidings.protocol.messages import Failure, Reply, Request
+from tidings.protocol.messages import Reply, Request
 
 CALLS_MAX = 10_000
 """Requests that wait for their answers."""
@@ -25,7 +26,7 @@ it twice being no different from doing it once. `forget`: whoever sent it begins
 class Call:
     """A request that waits for its answer."""
 
-    __slots__ = ("answer", "arguments", "number", "on_cut", "operation", "was_cut")
+    __slots__ = ("answer", "arguments", "number", "on_cut", "operation", "was_cut", "was_sent")
 
     def __init__(
         self, number: int, operation: str, arguments: dict[str, Any], answer: Answer, on_cut: OnCut
@@ -36,10 +37,11 @@ class Call:
         self.answer = answer
         self.on_cut = on_cut
         self.was_cut = False  # it may have been done without our being told
+        self.was_sent = False
 
-    @property
-    def frame(self) -> bytes:
-        """The request as it is sent."""
+    def send(self) -> bytes:
+        """The request as it is sent, now; sent again it has the same number."""
+        self.was_sent = True
         return encode(Request(self.number, self.operation, self.arguments))
 
 
@@ -58,13 +60,14 @@ class Calls:
         call = self._waiting[self._made] = Call(self._made, operation, arguments, answer, on_cut)
         return call
 
-    def cancel(self, number: int) -> None:
-        """Nobody waits for the answer any more."""
-        self._waiting.pop(number, None)
+    def cancel(self, number: int) -> bool:
+        """Nobody waits for the answer any more; whether the node may have heard of the request."""
+        call = self._waiting.pop(number, None)
+        return call is None or call.was_sent
 
     def frames(self) -> list[bytes]:
         """All that wait, as they are sent on a new connection."""
-        return [call.frame for call in self._waiting.values()]
+        return [call.send() for call in self._waiting.values()]
 
     def take(self, reply: Reply) -> None:
         """An answer has come; one that nobody waits for is passed over."""
@@ -91,17 +94,6 @@ class Calls:
         calls, self._waiting = self._waiting, {}
         for call in calls.values():
             call.answer(None, error)
-
-
-def error_of(failure: Failure) -> TidingsError:
-    """The error that a node's refusal is here."""
-    details = failure.details
-    if failure.code == "filter":
-        problem = details.get("problem", failure.text)
-        return FilterError(problem, details.get("line"), details.get("column"), details.get("hint"))
-    if failure.code == "not-allowed":
-        return NotAllowed(failure.text)
-    return Refused(failure.code, failure.text)
 
 
 def ended_anyway(answer: Answer) -> Answer:

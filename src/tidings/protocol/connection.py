@@ -9,9 +9,10 @@ A driver (the asyncio client, or the simulator) hands in what arrives and sends 
     for frame in connection.output(): …          after each of these, and after each call of the application
     connection.is_given_up                       the driver is to end the transport (and to call `lost`)
 
-The rules kept: publications are numbered and held until accepted (`publications.py`), subscriptions and
-advertisements are made again on each new connection (`intake.py`), and a request that was under way when the
-connection broke is sent again only if doing it twice is no different from doing it once (`calls.py`).
+The rules kept: what is published, put, settled and committed is numbered and held until accepted
+(`publications.py`), subscriptions and advertisements are made again on each new connection (`intake.py`), and
+a request that was under way when the connection broke is sent again, behind the numbered ones and under its
+old number, only if doing it twice is no different from doing it once (`calls.py`).
 `failure` is why the node will have nothing to do with this client, or that the application has closed it;
 then there is no use in connecting again.
 """
@@ -24,7 +25,8 @@ from typing import Any, TypeVar
 from tidings.errors import CodecError, Disconnected, TidingsError
 from tidings.event import Event
 from tidings.ids import Ids
-from tidings.protocol.calls import Answer, Calls, OnCut, ended_anyway, error_of
+from tidings.protocol.calls import Answer, Calls, OnCut, ended_anyway
+from tidings.protocol.failures import error_of
 from tidings.protocol.frames import FRAME_MAX, FrameReader, encode
 from tidings.protocol.intake import Intake, Subscriber, Wanted
 from tidings.protocol.messages import (
@@ -38,6 +40,7 @@ from tidings.protocol.messages import (
     Notice,
     Ping,
     Pong,
+    Refusal,
     Reply,
     Welcome,
 )
@@ -83,7 +86,8 @@ class Connection:
         """A transport is there."""
         self._reader = FrameReader()
         self._heard_at, self._is_asked, self.is_given_up = now, False, False
-        hello = Hello([VERSION], self._origin.system or "", self._origin.epoch, self._name, self.session)
+        system, epoch = self._origin.system or "", self._origin.epoch
+        hello = Hello([VERSION], system, epoch, self._name, self.session, self.publications.accepted)
         self._frames = [encode(hello)]
 
     def receive(self, data: bytes, now: float) -> None:
@@ -157,6 +161,25 @@ class Connection:
             raise self.failure
         return self.publications.publish(event)
 
+    def put(self, queue: str, event: Event, transaction: int = 0, is_part: bool = False) -> int:
+        """Hold an event for a queue until it is accepted; its counter.
+
+        With a transaction it is put when that commits, and published if the queue has no name; `is_part`:
+        its body is a part of that of the next event.
+        """
+        self.check()
+        return self.publications.put(queue, event, transaction, is_part)
+
+    def settle(self, number: int, delivery: int, outcome: int, text: str = "") -> int:
+        """Say what becomes of a message that was handed out; the counter of that."""
+        self.check()
+        return self.publications.settle(number, delivery, outcome, text)
+
+    def commit(self, transaction: int) -> int:
+        """Commit a transaction; the counter of that."""
+        self.check()
+        return self.publications.commit(transaction)
+
     def request(
         self, operation: str, arguments: dict[str, Any], answer: Answer, on_cut: OnCut = "fail"
     ) -> int:
@@ -168,7 +191,7 @@ class Connection:
         self.check()
         call = self._calls.add(operation, arguments, answer, on_cut)
         if self.is_up:
-            self._frames.append(call.frame)
+            self._frames.append(call.send())
         return call.number
 
     def _go_behind_published(self) -> None:
@@ -179,6 +202,15 @@ class Connection:
     def cancel(self, number: int) -> None:
         """Nobody waits for the answer any more; what is not sent yet is not done."""
         self._calls.cancel(number)
+
+    def cancel_get(self, number: int) -> None:
+        """The messages that a `get` asked for are not wanted, whether or not they have come.
+
+        To be called instead of `cancel` by whoever has not taken its answer: the node then gives back what
+        it has handed out for it, also when it hears of that on a later connection only.
+        """
+        if self._calls.cancel(number) and self.failure is None:
+            self.request("get.cancel", {"number": number}, _pass_over, "again")
 
     def subscribe(self, wanted: Wanted, subscriber: Subscriber, prefetch: int, answer: Answer) -> Intake:
         """Begin a subscription, now or when there is a connection."""
@@ -283,6 +315,8 @@ class Connection:
 
     def _greeted(self, welcome: Welcome, _events: bytes) -> None:
         is_same_node = welcome.node == self.node
+        for refusal in welcome.refused:
+            self.publications.refuse(refusal)
         self.publications.resume(welcome.counter, welcome.window, is_same_node and welcome.boot == self.boot)
         self.node, self.boot, self.session = welcome.node, welcome.boot, welcome.session
         self.is_up = True
@@ -294,10 +328,15 @@ class Connection:
             self._begin(intake)
         for offer in self._offers.values():
             self._offer(offer)
-        self._frames += waiting  # after the subscriptions, as they may be about these
+        # After the subscriptions, as they may be about these, and after what they may ask about.
+        self._go_behind_published()
+        self._frames += waiting
 
     def _accepted(self, message: Accepted, _events: bytes) -> None:
         self.publications.accept(message.counter)
+
+    def _refused(self, message: Refusal, _events: bytes) -> None:
+        self.publications.refuse(message)
 
     def _replied(self, reply: Reply, _events: bytes) -> None:
         self._calls.take(reply)
@@ -334,6 +373,7 @@ class Connection:
 _HANDLERS: dict[type[Message], Callable[[Connection, Any, bytes], None]] = {
     Welcome: Connection._greeted,
     Accepted: Connection._accepted,
+    Refusal: Connection._refused,
     Reply: Connection._replied,
     Deliver: Connection._delivered,
     Notice: Connection._noticed,
@@ -341,6 +381,10 @@ _HANDLERS: dict[type[Message], Callable[[Connection, Any, bytes], None]] = {
     Pong: Connection._heard,
     Bye: Connection._parted,
 }
+
+
+def _pass_over(_result: Any, _error: TidingsError | None) -> None:
+    """For requests whose answer nobody waits for."""
 
 
 def _member(found: Any, name: str, kind: type[T]) -> T:

@@ -53,6 +53,7 @@ class Wanted(Struct, frozen=True, omit_defaults=True):
     on_slow: str = "drop-oldest"
     slow_key: str | None = None
     order: str = "oldest"
+    queue: str | None = None  # what is put into this one, instead of what is published
 
     @property
     def is_stream(self) -> bool:

@@ -6,6 +6,7 @@ added at the end, with a default, so that an older peer and a newer one understa
 
 from __future__ import annotations
 
+from struct import Struct as StructFormat
 from typing import Any, ClassVar
 
 from msgspec import Struct
@@ -29,6 +30,24 @@ class Hello(Message, frozen=True, gc=False):
     epoch: int
     name: str = ""
     resume: str | None = None
+    seen: int = 0  # it has had every answer up to this counter
+
+
+class Failure(Struct, array_like=True, frozen=True, gc=False):
+    """Why something could not be done."""
+
+    code: str
+    text: str
+    details: dict[str, Any] = {}
+
+
+class Refusal(Message, frozen=True, gc=False):
+    """What came with these counters was not done; it leaves before the ACCEPTED that covers them."""
+
+    KIND = 17
+    first: int
+    last: int
+    failure: Failure
 
 
 class Welcome(Message, frozen=True, gc=False):
@@ -41,6 +60,7 @@ class Welcome(Message, frozen=True, gc=False):
     session: str
     counter: int
     window: int
+    refused: list[Refusal] = []  # above what the client has seen
 
 
 class Publish(Message, frozen=True, gc=False):
@@ -64,14 +84,6 @@ class Request(Message, frozen=True, gc=False):
     number: int
     operation: str
     arguments: dict[str, Any] = {}
-
-
-class Failure(Struct, array_like=True, frozen=True, gc=False):
-    """Why a request could not be done."""
-
-    code: str
-    text: str
-    details: dict[str, Any] = {}
 
 
 class Reply(Message, frozen=True, gc=False):
@@ -143,6 +155,48 @@ class Bye(Message, frozen=True, gc=False):
     text: str = ""
 
 
+class Put(Message, frozen=True, gc=False):
+    """Events of the client, numbered, for a queue; for everybody, if it has no name, when they are committed.
+
+    The bodies of a part belong to that of the next event that is put into the queue in this transaction.
+    """
+
+    KIND = 14
+    HAS_EVENTS = True
+    queue: str
+    seen: int = 0
+    transaction: int = 0
+    is_part: bool = False
+
+
+class Settle(Message, frozen=True, gc=False):
+    """What becomes of messages that the client holds: `handles` are twelve bytes each, numbered from `first`.
+
+    `outcome` is one of the constants below; `text` is the reason of a rejection.
+    """
+
+    KIND = 15
+    first: int
+    seen: int
+    handles: bytes
+    outcome: int
+    text: str = ""
+
+
+class Commit(Message, frozen=True, gc=False):
+    """Let all that was done in a transaction be done."""
+
+    KIND = 16
+    counter: int
+    seen: int
+    transaction: int
+
+
+DONE, GIVE_BACK, REJECT, UNOPENED = range(4)
+"""Outcomes: it was dealt with; it was not; it can't be; nobody has looked at it."""
+HANDLE = StructFormat(">QI")
+"""A handle: the number of the message, and which of its deliveries it is."""
+
 KINDS: dict[int, type[Message]] = {
     kind.KIND: kind
     for kind in (
@@ -159,5 +213,9 @@ KINDS: dict[int, type[Message]] = {
         Ping,
         Pong,
         Bye,
+        Put,
+        Settle,
+        Commit,
+        Refusal,
     )
 }

@@ -1,9 +1,12 @@
-"""A client's publications on their way to the node: numbered, kept until accepted, sent again after a cut.
+"""A client's numbered stream on its way to the node: kept until accepted, sent again after a cut.
 
-Events are encoded as they are published and gathered into *runs*, one frame each, which hold events of one
-reliability only: after a restart of the node the transient ones must not be sent again, the others must be.
+All that changes something at the node travels in it, under one count: events that are published, events that
+are put into queues, what becomes of messages, and commits. They are encoded as they come and gathered into
+*runs*, one frame each, of items that fit one frame: of one sort, and publications of one reliability only,
+since after a restart of the node the transient ones must not be sent again and all else must be.
 The rules kept: no more bytes are under way than the node's window, no more are held than SEND_BUFFER_MAX
-(whoever publishes looks at `is_full` first), and runs leave in the order of their counters.
+(whoever publishes looks at `is_full` first), and runs leave in the order of their counters. What the node
+would not do is noted under its counter until it is asked for.
 
 `publish` is on the hot path: it makes one bytes object and nothing else.
 """
@@ -14,12 +17,14 @@ from collections import deque
 from collections.abc import Iterable
 
 import msgspec
+from msgspec.structs import replace
 
 from tidings.errors import EventError
 from tidings.event import Event
 from tidings.event.wire import array_head
 from tidings.ids import Ids
-from tidings.protocol.frames import FRAME_MAX, PUBLISH, encode
+from tidings.protocol.frames import FRAME_MAX, PLAIN_HEAD, PLAIN_PUBLISH, encode
+from tidings.protocol.messages import HANDLE, Commit, Failure, Put, Refusal, Settle
 
 SEND_BUFFER_MAX = 8 << 20
 """Bytes of events that are held, sent or not, until they are accepted."""
@@ -27,20 +32,33 @@ RUN_SIZE = 64 << 10
 """Bytes of events after which a run is closed and the next one begun."""
 EVENT_SIZE_MAX = FRAME_MAX - 64
 """Bytes of one event: it must fit a frame, with what stands before it."""
+PUT_SIZE_MAX = FRAME_MAX - 2048
+"""The same for an event that is put into a queue, whose name stands before it."""
+REFUSALS_MAX = 65_536
+"""Refusals that nobody has asked for yet; beyond that the oldest are forgotten."""
 
 _encode_event = msgspec.msgpack.Encoder().encode
+Sort = bool | Put | Settle
+"""What a run is gathered of: publications (True: sent to a restarted node too), puts, or settlings."""
 
 
 class Run:
-    """Events that travel in one frame."""
+    """Items that travel in one frame: `content` is that frame, or what follows the head in it."""
 
-    __slots__ = ("frame", "is_kept", "last", "was_sent")
+    __slots__ = ("content", "head", "is_kept", "last", "may_be_done", "size", "was_sent")
 
-    def __init__(self, frame: bytes, last: int, is_kept: bool) -> None:
-        self.frame = frame
-        self.last = last  # counter of the last event
+    def __init__(self, content: bytes, head: Put | Settle | Commit | None, last: int, is_kept: bool) -> None:
+        self.content = content
+        self.head = head
+        self.last = last  # counter of the last item
         self.is_kept = is_kept  # sent again even to a node that was started anew
+        self.size = len(content) + (len(head.handles) if isinstance(head, Settle) else 0)
         self.was_sent = False
+        self.may_be_done = False  # by a node that was started anew since
+
+    def frame(self, seen: int) -> bytes:
+        """The frame as it leaves now; `seen` tells the node which answers need not be kept any more."""
+        return self.content if self.head is None else encode(replace(self.head, seen=seen), self.content)
 
 
 class Publications:
@@ -50,7 +68,7 @@ class Publications:
         self.accepted = 0
         """Everything up to this counter is as safe as it asked to be."""
         self.last = 0
-        """The counter of the event that was published last."""
+        """The counter of the item that came last."""
         self.size = 0
         """Bytes held."""
         self._next_counter = ids.next_counter
@@ -58,9 +76,10 @@ class Publications:
         self._flying: deque[Run] = deque()  # sent on this connection and not accepted
         self._flying_size = 0
         self._waiting: deque[Run] = deque()
-        self._fresh: list[bytes] = []  # the events of the run that is being gathered
+        self._fresh: list[bytes] = []  # the items of the run that is being gathered
         self._fresh_size = 0
-        self._fresh_is_kept = False
+        self._sort: Sort = False  # of these
+        self._refused: dict[int, Failure] = {}
 
     @property
     def is_full(self) -> bool:
@@ -72,50 +91,98 @@ class Publications:
         """Whether everything was accepted or given up."""
         return not (self._fresh or self._waiting or self._flying)
 
+    # What comes in
+
     def publish(self, event: Event) -> int:
         """Number an event and hold it; EventError if it is too large."""
         header = event.header
         is_kept = header is not None and header.delivery != "transient"
-        if self._fresh_is_kept is not is_kept or self._fresh_size > RUN_SIZE:
-            self._close_run(is_kept)
+        if self._sort is not is_kept or self._fresh_size > RUN_SIZE:
+            self._begin_run(is_kept)
         counter = self._next_counter()
         raw = _encode_event((counter, event.type, event.time_us, event.values, header, event.body))
         size = len(raw)
         if size > EVENT_SIZE_MAX:
-            raise EventError("$", f"an event of {size} bytes; at most {EVENT_SIZE_MAX} are allowed")
+            raise _too_large(size, EVENT_SIZE_MAX)
         self._fresh.append(raw)
         self._fresh_size += size
         self.size += size
         self.last = counter
         return counter
 
-    def _close_run(self, next_is_kept: bool) -> None:
+    def put(self, queue: str, event: Event, transaction: int = 0, is_part: bool = False) -> int:
+        """Number an event for a queue, or a part of the next one's body; EventError if it is too large."""
+        sort = Put(queue, 0, transaction, is_part)
+        if self._sort != sort or self._fresh_size > RUN_SIZE:
+            self._begin_run(sort)
+        counter = self._next_counter()
+        raw = _encode_event((counter, event.type, event.time_us, event.values, event.header, event.body))
+        if len(raw) > PUT_SIZE_MAX:
+            raise _too_large(len(raw), PUT_SIZE_MAX)
+        return self._hold(counter, raw)
+
+    def settle(self, number: int, delivery: int, outcome: int, text: str = "") -> int:
+        """Say what becomes of a message that the client holds; `outcome` is one of the protocol's."""
+        sort = Settle(0, 0, b"", outcome, text)
+        if self._sort != sort or self._fresh_size > RUN_SIZE:
+            self._begin_run(sort)
+        return self._hold(self._next_counter(), HANDLE.pack(number, delivery))
+
+    def commit(self, transaction: int) -> int:
+        """Have done what was said in a transaction."""
+        self._begin_run(False)
+        self.last = self._next_counter()
+        self._waiting.append(Run(b"", Commit(self.last, 0, transaction), self.last, True))
+        return self.last
+
+    def _hold(self, counter: int, item: bytes) -> int:
+        self._fresh.append(item)
+        self._fresh_size += len(item)
+        self.size += len(item)
+        self.last = counter
+        return counter
+
+    def _begin_run(self, sort: Sort) -> None:
+        """Close the run that is being gathered; what comes next is of this sort."""
         if self._fresh:
-            frame = encode(PUBLISH, array_head(len(self._fresh)) + b"".join(self._fresh))
-            self._waiting.append(Run(frame, self.last, self._fresh_is_kept))
-            self.size += len(frame) - self._fresh_size
+            run = self._gathered()
+            self._waiting.append(run)
+            self.size += run.size - self._fresh_size
             self._fresh, self._fresh_size = [], 0
-        self._fresh_is_kept = next_is_kept
+        self._sort = sort
+
+    def _gathered(self) -> Run:
+        """The run of the items that were gathered."""
+        sort, fresh = self._sort, self._fresh
+        if isinstance(sort, bool):
+            return Run(plain_publish(fresh, self._fresh_size), None, self.last, sort)
+        if isinstance(sort, Put):
+            return Run(array_head(len(fresh)) + b"".join(fresh), sort, self.last, True)
+        # Nothing else is numbered while a run is gathered, so its counters have no gaps.
+        head = replace(sort, first=self.last - len(fresh) + 1, handles=b"".join(fresh))
+        return Run(b"", head, self.last, True)
+
+    # What the node is told, and says
 
     def take(self) -> list[bytes]:
         """The frames that may leave now: within the window, but always one if none is under way."""
-        self._close_run(self._fresh_is_kept)
+        self._begin_run(self._sort)
         frames: list[bytes] = []
         while self._waiting:
             run = self._waiting[0]
-            if self._flying and self._flying_size + len(run.frame) > self._window:
+            if self._flying and self._flying_size + run.size > self._window:
                 break
             run.was_sent = True
             self._flying.append(self._waiting.popleft())
-            self._flying_size += len(run.frame)
-            frames.append(run.frame)
+            self._flying_size += run.size
+            frames.append(run.frame(self.accepted))
         return frames
 
     def accept(self, counter: int) -> None:
         """The node has everything up to this counter."""
         self.accepted = max(self.accepted, counter)
         while self._flying and self._flying[0].last <= counter:
-            size = len(self._flying.popleft().frame)
+            size = self._flying.popleft().size
             self._flying_size -= size
             self.size -= size
         if self.is_empty:
@@ -129,6 +196,8 @@ class Publications:
         """
         self.accept(counter)
         self._window = window
+        for run in () if is_same_boot else self._flying:
+            run.may_be_done = True
         self._waiting.extendleft(reversed(self._flying))
         self._flying.clear()
         self._flying_size = 0
@@ -142,5 +211,44 @@ class Publications:
 
     def _give_up(self, runs: Iterable[Run]) -> None:
         gone = set(runs)
-        self.size -= sum(len(run.frame) for run in gone)
+        self.size -= sum(run.size for run in gone)
         self._waiting = deque(run for run in self._waiting if run not in gone)
+
+    def refuse(self, refusal: Refusal) -> None:
+        """The node has not done what has these counters.
+
+        A message that was settled before the node was started anew, and is not held any more, was settled or
+        has gone to another: that is no refusal.
+        """
+        first = max(refusal.first, self.accepted + 1)
+        last = min(refusal.last, self.last)
+        if refusal.failure.code == "not-yours":
+            first = max([first, *(run.last + 1 for run in self._under_way() if run.may_be_done)])
+        for counter in range(first, last + 1):
+            self._refused[counter] = refusal.failure
+        while len(self._refused) > REFUSALS_MAX:
+            del self._refused[next(iter(self._refused))]
+
+    def _under_way(self) -> Iterable[Run]:
+        yield from self._flying
+        yield from self._waiting
+
+    def refusal(self, counter: int) -> Failure | None:
+        """Why the node has not done what has this counter, None if it has; it is told once."""
+        return self._refused.pop(counter, None)
+
+    def refusals(self, counters: Iterable[int]) -> dict[int, Failure]:
+        """The same of all these counters."""
+        if not self._refused:
+            return {}
+        return {counter: self._refused.pop(counter) for counter in counters if counter in self._refused}
+
+
+def plain_publish(events: list[bytes], size: int) -> bytes:
+    """A PUBLISH frame of these events, which have so many bytes: joined once, as runs can be long."""
+    length = PLAIN_HEAD - 4 + size
+    return b"".join((length.to_bytes(4, "big"), PLAIN_PUBLISH, len(events).to_bytes(4, "big"), *events))
+
+
+def _too_large(size: int, size_max: int) -> EventError:
+    return EventError("$", f"an event of {size} bytes; at most {size_max} are allowed")

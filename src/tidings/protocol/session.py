@@ -7,12 +7,13 @@ connection. Subscriptions and advertisements end with their session; durable sub
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tidings.errors import CodecError, EventError, FilterError, MissingExtra, Refused
+from tidings.errors import CodecError, EventError, Refused, UserError
 from tidings.exchange import Advertisement, Subscription
 from tidings.filters import Filter
 from tidings.ids import NUMBER_MAX, Origin, check_system
@@ -30,20 +31,19 @@ from tidings.protocol.messages import (
     Acknowledge,
     Bye,
     Credit,
-    Failure,
     Hello,
     Message,
     Notice,
     Ping,
     Pong,
     Publish,
-    Reply,
     Request,
     Welcome,
 )
 from tidings.protocol.outbox import Outbox
 from tidings.protocol.outlets import BlockingOutlet, DroppingOutlet, LatestOutlet, Outlet
 from tidings.protocol.recent import last_values
+from tidings.protocol.service import LATER, Asked
 from tidings.protocol.streams import Stream
 from tidings.store.interface import Durable
 
@@ -82,7 +82,7 @@ class Session:
         self._is_asked = False
         self._asked_at = now
         self._outlets: dict[int, Outlet] = {}
-        self._subscriptions: dict[int, Subscription] = {}
+        self._endings: dict[int, Callable[[], None]] = {}  # what ends the subscriptions of outlets
         self._advertisements: dict[int, Advertisement] = {}
 
     # What the driver calls
@@ -170,8 +170,8 @@ class Session:
             self._leave()
             self.outbox.put(encode(Bye(code, text)))
 
-    def _leave(self) -> None:
-        """Take away all that ends with the session."""
+    def _leave(self, is_clean: bool = False) -> None:
+        """Take away all that ends with the session; whether its client has said that it goes."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -181,6 +181,9 @@ class Session:
         for advertisement in self._advertisements.values():
             self.broker.exchange.withdraw(advertisement)
         self._advertisements.clear()
+        if self.origin is not None:
+            for service in self.broker.services:
+                service.parted(self, is_clean)
 
     # What the client says
 
@@ -197,6 +200,8 @@ class Session:
             raise Refused("protocol", f"{kind.__name__} before Hello")
         if kind is Publish:
             self.broker.publish(self, events)
+        elif kind in self.broker.frames:
+            self.broker.frames[kind](self, message, events)
         else:
             handler = _HANDLERS.get(kind)
             if handler is None:
@@ -218,39 +223,37 @@ class Session:
         self.origin = Origin(hello.system, hello.epoch, hello.name or None)
         if hello.resume is not None:
             self.broker.supersede(hello.resume, self.origin)
-        self.counter = self._accepted = self.broker.counter_of(self.origin)
+        broker, ledger = self.broker, self.broker.ledger
+        self.counter = self._accepted = ledger.counter_of(self.origin)
         self._reader.limit = FRAME_MAX
-        broker = self.broker
-        welcome = Welcome(VERSION, broker.node, broker.life, self.name, self.counter, WINDOW)
+        ledger.see(self.origin, hello.seen)
+        refused = ledger.refused(self.origin)
+        welcome = Welcome(VERSION, broker.node, broker.life, self.name, self.counter, WINDOW, refused)
         # A counter accepts what another connection brought.
         self.post(encode(welcome), broker.promise if self.counter else 0)
+        for service in broker.services:
+            service.greeted(self)
 
     def _answer(self, request: Request) -> None:
-        operation = _OPERATIONS.get(request.operation)
+        asked = Asked(self, request.number)
         try:
-            if operation is None:
-                raise Refused("not-found", f"there is no operation {request.operation[:40]!r}")
-            kind, method = operation
-            result = method(self, msgspec.convert(request.arguments, kind))
-            reply = Reply(request.number, result)
-        except FilterError as error:
-            details = {
-                "problem": error.problem,
-                "line": error.line,
-                "column": error.column,
-                "hint": error.hint,
-            }
-            reply = Reply(request.number, None, Failure("filter", str(error), details))
-        except msgspec.ValidationError as error:
-            reply = Reply(request.number, None, Failure("protocol", str(error)))
-        except Refused as error:
-            reply = Reply(request.number, None, Failure(error.code, error.problem))
-        except MissingExtra as error:
-            reply = Reply(request.number, None, Failure("filter", str(error)))
-        if reply.error is not None:
-            self.broker.count("refused", reason=reply.error.code)
-        # An answer says that all that came before it is done, an acknowledgement too.
-        self.post(encode(reply), self.broker.promise)
+            result = self._do(asked, request)
+        except (UserError, Refused, msgspec.ValidationError) as error:
+            asked.fail(error)
+        else:
+            if result is not LATER:
+                # An answer says that all that came before it is done, an acknowledgement too.
+                asked.answer(result, self.broker.promise)
+
+    def _do(self, asked: Asked, request: Request) -> Any:
+        name, arguments = request.operation, request.arguments
+        if name in _OPERATIONS:
+            kind, method = _OPERATIONS[name]
+            return method(self, msgspec.convert(arguments, kind))
+        if name in self.broker.operations:
+            kind, operation = self.broker.operations[name]
+            return operation(asked, msgspec.convert(arguments, kind))
+        raise Refused("not-found", f"there is no operation {name[:40]!r}")
 
     def _subscribe(self, wanted: Subscribe) -> dict[str, Any]:
         self._check_free(wanted.number, self._outlets)
@@ -262,15 +265,23 @@ class Session:
             self._outlets[wanted.number] = self._open_stream(wanted, filter)
         else:
             outlet = _outlet(self, wanted)
-            self._outlets[wanted.number] = outlet
             subscription = Subscription(filter, outlet, wanted.passive)
-            self._subscriptions[wanted.number] = subscription
-            self.broker.exchange.subscribe(subscription)
+            self._endings[wanted.number] = self._begin(wanted, subscription)
+            self._outlets[wanted.number] = outlet
             if wanted.last:
                 outlet.depend()
                 for batch, rows in last_values(self.broker.recent, filter, self.broker.now):
                     outlet.deliver(batch, rows, None)
         return {"position": self.broker.position}
+
+    def _begin(self, wanted: Subscribe, subscription: Subscription) -> Callable[[], None]:
+        """Let events flow, of all that is published or of what is put into a queue; what ends that."""
+        if wanted.queue is None:
+            self.broker.exchange.subscribe(subscription)
+            return partial(self.broker.exchange.unsubscribe, subscription)
+        for service in self.broker.services:
+            return service.watch(wanted.queue, subscription)
+        raise Refused("not-found", "this node has no queues")
 
     def _open_durable(self, wanted: Subscribe, filter: Filter) -> Stream:
         assert wanted.durable is not None
@@ -341,7 +352,7 @@ class Session:
             if outlet.record is None:
                 self.broker.remove_stream(outlet)
         else:
-            self.broker.exchange.unsubscribe(self._subscriptions.pop(number))
+            self._endings.pop(number)()
 
     def _advertise(self, offered: Advertise) -> dict[str, Any]:
         self._check_free(offered.number, self._advertisements)
@@ -385,7 +396,7 @@ class Session:
         """Being heard is all that was wanted."""
 
     def _part(self, _message: Bye) -> None:
-        self._leave()
+        self._leave(is_clean=True)
 
 
 def _code_of(error: CodecError) -> str:

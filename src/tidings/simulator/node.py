@@ -14,6 +14,7 @@ from tidings.errors import StoreFailed
 from tidings.protocol.broker import Broker
 from tidings.protocol.session import Session
 from tidings.protocol.streams import Stream
+from tidings.queues import open_queues
 from tidings.simulator.network import End
 from tidings.simulator.watch import Watch
 from tidings.store.interface import Operation, StoredBatch
@@ -47,6 +48,7 @@ class SimulatedNode:
         self.disk.size_max = None  # whoever starts a node sees to that
         self.store = SimulatedStore(self.disk, self.world.random.randbytes)
         self.broker = Broker(self.store.state, self.world.clock.now)
+        self.queues = open_queues(self.broker, self.store, lasts=True)
         self.watch.started(self.store.state)
         self._sessions: dict[End, Session] = {}
         self._ends: dict[Session, End] = {}
@@ -106,7 +108,7 @@ class SimulatedNode:
     def _wake(self) -> None:
         for session in list(self.broker.sessions):
             session.wake(self.world.clock.now)
-        self._schedule()
+        self._ring()
         self._after(WAKE_S, self._wake)
 
     # Ticks
@@ -125,6 +127,13 @@ class SimulatedNode:
         self._send_all()
         for stream in self.broker.take_reads():
             self._read(stream)
+        wake_at = self.broker.wake_at
+        if wake_at < self.world.clock.now + WAKE_S:  # otherwise the next waking is soon enough
+            self._after(max(0.0, wake_at - self.world.clock.now), self._ring)
+
+    def _ring(self) -> None:
+        self.broker.wake(self.world.clock.now)
+        self._schedule()
 
     def _send_all(self) -> None:
         for session in self.broker.take_dirty():

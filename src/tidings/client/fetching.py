@@ -1,0 +1,124 @@
+"""How messages come out of a queue: the one request that all ways of getting them are made of.
+
+The node answers it when there is a message, or when its time is up. The rule kept: whoever does not take the
+answer says so, whether he was cancelled or ran out of patience, and then the node gives back at once what it
+has handed out for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import force_setattr, replace
+
+from tidings.client.link import Link, answer_to
+from tidings.errors import CodecError, Disconnected, FilterError, NoAnswer, UserError
+from tidings.event import Event
+from tidings.event.header import EMPTY_HEADER
+from tidings.event.values import TIME_US_MAX
+from tidings.event.wire import decode_event
+from tidings.filters import Filter
+from tidings.ids import Origin
+
+ANSWER_S = 10.0
+"""How long a node that is there may take to answer, beyond the time it was given."""
+
+Where = Filter | str | Event | Mapping[str, Any] | None
+"""Which messages are meant: a filter, or an example of which all that it says must agree; None: any."""
+
+
+class Hand(Struct, array_like=True, frozen=True):
+    """A message as it was handed out: `raw` is its event, `parts` how many further parts its body has."""
+
+    number: int
+    delivery: int
+    redelivered: bool
+    system: str | None
+    epoch: int
+    source: str | None
+    parts: int
+    raw: bytes
+
+    @property
+    def event(self) -> Event:
+        """The event, with the first part of its body; the queue took it in at the time that is its number."""
+        event = decode_event(self.raw, Origin(self.system, self.epoch, self.source))
+        received_us = min(self.number, TIME_US_MAX)
+        force_setattr(event, "header", replace(event.header or EMPTY_HEADER, received_us=received_us))
+        return event
+
+
+class Handed(Struct, frozen=True):
+    """An answer: messages, the number of the last that the queue took in, and where reading goes on."""
+
+    messages: list[Hand]
+    last: int = 0
+    next: Any = None
+
+
+async def fetch(link: Link, arguments: dict[str, Any], timeout_s: float | None) -> Handed:
+    """Messages, now or when there are some; none if none came in time, Disconnected if no node was there."""
+    wait, session = link.future(), link.core.session
+    number = link.core.request("get", {**arguments, "wait_s": timeout_s}, answer_to(wait), "again")
+    link.flush_soon()
+    try:
+        if timeout_s is None:
+            return read_answer(await wait)
+        await asyncio.wait([wait], timeout=timeout_s)
+        if not wait.done() and not link.core.is_up:
+            raise Disconnected(f"not answered within {timeout_s:g} s")
+        return read_answer(await link.within(wait, ANSWER_S, "answered"))
+    except UserError:
+        raise
+    except BaseException as error:
+        link.core.cancel_get(number)
+        link.flush_soon()
+        # After a cut the node waits for a message as long as it was told to, from then on.
+        if isinstance(error, NoAnswer) and session != link.core.session:
+            return Handed([])
+        raise
+
+
+def read_answer(result: Any) -> Handed:
+    """The answer to a `get`; CodecError if it is none."""
+    try:
+        return msgspec.convert(result, Handed)
+    except msgspec.ValidationError as error:
+        raise CodecError("$.get", str(error)) from None
+
+
+async def whole(link: Link, queue: str, hand: Hand) -> Event:
+    """The event of a message, with all parts of its body."""
+    event = hand.event
+    if not hand.parts:
+        return event
+    parts = [event.body or b""]
+    for index in range(hand.parts):
+        which = {"queue": queue, "number": hand.number, "delivery": hand.delivery, "index": index}
+        part = await link.call("part", which, None, "again")
+        if not isinstance(part, bytes):
+            raise CodecError("$.part", f"is {type(part).__name__}, not bytes")
+        parts.append(part)
+    return replace(event, body=b"".join(parts))
+
+
+def condition(where: Where) -> str:
+    """What is meant, as the text of a filter."""
+    if where is None:
+        return ""
+    if isinstance(where, str | Filter):
+        return str(where)
+    if isinstance(where, Event | Mapping):
+        return str(Filter.template(where))
+    raise FilterError(f"where is a filter, an event or a mapping, not {type(where).__name__}")
+
+
+def check_time(timeout_s: float | None, name: str = "timeout_s") -> float | None:
+    """Refuse what is no time to wait."""
+    if timeout_s is not None and (type(timeout_s) not in (int, float) or not timeout_s >= 0):
+        raise UserError(f"{name}={timeout_s!r}: seconds from 0 on, or None to wait for ever")
+    return timeout_s

@@ -1,0 +1,290 @@
+"""A queue as an application sees it, wherever it is: put, get, look, and wait for what comes.
+
+    queue = await bus.create_queue("jobs")
+    await queue.put("job", number=1, color="blue")
+    message = await queue.get(where="color = 'blue'", timeout_s=5)
+
+Which messages are meant is said by `where`: a filter, its text, or an example (an event or a mapping) of
+which every field must agree. `timeout_s` says how long to wait for one: None for ever, 0 not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import msgspec
+
+from tidings.client import sending
+from tidings.client.fetching import Hand, Where, check_time, condition, fetch, whole
+from tidings.client.link import Link
+from tidings.client.making import event_of
+from tidings.client.message import Holder, Message, Take, wait_handed
+from tidings.client.requests import Inbox
+from tidings.client.subscription import Subscription
+from tidings.client.unit import Unit
+from tidings.client.worker import Acknowledge, Messages, Worker
+from tidings.errors import CodecError, EventError, QueueError, UserError
+from tidings.event import Event
+from tidings.protocol.intake import Wanted
+from tidings.protocol.messages import DONE
+from tidings.queues.description import NAME_LENGTH_MAX, Description
+
+ADDRESS_LENGTH_MAX = 2 * NAME_LENGTH_MAX + 1
+"""Characters of `name@node`."""
+PREFETCH = 10
+"""Messages that a worker's loop fetches ahead, unless it says otherwise."""
+PREFETCH_MAX = 10_000
+PREFETCH_WATCH = 1_000
+"""Copies that may be on their way to a watch or wait in it, unless it says otherwise."""
+PAGE = 1_000
+"""Messages that are asked for at once by what wants them all."""
+
+
+class Queue:
+    """See the module; made by `Bus.create_queue` and `Bus.queue`."""
+
+    def __init__(self, link: Link, inbox: Inbox, name: str, description: Description | None = None) -> None:
+        self.name = name
+        """The name by which it was asked for."""
+        self._link = link
+        self._inbox = inbox
+        self._description = description
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.name!r}>"
+
+    # What it is
+
+    @property
+    def description(self) -> Description:
+        """Everything there is to say about it, as it was last told; `describe` asks again."""
+        if self._description is None:
+            raise UserError(f"queue {self.name!r} has not been described yet: await describe()")
+        return self._description
+
+    async def describe(self, *, timeout_s: float | None = None) -> Description:
+        """Ask the node for the description, with the number of messages as it is now."""
+        asked = {"queue": self.name}
+        self._description = read_description(
+            await self._link.call("queue.describe", asked, check_time(timeout_s), "again")
+        )
+        return self._description
+
+    async def is_empty(self) -> bool:
+        """Whether there is no message to be had; those in others' hands may come back."""
+        return (await self.describe()).messages == 0
+
+    async def is_full(self) -> bool:
+        """Whether a further message would be refused."""
+        return (await self.describe()).is_full
+
+    # Putting
+
+    async def put(
+        self,
+        event: Event | str,
+        attributes: Mapping[str, object] | None = None,
+        /,
+        *,
+        transaction: Unit | None = None,
+        timeout_s: float | None = None,
+        **fields: object,
+    ) -> None:
+        """Put an event, or one made of a type, attributes and header fields; it is in the queue on return.
+
+        In a persistent queue it is on disk then; in a transaction it is put when that commits. QueueFull if
+        there is no room. A put that is cancelled, or not accepted in time, may be done nonetheless.
+        """
+        made = event_of(event, attributes, fields)
+        await sending.put(self._link, self.name, made, transaction, check_time(timeout_s))
+
+    async def put_all(
+        self, events: Iterable[Event], *, transaction: Unit | None = None, timeout_s: float | None = None
+    ) -> None:
+        """Put many events and wait once.
+
+        When some are refused nothing further is put; the error says in `put` how many are in the queue, and
+        in `left` which are not.
+        """
+        await sending.put_all(self._link, self.name, events, transaction, check_time(timeout_s))
+
+    async def request(
+        self,
+        event: Event | str,
+        attributes: Mapping[str, object] | None = None,
+        /,
+        *,
+        timeout_s: float | None = None,
+        **fields: object,
+    ) -> Event:
+        """Put a request and wait for the answer of whoever gets it; NoAnswer if none comes."""
+        asked = event_of(event, attributes, fields)
+        return await self._inbox.ask(asked, self.put, check_time(timeout_s))
+
+    # Getting
+
+    async def get(
+        self,
+        where: Where = None,
+        *,
+        timeout_s: float | None = None,
+        if_exists: bool = False,
+        transaction: Unit | None = None,
+    ) -> Message:
+        """The first message that matches, acknowledged on arrival; QueueEmpty when none came in time.
+
+        In a transaction it is held for that, and gone when it commits. `if_exists`: wait only while there is
+        one in others' hands.
+        """
+        arguments = self._taking(where, if_exists, transaction)
+        with _whole_or_spoilt(transaction):
+            handed = await wait_handed(self._link, self.name, arguments, check_time(timeout_s))
+            (message,) = await self._arrived(handed.messages[:1], transaction)
+        return message
+
+    async def get_all(self, where: Where = None, *, transaction: Unit | None = None) -> list[Message]:
+        """All messages that match and are in the queue now, each acknowledged on arrival."""
+        arguments = {**self._taking(where, False, transaction), "queue": self.name, "count": PAGE}
+        messages: list[Message] = []
+        with _whole_or_spoilt(transaction):
+            while (handed := await fetch(self._link, arguments, 0)).messages:
+                arguments.setdefault("up_to", handed.last)  # others may go on putting
+                messages += await self._arrived(handed.messages, transaction)
+        return messages
+
+    def take(self, where: Where = None, *, timeout_s: float | None = None, if_exists: bool = False) -> Take:
+        """One message for an `async with` block, acknowledged at its end and given back if it raises."""
+        arguments = self._taking(where, if_exists, None)
+        return Take(self._link, self.name, arguments, check_time(timeout_s))
+
+    def messages(
+        self, where: Where = None, *, prefetch: int = PREFETCH, acknowledge: Acknowledge = "auto"
+    ) -> Messages:
+        """The messages that match, as an async iterator that waits for more.
+
+        `acknowledge`: `auto`, each when the next one is asked for; `client`, by hand, for all that were
+        handed out so far; `dups-ok`, some at a time, so that a few may come again after a crash.
+        """
+        if acknowledge not in ("auto", "client", "dups-ok"):
+            raise UserError(f"acknowledge={acknowledge!r}: 'auto', 'client' or 'dups-ok'")
+        _check_count("prefetch", prefetch, 0, PREFETCH_MAX)
+        return Messages(Worker(self._link, self.name, condition(where), prefetch, acknowledge))
+
+    def _taking(self, where: Where, if_exists: bool, transaction: Unit | None) -> dict[str, Any]:
+        number = 0 if transaction is None else transaction.number
+        asked = {"where": condition(where), "action": "take"}
+        return {**asked, **({"if_exists": True} if if_exists else {}), "transaction": number}
+
+    async def _arrived(self, hands: list[Hand], transaction: Unit | None) -> list[Message]:
+        """Messages that were handed out, acknowledged unless a transaction has them."""
+        if transaction is not None:
+            return [Message(hand, await whole(self._link, self.name, hand), transaction) for hand in hands]
+        holder = Holder(self._link, self.name)
+        messages = await holder.open(hands)
+        for message in messages:
+            holder.say(message, DONE)
+        return messages
+
+    # Looking
+
+    async def read(
+        self,
+        where: Where = None,
+        *,
+        timeout_s: float | None = 0,
+        if_exists: bool = False,
+        transaction: Unit | None = None,
+    ) -> Event:
+        """The first message that matches, which stays in the queue; QueueEmpty when none came in time."""
+        arguments = {**self._taking(where, if_exists, transaction), "action": "read"}
+        handed = await wait_handed(self._link, self.name, arguments, check_time(timeout_s))
+        return await whole(self._link, self.name, handed.messages[0])
+
+    async def read_all(self, where: Where = None, *, transaction: Unit | None = None) -> list[Event]:
+        """All messages that match and are in the queue now; they stay there."""
+        arguments = {**self._taking(where, False, transaction), "action": "read"}
+        return [await whole(self._link, self.name, hand) for hand in await self._pages(arguments)]
+
+    async def headers(self, where: Where = None) -> list[Event]:
+        """The same without their bodies."""
+        arguments = {**self._taking(where, False, None), "action": "read", "bodies": False}
+        return [hand.event for hand in await self._pages(arguments)]
+
+    async def _pages(self, arguments: dict[str, Any]) -> list[Hand]:
+        """What is read page by page, up to what is in the queue at the beginning."""
+        asked = {**arguments, "queue": self.name, "count": PAGE}
+        hands: list[Hand] = []
+        while True:
+            handed = await fetch(self._link, asked, 0)
+            hands += handed.messages
+            if handed.next is None:
+                return hands
+            asked["after"] = handed.next
+            asked.setdefault("up_to", handed.last)
+
+    def watch(
+        self,
+        where: Where = None,
+        *,
+        on_slow: Literal["drop-oldest", "latest", "block"] = "drop-oldest",
+        slow_key: str | None = None,
+        prefetch: int = PREFETCH_WATCH,
+        timeout_s: float | None = None,
+    ) -> Subscription:
+        """Copies of what is put into the queue from now on and matches; nothing is taken."""
+        _check_count("prefetch", prefetch, 1, PREFETCH_MAX)
+        wanted = Wanted(condition(where), on_slow=on_slow, slow_key=slow_key, queue=self.name)
+        return Subscription(self._link, wanted, prefetch, "auto", check_time(timeout_s))
+
+    # Keeping order
+
+    async def purge(self, where: Where = None, *, timeout_s: float | None = None) -> int:
+        """Throw away all messages that match; how many they were."""
+        asked = {"queue": self.name, "where": condition(where)}
+        return int(await self._link.call("queue.purge", asked, check_time(timeout_s)))
+
+    async def renew(self, message: Event | Message | str, lease_s: float) -> float:
+        """Let a message, or the one with this id, live so long from now; what was granted, 0 if it ended."""
+        identity = message if isinstance(message, str) else message.id
+        if not identity:
+            raise EventError("$.id", "is not set: only a message that came out of a queue has one")
+        if check_time(lease_s, "lease_s") is None:
+            raise UserError("lease_s=None: seconds from 0 on")
+        asked = {"queue": self.name, "id": identity, "lease_s": lease_s}
+        return float(await self._link.call("queue.renew", asked, None, "again"))
+
+
+@contextmanager
+def _whole_or_spoilt(transaction: Unit | None) -> Iterator[None]:
+    """A transaction may hold messages that nobody has had, if getting them broke off: it must not commit."""
+    try:
+        yield
+    except UserError:
+        raise
+    except BaseException:
+        if transaction is not None:
+            transaction.spoil("messages were asked for in it that nobody has waited for")
+        raise
+
+
+def check_name(name: str) -> str:
+    """Refuse what can't be a queue's name, id or address."""
+    if type(name) is not str or not 1 <= len(name) <= ADDRESS_LENGTH_MAX:
+        raise QueueError(str(name), f"a queue is asked for by a name of 1 to {ADDRESS_LENGTH_MAX} characters")
+    return name
+
+
+def read_description(result: Any) -> Description:
+    """A description as the node tells it; what a newer node adds is passed over."""
+    try:
+        known = {name: result[name] for name in Description.__struct_fields__ if name in result}
+        return msgspec.convert(known, Description)
+    except (TypeError, KeyError, msgspec.ValidationError) as error:
+        raise CodecError("$.description", str(error)) from None
+
+
+def _check_count(name: str, count: int, least: int, most: int) -> None:
+    if type(count) is not int or not least <= count <= most:
+        raise UserError(f"{name}={count!r}: a whole number within {least}..{most}")

@@ -1,0 +1,124 @@
+"""The queues of a node, as its clients manage them: made, found and deleted by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypedDict
+
+import msgspec
+
+from tidings.client.fetching import Where, check_time, condition
+from tidings.client.link import Link
+from tidings.client.queue import Queue, check_name, read_description
+from tidings.client.requests import Inbox
+from tidings.errors import CodecError, QueueError, QueueNotFound, UserError
+from tidings.filters import Filter
+from tidings.queues.description import TOLD, Description, Property
+
+Scope = Literal["local", "remote", "both"]
+
+
+class Wish(TypedDict, total=False):
+    """What can be asked of a queue; `tidings.queues.description` says what each of these means."""
+
+    text: str
+    properties: Mapping[str, Property]
+    type: str
+    persistent: bool | None
+    keep: bool | None
+    priorities: bool
+    priority: int | None
+    ageing_s: float | None
+    expiry: bool
+    ttl_s: float | None
+    lease_s_max: float | None
+    max_messages: int | None
+    bind: Filter | str | None
+    passive: bool
+    redelivery_s: float | None
+    deliveries_max: int | None
+    compress: bool
+
+
+class Queues:
+    """See the module."""
+
+    def __init__(self, link: Link, inbox: Inbox) -> None:
+        self._link = link
+        self._inbox = inbox
+
+    async def create(self, name: str | None, wish: Wish, timeout_s: float | None) -> Queue:
+        """Make a queue, or find the one that is the same."""
+        asked = wished(name, dict(wish))
+        return self._queue(await self._call("queue.create", asked, timeout_s), name)
+
+    async def find(self, name: str, timeout_s: float | None) -> Queue:
+        """The queue of this name."""
+        asked = {"queue": check_name(name)}
+        return self._queue(await self._call("queue.describe", asked, timeout_s), name)
+
+    async def delete(self, name: str, timeout_s: float | None) -> None:
+        """Delete it."""
+        session = self._link.core.session
+        try:
+            await self._call("queue.delete", {"queue": check_name(name)}, timeout_s)
+        except QueueNotFound:
+            if session == self._link.core.session:
+                raise  # otherwise it was deleted before the connection broke
+
+    async def alias(self, name: str, target: str, timeout_s: float | None) -> Queue:
+        """Give it a further name."""
+        asked = {"name": check_name(name), "target": check_name(target)}
+        return self._queue(await self._call("queue.alias", asked, timeout_s), name)
+
+    async def lookup(
+        self,
+        name: str | None,
+        properties: Mapping[str, Property] | None,
+        text: str | None,
+        scope: Scope,
+        timeout_s: float | None,
+    ) -> list[Description]:
+        """All that agree with what is given."""
+        if scope not in ("local", "remote", "both"):
+            raise UserError(f"scope={scope!r}: 'local', 'remote' or 'both'")
+        if scope != "local":
+            raise UserError(f"scope={scope!r}: this node knows no others yet, only 'local' can be searched")
+        told = None if properties is None else dict(properties)
+        given = {"name": name, "text": text, "properties": told}
+        asked = {key: value for key, value in given.items() if value is not None}
+        found = await self._call("queue.find", asked, timeout_s)
+        if not isinstance(found, list):
+            raise CodecError("$.queue.find", "is no list of descriptions")
+        return [read_description(one) for one in found]
+
+    async def replay(self, where: Where, queue: str | None, timeout_s: float | None) -> int:
+        """Put dead letters back."""
+        asked: dict[str, Any] = {"where": condition(where)}
+        if queue is not None:
+            asked["queue"] = check_name(queue)
+        return int(await self._link.call("queue.replay", asked, check_time(timeout_s)))
+
+    async def _call(self, operation: str, arguments: dict[str, Any], timeout_s: float | None) -> Any:
+        """A request that may be repeated after a cut, as it changes nothing the second time."""
+        return await self._link.call(operation, arguments, check_time(timeout_s), "again")
+
+    def _queue(self, told: Any, name: str | None) -> Queue:
+        description = read_description(told)
+        return Queue(self._link, self._inbox, name or description.name, description)
+
+
+def wished(name: str | None, wish: dict[str, Any]) -> dict[str, Any]:
+    """What is asked for, as it is sent; QueueError if no queue can be so."""
+    shown = name if isinstance(name, str) else ""
+    if name is not None:
+        wish["name"] = check_name(name)
+    if wrong := sorted(TOLD & wish.keys()):
+        raise QueueError(shown, f"{wrong[0]} is told by the node, and can't be asked for")
+    if isinstance(wish.get("bind"), Filter):
+        wish["bind"] = str(wish["bind"])
+    try:
+        asked: dict[str, Any] = msgspec.to_builtins(msgspec.convert(wish, Description))
+    except msgspec.ValidationError as error:
+        raise QueueError(shown, str(error)) from None
+    return asked

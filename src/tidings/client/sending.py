@@ -1,0 +1,172 @@
+"""How events come into a queue: one, many, and those too long for one frame.
+
+A body longer than SEGMENT_SIZE travels in parts, in a transaction: so nobody sees half of it, and no frame
+holds up the others. The node keeps the parts, and whoever gets the message has its body whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from msgspec.structs import replace
+
+from tidings.client.link import TURN_EVENTS, Link
+from tidings.client.unit import Unit
+from tidings.errors import TidingsError, TransactionLost, UserError
+from tidings.event import Event
+from tidings.protocol.failures import error_of
+
+SEGMENT_SIZE = 1 << 20
+"""Bytes of a body, and of each part of one that is longer."""
+LONG_S_MAX = 300.0
+"""How long it may take to send one, as far as the node allows it."""
+LONG_TRIES_MAX = 10
+"""How often a long event is begun anew after its transaction was lost with the connection."""
+
+
+async def put(
+    link: Link, queue: str, event: Event, transaction: Unit | None, timeout_s: float | None
+) -> None:
+    """Put an event into a queue, and wait until it is accepted."""
+    if event.body is not None and len(event.body) > SEGMENT_SIZE:
+        await _put_long(link, queue, event, transaction, timeout_s)
+    else:
+        await link.wait_done(await _hand_over(link, queue, event, transaction, timeout_s), timeout_s)
+
+
+async def _hand_over(
+    link: Link, queue: str, event: Event, transaction: Unit | None, timeout_s: float | None
+) -> int:
+    """Number an event when there is room for it; its counter."""
+    if transaction is None:
+        return await _number(link, queue, event, 0, timeout_s)
+    async with transaction.putting:
+        return await _number(link, queue, event, transaction.number, timeout_s)
+
+
+async def _number(
+    link: Link, queue: str, event: Event, transaction: int, timeout_s: float | None, is_part: bool = False
+) -> int:
+    if link.unflushed >= TURN_EVENTS or link.core.publications.is_full:
+        await link.wait_room(timeout_s)
+    counter = link.core.put(queue, event, transaction, is_part)
+    link.flush_soon()
+    return counter
+
+
+async def _put_long(
+    link: Link, queue: str, event: Event, transaction: Unit | None, timeout_s: float | None
+) -> None:
+    """Put an event in parts, in a transaction of its own unless it is in one."""
+    if transaction is not None:
+        await _put_parts(link, queue, event, transaction, timeout_s)
+    else:
+        await link.within(_put_alone(link, queue, event), timeout_s, "accepted")
+
+
+async def _put_alone(link: Link, queue: str, event: Event) -> None:
+    """Put an event in parts, in a transaction of its own, until that is not lost with the connection."""
+    for tries in range(1, LONG_TRIES_MAX + 1):
+        try:
+            async with Unit(link, LONG_S_MAX) as own:
+                await _put_parts(link, queue, event, own, None)
+            return
+        except TransactionLost:
+            if tries == LONG_TRIES_MAX:
+                raise
+
+
+async def _put_parts(
+    link: Link, queue: str, event: Event, transaction: Unit, timeout_s: float | None
+) -> None:
+    """The parts behind the first one, then the event with that as its body."""
+    body, number = event.body or b"", transaction.number
+    counters: list[int] = []
+    try:
+        async with transaction.putting:
+            for at in range(SEGMENT_SIZE, len(body), SEGMENT_SIZE):
+                part = Event.unchecked(0, "part", event.time_us, {}, None, body[at : at + SEGMENT_SIZE])
+                counters.append(await _number(link, queue, part, number, timeout_s, is_part=True))
+            head = replace(event, body=body[:SEGMENT_SIZE])
+            counters.append(await _number(link, queue, head, number, timeout_s))
+        await link.wait_accepted(counters[-1], timeout_s)
+        for failure in link.core.publications.refusals(counters).values():
+            raise error_of(failure)
+    except BaseException:
+        transaction.spoil("a long event was put in part")  # the next one would get its parts
+        raise
+
+
+async def put_all(
+    link: Link,
+    queue: str,
+    events: Iterable[Event],
+    transaction: Unit | None,
+    timeout_s: float | None,
+) -> None:
+    """Put many events, and wait once.
+
+    When the node refuses some, nothing further is put, and the error says in `put` how many events are in the
+    queue and in `left` which are not, in their order.
+    """
+    batch = _Many(link, queue, transaction)
+    remaining = iter(events)
+    while turn := list(islice(remaining, TURN_EVENTS)):
+        await batch.add(turn, timeout_s)
+        if batch.failure is not None:
+            break
+    await batch.finish(remaining, timeout_s)
+
+
+class _Many:
+    """Events that are put together: those that were handed over, and what was refused of them."""
+
+    def __init__(self, link: Link, queue: str, transaction: Unit | None) -> None:
+        self.failure: TidingsError | None = None  # the first one
+        self._link = link
+        self._queue = queue
+        self._transaction = transaction
+        self._handed: dict[int, Event] = {}
+        self._refused: dict[int, Event] = {}
+        self._left: list[Event] = []  # those behind them
+        self._put = 0
+
+    async def add(self, turn: list[Event], timeout_s: float | None) -> None:
+        """Hand over some more, unless one was refused."""
+        for event in turn:
+            if self.failure is not None:
+                self._left.append(event)
+                continue
+            try:
+                await self._add(event, timeout_s)
+            except UserError as error:
+                self.failure = error
+                self._left.append(event)
+        self._look()
+
+    async def _add(self, event: Event, timeout_s: float | None) -> None:
+        if not isinstance(event, Event):
+            raise UserError(f"put_all takes events, not {type(event).__name__}")
+        if event.body is not None and len(event.body) > SEGMENT_SIZE:
+            await _put_long(self._link, self._queue, event, self._transaction, timeout_s)
+            self._put += 1
+        else:
+            counter = await _hand_over(self._link, self._queue, event, self._transaction, timeout_s)
+            self._handed[counter] = event
+
+    def _look(self) -> None:
+        """Take in what was refused so far."""
+        for counter, failure in self._link.core.publications.refusals(self._handed).items():
+            self.failure = self.failure or error_of(failure)
+            self._refused[counter] = self._handed.pop(counter)
+
+    async def finish(self, remaining: Iterator[Event], timeout_s: float | None) -> None:
+        """Wait until all is accepted; raise the first refusal."""
+        if self._handed:
+            await self._link.wait_accepted(next(reversed(self._handed)), timeout_s)
+            self._look()
+        if self.failure is not None:
+            left = [*self._refused.values(), *self._left, *remaining]
+            vars(self.failure).update(put=self._put + len(self._handed), left=left)
+            raise self.failure

@@ -1,0 +1,79 @@
+"""Transactions: what is put, got and published in one is done together, or not at all.
+
+    async with bus.transaction() as tx:
+        order = await tx.get("orders", timeout_s=5)
+        await tx.put("bills", "bill", of=order["number"])
+
+It is committed at the clean end of the block and rolled back when the block raises. What was put is seen by
+others from the commit on, by the transaction itself at once; what was got comes back if it is rolled back.
+TransactionLost says that it was over before it could be committed: nothing of it was done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tidings.client import sending
+from tidings.client.fetching import Where, check_time
+from tidings.client.link import Link
+from tidings.client.making import event_of
+from tidings.client.message import Message
+from tidings.client.queue import Queue, check_name
+from tidings.client.requests import Inbox
+from tidings.client.unit import Unit
+from tidings.errors import UserError
+from tidings.event import Event
+
+TRANSACTION_S = 30.0
+"""How long a transaction may take, unless the caller says otherwise."""
+
+
+class Transaction(Unit):
+    """See the module; made by `Bus.transaction`. A queue is given as such or by its name."""
+
+    def __init__(self, link: Link, inbox: Inbox, timeout_s: float | None) -> None:
+        if check_time(timeout_s) == 0:
+            raise UserError("timeout_s=0: a transaction takes some time")
+        super().__init__(link, timeout_s)
+        self._inbox = inbox
+
+    def _queue(self, queue: Queue | str) -> Queue:
+        return queue if isinstance(queue, Queue) else Queue(self._link, self._inbox, check_name(queue))
+
+    async def put(
+        self,
+        queue: Queue | str,
+        event: Event | str,
+        attributes: Mapping[str, object] | None = None,
+        /,
+        **fields: Any,
+    ) -> None:
+        """Put an event into a queue; see `Queue.put`."""
+        await self._queue(queue).put(event, attributes, transaction=self, **fields)
+
+    async def put_all(self, queue: Queue | str, events: Iterable[Event]) -> None:
+        """Put many events into a queue; see `Queue.put_all`."""
+        await self._queue(queue).put_all(events, transaction=self)
+
+    async def publish(
+        self, event: Event | str, attributes: Mapping[str, object] | None = None, /, **fields: object
+    ) -> None:
+        """Publish an event when the transaction commits."""
+        await sending.put(self._link, "", event_of(event, attributes, fields), self, None)
+
+    async def get(self, queue: Queue | str, where: Where = None, **options: Any) -> Message:
+        """Get a message out of a queue; see `Queue.get`."""
+        return await self._queue(queue).get(where, transaction=self, **options)
+
+    async def get_all(self, queue: Queue | str, where: Where = None) -> list[Message]:
+        """Get all messages that match out of a queue; see `Queue.get_all`."""
+        return await self._queue(queue).get_all(where, transaction=self)
+
+    async def read(self, queue: Queue | str, where: Where = None, **options: Any) -> Event:
+        """Read a message, which others may read but not take until the end; see `Queue.read`."""
+        return await self._queue(queue).read(where, transaction=self, **options)
+
+    async def read_all(self, queue: Queue | str, where: Where = None) -> list[Event]:
+        """Read all messages that match; see `Queue.read_all`."""
+        return await self._queue(queue).read_all(where, transaction=self)

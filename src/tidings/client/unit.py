@@ -1,0 +1,99 @@
+"""A unit of work: what is done in it is done together when it is committed, or not at all.
+
+The node keeps it under a number of the client's until it is committed, rolled back, out of time, or its
+client has been gone for too long. A commit is one of the client's numbered items, so a cut does no harm to
+it: it is done once, or refused because there was nothing left to commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+from tidings.client.link import CLOSE_S_MAX, Link, no_answer
+from tidings.client.message import Message
+from tidings.errors import TidingsError, TransactionLost, UserError
+
+
+class Unit:
+    """See the module; entered once, with `async with`: committed at its clean end, else rolled back."""
+
+    def __init__(self, link: Link, timeout_s: float | None) -> None:
+        self.putting = asyncio.Lock()
+        """Held by whoever puts something that must not be mixed with other puts."""
+        self._link = link
+        self._timeout_s = timeout_s
+        self._number = 0
+        self._is_over = False
+        self._spoilt = ""  # why it can't be committed
+
+    @property
+    def number(self) -> int:
+        """Its number at the node; UserError while it is not under way."""
+        if not self._number or self._is_over:
+            raise UserError("a transaction is used inside its `async with`")
+        return self._number
+
+    def spoil(self, reason: str) -> None:
+        """It must not be committed any more."""
+        self._spoilt = self._spoilt or reason
+
+    async def __aenter__(self) -> Self:
+        if self._number:
+            raise UserError("a transaction can be entered once; begin another")
+        self._link.transactions += 1
+        self._number = self._link.transactions
+        try:
+            asked = {"transaction": self._number, "timeout_s": self._timeout_s}
+            await self._link.call("begin", asked, None, "again")
+        except BaseException:
+            self._forget()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        if self._is_over:
+            return
+        if kind is None and not self._spoilt:
+            await self.commit()
+            return
+        await self.rollback()
+        if kind is None:
+            raise TransactionLost(f"the transaction was rolled back: {self._spoilt}")
+
+    async def commit(self) -> None:
+        """Have all of it done, now; TransactionLost if nothing of it was."""
+        counter = self._link.core.commit(self.number)
+        self._is_over = True
+        self._link.flush_soon()
+        await self._link.wait_done(counter, None)
+
+    async def rollback(self) -> None:
+        """Have nothing of it done; one that is lost already, or with the connection, is as well."""
+        if self._is_over:
+            return
+        if not self._link.core.is_up:
+            self._forget()
+            return
+        self._is_over = True
+        try:
+            await self._link.call("rollback", {"transaction": self._number}, CLOSE_S_MAX, "again")
+        except TidingsError:
+            return
+        except asyncio.CancelledError:
+            self._forget()
+            raise
+
+    async def settle(self, message: Message, _outcome: int, _text: str = "") -> None:
+        """Messages that were got in it are settled by its end, and not by hand."""
+        raise UserError(f"message {message.number} is settled when its transaction ends")
+
+    def _forget(self) -> None:
+        """Have it rolled back without waiting for that."""
+        self._is_over = True
+        if self._link.core.failure is None:
+            self._link.core.request("rollback", {"transaction": self._number}, no_answer, "again")
+            self._link.flush_soon()

@@ -1,0 +1,156 @@
+"""How far each client has counted: what was had is not done twice, and what was refused can be told again.
+
+Everything that a client does is numbered, by its system and in its epoch, so the highest number tells what
+was done. That is stored with whatever else a commit holds of the client's doing; what was refused is
+remembered until the client says that it has seen the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from operator import lt
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tidings.errors import CodecError
+from tidings.ids import Origin
+from tidings.protocol.messages import Refusal
+from tidings.store.interface import Count, Counter, Operation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SYSTEMS_MAX = 100_000
+"""Systems whose counters are remembered; those not heard of for longest are forgotten."""
+REFUSALS_MAX = 10_000
+"""Refusals that are remembered of one client that does not say it has seen them; the oldest are forgotten."""
+
+Identity = tuple[str, int]
+
+
+def identity_of(origin: Origin) -> Identity:
+    """A client in one of its lives: system and epoch."""
+    return origin.system or "", origin.epoch
+
+
+class Ledger:
+    """See the module."""
+
+    def __init__(self, counters: Iterable[Counter]) -> None:
+        self._counters: dict[Identity, int] = {}
+        self._refusals: dict[Identity, list[Refusal]] = {}
+        self._due: dict[Identity, None] = {}  # those whose count is to be stored with this tick
+        self._flying: dict[Identity, int] = {}  # the last count of those that are being stored
+        for one in counters:
+            self._counters[one.system, one.epoch] = one.counter
+            if one.refused:
+                refused = msgspec.msgpack.decode(one.refused, type=list[Refusal])
+                self._refusals[one.system, one.epoch] = refused
+        self._durable = dict(self._counters)
+
+    def counter_of(self, origin: Origin) -> int:
+        """The highest counter known of a client."""
+        return self._counters.get(identity_of(origin), 0)
+
+    def count_up(self, origin: Origin, counter: int) -> None:
+        """Note how far a client has counted, and forget those not heard of for longest."""
+        identity = identity_of(origin)
+        self._counters.pop(identity, None)
+        self._counters[identity] = counter
+        if len(self._counters) > SYSTEMS_MAX:
+            forgotten = next(iter(self._counters))
+            del self._counters[forgotten]
+            self._durable.pop(forgotten, None)
+            self._refusals.pop(forgotten, None)
+            self._due.pop(forgotten, None)
+
+    def is_waiting(self, origin: Origin) -> bool:
+        """Whether anything that a client has done waits for a commit."""
+        identity = identity_of(origin)
+        return identity in self._due or identity in self._flying
+
+    def needs_no_more(self, origin: Origin) -> None:
+        """Nothing of what a client has done so far waits for a commit: none of it is to be done again."""
+        identity = identity_of(origin)
+        self._durable[identity] = self._counters.get(identity, 0)
+
+    # What was refused
+
+    def refuse(self, origin: Origin, refusal: Refusal) -> None:
+        """Remember that something was refused, until the client has seen that."""
+        refused = self._refusals.setdefault(identity_of(origin), [])
+        refused.append(refusal)
+        if len(refused) > REFUSALS_MAX:
+            del refused[0]
+
+    def see(self, origin: Origin, counter: int) -> None:
+        """The client has had all answers up to this counter."""
+        identity = identity_of(origin)
+        refused = self._refusals.get(identity)
+        if refused is not None and refused[0].last <= counter:
+            rest = [one for one in refused if one.last > counter]
+            if rest:
+                self._refusals[identity] = rest
+            else:
+                del self._refusals[identity]
+
+    def refused(self, origin: Origin) -> list[Refusal]:
+        """What was refused, and may not have been seen."""
+        return list(self._refusals.get(identity_of(origin), ()))
+
+    # Commits
+
+    @property
+    def is_due(self) -> bool:
+        """Whether any count is to be stored with this tick."""
+        return bool(self._due)
+
+    def keep(self, origin: Origin) -> None:
+        """Have a client's count stored with this tick."""
+        self._due[identity_of(origin)] = None
+
+    def take_due(self, now: float) -> list[Operation]:
+        """The counts to be stored with this tick."""
+        due, self._due = self._due, {}
+        for identity in due:
+            self._flying[identity] = self._counters.get(identity, 0)
+        return [Count(self._counter(identity, int(now * 1e6))) for identity in due]
+
+    def _counter(self, identity: Identity, now_us: int) -> Counter:
+        refused = self._refusals.get(identity)
+        kept = msgspec.msgpack.encode(refused) if refused else b""
+        return Counter(*identity, self._counters.get(identity, 0), now_us, kept)
+
+    def durable(self, operations: Iterable[Operation]) -> None:
+        """These are on disk."""
+        for operation in operations:
+            if isinstance(operation, Count):
+                one = operation.counter
+                identity = one.system, one.epoch
+                self._durable[identity] = max(one.counter, self._durable.get(identity, 0))
+                if self._flying.get(identity) == one.counter:
+                    del self._flying[identity]
+
+    def failed(self, lost: Iterable[Operation]) -> set[Identity]:
+        """These were not stored, nor what waits: the clients that have to do something again."""
+        uncounted = {(one.counter.system, one.counter.epoch) for one in lost if isinstance(one, Count)}
+        uncounted |= self._due.keys()
+        self._due, self._flying = {}, {}
+        for identity in uncounted:
+            before = self._durable.get(identity, 0)
+            self._counters[identity] = before
+            refused = [one for one in self._refusals.pop(identity, []) if one.last <= before]
+            if refused:
+                self._refusals[identity] = refused
+        return uncounted
+
+
+def check_growing(counters: Sequence[int], last: int) -> None:
+    """Refuse numbers that do not grow from the last one on: all that comes on a connection is counted."""
+    if counters[0] > last and all(map(lt, counters, counters[1:])):
+        return
+    for row, counter in enumerate(counters):
+        if counter <= last:
+            raise CodecError(f"$[{row}].counter", f"{counter} is not above {last}")
+        last = counter

@@ -1,0 +1,87 @@
+"""What is built on the broker, and how it hears of what clients ask for.
+
+A service adds operations, which are asked for by requests, and frames of the numbered stream: those that a
+client sends again after a cut, and that the broker lets through once. It is told when clients come and go,
+when a tick ends and what became of its commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec import ValidationError
+
+from tidings.errors import TidingsError
+from tidings.exchange import Subscription
+from tidings.protocol.failures import failure_of
+from tidings.protocol.frames import encode
+from tidings.protocol.messages import Message, Reply
+from tidings.store.interface import Operation
+
+if TYPE_CHECKING:
+    from tidings.protocol.session import Session
+
+LATER: Any = object()
+"""What an operation returns that will answer when it can."""
+
+
+class Asked:
+    """A request that is to be answered once, now or later."""
+
+    __slots__ = ("number", "session")
+
+    def __init__(self, session: Session, number: int) -> None:
+        self.session = session
+        self.number = number
+
+    def answer(self, result: Any, mark: int) -> None:
+        """This is the result, to be told when the mark is durable."""
+        self.session.post(encode(Reply(self.number, result)), mark)
+
+    def fail(self, error: TidingsError | ValidationError) -> None:
+        """It could not be done; that too may depend on what was done before."""
+        failure = failure_of(error)
+        broker = self.session.broker
+        broker.count("refused", reason=failure.code)
+        self.session.post(encode(Reply(self.number, None, failure)), broker.promise)
+
+
+class Service(Protocol):
+    """A part of the node that is built on the broker."""
+
+    @property
+    def operations(self) -> Mapping[str, tuple[Any, Callable[[Asked, Any], Any]]]:
+        """What clients may ask for: by name, the arguments and who does it."""
+
+    @property
+    def frames(self) -> Mapping[type[Message], Callable[[Session, Any, bytes], None]]:
+        """What clients may say in the numbered stream, and who hears it."""
+
+    def greeted(self, session: Session) -> None:
+        """A client is there, maybe again."""
+
+    def parted(self, session: Session, is_clean: bool) -> None:
+        """A session has ended; whether its client has said so."""
+
+    def watch(self, name: str, subscription: Subscription) -> Callable[[], None]:
+        """Tell a subscription of what comes into the thing of that name; what ends that."""
+
+    def status(self) -> dict[str, Any]:
+        """What the node says of it, beside what the broker says."""
+
+    def finish_tick(self) -> None:
+        """The tick ends: say what is left to say."""
+
+    def durable(self, mark: int) -> None:
+        """Everything up to this mark is on disk."""
+
+    def failed(self, lost: list[Operation]) -> list[Operation]:
+        """These could not be stored, nor what waits; what of them is to be stored nonetheless."""
+
+    @property
+    def wake_at(self) -> float:
+        """When `wake` is to be called."""
+
+    def wake(self, now: float) -> None:
+        """Time has passed."""

@@ -1,0 +1,26 @@
+"""Queues: messages that wait until someone fetches them, each for one reader; without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tidings.protocol.broker import Broker
+from tidings.queues.description import Description
+from tidings.queues.manager import QueueManager
+from tidings.queues.message import Message
+from tidings.queues.queue import Queue
+from tidings.queues.service import QueueService
+from tidings.queues.types import Sqlite, Volatile
+from tidings.store.interface import Store
+
+__all__ = ["Description", "Message", "Queue", "QueueManager", "Sqlite", "Volatile", "open_queues"]
+
+
+def open_queues(
+    broker: Broker, store: Store, lasts: bool, types: Iterable[type[Volatile]] = ()
+) -> QueueManager:
+    """Give a broker its queues, with what was stored of them; `lasts`: what is stored survives a restart."""
+    manager = QueueManager(broker, lasts, types)
+    manager.restore(store.state.queues, store.messages())
+    broker.add(QueueService(manager))
+    return manager

@@ -1,0 +1,103 @@
+"""The arguments of requests about queues, as a client may send them; msgspec refuses what does not fit."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from tidings.protocol.arguments import Number
+from tidings.queues.description import NAME_LENGTH_MAX, SECONDS_MAX, Property
+
+GET_MAX = 10_000
+"""Messages in one answer."""
+ADDRESS_LENGTH_MAX = 600
+
+Address = Annotated[str, Meta(min_length=1, max_length=ADDRESS_LENGTH_MAX)]
+Wait = Annotated[float, Meta(ge=0, le=SECONDS_MAX)]
+
+
+class Named(Struct, frozen=True):
+    """A queue by its name, id, alias or `name@node`."""
+
+    queue: Address
+
+
+class Find(Struct, frozen=True):
+    """A description with fields left open."""
+
+    name: str | None = None
+    text: str | None = None
+    properties: dict[str, Property] | None = None
+
+
+class Alias(Struct, frozen=True):
+    """A further name for a queue."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=NAME_LENGTH_MAX)]
+    target: Address
+
+
+class Purge(Struct, frozen=True):
+    """Messages to be thrown away."""
+
+    queue: Address
+    where: str = ""
+
+
+class Replay(Struct, frozen=True):
+    """Dead letters to be put back where they came from, or into a queue."""
+
+    where: str = ""
+    queue: Address | None = None
+
+
+class Renew(Struct, frozen=True):
+    """A message, by the id of its event, and how long it is to live from now on."""
+
+    queue: Address
+    id: str
+    lease_s: Wait
+
+
+class Get(Struct, frozen=True):
+    """Messages that are wanted, and for how long they may be waited for."""
+
+    queue: Address
+    where: str = ""
+    count: Annotated[int, Meta(ge=1, le=GET_MAX)] = 1
+    wait_s: Wait | None = 0.0
+    action: Literal["take", "read"] = "take"
+    if_exists: bool = False
+    transaction: Number = 0
+    up_to: int | None = None
+    after: int | None = None
+    bodies: bool = True
+
+
+class Cancel(Struct, frozen=True):
+    """A get that is not wanted any more, by the number of its request."""
+
+    number: int
+
+
+class Part(Struct, frozen=True):
+    """A further part of the body of a message that the client holds, or that it has read: delivery 0."""
+
+    queue: Address
+    number: int
+    delivery: int
+    index: int
+
+
+class Begin(Struct, frozen=True):
+    """A transaction, by a number that the client gives it."""
+
+    transaction: Annotated[int, Meta(ge=1, lt=2**32)]
+    timeout_s: Annotated[float, Meta(gt=0, le=SECONDS_MAX)] | None = None
+
+
+class Rollback(Struct, frozen=True):
+    """A transaction that is not to be."""
+
+    transaction: Number

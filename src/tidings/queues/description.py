@@ -1,0 +1,159 @@
+"""What a queue is: its description, as an application asks for it, a node keeps it and a search finds it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+from msgspec.structs import asdict, replace
+
+from tidings.errors import QueueError, QueueNotFound
+from tidings.event.header import PRIORITY_MAX
+from tidings.filters import Filter
+
+NAME_LENGTH_MAX = 255
+TEXT_LENGTH_MAX = 4_096
+PROPERTIES_MAX = 100
+REDELIVERY_S = 60.0
+"""How long a message may be in a reader's hands, unless the description says otherwise."""
+DELIVERIES_MAX = 10
+"""How often a message is handed out before it is a dead letter, unless the description says otherwise."""
+SECONDS_MAX = 1e10
+
+Count = Annotated[int, Meta(ge=1, le=2**53)]
+Seconds = Annotated[float, Meta(gt=0, le=SECONDS_MAX)]
+Property = str | int | float | bool
+
+
+class Description(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Everything there is to say about a queue; the last group is how it stands and is told by the node."""
+
+    name: Annotated[str, Meta(max_length=NAME_LENGTH_MAX)] = ""  # the id, if nothing else is said
+    text: Annotated[str, Meta(max_length=TEXT_LENGTH_MAX)] = ""
+    properties: Annotated[dict[str, Property], Meta(max_length=PROPERTIES_MAX)] = {}
+    type: str = ""  # how messages are kept; by `persistent`, if nothing else is said
+    persistent: bool | None = None  # messages survive a restart; None: if the node keeps anything at all
+    keep: bool | None = None  # the queue itself does; None: as its messages
+    priorities: bool = False
+    priority: Annotated[int, Meta(ge=0, le=PRIORITY_MAX)] | None = None  # of messages that name none
+    ageing_s: Seconds | None = None  # a level of priority is worth so much waiting
+    expiry: bool = False
+    ttl_s: Seconds | None = None  # of messages that name none
+    lease_s_max: Seconds | None = None  # a longer ttl is shortened
+    max_messages: Count | None = None
+    bind: str | None = None  # publications that match this filter are put into the queue
+    passive: bool = False  # the binding takes what flows and asks for nothing
+    redelivery_s: Seconds | None = REDELIVERY_S
+    deliveries_max: Count | None = DELIVERIES_MAX
+    compress: bool = False  # with zstd, where messages are written to disk
+
+    id: str = ""
+    alias_of: str | None = None
+    messages: int = 0
+    in_flight: int = 0
+    waiting: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a further message would be refused."""
+        return self.max_messages is not None and self.messages + self.in_flight >= self.max_messages
+
+    @property
+    def wish(self) -> dict[str, Any]:
+        """What was asked for, without what the node adds."""
+        return {name: value for name, value in asdict(self).items() if name not in TOLD}
+
+    def difference(self, other: Description) -> str:
+        """Where the two ask for different things, in words; empty if they don't."""
+        mine, theirs = self.wish, other.wish
+        return ", ".join(
+            f"{name} is {mine[name]!r}, not {theirs[name]!r}" for name in mine if mine[name] != theirs[name]
+        )
+
+    def agrees(self, name: str | None, text: str | None, properties: dict[str, Property] | None) -> bool:
+        """Whether it has all that a search asks for; what is left open agrees with anything."""
+        if name is not None and name not in (self.name, self.id):
+            return False
+        if text is not None and text not in self.text:
+            return False
+        return all(
+            key in self.properties and _same(self.properties[key], value)
+            for key, value in (properties or {}).items()
+        )
+
+
+TOLD = frozenset(("id", "alias_of", "messages", "in_flight", "waiting"))
+"""The fields that a node tells, and nobody asks for."""
+
+
+def _same(one: Property, other: Property) -> bool:
+    return one == other and isinstance(one, bool) is isinstance(other, bool)
+
+
+def checked(wanted: Description, lasts: bool, types: dict[str, bool]) -> Description:
+    """The description with all that was left open filled in; QueueError for one that can't be.
+
+    `lasts` says whether the node keeps anything; `types` which types of queue there are, and whether their
+    messages survive a restart.
+    """
+    check_name(wanted.name)
+    if wanted.type and wanted.type not in types:
+        raise QueueError(wanted.name, f"there is no type {wanted.type!r}, only {', '.join(sorted(types))}")
+    persistent = wanted.persistent
+    if persistent is None:
+        persistent = types[wanted.type] if wanted.type else lasts
+    kind = wanted.type or ("sqlite" if persistent else "volatile")
+    if types[kind] is not persistent:
+        does = "survive" if types[kind] else "do not survive"
+        raise QueueError(
+            wanted.name, f"messages of the type {kind!r} {does} a restart: persistent={persistent}"
+        )
+    keep = persistent if wanted.keep is None else wanted.keep
+    if (persistent or keep) and not lasts:
+        raise QueueError(wanted.name, "this node has no directory: only volatile queues that are not kept")
+    filled = replace(wanted, type=kind, persistent=persistent, keep=keep)
+    _check_sense(filled)
+    return filled
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that could not be told from another address."""
+    if "@" in name or not name.isprintable() or name != name.strip():
+        raise QueueError(name, "a name has no @, no control characters and no blanks around it")
+
+
+def _check_sense(wanted: Description) -> None:
+    """Refuse what says nothing, rather than pass over it."""
+    if wanted.bind is not None:
+        Filter(wanted.bind)
+    for name, needed in (("ageing_s", "priorities"), ("priority", "priorities")):
+        if getattr(wanted, name) is not None and not getattr(wanted, needed):
+            raise QueueError(wanted.name, f"{name} is for queues with {needed}=True")
+    for name in ("ttl_s", "lease_s_max"):
+        if getattr(wanted, name) is not None and not wanted.expiry:
+            raise QueueError(wanted.name, f"{name} is for queues with expiry=True")
+    if wanted.passive and wanted.bind is None:
+        raise QueueError(wanted.name, "passive is for queues that are bound to a filter")
+    if wanted.compress and not wanted.persistent:
+        raise QueueError(wanted.name, "compress is for queues whose messages are written to disk")
+
+
+def split_address(address: str) -> tuple[str, str | None]:
+    """(name, node) of an address `name@node`, or (name, None); QueueNotFound for what is none."""
+    name, at, node = address.rpartition("@")
+    if not at:
+        return address, None
+    if not name or not node:
+        raise QueueNotFound(address, "an address is a name, or name@node")
+    return name, node
+
+
+def encode(description: Description) -> bytes:
+    """The description as it is stored."""
+    return msgspec.msgpack.encode(replace(description, messages=0, in_flight=0, waiting=0))
+
+
+def decode(stored: bytes) -> Description:
+    """The description that was stored."""
+    return msgspec.msgpack.decode(stored, type=Description)

@@ -1,0 +1,425 @@
+"""The queues of one node: made, found, restored and deleted, and all that they share.
+
+There is one manager in a node, and it manages that node's queues only. It numbers their messages, tells the
+broker what to store, keeps who holds what, and has the dead letters, a queue like any other.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from tidings.errors import QueueError, QueueExists, QueueFull, QueueNotFound
+from tidings.event import Batch, Event, Value
+from tidings.exchange import Positions, Rows, Subscription
+from tidings.filters import Filter
+from tidings.ids import Origin, make_id
+from tidings.protocol.broker import Broker
+from tidings.queues.description import (
+    Description,
+    Property,
+    check_name,
+    checked,
+    decode,
+    encode,
+    split_address,
+)
+from tidings.queues.held import Held, Identity
+from tidings.queues.message import Message, Numbers, event_bytes
+from tidings.queues.queue import Queue, Undo
+from tidings.queues.timers import Timers
+from tidings.queues.types import TYPES, Volatile
+from tidings.queues.waiting import Reader
+from tidings.store.interface import (
+    Dequeue,
+    DropQueue,
+    Enqueue,
+    Operation,
+    PutQueue,
+    QueueRecord,
+    Revise,
+    StoredMessage,
+)
+
+QUEUES_MAX = 100_000
+"""Queues and aliases of one node."""
+SIZE_MAX = 8 << 30
+"""Bytes that the messages of all queues may hold."""
+DEAD = "tidings.dead"
+"""The queue of the dead letters."""
+MARKS = ("dead.queue", "dead.reason", "dead.deliveries")
+"""The attributes that say why."""
+DEAD_MAX = 100_000
+"""Dead letters that are kept; the oldest are thrown away."""
+REPORTS = ("delivered", "expired", "undeliverable")
+"""What a message may want to be reported, in its attribute `report`, to its `reply_to`."""
+
+
+class QueueManager:
+    """See the module. `lasts` says whether what is stored is there after a restart."""
+
+    def __init__(self, broker: Broker, lasts: bool, types: Iterable[type[Volatile]] = ()) -> None:
+        self.broker = broker
+        self.lasts = lasts
+        self.types = {**TYPES, **{kind.name: kind for kind in types}}
+        self.numbers = Numbers()
+        self.timers = Timers()
+        self.held: dict[int, Held] = {}
+        self.holders: dict[Identity, dict[int, Held]] = {}
+        self.ready_readers: dict[Reader, None] = {}  # those who have got something in this tick
+        self.fresh: dict[int, int] = {}  # messages that are not on disk yet, and the commit they are in
+        self.size = 0
+        self._queues: dict[str, Queue] = {}  # by name
+        self._ids: dict[str, Queue] = {}
+        self._aliases: dict[str, tuple[int, Description]] = {}
+        # What is not on disk yet, by the commit it is in, and how to undo it if that can't be made.
+        self._log: deque[tuple[int, Sequence[Operation], Undo]] = deque()
+        self._made = 0
+
+    @property
+    def now(self) -> float:
+        """The time."""
+        return self.broker.now
+
+    # Queues
+
+    def restore(self, records: Iterable[QueueRecord], stored: Iterable[StoredMessage]) -> None:
+        """Make the queues that were kept, with their messages; what belongs to no queue is given up."""
+        queues: dict[int, Queue] = {}
+        for record in records:
+            self.numbers.last = max(self.numbers.last, record.key, record.handed)
+            description = decode(record.description)
+            if description.alias_of is not None:
+                self._aliases[record.name] = record.key, description
+            else:
+                queues[record.key] = self._add(record.key, description, record.handed)
+        parts: dict[int, list[tuple[int, bytes]]] = {}
+        heads: list[StoredMessage] = []
+        for one in stored:
+            self.numbers.last = max(self.numbers.last, one.number)
+            if one.part_of:
+                parts.setdefault(one.part_of, []).append((one.number, one.raw))
+            else:
+                heads.append(one)
+        origins: dict[Origin, Origin] = {}
+        for one in heads:
+            self._restore(one, queues.get(one.queue), parts.pop(one.number, []), origins)
+        for orphans in parts.values():
+            self._give_up(number for number, _ in orphans)
+
+    def _restore(
+        self,
+        stored: StoredMessage,
+        queue: Queue | None,
+        parts: list[tuple[int, bytes]],
+        origins: dict[Origin, Origin],
+    ) -> None:
+        if queue is None or not queue.kind.persistent:
+            self._give_up((stored.number, *(number for number, _ in parts)))
+            return
+        origin = Origin(stored.system, stored.epoch, stored.source)
+        message = Message(stored.number, stored.raw, origins.setdefault(origin, origin))
+        queue.restore(message, stored.deliveries, parts)
+
+    def _give_up(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self.broker.store(Dequeue(number))
+
+    def create(self, wanted: Description) -> Queue:
+        """Make a queue; the one that is there if it has the same description, QueueExists if another."""
+        self._made += 1
+        identity = make_id(self.broker.node, self.broker.boot, self._made)
+        if not wanted.name:
+            wanted = replace(wanted, name=identity)
+        kinds = {name: kind.persistent for name, kind in self.types.items()}
+        description = checked(wanted, self.lasts, kinds)
+        known = self._queues.get(description.name)
+        if known is not None:
+            difference = known.description.difference(description)
+            if difference:
+                raise QueueExists(description.name, f"it is there already: {difference}")
+            return known
+        if description.compress:
+            from tidings.store.packing import check_compression
+
+            check_compression()
+        self._check_free(description.name)
+        key = self.numbers.next(self.now)
+        queue = self._add(key, replace(description, id=identity, alias_of=None))
+        if queue.description.keep:
+            self.broker.store(queue.record())
+        return queue
+
+    def _check_free(self, name: str) -> None:
+        if name in self._aliases:
+            raise QueueExists(name, f"it is an alias of {self._aliases[name][1].alias_of}")
+        if name in self._queues:
+            raise QueueExists(name, "it is there already")
+        if len(self._queues) + len(self._aliases) >= QUEUES_MAX and name != DEAD:
+            raise QueueError(name, f"a node has at most {QUEUES_MAX} queues")
+
+    def _add(self, key: int, description: Description, handed: int = 0) -> Queue:
+        kind = self.types.get(description.type)
+        if kind is None:
+            raise QueueError(
+                description.name, f"its type {description.type!r} is not registered with this node"
+            )
+        queue = Queue(key, description, kind(key, description), self, handed)
+        self._queues[queue.name] = self._ids[description.id] = queue
+        if description.bind is not None:
+            bound = Filter(description.bind)
+            queue.binding = Subscription(bound, Bound(self, queue), description.passive)
+            self.broker.exchange.subscribe(queue.binding)
+        return queue
+
+    def alias(self, name: str, target: str) -> Queue:
+        """Give a queue a further name."""
+        queue = self.find(target)
+        known = self._aliases.get(name)
+        if known is not None and known[1].alias_of == queue.name:
+            return queue
+        if name == DEAD:
+            raise QueueExists(name, "it is the name of the dead letters")
+        self._check_free(name)
+        check_name(name)
+        key = self.numbers.next(self.now)
+        description = Description(name=name, alias_of=queue.name)
+        self._aliases[name] = key, description
+        if queue.description.keep:
+            self.broker.store(PutQueue(QueueRecord(key, name, 0, encode(description))))
+        return queue
+
+    def delete(self, address: str) -> Queue | None:
+        """Delete a queue with all that is in it, or an alias alone; the queue that is gone."""
+        name = self._local(address)
+        if name in self._aliases:
+            self.broker.store(DropQueue(self._aliases.pop(name)[0]))
+            return None
+        queue = self.find(address)
+        if queue.binding is not None:
+            self.broker.exchange.unsubscribe(queue.binding)
+        self.keep(queue.close())
+        if queue.description.keep:
+            self.broker.store(DropQueue(queue.key))
+        del self._queues[queue.name], self._ids[queue.description.id]
+        for alias in [one for one, (_, about) in self._aliases.items() if about.alias_of == queue.name]:
+            self.broker.store(DropQueue(self._aliases.pop(alias)[0]))
+        return queue
+
+    def find(self, address: str) -> Queue:
+        """The queue of this name, alias, id or `name@node`; QueueNotFound if there is none."""
+        name = self._local(address)
+        if name in self._aliases:
+            name = self._aliases[name][1].alias_of or ""
+        queue = self._queues.get(name) or self._ids.get(name)
+        if queue is None:
+            raise QueueNotFound(address, "there is no such queue")
+        return queue
+
+    def _local(self, address: str) -> str:
+        """The name or id in an address of this node."""
+        name, node = split_address(address)
+        if node is not None and node != self.broker.node:
+            raise QueueNotFound(address, f"this is {self.broker.node}, which knows no node {node}")
+        return name
+
+    def search(
+        self, name: str | None, text: str | None, properties: dict[str, Property] | None
+    ) -> list[Description]:
+        """The descriptions that agree; an alias is told as such."""
+        told = [queue.describe() for queue in self._queues.values()]
+        told += [
+            replace(self.find(alias).describe(), name=alias, alias_of=about.alias_of)
+            for alias, (_, about) in self._aliases.items()
+        ]
+        return [one for one in told if one.agrees(name, text, properties)]
+
+    def __iter__(self) -> Iterator[Queue]:
+        return iter(list(self._queues.values()))
+
+    # What the queues need
+
+    def keep(self, operations: Sequence[Operation], undo: Undo | None = None) -> int:
+        """Store these with this tick; `undo` is called if that can't be. The mark of the commit."""
+        mark = self.broker.mark
+        if undo is not None:
+            self._log.append((mark, operations, undo))
+        for operation in operations:
+            if isinstance(operation, Enqueue):
+                self.fresh[operation.message.number] = mark
+            self.broker.store(operation)
+        return mark
+
+    def hold(self, held: Held) -> None:
+        """A message is in someone's hands."""
+        self.held[held.message.number] = held
+        if isinstance(held.holder, tuple):
+            self.holders.setdefault(held.holder, {})[held.message.number] = held
+        else:
+            held.holder.held[held.message.number] = held
+
+    def let_go(self, held: Held) -> None:
+        """It is not any more."""
+        number, holder = held.message.number, held.holder
+        del self.held[number]
+        if isinstance(holder, tuple):
+            hands = self.holders[holder]
+            del hands[number]
+            if not hands:
+                del self.holders[holder]
+        else:
+            del holder.held[number]
+
+    def ready(self, reader: Reader) -> None:
+        """A reader has got something, and is to be told when the tick ends."""
+        self.ready_readers[reader] = None
+
+    def grow(self, size: int) -> None:
+        """Count bytes that messages hold; fewer, if it is negative."""
+        self.size += size
+
+    def check_size(self, queue: Queue) -> None:
+        """Raise QueueFull if the queues of this node hold as much as they may."""
+        if self.size > SIZE_MAX:
+            raise QueueFull(queue.name, f"the queues of this node hold {SIZE_MAX} bytes")
+
+    # Dead letters and reports
+
+    def bury(
+        self, queue: Queue, message: Message, reason: str, deliveries: int, undo: bool = False
+    ) -> None:
+        """Put a message that can't be dealt with among the dead letters; a dead letter is thrown away."""
+        self.broker.count("buried")
+        self.report(queue, message, "undeliverable", reason)
+        if queue.name == DEAD:
+            return
+        marks: dict[str, Value] = dict(zip(MARKS, (queue.name, reason, deliveries), strict=True))
+        event = message.event
+        letter = event_bytes(replace(event, values={**event.values, **marks}))
+        dead = self._queues.get(DEAD) or self.create(Description(name=DEAD, deliveries_max=None))
+        while dead.size >= DEAD_MAX and len(dead.shelf):
+            dead.drop(next(iter(dead.shelf)))
+        dead.put(letter, message.origin, queue.all_parts(message.number), undo)
+
+    def replay(self, filter: Filter, target: str | None) -> int:
+        """Put dead letters back where they came from, or into another queue; how many."""
+        try:
+            dead = self.find(DEAD)
+        except QueueNotFound:
+            return 0
+        replayed = 0
+        for number in list(dead.shelf.find(filter)):
+            letter = dead.shelf[number].event
+            queue = self.find(target or str(letter.values.get("dead.queue", "")))
+            queue.check_room()
+            values = {name: value for name, value in letter.values.items() if name not in MARKS}
+            raw = event_bytes(replace(letter, values=values))
+            queue.put(raw, letter.origin, dead.all_parts(number), undo=False)
+            dead.drop(number)
+            replayed += 1
+        return replayed
+
+    def report(self, queue: Queue, message: Message, kind: str, reason: str = "") -> None:
+        """Tell whoever wanted to know what has become of a message: its `reply_to`, if it asks for that."""
+        if b"report" not in message.raw:
+            return  # most want none, and need not be decoded for that
+        event = message.event
+        wanted, address = event.values.get("report"), event.reply_to
+        if not isinstance(wanted, str) or kind not in wanted.split() or address is None:
+            return
+        facts: dict[str, Any] = {"queue": queue.name}
+        if reason:
+            facts["reason"] = reason
+        report = Event(f"report.{kind}", facts, correlation_id=event.id, subject=address)
+        answers = self._queues.get(address) or self._ids.get(address)
+        if answers is None:
+            self.broker.announce(report)
+        elif answers is not queue:
+            try:
+                answers.check_room()
+            except QueueFull:
+                self.broker.count("dropped", reason="report")
+            else:
+                own = self.broker.own(report)
+                answers.put(event_bytes(own), own.origin, undo=False)
+
+    # Commits
+
+    def durable(self, mark: int) -> None:
+        """Everything up to this mark is on disk."""
+        while self._log and self._log[0][0] <= mark:
+            self._log.popleft()
+        fresh = self.fresh
+        while fresh and fresh[first := next(iter(fresh))] <= mark:
+            del fresh[first]
+
+    def quiet(self) -> None:
+        """Nothing waits for a commit: there is nothing to undo."""
+        self._log.clear()
+
+    def failed(self, lost: list[Operation]) -> list[Operation]:
+        """These could not be stored: undo what clients will do again; the rest is to be stored yet."""
+        undone: set[int] = set()
+        never_put: set[int] = set()
+        while self._log:
+            _, operations, undo = self._log.pop()
+            undone.update(map(id, operations))
+            never_put.update(one.message.number for one in operations if isinstance(one, Enqueue))
+            undo()
+        kept = [one for one in lost if id(one) not in undone and _number_of(one) not in never_put]
+        mark = self.broker.mark
+        self.fresh = {one.message.number: mark for one in kept if isinstance(one, Enqueue)}
+        for queue in self._queues.values():
+            if queue.handed_mark > self.broker.mark_durable:
+                queue.handed_mark = mark
+        for reader in list(self.ready_readers):
+            self._look_again(reader)
+        return kept
+
+    def _look_again(self, reader: Reader) -> None:
+        """Take from a reader that is not told yet what was undone; with nothing left, it waits on."""
+        queue = reader.queue
+        taken = [
+            (message, held)
+            for message, held in reader.taken
+            if queue.held.get(message.number) is held or (held is None and queue.has(message.number))
+        ]
+        reader.taken, reader.size = taken, sum(message.size for message, _ in taken)
+        if not taken:
+            del self.ready_readers[reader]
+        if not reader.turn and not reader.is_content:
+            queue.waiting.add(reader)
+
+
+def _number_of(operation: Operation) -> int | None:
+    """The message that an operation is about."""
+    if isinstance(operation, Enqueue | Revise):
+        return operation.message.number
+    return operation.number if isinstance(operation, Dequeue) else None
+
+
+class Bound:
+    """Puts publications that match into a queue; those it has no room for are dead letters."""
+
+    def __init__(self, manager: QueueManager, queue: Queue) -> None:
+        self._manager = manager
+        self._queue = queue
+
+    def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
+        """Take these rows of the batch."""
+        queue = self._queue
+        is_sent_again = positions is not None  # if this can't be stored
+        raw, offsets = batch.raw, batch.offsets
+        for row in rows:
+            event = raw[offsets[row] : offsets[row + 1]]
+            try:
+                self._manager.check_size(queue)
+                queue.check_room()
+            except QueueFull as error:
+                letter = Message(0, event, batch.origin)
+                self._manager.bury(queue, letter, error.problem, 0, is_sent_again)
+            else:
+                queue.put(event, batch.origin, undo=is_sent_again)

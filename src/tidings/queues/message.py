@@ -1,0 +1,93 @@
+"""A message in a queue: the bytes of an event, who sent it, and the number under which the queue took it in.
+
+The number is the moment of arrival in microseconds, moved on where two would be the same: so it is unique in
+the node, grows, tells the order of arrival and is the `received` of the header, all in one integer. A million
+waiting messages are a million of these, so they hold nothing else: the bytes are stored and handed out as
+they came, and an event is made of them only while somebody looks at it.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import force_setattr, replace
+
+from tidings.event import Event
+from tidings.event.header import EMPTY_HEADER
+from tidings.event.values import TIME_US_MAX, time_from_us
+from tidings.event.wire import decode_event
+from tidings.ids import Origin
+
+BYTES_EACH = 400
+"""About what a message costs beside its bytes, for limits."""
+
+
+class Sight(Event, array_like=True, frozen=True, gc=False):
+    """The event of a message, as filters see it; it was checked when it came."""
+
+    number: int = 0
+
+    @property
+    def received(self) -> datetime | None:
+        """When the queue took it in."""
+        return time_from_us(min(self.number, TIME_US_MAX))
+
+
+_decode_sight = msgspec.msgpack.Decoder(Sight).decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Message(Struct, frozen=True, gc=False):
+    """One event in a queue."""
+
+    number: int
+    raw: bytes  # the event as on the wire
+    origin: Origin | None
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it holds."""
+        return BYTES_EACH + len(self.raw)
+
+    @property
+    def event(self) -> Event:
+        """The event as it came."""
+        return decode_event(self.raw, self.origin)
+
+    @property
+    def shown(self) -> Event:
+        """The event as it is handed out: with the time at which the queue took it in."""
+        event = self.event
+        received_us = min(self.number, TIME_US_MAX)
+        return replace(event, header=replace(event.header or EMPTY_HEADER, received_us=received_us))
+
+    def __hash__(self) -> int:
+        return hash(self.number)
+
+
+def sight(message: Message) -> Sight:
+    """The event of a message, for filters and for a look at its header."""
+    seen = _decode_sight(message.raw)
+    force_setattr(seen, "origin", message.origin)
+    force_setattr(seen, "number", message.number)
+    return seen
+
+
+def event_bytes(event: Event) -> bytes:
+    """An event on the wire."""
+    return _encode((event.counter, event.type, event.time_us, event.values, event.header, event.body))
+
+
+class Numbers:
+    """Gives numbers to messages: the moment, or one more than the last."""
+
+    def __init__(self, last: int = 0) -> None:
+        self.last = last
+
+    def next(self, now: float) -> int:
+        """A number above all before."""
+        moment = int(now * 1e6)
+        self.last = moment if moment > self.last else self.last + 1
+        return self.last

@@ -1,0 +1,522 @@
+"""One queue: messages on a shelf, those in readers' hands, and readers that wait for more.
+
+A message is in one place at a time: on the shelf, or held by one reader until it is settled. So two readers
+never hold the same one, and what is given back is where it was, since its place never changes. A message
+that comes goes to whoever has waited longest for it, and only on the shelf if nobody has.
+
+`put` and `take` are on the hot path: they work on plain calls, and what must be stored is told to the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from heapq import merge
+from math import inf
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec.structs import replace
+
+from tidings.errors import QueueError
+from tidings.event import Batch, Event, Origin
+from tidings.event.header import EMPTY_HEADER, PRIORITY_DEFAULT
+from tidings.event.wire import array_head, decode_event
+from tidings.exchange import Subscription
+from tidings.filters import Filter
+from tidings.matching import Shelf
+from tidings.queues.description import Description, encode
+from tidings.queues.expiry import Expiry
+from tidings.queues.held import Held
+from tidings.queues.message import Message, Numbers, event_bytes, sight
+from tidings.queues.timers import Timer, Timers
+from tidings.queues.types import Volatile
+from tidings.queues.waiting import WAITING_MAX, Reader, Waiting
+from tidings.store.interface import Operation, PutQueue, QueueRecord
+
+if TYPE_CHECKING:
+    from tidings.queues.transaction import Transaction
+
+HANDED_AHEAD_US = 1_000_000
+"""By how much `handed` is moved at once: a write a second, and so many messages marked in vain."""
+
+Undo = Callable[[], None]
+
+
+class Host(Protocol):
+    """What a queue needs of the manager."""
+
+    numbers: Numbers
+    timers: Timers
+
+    @property
+    def now(self) -> float:
+        """The time."""
+
+    def keep(self, operations: Sequence[Operation], undo: Undo | None = None) -> int:
+        """Store these with this tick; `undo` is called if that can't be. The mark of the commit."""
+
+    def hold(self, held: Held) -> None:
+        """A message is in someone's hands."""
+
+    def let_go(self, held: Held) -> None:
+        """It is not any more."""
+
+    def ready(self, reader: Reader) -> None:
+        """A reader has got something, and is to be told when the tick ends."""
+
+    def bury(self, queue: Queue, message: Message, reason: str, deliveries: int) -> None:
+        """Put a message that can't be dealt with among the dead letters."""
+
+    def report(self, queue: Queue, message: Message, kind: str, reason: str = "") -> None:
+        """Tell whoever wanted to know what has become of a message."""
+
+    def grow(self, size: int) -> None:
+        """Count bytes that messages hold; fewer, if it is negative."""
+
+
+class Queue:
+    """See the module."""
+
+    def __init__(
+        self, key: int, description: Description, kind: Volatile, host: Host, handed: int = 0
+    ) -> None:
+        self.key = key
+        self.description = description
+        self.kind = kind
+        self.waiting = Waiting()
+        self.binding: Subscription | None = None
+        self.handed_mark = 0  # the commit that says that messages may have been handed out
+        self.held: dict[int, Held] = {}
+        self.shelf: Shelf[int, Message] = Shelf(sight, distinct=True)
+        self._host = host
+        self._timed: dict[int, Held] = {}  # those that must be settled in time, who is due first
+        self._adds = any(
+            one is not None for one in (description.priority, description.ttl_s, description.lease_s_max)
+        )
+        self._returned: dict[int, int] = {}  # how often those were handed out that have come back
+        self._parts: dict[int, list[tuple[int, bytes]]] = {}
+        self._locks: dict[int, set[Transaction]] = {}
+        self._expiry = Expiry(description.expiry)
+        self._timer: Timer | None = None
+        self._handed = handed
+        self._doubtful = handed  # messages up to this number may have been handed out before a restart
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.description.name
+
+    @property
+    def size(self) -> int:
+        """How many messages it has, those in readers' hands too."""
+        return len(self.shelf) + len(self.held)
+
+    def has(self, number: int) -> bool:
+        """Whether a message is here, on the shelf or in someone's hands."""
+        return number in self.shelf or number in self.held
+
+    def describe(self) -> Description:
+        """The description, and how the queue stands."""
+        self.sweep()
+        return replace(
+            self.description,
+            messages=len(self.shelf),
+            in_flight=len(self.held),
+            waiting=len(self.waiting),
+        )
+
+    def status(self) -> dict[str, str | int | float]:
+        """How it stands, in few words; the age is that of the message that would be handed out next."""
+        following = self.shelf.first()
+        return {
+            "name": self.name,
+            "messages": len(self.shelf),
+            "in_flight": len(self.held),
+            "waiting": len(self.waiting),
+            "age_s": 0.0 if following is None else max(0.0, self._host.now - following / 1e6),
+        }
+
+    def record(self) -> PutQueue:
+        """What is stored of the queue."""
+        return PutQueue(QueueRecord(self.key, self.name, self._handed, encode(self.description)))
+
+    # Putting
+
+    def check_room(self, count: int = 1) -> None:
+        """Raise QueueFull if there is no room for so many messages more."""
+        self.sweep()
+        self.kind.make_room(self, count)
+
+    def put(
+        self, raw: bytes, origin: Origin | None, parts: Sequence[bytes] = (), undo: bool = True
+    ) -> Message:
+        """Take an event in, for which there is room; `parts` are more of its body."""
+        host = self._host
+        if self._adds:
+            raw = self._completed(raw)
+        message = Message(host.numbers.next(host.now), raw, origin)
+        operations = self.kind.put(message)
+        if parts:
+            operations = [*operations, *self._put_parts(message, parts)]
+        host.keep(operations, partial(self._unput, message) if undo else None)
+        host.grow(message.size)
+        self._add(message)
+        return message
+
+    def _completed(self, raw: bytes) -> bytes:
+        """An event with what the description adds to its header."""
+        wanted, event = self.description, decode_event(raw, None)
+        header = event.header or EMPTY_HEADER
+        if wanted.priority is not None and header.priority == PRIORITY_DEFAULT:
+            header = replace(header, priority=wanted.priority)
+        if header.ttl_s is None:
+            header = replace(header, ttl_s=wanted.ttl_s)
+        if wanted.lease_s_max is not None:
+            ttl_s = wanted.lease_s_max if header.ttl_s is None else min(header.ttl_s, wanted.lease_s_max)
+            header = replace(header, ttl_s=ttl_s)
+        return raw if header == event.header else event_bytes(replace(event, header=header))
+
+    def _put_parts(self, message: Message, parts: Sequence[bytes]) -> list[Operation]:
+        numbered = [(self._host.numbers.next(self._host.now), part) for part in parts]
+        self._parts[message.number] = numbered
+        self._host.grow(sum(map(len, parts)))
+        return [one for number, part in numbered for one in self.kind.put_part(message, number, part)]
+
+    def restore(self, message: Message, deliveries: int, parts: list[tuple[int, bytes]]) -> None:
+        """Take in a message that was stored."""
+        if deliveries:
+            self._returned[message.number] = deliveries
+        if parts:
+            self._parts[message.number] = parts
+        self._host.grow(message.size + sum(len(part) for _, part in parts))
+        self._note_expiry(message)
+        self.shelf.add(message.number, message, self.kind.place(message))
+
+    def _add(self, message: Message) -> None:
+        """A message is new here: tell those who watch, and let it find its reader or its place."""
+        watchers = self.waiting.watchers(message)
+        if watchers:
+            batch = Batch(array_head(1) + event_bytes(message.shown), message.origin)
+            for watcher in watchers:
+                watcher.sink.deliver(batch, (0,), (None,))
+        self._note_expiry(message)
+        self._place(message)
+
+    def _place(self, message: Message) -> None:
+        """Hand it to whoever has waited longest for it, or put it on the shelf."""
+        if len(self.waiting) and self._offer(message):
+            return
+        self.shelf.add(message.number, message, self.kind.place(message))
+
+    def _offer(self, message: Message) -> bool:
+        """Let those who wait have it; whether one has taken it."""
+        for reader in self.waiting.readers(message):
+            if reader.up_to is not None and message.number > reader.up_to:
+                continue
+            if reader.is_copier:
+                self._copy(message, reader)
+            elif self._may_take(message.number, reader):
+                self._hand(message, reader)
+            else:
+                continue
+            if reader.is_content:
+                self.waiting.remove(reader)
+            self._host.ready(reader)
+            if not reader.is_copier:
+                return True
+        return False
+
+    # Taking
+
+    def serve(self, reader: Reader) -> None:
+        """Give a reader what it wants of what is there."""
+        self.sweep()
+        transaction = reader.transaction
+        own = None if transaction is None else transaction.shelf(self)
+        if reader.is_copier:
+            for copied in self._candidates(reader, own):
+                self._copy(copied, reader)
+                if reader.is_content:
+                    return
+            return
+        while not reader.is_content:
+            message = next(self._candidates(reader, own), None)
+            if message is None:
+                return
+            if own is not None and message.number in own:
+                assert transaction is not None
+                transaction.withdraw(self, message)
+                reader.take(message, None)
+            else:
+                self.shelf.remove(message.number)
+                self._hand(message, reader)
+
+    def _candidates(self, reader: Reader, own: Shelf[int, Message] | None) -> Iterator[Message]:
+        """What a reader may have, in order; `own` are the messages put in its own transaction."""
+        if own is None:
+            yield from self._on_shelf(reader)
+            return
+        mine = (own[number] for number in _search(own, reader))
+        yield from merge(self._on_shelf(reader), mine, key=self.kind.place)
+
+    def _on_shelf(self, reader: Reader) -> Iterator[Message]:
+        for number in _search(self.shelf, reader):
+            if reader.up_to is not None and number > reader.up_to:
+                continue
+            if reader.is_copier or self._may_take(number, reader):
+                yield self.shelf[number]
+
+    def _may_take(self, number: int, reader: Reader) -> bool:
+        """Whether nobody else's transaction has read it."""
+        locks = self._locks.get(number) if self._locks else None
+        return not locks or locks == {reader.transaction}
+
+    def _hand(self, message: Message, reader: Reader) -> None:
+        """Put a message, which is not on the shelf, into a reader's hands."""
+        delivery = self._returned.get(message.number, 0) + 1
+        wait_s = self.description.redelivery_s
+        holder = reader.transaction or reader.holder
+        due = inf if wait_s is None or reader.transaction is not None else self._host.now + wait_s
+        held = Held(self, message, delivery, holder, reader.asked.number, due)
+        self._take_up(held)
+        reader.take(message, held)
+        if self.kind.persistent and message.number > self._handed:
+            self._handed = message.number + HANDED_AHEAD_US
+            if self.description.keep:
+                self.handed_mark = self._host.keep([self.record()])
+
+    def _take_up(self, held: Held) -> None:
+        self.held[held.message.number] = held
+        self._host.hold(held)
+        if held.due < inf:
+            self._timed[held.message.number] = held
+            self._wake_at(held.due)
+
+    def _copy(self, message: Message, reader: Reader) -> None:
+        """Let a reader see a message; its transaction keeps others from taking it."""
+        reader.take(message, None)
+        if reader.transaction is not None:
+            self._locks.setdefault(message.number, set()).add(reader.transaction)
+            reader.transaction.locked.append((self, message.number))
+
+    def wait(self, reader: Reader) -> None:
+        """Let a reader wait that has got nothing yet."""
+        if len(self.waiting) >= WAITING_MAX:
+            raise QueueError(self.name, f"at most {WAITING_MAX} readers can wait")
+        self.waiting.add(reader)
+
+    def is_contested(self, reader: Reader) -> bool:
+        """Whether a message that the reader wants may come back from another's transaction."""
+        wants = _anything if reader.filter is None else reader.filter.matches
+        own = reader.transaction
+        taken = (
+            held.message
+            for held in self.held.values()
+            if not isinstance(held.holder, tuple) and held.holder is not own
+        )
+        read = (self.shelf[number] for number in self._locks if number in self.shelf)
+        return any(wants(sight(message)) for one in (taken, read) for message in one)
+
+    # Settling
+
+    def delivery_of(self, held: Held) -> tuple[int, bool]:
+        """The how many-eth delivery it is, and whether it may have been handed out before."""
+        return held.delivery, held.delivery > 1 or held.message.number <= self._doubtful
+
+    def part(self, number: int, index: int) -> bytes:
+        """A further part of the body of a message, counted from 0."""
+        parts = self._parts.get(number, [])
+        if not 0 <= index < len(parts):
+            raise QueueError(
+                self.name, f"message {number} has {len(parts)} further parts, and no part {index}"
+            )
+        return parts[index][1]
+
+    def all_parts(self, number: int) -> list[bytes]:
+        """All further parts of the body of a message."""
+        return [part for _, part in self._parts.get(number, ())]
+
+    def parts_of(self, number: int) -> int:
+        """How many further parts the body of a message has."""
+        return len(self._parts.get(number, ())) if self._parts else 0
+
+    def finish(self, held: Held) -> None:
+        """It was dealt with; that is undone with a transaction only, as a reader is not asked twice."""
+        self._let_go(held)
+        undo = None
+        if not isinstance(held.holder, tuple):
+            undo = partial(self._unfinish, held, self._parts.get(held.message.number))
+        self._forget(held.message, undo)
+        self._host.report(self, held.message, "delivered")
+
+    def give_back(self, held: Held, counts: bool = True, reason: str = "") -> None:
+        """It was not dealt with: it goes to its old place, or after too many times to the dead letters."""
+        self._let_go(held)
+        message, most = held.message, self.description.deliveries_max
+        if self._expiry.expires_at(message) <= self._host.now:
+            self._expire(message)
+        elif counts and most is not None and held.delivery >= most:
+            self.bury(message, reason or f"was handed out {held.delivery} times", held.delivery)
+        else:
+            if counts:
+                self._returned[message.number] = held.delivery
+                self._host.keep(self.kind.revise(message, held.delivery))
+            self._place(message)
+
+    def reject(self, held: Held, reason: str) -> None:
+        """It can't be dealt with."""
+        self._let_go(held)
+        self.bury(held.message, reason or "rejected", held.delivery)
+
+    def bury(self, message: Message, reason: str, deliveries: int) -> None:
+        """Give up a message that is neither held nor on the shelf."""
+        self._host.bury(self, message, reason, deliveries)
+        self._forget(message)
+
+    def _let_go(self, held: Held) -> None:
+        del self.held[held.message.number]
+        self._timed.pop(held.message.number, None)
+        self._host.let_go(held)
+
+    def _forget(self, message: Message, undo: Undo | None = None) -> None:
+        """A message is here no longer, and nowhere."""
+        self._returned.pop(message.number, None)
+        self._host.keep(self.kind.gone(self._numbers_of(message)), undo)
+        self._parts.pop(message.number, None)
+
+    def _numbers_of(self, message: Message) -> list[int]:
+        """The numbers of a message that goes and of its further parts, which hold no memory any more."""
+        parts = self._parts.get(message.number, ()) if self._parts else ()
+        self._host.grow(-message.size - sum(len(part) for _, part in parts))
+        return [message.number, *(number for number, _ in parts)]
+
+    def drop(self, number: int) -> None:
+        """Throw away a message on the shelf."""
+        self._forget(self.shelf.remove(number))
+
+    def purge(self, filter: Filter) -> int:
+        """Throw away all messages on the shelf that match and that nobody's transaction has read."""
+        self.sweep()
+        numbers = [number for number in self.shelf.find(filter) if number not in self._locks]
+        for number in numbers:
+            self.drop(number)
+        return len(numbers)
+
+    # When a commit can't be made
+
+    def _unput(self, message: Message) -> None:
+        """It was not put: its sender will come again with it."""
+        held = self.held.get(message.number)
+        if held is not None:
+            self._let_go(held)
+        elif message.number in self.shelf:
+            self.shelf.remove(message.number)
+        else:
+            return  # it was thrown away since
+        self._numbers_of(message)
+        self._parts.pop(message.number, None)
+
+    def _unfinish(self, held: Held, parts: list[tuple[int, bytes]] | None) -> None:
+        """It was not finished: the transaction that held it is undone, and it is in its place."""
+        message = held.message
+        if parts:
+            self._parts[message.number] = parts
+        if held.delivery > 1:
+            self._returned[message.number] = held.delivery - 1
+        self._host.grow(message.size + sum(len(part) for _, part in parts or ()))
+        self._note_expiry(message)
+        self._place(message)
+
+    # Transactions
+
+    def unlock(self, number: int, transaction: Transaction) -> None:
+        """A transaction that has read a message has ended."""
+        locks = self._locks.get(number)
+        if locks is None:
+            return
+        locks.discard(transaction)
+        if not locks:
+            del self._locks[number]
+        self.sweep()
+        if number in self.shelf and len(self.waiting):
+            self._place(self.shelf.remove(number))
+
+    # Time
+
+    def _note_expiry(self, message: Message) -> None:
+        at = self._expiry.note(message)
+        if at < inf:
+            self._wake_at(at)
+            self._expiry.tidy(self.size, lambda number: number in self.shelf or number in self.held)
+
+    def renew(self, number: int, lease_s: float) -> float:
+        """Let a message on the shelf live for so long from now on; how long it is. 0 ends it."""
+        most = self.description.lease_s_max
+        granted = lease_s if most is None else min(lease_s, most)
+        message = self.shelf[number]
+        if granted <= 0:
+            self.drop(number)
+            return 0.0
+        ttl_s = self._host.now - number / 1e6 + granted
+        event = message.event
+        event = replace(event, header=replace(event.header or EMPTY_HEADER, ttl_s=ttl_s))
+        renewed = Message(number, event_bytes(event), message.origin)
+        self.shelf.remove(number)
+        self.shelf.add(number, renewed, self.kind.place(renewed))
+        self._host.keep(self.kind.revise(renewed, self._returned.get(number, 0)))
+        self._note_expiry(renewed)
+        return granted
+
+    def sweep(self) -> None:
+        """Let go of all messages that have outlived their time."""
+        now = self._host.now
+        if self._expiry.next_at > now:
+            return
+        for number in self._expiry.due(now):
+            if number in self.shelf and self._expiry.expires_at(self.shelf[number]) <= now:
+                self._expire(self.shelf.remove(number))
+
+    def _expire(self, message: Message) -> None:
+        self._host.report(self, message, "expired")
+        self._forget(message)
+
+    def _wake_at(self, at: float) -> None:
+        if self._timer is None or self._timer.act is None or self._timer.at > at:
+            self._host.timers.cancel(self._timer)
+            self._timer = self._host.timers.at(at, self._wake)
+
+    def _wake(self, now: float) -> None:
+        """Let go of what has expired, and take back what was held for too long."""
+        self.sweep()
+        while self._timed:
+            first = next(iter(self._timed.values()))  # all may be held equally long: in the order of time
+            if first.due > now:
+                self._wake_at(first.due)
+                break
+            self.give_back(first, reason="was held for too long")
+        if self._expiry.next_at < inf:
+            self._wake_at(self._expiry.next_at)
+
+    def close(self) -> list[Operation]:
+        """The queue is there no longer: what to store for that; what is in its readers' hands is gone too."""
+        self._host.timers.cancel(self._timer)
+        messages = [held.message for held in self.held.values()] + [self.shelf[key] for key in self.shelf]
+        for held in list(self.held.values()):
+            self._let_go(held)
+        self.shelf = Shelf(sight, distinct=True)
+        return [one for message in messages for one in self.kind.gone(self._numbers_of(message))]
+
+
+def _anything(_event: Event) -> bool:
+    return True
+
+
+def _nothing() -> None:
+    """Undo what is undone with something else."""
+
+
+def _search(shelf: Shelf[int, Message], reader: Reader) -> Iterator[int]:
+    """The numbers of the messages that match, in order; the shelf must not be changed in between."""
+    if reader.filter is None and reader.after is None:
+        return iter(shelf)
+    return shelf.find(reader.filter or Filter(""), reader.after)

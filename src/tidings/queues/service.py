@@ -1,0 +1,392 @@
+"""What clients may do with queues: puts, settlements and commits as they come, and the requests.
+
+Everything that changes messages comes in the numbered stream, so it is done once however often it is sent.
+What is in the hands of a client stays there while its connection is replaced by another, for RESUME_S; then,
+or when the client says goodbye, it goes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from tidings.errors import CodecError, MessageNotHeld, QueueNotFound, Refused, TransactionLost, UserError
+from tidings.event import Batch
+from tidings.event.check import check
+from tidings.exchange import Subscription
+from tidings.filters import Filter
+from tidings.ids import NUMBER_MAX
+from tidings.protocol.messages import DONE, GIVE_BACK, HANDLE, REJECT, UNOPENED, Commit, Put, Settle
+from tidings.protocol.outlets import Outlet
+from tidings.protocol.service import Asked
+from tidings.protocol.session import Session
+from tidings.queues import arguments
+from tidings.queues.description import Description
+from tidings.queues.getting import Readers, filter_of, identity
+from tidings.queues.held import Held, Identity
+from tidings.queues.manager import QueueManager
+from tidings.queues.message import Message
+from tidings.queues.queue import Queue
+from tidings.queues.timers import Timer
+from tidings.queues.transaction import Transaction
+from tidings.store.interface import Operation
+
+RESUME_S = 1.0
+"""How long a client whose connection was lost may take to come back before others get what it held."""
+TRANSACTION_S = 30.0
+TRANSACTION_S_MAX = 300.0
+"""How long a transaction may be open, unless it asks for another time; and if it does."""
+TRANSACTIONS_MAX = 1_000
+"""Transactions that one client may have open."""
+
+Operations = dict[str, tuple[Any, Callable[[Asked, Any], Any]]]
+
+
+class QueueService:
+    """See the module; a `Service` of the broker."""
+
+    def __init__(self, manager: QueueManager) -> None:
+        self.manager = manager
+        self._broker = manager.broker
+        self._readers = Readers(manager)
+        self._present: dict[Identity, Session] = {}
+        self._missed: dict[Identity, Timer] = {}  # who was lost, until it comes back or is given up
+        self._begun: dict[Session, dict[int, Transaction]] = {}
+
+    @property
+    def frames(self) -> dict[type[Any], Callable[[Session, Any, bytes], None]]:
+        """What clients say in the numbered stream."""
+        return {Put: self._put, Settle: self._settle, Commit: self._commit}
+
+    @property
+    def operations(self) -> Operations:
+        """What clients ask for."""
+        return {
+            "queue.create": (Description, self._create),
+            "queue.delete": (arguments.Named, self._delete),
+            "queue.describe": (arguments.Named, self._describe),
+            "queue.find": (arguments.Find, self._find),
+            "queue.alias": (arguments.Alias, self._alias),
+            "queue.purge": (arguments.Purge, self._purge),
+            "queue.replay": (arguments.Replay, self._replay),
+            "queue.renew": (arguments.Renew, self._renew),
+            "get": (arguments.Get, self._get),
+            "get.cancel": (arguments.Cancel, self._cancel),
+            "part": (arguments.Part, self._part),
+            "begin": (arguments.Begin, self._begin),
+            "rollback": (arguments.Rollback, self._roll_back),
+        }
+
+    # Clients
+
+    def greeted(self, session: Session) -> None:
+        """A client is there, maybe again: what it holds it goes on holding."""
+        client = identity(session)
+        self._present[client] = session
+        self.manager.timers.cancel(self._missed.pop(client, None))
+        self._readers.greeted(session)
+
+    def parted(self, session: Session, is_clean: bool) -> None:
+        """A session has ended: its readers wait no longer, its transactions are rolled back."""
+        self._readers.parted(session)
+        for transaction in self._begun.pop(session, {}).values():
+            self._end(transaction)
+        client = identity(session)
+        if self._present.get(client) is not session:
+            return
+        del self._present[client]
+        if is_clean:
+            self._take_back(client, self._broker.now)
+        elif client in self.manager.holders:
+            at = self._broker.now + RESUME_S
+            self._missed[client] = self.manager.timers.at(at, partial(self._take_back, client))
+
+    def _take_back(self, client: Identity, _now: float) -> None:
+        """Take back all that a client holds that has gone."""
+        self._missed.pop(client, None)
+        for held in list(self.manager.holders.get(client, {}).values()):
+            held.queue.give_back(held, reason="its reader was lost")
+
+    # The numbered stream
+
+    def _put(self, session: Session, message: Put, events: bytes) -> None:
+        self._see(session, message.seen)
+        checked = check(events)
+        if not len(checked.counters):
+            return
+        batch = Batch(events, session.origin, checked.offsets)
+        had = self._broker.admit(session, checked.counters)
+        if had == len(batch):
+            return  # its queue, or its transaction, may be there no longer
+        batch, counters = batch.take(range(had, len(batch))) if had else batch, checked.counters[had:]
+        put: list[None] = []  # one for each that was put, as some may be before one is refused
+        try:
+            if message.transaction:
+                self._put_in(self._transaction(session, message.transaction), message, batch, put)
+            else:
+                self._put_at_once(session, self._queue(message), batch, put)
+        except (UserError, Refused) as error:
+            self._broker.refuse(session, int(counters[len(put)]), session.last, error)
+        self._broker.count("put", len(put))
+
+    def _queue(self, message: Put) -> Queue:
+        if not message.queue:
+            raise QueueNotFound("", "a queue has a name")
+        return self.manager.find(message.queue)
+
+    def _put_at_once(self, session: Session, queue: Queue, batch: Batch, put: list[None]) -> None:
+        waits = queue.kind.persistent or self._waits(session)
+        for raw in batch.raws:
+            self.manager.check_size(queue)
+            queue.check_room()
+            queue.put(raw, batch.origin, undo=waits)
+            put.append(None)
+            if waits:
+                self._broker.accept(session)
+
+    def _waits(self, session: Session) -> bool:
+        """Whether what a session does next must wait for what it did before; else it is done for good."""
+        assert session.origin is not None
+        ledger = self._broker.ledger
+        if ledger.is_waiting(session.origin):
+            return True
+        ledger.needs_no_more(session.origin)
+        return False
+
+    def _put_in(self, transaction: Transaction, message: Put, batch: Batch, put: list[None]) -> None:
+        if not message.queue:
+            transaction.publish(batch)
+            return
+        queue = self._queue(message)
+        self.manager.check_size(queue)
+        for row, raw in enumerate(batch.raws):
+            if message.is_part:
+                transaction.put_part(queue, batch[row].body or b"")
+            else:
+                number = self.manager.numbers.next(self._broker.now)
+                transaction.put(queue, Message(number, raw, batch.origin))
+            put.append(None)
+
+    def _settle(self, session: Session, message: Settle, _events: bytes) -> None:
+        self._see(session, message.seen)
+        if (
+            not message.handles
+            or len(message.handles) % HANDLE.size
+            or not DONE <= message.outcome <= UNOPENED
+        ):
+            raise CodecError("$.Settle", "has no handles, or no outcome")
+        handles = list(HANDLE.iter_unpack(message.handles))
+        client = identity(session)
+        counters = _numbers(message.first, len(handles))
+        for place in range(self._broker.admit(session, counters), len(handles)):
+            number, delivery = handles[place]
+            held = self.manager.held.get(number)
+            if held is None or held.holder != client or held.delivery != delivery:
+                error = MessageNotHeld(
+                    "" if held is None else held.queue.name,
+                    f"message {number} is not in this client's hands, or not any more",
+                )
+                self._broker.refuse(session, counters[place], counters[place], error)
+                continue
+            self._conclude(held, message.outcome, message.text)
+            if held.queue.kind.persistent:
+                # Not counted on disk: after a crash the message is there no longer, which says the same.
+                session.accept_mark = self._broker.promise  # what is unopened may leave nothing to store
+
+    def _conclude(self, held: Held, outcome: int, text: str) -> None:
+        if outcome == DONE:
+            held.queue.finish(held)
+            self._broker.count("acknowledged")
+        elif outcome == REJECT:
+            held.queue.reject(held, text)
+        else:
+            held.queue.give_back(held, counts=outcome == GIVE_BACK, reason=text)
+
+    def _commit(self, session: Session, message: Commit, _events: bytes) -> None:
+        self._see(session, message.seen)
+        if self._broker.admit(session, _numbers(message.counter, 1)):
+            return
+        try:
+            self._carry_out(self._transaction(session, message.transaction))
+        except (UserError, Refused) as error:
+            self._broker.refuse(session, message.counter, message.counter, error)
+            self._forget(session, message.transaction)
+        else:
+            self._broker.accept(session)
+            self._broker.count("transactions", reason="committed")
+
+    def _see(self, session: Session, counter: int) -> None:
+        assert session.origin is not None
+        self._broker.ledger.see(session.origin, counter)
+
+    # Transactions
+
+    def _begin(self, asked: Asked, wanted: arguments.Begin) -> dict[str, float]:
+        begun = self._begun.setdefault(asked.session, {})
+        if wanted.transaction in begun:
+            raise Refused("exists", f"transaction {wanted.transaction} is open already")
+        if len(begun) >= TRANSACTIONS_MAX:
+            raise Refused("limit", f"a client has at most {TRANSACTIONS_MAX} transactions open")
+        transaction = begun[wanted.transaction] = Transaction(asked.session, wanted.transaction)
+        granted = min(TRANSACTION_S if wanted.timeout_s is None else wanted.timeout_s, TRANSACTION_S_MAX)
+        forget = partial(self._forget, asked.session, wanted.transaction, "timed out")
+        transaction.timer = self.manager.timers.at(self._broker.now + granted, lambda _now: forget())
+        return {"timeout_s": granted}
+
+    def _transaction(self, session: Session, number: int) -> Transaction:
+        transaction = self._begun.get(session, {}).get(number)
+        if transaction is None:
+            raise TransactionLost(f"transaction {number} is not open: it took too long, or was cut off")
+        return transaction
+
+    def _carry_out(self, transaction: Transaction) -> None:
+        """Let all that was done in a transaction be done, or raise and have done nothing."""
+        transaction.check_room()
+        for queue, _, _ in transaction.puts:
+            if self.manager.find(queue.name) is not queue:
+                raise QueueNotFound(queue.name, "it was deleted and made anew")
+        del self._begun[transaction.session][transaction.number]
+        self.manager.timers.cancel(transaction.timer)
+        self._readers.end(transaction)
+        queues = transaction.queues
+        for held in list(transaction.held.values()):
+            held.queue.finish(held)
+        for queue, message, parts in transaction.puts:
+            queue.put(message.raw, message.origin, parts)
+        for batch in transaction.publications:
+            self._broker.hand_on(batch, check(batch.raw), transaction.session)
+        self._unlock(transaction, queues)
+
+    def _roll_back(self, asked: Asked, unwanted: arguments.Rollback) -> None:
+        self._forget(asked.session, unwanted.transaction)
+
+    def _forget(self, session: Session, number: int, reason: str = "rolled back") -> None:
+        transaction = self._begun.get(session, {}).pop(number, None)
+        if transaction is not None:
+            self._end(transaction)
+            self._broker.count("transactions", reason=reason)
+
+    def _end(self, transaction: Transaction) -> None:
+        """Undo a transaction: what was taken is where it was, what was put never was."""
+        self.manager.timers.cancel(transaction.timer)
+        self._readers.end(transaction)
+        queues = transaction.queues
+        for held in list(transaction.held.values()):
+            held.queue.give_back(held, reason="was taken in a transaction that was rolled back")
+        self._unlock(transaction, queues)
+
+    def _unlock(self, transaction: Transaction, queues: set[Queue]) -> None:
+        """Others may take what it has read; these are the queues in which it has read or taken something."""
+        for queue, number in transaction.locked:
+            queue.unlock(number, transaction)
+        for queue in queues:
+            self._readers.review(queue)
+
+    # Requests
+
+    def _create(self, _asked: Asked, wanted: Description) -> Description:
+        return self.manager.create(wanted).describe()
+
+    def _delete(self, _asked: Asked, unwanted: arguments.Named) -> None:
+        queue = self.manager.delete(unwanted.queue)
+        if queue is not None:
+            self._readers.close(queue, QueueNotFound(queue.name, "it was deleted"))
+            for watcher in queue.waiting.all_watchers():
+                if isinstance(watcher.sink, Outlet):
+                    watcher.sink.session.end(watcher.sink.number, "the queue was deleted")
+
+    def _describe(self, _asked: Asked, named: arguments.Named) -> Description:
+        return self.manager.find(named.queue).describe()
+
+    def _find(self, _asked: Asked, sought: arguments.Find) -> list[Description]:
+        return self.manager.search(sought.name, sought.text, sought.properties)
+
+    def _alias(self, _asked: Asked, wanted: arguments.Alias) -> Description:
+        return self.manager.alias(wanted.name, wanted.target).describe()
+
+    def _purge(self, _asked: Asked, unwanted: arguments.Purge) -> int:
+        return self.manager.find(unwanted.queue).purge(filter_of(unwanted.where))
+
+    def _replay(self, _asked: Asked, wanted: arguments.Replay) -> int:
+        return self.manager.replay(filter_of(wanted.where), wanted.queue)
+
+    def _renew(self, _asked: Asked, wanted: arguments.Renew) -> float:
+        queue = self.manager.find(wanted.queue)
+        queue.sweep()
+        number = queue.shelf.first(Filter("id = :id", id=wanted.id))
+        if number is None:
+            raise MessageNotHeld(queue.name, f"there is no message {wanted.id}, or it is in someone's hands")
+        return queue.renew(number, wanted.lease_s)
+
+    def _get(self, asked: Asked, wanted: arguments.Get) -> Any:
+        number = wanted.transaction
+        return self._readers.get(asked, wanted, self._transaction(asked.session, number) if number else None)
+
+    def _cancel(self, asked: Asked, unwanted: arguments.Cancel) -> None:
+        self._readers.cancel(asked, unwanted)
+        for transaction in self._begun.get(asked.session, {}).values():
+            for held in [one for one in transaction.held.values() if one.request == unwanted.number]:
+                held.queue.give_back(held, counts=False)
+
+    def _part(self, asked: Asked, wanted: arguments.Part) -> bytes:
+        queue, number, session = self.manager.find(wanted.queue), wanted.number, asked.session
+        held = queue.held.get(number)
+        if held is not None and held.delivery == wanted.delivery and _is_with(held, session):
+            return queue.part(number, wanted.index)
+        if number in queue.shelf and wanted.delivery == 0:
+            return queue.part(number, wanted.index)
+        for transaction in self._begun.get(session, {}).values():
+            part = transaction.part(number, wanted.index)
+            if part is not None:
+                return part
+        raise MessageNotHeld(queue.name, f"message {number} is not in this client's hands, nor in the queue")
+
+    def watch(self, name: str, subscription: Subscription) -> Callable[[], None]:
+        """Tell a subscription of what is put into a queue; what ends that."""
+        waiting = self.manager.find(name).waiting
+        waiting.watch(subscription)
+        return partial(waiting.unwatch, subscription)
+
+    def status(self) -> dict[str, Any]:
+        """How the queues stand."""
+        return {"queues": [queue.status() for queue in self.manager]}
+
+    # Ticks and time
+
+    def finish_tick(self) -> None:
+        """Tell readers what they have got."""
+        self._readers.finish_tick()
+        if self._broker.promise <= self._broker.mark_durable:
+            self.manager.quiet()
+
+    def durable(self, mark: int) -> None:
+        """Everything up to this mark is on disk."""
+        self.manager.durable(mark)
+
+    def failed(self, lost: list[Operation]) -> list[Operation]:
+        """These could not be stored: what clients do again is undone, the rest is to be stored."""
+        return self.manager.failed(lost)
+
+    @property
+    def wake_at(self) -> float:
+        """When `wake` is to be called."""
+        return self.manager.timers.wake_at
+
+    def wake(self, now: float) -> None:
+        """Time has passed."""
+        self.manager.timers.wake(now)
+
+
+def _is_with(held: Held, session: Session) -> bool:
+    """Whether a message is in the hands of a client, or of one of its transactions."""
+    if isinstance(held.holder, tuple):
+        return held.holder == identity(session)
+    return held.holder.session is session
+
+
+def _numbers(first: int, count: int) -> range:
+    """So many counters from the first one on; CodecError if these can't be."""
+    if not 0 < first <= NUMBER_MAX - count:
+        raise CodecError("$.first", f"{first} is not within 1..{NUMBER_MAX}")
+    return range(first, first + count)

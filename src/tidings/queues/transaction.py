@@ -1,0 +1,109 @@
+"""A transaction: puts, takes, readings and publications that all happen at once, or not at all.
+
+What it has put is seen by itself at once and by others when it commits. What it has taken is gone for others,
+and is where it was if it is rolled back. What it has read others may read, but not take, until it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tidings.errors import Refused
+from tidings.event import Batch
+from tidings.matching import Shelf
+from tidings.queues.message import Message, sight
+from tidings.queues.queue import Queue
+from tidings.queues.timers import Timer
+
+if TYPE_CHECKING:
+    from tidings.protocol.session import Session
+    from tidings.queues.held import Held
+
+SIZE_MAX = 256 << 20
+"""Bytes that may be put and published in one transaction."""
+
+
+class Transaction:
+    """What one client has begun and not ended."""
+
+    def __init__(self, session: Session, number: int) -> None:
+        self.session = session
+        self.number = number
+        self.timer: Timer | None = None
+        self.held: dict[int, Held] = {}
+        self.locked: list[tuple[Queue, int]] = []
+        self.publications: list[Batch] = []
+        self._puts: dict[int, tuple[Queue, Message, Sequence[bytes]]] = {}
+        self._shelves: dict[Queue, Shelf[int, Message]] = {}
+        self._parts: dict[Queue, list[bytes]] = {}  # of the message that comes next
+        self._taken_again: dict[int, Sequence[bytes]] = {}  # parts of what it put and has taken
+        self._size = 0
+
+    @property
+    def queues(self) -> set[Queue]:
+        """Those in which it has read or taken something."""
+        return {held.queue for held in self.held.values()} | {queue for queue, _ in self.locked}
+
+    @property
+    def puts(self) -> list[tuple[Queue, Message, Sequence[bytes]]]:
+        """What it has put, and not taken again, in order; with further parts of the bodies."""
+        return list(self._puts.values())
+
+    def shelf(self, queue: Queue) -> Shelf[int, Message] | None:
+        """What it has put into a queue."""
+        return self._shelves.get(queue)
+
+    def has_put(self, number: int) -> bool:
+        """Whether it has put this message itself, and not taken it again."""
+        return number in self._puts
+
+    def put(self, queue: Queue, message: Message) -> None:
+        """Put a message; its number is for the order in which the transaction sees its own.
+
+        Whether there is room is seen when it commits: until then nothing may be dropped for it.
+        """
+        self._grow(message.size)
+        pending = self._shelves.get(queue)
+        if pending is None:
+            pending = self._shelves[queue] = Shelf(sight, distinct=True)
+        pending.add(message.number, message, queue.kind.place(message))
+        self._puts[message.number] = queue, message, self._parts.pop(queue, ())
+
+    def put_part(self, queue: Queue, part: bytes) -> None:
+        """Put a part of the body of the next event."""
+        self._grow(len(part))
+        self._parts.setdefault(queue, []).append(part)
+
+    def publish(self, batch: Batch) -> None:
+        """Publish events when it commits."""
+        self._grow(len(batch.raw))
+        self.publications.append(batch)
+
+    def _grow(self, size: int) -> None:
+        if self._size + size > SIZE_MAX:
+            raise Refused("limit", f"a transaction holds at most {SIZE_MAX} bytes")
+        self._size += size
+
+    def withdraw(self, queue: Queue, message: Message) -> None:
+        """A message that it has put itself is taken again: it was never there."""
+        self._taken_again[message.number] = self._puts.pop(message.number)[2]
+        self._shelves[queue].remove(message.number)
+
+    def parts(self, number: int) -> Sequence[bytes]:
+        """The further parts of the body of a message that it has put."""
+        put = self._puts.get(number)
+        return self._taken_again.get(number, ()) if put is None else put[2]
+
+    def part(self, number: int, index: int) -> bytes | None:
+        """One of these, None if there is none."""
+        parts = self.parts(number)
+        return parts[index] if 0 <= index < len(parts) else None
+
+    def check_room(self) -> None:
+        """Raise QueueFull if a queue has no room for what was put into it."""
+        for queue, pending in self._shelves.items():
+            queue.check_room(len(pending) - self._taken_from(queue))
+
+    def _taken_from(self, queue: Queue) -> int:
+        return sum(held.queue is queue for held in self.held.values())

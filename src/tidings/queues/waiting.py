@@ -1,0 +1,156 @@
+"""Those who wait at a queue: readers for a message that matches, watchers for copies of all that do.
+
+Waiting costs nothing while nothing matches: conditions stand in an index, as subscriptions do, so a message
+that comes is compared with thousands of them at once. Who wants any message stands in line without one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidings.exchange import Subscription
+from tidings.filters import Filter
+from tidings.matching import Index
+from tidings.queues.message import Message
+
+if TYPE_CHECKING:
+    from tidings.protocol.service import Asked
+    from tidings.queues.held import Held, Identity
+    from tidings.queues.queue import Queue
+    from tidings.queues.timers import Timer
+    from tidings.queues.transaction import Transaction
+
+WAITING_MAX = 100_000
+"""Readers that may wait at one queue."""
+ANSWER_SIZE_MAX = 1 << 20
+"""Bytes after which a reader gets no more at once; the message that passes it is the last one."""
+
+
+class Reader:
+    """One who wants messages, up to `count`, and what it has got so far."""
+
+    __slots__ = (
+        "after",
+        "asked",
+        "count",
+        "filter",
+        "has_bodies",
+        "holder",
+        "is_copier",
+        "is_if_exists",
+        "queue",
+        "size",
+        "taken",
+        "timer",
+        "transaction",
+        "turn",
+        "up_to",
+    )
+
+    def __init__(
+        self,
+        queue: Queue,
+        asked: Asked,
+        holder: Identity,
+        filter: Filter | None = None,
+        count: int = 1,
+        is_copier: bool = False,
+        is_if_exists: bool = False,
+        transaction: Transaction | None = None,
+        up_to: int | None = None,
+        after: int | None = None,
+        has_bodies: bool = True,
+    ) -> None:
+        self.queue = queue
+        self.asked = asked  # to be answered once, when it has something or its time is up
+        self.holder = holder  # whose hands the messages are in from then on
+        self.filter = filter  # None: anything will do
+        self.count = count
+        self.is_copier = is_copier  # reads, and leaves the messages where they are
+        self.is_if_exists = is_if_exists  # waits only while others may give back what it wants
+        self.transaction = transaction
+        self.up_to = up_to  # later messages are not meant
+        self.after = after  # nor those up to this place in the order
+        self.has_bodies = has_bodies
+        self.taken: list[tuple[Message, Held | None]] = []
+        self.size = 0  # bytes of these
+        self.turn = 0  # its place in the line; 0 while it does not wait
+        self.timer: Timer | None = None
+
+    @property
+    def is_content(self) -> bool:
+        """Whether it wants no more."""
+        return len(self.taken) >= self.count or self.size >= ANSWER_SIZE_MAX
+
+    def take(self, message: Message, held: Held | None) -> None:
+        """Add a message to what it has got."""
+        self.taken.append((message, held))
+        self.size += message.size
+
+
+class Waiting:
+    """All who wait at one queue."""
+
+    def __init__(self) -> None:
+        self._any: dict[Reader, None] = {}
+        self._index: Index[Reader | Subscription] = Index(patient=True)
+        self._choosy: dict[Reader, None] = {}
+        self._watchers: dict[Subscription, None] = {}
+        self._turns = 0
+
+    def __len__(self) -> int:
+        """How many readers wait."""
+        return len(self._any) + len(self._choosy)
+
+    def add(self, reader: Reader) -> None:
+        """Put a reader at the end of the line."""
+        self._turns += 1
+        reader.turn = self._turns
+        if reader.filter is None:
+            self._any[reader] = None
+        else:
+            self._index.add(reader, reader.filter)
+            self._choosy[reader] = None
+
+    def remove(self, reader: Reader) -> None:
+        """It waits no longer; one that does not wait is passed over."""
+        if reader.turn:
+            reader.turn = 0
+            if reader.filter is None:
+                del self._any[reader]
+            else:
+                self._index.remove(reader)
+                del self._choosy[reader]
+
+    def watch(self, subscription: Subscription) -> None:
+        """Have someone told of all messages that match."""
+        self._watchers[subscription] = None
+        self._index.add(subscription, subscription.filter)
+
+    def unwatch(self, subscription: Subscription) -> None:
+        """It is to be told no longer; one that is not told is passed over."""
+        if subscription in self._watchers:
+            del self._watchers[subscription]
+            self._index.remove(subscription)
+
+    def readers(self, message: Message) -> list[Reader]:
+        """Those who may have this message, who has waited longest first."""
+        if not self._choosy:
+            return list(self._any)
+        found = [one for one in self._index.match(message.shown) if isinstance(one, Reader)]
+        found += self._any
+        return sorted(found, key=lambda reader: reader.turn)
+
+    def watchers(self, message: Message) -> list[Subscription]:
+        """Those who are to be told of this message."""
+        if not self._watchers:
+            return []
+        return [one for one in self._index.match(message.shown) if isinstance(one, Subscription)]
+
+    def everyone(self) -> list[Reader]:
+        """All readers that wait."""
+        return [*self._any, *self._choosy]
+
+    def all_watchers(self) -> list[Subscription]:
+        """All who are told of new messages."""
+        return list(self._watchers)
