@@ -28,6 +28,7 @@ bench: $(READY)
 	@mkdir -p benchmarks/results
 	@$(BIN)/tidings bench matching --json benchmarks/results/matching.json
 	@$(BIN)/tidings bench node --json benchmarks/results/node.json
+	@$(BIN)/tidings bench queue --json benchmarks/results/queue.json
 	@$(BIN)/python benchmarks/plot.py
 
 # Writes down the versions that are installed now, so that every machine gets the same.

@@ -20,7 +20,8 @@ COLOURS = {
     "mosquitto": "#b5b5b5",
     "redis": "#d0d0d0",
 }
-COLOURS["closures"] = "#8c8c8c"
+COLOURS["closures"] = COLOURS["activemq"] = "#8c8c8c"
+COLOURS["rabbitmq"] = "#b5b5b5"
 WIDTH, LABEL, BAR, GAP = 860, 300, 13, 12
 
 
@@ -68,11 +69,11 @@ def matching(figures: dict[str, Any]) -> list[Group]:
     return groups
 
 
-def node(figures: dict[str, Any]) -> list[Group]:
-    """Events a second, by workload."""
+def rates(figures: dict[str, Any]) -> list[Group]:
+    """Events or messages a second, by workload."""
     groups = []
     for one in figures["workloads"]:
-        if one["unit"] == "events/s":
+        if one["unit"].endswith("s/s"):
             bars = [Bar("tidings", one["value"])]
             bars += [Bar("target", one["target"])] if one["target"] else []
             bars += [Bar(who, value) for who, value in one["beside"].items()]
@@ -85,7 +86,8 @@ def main() -> None:
     PICTURES.mkdir(exist_ok=True)
     for name, groups_of, title, unit in (
         ("matching", matching, "Matching one event", "µs, less is better"),
-        ("node", node, "Through a node", "events a second, more is better"),
+        ("node", rates, "Through a node", "events a second, more is better"),
+        ("queue", rates, "Put into a queue, stored and got", "messages a second, more is better"),
     ):
         file = RESULTS / f"{name}.json"
         if file.exists():

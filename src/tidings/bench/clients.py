@@ -29,25 +29,26 @@ Way = Literal["lists", "one by one", "reliable"]
 
 def publish(pipe: Pipe, address: str, way: Way, count: int, outstanding: int) -> None:
     """Publish so many events in this way; then send when it was begun and when it was done."""
-    _run(_publish(pipe, address, way, count, outstanding))
+    run_within(_publish(pipe, address, way, count, outstanding))
 
 
 def subscribe(pipe: Pipe, address: str, way: Way, count: int) -> None:
     """Take so many events, one by one or as lists as they come; then send when the last came."""
-    _run(_subscribe(pipe, address, way, count))
+    run_within(_subscribe(pipe, address, way, count))
 
 
 def answer(pipe: Pipe, address: str, count: int) -> None:
     """Answer so many requests."""
-    _run(_answer(pipe, address, count))
+    run_within(_answer(pipe, address, count))
 
 
 def ask(pipe: Pipe, address: str, count: int) -> None:
     """Make so many requests, one after the other; then send the time each took."""
-    _run(_ask(pipe, address, count))
+    run_within(_ask(pipe, address, count))
 
 
-def _run(work: Coroutine[Any, Any, None]) -> None:
+def run_within(work: Coroutine[Any, Any, None]) -> None:
+    """Run it on a loop of its own, for a bounded time."""
     async def within() -> None:
         async with asyncio.timeout(4 * WAIT_S_MAX):
             await work

@@ -59,10 +59,10 @@ class Broker:
 @contextlib.contextmanager
 def node(*, compiled: bool, directory: Path | None = None) -> Iterator[Broker]:
     """A node of tidings, which stores events if it has a directory."""
-    port = _free_port()
+    port = free_port()
     config = NodeConfig(port=port, compiled=compiled, dir=None if directory is None else str(directory))
     settings = msgspec.json.encode(config).decode()
-    with _running("tidings", port, [sys.executable, "-m", "tidings.node.main", settings]) as broker:
+    with running("tidings", port, [sys.executable, "-m", "tidings.node.main", settings]) as broker:
         yield broker
 
 
@@ -79,11 +79,11 @@ def _program(name: str) -> str | None:
 @contextlib.contextmanager
 def peer(name: str) -> Iterator[Broker]:
     """A peer with nothing but what it needs to take connections of this machine."""
-    program, port = _program(name), _free_port()
+    program, port = _program(name), free_port()
     assert program is not None
     with tempfile.TemporaryDirectory(prefix="tidings-bench-") as home:
         command = [program, *_flags(name, port, Path(home))]
-        with _running(name, port, command) as broker:
+        with running(name, port, command) as broker:
             yield broker
 
 
@@ -99,7 +99,7 @@ def _flags(name: str, port: int, home: Path) -> list[str]:
 
 
 @contextlib.contextmanager
-def _running(name: str, port: int, command: list[str]) -> Iterator[Broker]:
+def running(name: str, port: int, command: list[str]) -> Iterator[Broker]:
     """The process, from when it listens; its output is kept in a file, as a full pipe would stop it."""
     with tempfile.NamedTemporaryFile(prefix=f"tidings-bench-{name}-", suffix=".log") as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -131,7 +131,7 @@ def _listens(port: int) -> bool:
     return True
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as channel:
         channel.bind((HOST, 0))
         port: int = channel.getsockname()[1]

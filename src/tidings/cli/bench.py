@@ -39,6 +39,16 @@ def node(quick: Quick = False, json: JsonFile = None) -> None:
         write_figures(json, figures)
 
 
+@app.command()
+def queue(quick: Quick = False, json: JsonFile = None) -> None:
+    """Measure how fast queues store, search and hand out messages, beside the brokers that are installed."""
+    from tidings.bench.queue import run
+
+    figures = run(quick, typer.echo)
+    if json is not None:
+        write_figures(json, figures)
+
+
 def write_figures(path: Path, figures: dict[str, Any]) -> None:
     """Write the figures as indented JSON, so that two runs can be compared line by line."""
     path.write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=2) + b"\n")
