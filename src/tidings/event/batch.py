@@ -106,6 +106,8 @@ class Batch:
     @property
     def raws(self) -> list[bytes]:
         """The bytes of each event."""
+        if self._count == 1:
+            return [self.raw[HEAD_SIZE:]]
         raw, offsets = self.raw, self.offsets
         return [raw[offsets[row] : offsets[row + 1]] for row in range(self._count)]
 

@@ -1,7 +1,8 @@
 """The index: which of many filters does an event match?
 
-Up to PLAIN_MAX filters are asked one by one, in plain Python; beyond that, where numba is installed, a
-compiled engine takes over (`engine.py`). Filters that match everything, or nothing, are kept apart.
+Up to PLAIN_MAX filters are asked in plain Python, those that demand one value only by events that have it
+(`equalities.py`); beyond that, where numba is installed, a compiled engine takes over (`engine.py`). Filters
+that match everything, or nothing, are kept apart.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from tidings.event import Batch, Event
 from tidings.event.wire import encode_events
+from tidings.matching.equalities import Equalities
 
 if TYPE_CHECKING:
     from tidings.event.texts import Ints
@@ -90,6 +92,7 @@ class Index(Generic[Key]):
         pending_max: int | None = None,
         seed: int | None = None,
     ) -> None:
+        self._demanding: Equalities[Key] = Equalities()
         self._plain: dict[Key, Filter] = {}
         self._everything: dict[Key, None] = {}
         self._nothing: set[Key] = set()
@@ -113,13 +116,16 @@ class Index(Generic[Key]):
         elif self._engine is not None:
             self._add_to_engine(key, wanted)
         else:
-            self._plain[key] = wanted
+            if not self._demanding.add(key, wanted):
+                self._plain[key] = wanted
             self._outgrow()
 
     def remove(self, key: Key) -> None:
         """Take the filter of a key out; KeyError if there is none."""
         if key in self._plain:
             del self._plain[key]
+        elif key in self._demanding:
+            self._demanding.remove(key)
         elif key in self._everything:
             del self._everything[key]
         elif key in self._nothing:
@@ -131,16 +137,16 @@ class Index(Generic[Key]):
 
     def _outgrow(self) -> None:
         """Let the engine take over if there are many filters, and it need not be waited for."""
-        if self._plain_max is None or len(self._plain) <= self._plain_max:
+        if self._plain_max is None or len(self._plain) + len(self._demanding) <= self._plain_max:
             return
         if self._is_patient and not _is_prepared:
             return
         from tidings.matching.engine import Engine
 
         self._engine = Engine(self._seed, **self._sizes)
-        for key, wanted in self._plain.items():
+        for key, wanted in chain(self._plain.items(), self._demanding.items()):
             self._add_to_engine(key, wanted)
-        self._plain = {}
+        self._plain, self._demanding = {}, Equalities()
 
     def _add_to_engine(self, key: Key, wanted: Filter) -> None:
         assert self._engine is not None
@@ -148,17 +154,21 @@ class Index(Generic[Key]):
             self._nothing.add(key)
 
     def __len__(self) -> int:
-        held = len(self._plain) + len(self._everything) + len(self._nothing)
+        held = len(self._plain) + len(self._demanding) + len(self._everything) + len(self._nothing)
         return held + (0 if self._engine is None else len(self._engine))
 
     def __contains__(self, key: object) -> bool:
-        plain = key in self._plain or key in self._everything or key in self._nothing
-        return plain or (self._engine is not None and key in self._engine)
+        if key in self._plain or key in self._demanding or key in self._everything or key in self._nothing:
+            return True
+        return self._engine is not None and key in self._engine
 
     def match(self, event: Event) -> list[Key]:
         """The keys whose filters match the event."""
         if self._engine is None:
-            return [key for key, wanted in self._plain.items() if wanted.matches(event)] + [*self._everything]
+            found = [key for key, wanted in self._plain.items() if wanted.matches(event)]
+            found += self._demanding.match(event)
+            found += self._everything
+            return found
         keys: list[Key] = self._engine.match_one(encode_events((event,)), event)
         keys += self._everything
         return keys
@@ -201,6 +211,9 @@ class Index(Generic[Key]):
             rows = [row for row, event in enumerate(batch) if wanted.matches(event)]
             if rows:
                 by_key[key] = rows
+        for row, event in enumerate(batch if len(self._demanding) else ()):
+            for key in self._demanding.match(event):
+                by_key.setdefault(key, []).append(row)  # type: ignore[attr-defined]  # these are lists
         if len(batch):
             by_key.update(dict.fromkeys(self._everything, range(len(batch))))
         return by_key

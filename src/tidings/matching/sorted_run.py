@@ -69,6 +69,9 @@ class SortedRun:
         if not self._items:
             self._insert_block(0, [value], [item])
             return
+        if self._one_value and item > self._lasts[-1]:
+            self._append(value, item)
+            return
         block = min(self._block_of(value, item), len(self._items) - 1)
         values, items = self._values[block], self._items[block]
         at = _place(values, items, value, item)
@@ -81,6 +84,15 @@ class SortedRun:
         self._leasts[block] = self._ranks[block][0]
         if len(items) > BLOCK_MAX:
             self._split(block, at)
+
+    def _append(self, value: Any, item: Any) -> None:
+        """Put in an item behind all others: what a queue does most."""
+        items = self._items[-1]
+        self._values[-1].append(value)
+        items.append(item)
+        self._highs[-1], self._lasts[-1] = value, item
+        if len(items) > BLOCK_MAX:
+            self._split(len(self._items) - 1, len(items) - 1)
 
     def remove(self, value: Any, item: Any) -> None:
         """Take out a pair that is in the run."""
@@ -132,9 +144,9 @@ class SortedRun:
 
     def _join(self, block: int) -> None:
         """Unite a block with the next one if there is room, so that blocks can't be many and small."""
-        values = list(chain.from_iterable(self._values[block : block + 2]))
-        items = list(chain.from_iterable(self._items[block : block + 2]))
-        if block + 1 < len(self._items) and len(items) <= BLOCK_MAX:
+        if block + 1 < len(self._items) and sum(map(len, self._items[block : block + 2])) <= BLOCK_MAX:
+            values = list(chain.from_iterable(self._values[block : block + 2]))
+            items = list(chain.from_iterable(self._items[block : block + 2]))
             self._delete_block(block)
             self._delete_block(block)
             self._insert_block(block, values, items)

@@ -35,7 +35,8 @@ Frame = tuple[Message, bytes]
 """A message, and the events that came with it, as an array with its head (empty where it has none)."""
 
 _encoder = msgspec.msgpack.Encoder()
-_decoders = {number: msgspec.msgpack.Decoder(kind) for number, kind in KINDS.items()}
+_decode = {number: msgspec.msgpack.Decoder(kind).decode for number, kind in KINDS.items()}
+_WITH_EVENTS = frozenset(number for number, kind in KINDS.items() if kind.HAS_EVENTS)
 _read_plain_head = Struct(">I3sI").unpack_from
 
 
@@ -82,7 +83,8 @@ class FrameReader:
             else:
                 yield read_frame(data[at + 4], data[at + PREFIX : following])
             at = following
-        self._held += data[at:]
+        if at < len(data):
+            self._held += data[at:]
 
     def _end_of_frame(self, data: bytes, at: int) -> int:
         """Where the frame at `at` ends, or 0 if it has not come whole; then `_awaited` says what it takes."""
@@ -143,23 +145,24 @@ def use_compiled() -> None:
 
 def read_frame(kind: int, content: bytes) -> Frame:
     """The message of a frame and its events."""
-    decoder = _decoders.get(kind)
-    if decoder is None:
+    decode = _decode.get(kind)
+    if decode is None:
         raise CodecError("$", f"there is no frame of kind {kind}")
-    name = KINDS[kind].__name__
-    at = _end_of_header(content, name) if KINDS[kind].HAS_EVENTS else len(content)
     try:
-        return decoder.decode(content[:at]), content[at:]
+        if kind not in _WITH_EVENTS:
+            return decode(content), b""
+        at = _end_of_header(content, kind)
+        return decode(content[:at]), content[at:]
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise CodecError(f"$.{name}", str(error)) from None
+        raise CodecError(f"$.{KINDS[kind].__name__}", str(error)) from None
 
 
-def _end_of_header(content: bytes, name: str) -> int:
+def _end_of_header(content: bytes, kind: int) -> int:
     """Where the header ends and the events begin: the header is short, and walked over."""
     try:
         at = skip(content, 0)
     except IndexError:
         at = len(content)
     if at + HEAD_SIZE > len(content) or content[at] != PLAIN_PUBLISH[-1]:
-        raise CodecError(f"$.{name}", "has no events")
+        raise CodecError(f"$.{KINDS[kind].__name__}", "has no events")
     return at

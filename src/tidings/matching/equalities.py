@@ -1,0 +1,85 @@
+"""Many conditions that each demand one value: `number = 7 AND color = 'blue'` stands under `number` and 7.
+
+A message is shown only to those who stand under one of its own values, so thousands who each wait for an
+answer of their own cost nothing while others' answers come, in plain Python too. Of several values that a
+condition demands it stands under the one that the fewest others stand under: the one that tells most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import Generic, TypeVar
+
+from tidings.event import Event, Value
+from tidings.filters import Filter
+from tidings.filters.tree import And, Compare, Condition, Literal, Name
+
+NAMES_MAX = 16
+"""Names under which values may stand: a message is asked for each of them."""
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class Equalities(Generic[Key]):
+    """See the module; each condition has a key."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, dict[Value, dict[Key, Filter]]] = {}
+        self._keys: dict[Key, tuple[str, Value]] = {}
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._keys
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def items(self) -> Iterator[tuple[Key, Filter]]:
+        """The keys and their conditions."""
+        for key, (name, value) in self._keys.items():
+            yield key, self._places[name][value][key]
+
+    def add(self, key: Key, wanted: Filter) -> bool:
+        """Take a condition in; False if it demands no value, or none under a name there is room for."""
+        demands = [one for one in _demands(wanted.condition) if self._has_room(one[0])]
+        if not demands:
+            return False
+        # Of those that are equal the last: what is special is mostly said behind what is general.
+        name, value = min(reversed(demands), key=self._crowd)
+        self._places.setdefault(name, {}).setdefault(value, {})[key] = wanted
+        self._keys[key] = name, value
+        return True
+
+    def _crowd(self, demand: tuple[str, Value]) -> int:
+        """How many stand there already."""
+        name, value = demand
+        return len(self._places.get(name, {}).get(value, ()))
+
+    def _has_room(self, name: str) -> bool:
+        return name in self._places or len(self._places) < NAMES_MAX
+
+    def remove(self, key: Key) -> None:
+        """Take the condition of a key out."""
+        name, value = self._keys.pop(key)
+        values = self._places[name]
+        del values[value][key]
+        if not values[value]:
+            del values[value]
+        if not values:
+            del self._places[name]
+
+    def match(self, event: Event) -> list[Key]:
+        """The keys whose conditions the event matches."""
+        found: list[Key] = []
+        for name, values in self._places.items():
+            candidates = values.get(event.get(name))
+            if candidates is not None:
+                found += [key for key, wanted in candidates.items() if wanted.matches(event)]
+        return found
+
+
+def _demands(condition: Condition) -> Iterator[tuple[str, Value]]:
+    """Names and the values that they must have, whatever else holds."""
+    for operand in condition.operands if isinstance(condition, And) else (condition,):
+        match operand:
+            case Compare("=", Name(name), Literal(value)):
+                yield name, value
