@@ -50,6 +50,16 @@ def test_durable_subscriptions_come_deepest_first() -> None:
     ]
 
 
+def test_queues_come_fullest_first() -> None:
+    idle = {"name": "idle", "messages": 0, "in_flight": 2, "waiting": 3, "age_s": 0.0}
+    jobs = {"name": "jobs", "messages": 1500, "in_flight": 0, "waiting": 0, "age_s": 61.0}
+    assert text_of(status(0), {**status(0), "queues": [idle, jobs]})[-3:] == [
+        "queue  messages  in flight  readers   next",
+        "jobs      1,500          0        0  1 min",
+        "idle          0          2        3      –",
+    ]
+
+
 def test_of_very_many_durable_subscriptions_the_rest_is_counted() -> None:
     durables = [
         {"name": f"d{number:03}", "owner": "", "depth": 1, "cursor": 0}

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tidings.client import Bus
 
 DURABLES_SHOWN = 20
+QUEUES_SHOWN = 20
 
 Once = Annotated[bool, typer.Option("--once", help="Show one screen and end.")]
 Every = Annotated[float, typer.Option(min=0.01, metavar="SECONDS", help="How often to look.")]
@@ -47,6 +48,16 @@ class Waiting(Struct, frozen=True):
     oldest_age_s: float | None
 
 
+class Queued(Struct, frozen=True):
+    """A queue: what waits in it, is in readers' hands, and waits for it; and how long the next has waited."""
+
+    name: str
+    messages: int
+    in_flight: int
+    waiting: int
+    age_s: float
+
+
 class Summary(Struct, frozen=True):
     """What is shown."""
 
@@ -57,6 +68,7 @@ class Summary(Struct, frozen=True):
     position: int
     counts: list[Counted]
     durables: list[Waiting]
+    queues: list[Queued]
 
 
 def top(node: Address = None, once: Once = False, every: Every = 1.0, json: Json = False) -> None:
@@ -121,7 +133,9 @@ def summarize(before_s: float, before: Status, after_s: float, after: Status) ->
     figures = {
         name: after[name] for name in ("node", "sessions", "subscriptions", "advertisements", "position")
     }
-    return Summary(**figures, counts=counts, durables=durables)
+    queues = [Queued(**one) for one in after.get("queues", ())]
+    queues.sort(key=lambda one: (-one.messages, one.name))
+    return Summary(**figures, counts=counts, durables=durables, queues=queues)
 
 
 def screen(summary: Summary) -> RenderableType:
@@ -134,7 +148,10 @@ def screen(summary: Summary) -> RenderableType:
         f"{summary.sessions:,} connections   {summary.subscriptions:,} subscriptions   "
         f"{summary.advertisements:,} advertisements   position {summary.position:,}"
     )
-    return Group(head, Text(figures), _counts_table(summary), _durables_table(summary))
+    tables = [_counts_table(summary), _durables_table(summary)]
+    if summary.queues:
+        tables.append(_queues_table(summary))
+    return Group(head, Text(figures), *tables)
 
 
 def _counts_table(summary: Summary) -> RenderableType:
@@ -162,6 +179,22 @@ def _durables_table(summary: Summary) -> RenderableType:
     for one in summary.durables[:DURABLES_SHOWN]:
         table.add_row(Text(one.name), Text(one.owner), f"{one.depth:,}", age_text(one.oldest_age_s))
     more = len(summary.durables) - DURABLES_SHOWN
+    if more > 0:
+        table.add_row(Text(f"and {more:,} more", style="dim"))
+    return table
+
+
+def _queues_table(summary: Summary) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("queue", box=None, header_style="dim", pad_edge=False)
+    for name in ("messages", "in flight", "readers", "next"):
+        table.add_column(name, justify="right")
+    for one in summary.queues[:QUEUES_SHOWN]:
+        counts = (f"{count:,}" for count in (one.messages, one.in_flight, one.waiting))
+        table.add_row(Text(one.name), *counts, age_text(one.age_s if one.messages else None))
+    more = len(summary.queues) - QUEUES_SHOWN
     if more > 0:
         table.add_row(Text(f"and {more:,} more", style="dim"))
     return table
