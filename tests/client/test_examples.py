@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from client.nodes import node, run
+from tidings.node.config import NodeConfig
+from tidings.node.server import Node
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,6 +27,28 @@ nobody listens: silent again
 """,
     "request_reply": "20 + 22 = 42\nno answer to calculator.add within 0.1 s\n",
     "anonymous_request": "at 50.1: 41.2 from north\nat 43.7: 12.5 from south\n",
+    "print_service": """\
+12 pages of A4 from printer.hall
+2 pages of A3 from printer.attic
+no printer has A2
+""",
+    "workers": """\
+ann paints door 1
+ann is out of paint
+ben paints door 2, begun 1 time before
+ben paints door 3
+ben has nothing left to do
+""",
+    "space": """\
+5 squared is 25
+4 squared is 16
+3 squared is 9
+2 squared is 4
+1 squared is 1
+0 squared is 0
+left on the board: 0
+""",
+    "queue_type": "kept: 7 8 9\n",
     "callback": "air.pm10 41\nair.pm10 55\nair.pm10 61\n",
 }
 
@@ -52,10 +76,27 @@ def test_an_example_with_a_node_of_its_own(name: str) -> None:
     assert run(said_by(name)) == SAID[name]
 
 
-@pytest.mark.parametrize("name", SAID)
+@pytest.mark.parametrize("name", [name for name in SAID if name != "queue_type"])
 def test_an_example_with_the_address_of_a_node(name: str, tmp_path: Path) -> None:
     async def work() -> str:
         async with node(tmp_path) as address:
             return await said_by(name, address)
 
     assert run(work()) == SAID[name]
+
+
+def test_a_type_of_queue_is_named_to_a_node_as_the_example_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    settings = NodeConfig(unix=str(tmp_path / "socket"), compiled=False, queue_types="queue_type:Ring")
+
+    async def work() -> str:
+        node = Node(settings)
+        await node.start()
+        try:
+            return await said_by("queue_type", f"tidings+unix://{tmp_path / 'socket'}")
+        finally:
+            await node.close()
+
+    assert run(work()) == SAID["queue_type"]

@@ -17,7 +17,13 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "protocol.md"
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.__name__)
 def test_a_newer_peers_further_fields_are_passed_over(kind: type[Message]) -> None:
     values = {"versions": [1], "system": "s", "error": None, "positions": None, "redelivered": False}
-    values |= {"refused": [[1, 2, ["code", "text"]]], "failure": ["code", "text"], "is_part": True, "handles": b""}
+    values |= {
+        "kept": True,
+        "refused": [[1, 2, ["code", "text"]]],
+        "failure": ["code", "text"],
+        "is_part": True,
+        "handles": b"",
+    }
     texts = {"node", "session", "operation", "code", "text", "kind", "name", "source", "queue"}
     maps = {"arguments", "details"}
     fields = [

@@ -397,7 +397,20 @@ def test_no_refusal_of_the_node_is_for_what_was_never_said(pair: Pair) -> None:
     pair.core.put("jobs", numbered(1))
     refusal = Refusal(1, 2**60, Failure("queue-full", "no"))
     pair.core.receive(encode(refusal), 0.0)
+    assert not pair.core.publications.refusals(range(100))  # it may be done yet, by a node started anew
+    pair.core.receive(encode(Accepted(1)), 0.0)
     assert list(pair.core.publications.refusals(range(100))) == [1]
+
+
+def test_what_was_refused_and_sent_again_to_a_node_started_anew_may_be_done(pair: Pair) -> None:
+    publications = pair.core.publications
+    counter = pair.core.put("jobs", numbered(1))
+    pair.send()
+    pair.core.receive(encode(Refusal(counter, counter, Failure("queue-full", "no"))), 0.0)
+    publications.resume(0, 1 << 20, is_same_boot=False)
+    publications.take()
+    publications.accept(counter)
+    assert publications.refusal(counter) is None
 
 
 # -- requests beside it

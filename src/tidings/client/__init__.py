@@ -7,6 +7,7 @@ from tidings.client.listener import Listener
 from tidings.client.message import Message
 from tidings.client.opening import connect, open
 from tidings.client.queue import Queue
+from tidings.client.space import Lease, Space
 from tidings.client.subscription import Gap, Subscription
 from tidings.client.transaction import Transaction
 from tidings.client.worker import Messages
@@ -15,10 +16,12 @@ __all__ = [
     "Bus",
     "Gap",
     "Interest",
+    "Lease",
     "Listener",
     "Message",
     "Messages",
     "Queue",
+    "Space",
     "Subscription",
     "Transaction",
     "blocking",

@@ -20,6 +20,7 @@ from typing import Any, Self, Unpack
 from tidings.client import bus as asynchronous
 from tidings.client import opening
 from tidings.client.blocking_queues import Message, Queue, Transaction
+from tidings.client.blocking_spaces import Space
 from tidings.client.blocking_subscription import Subscription
 from tidings.client.fetching import Where
 from tidings.client.interest import Interest as AsyncInterest
@@ -157,6 +158,10 @@ class Bus:
     def replay_dead(self, where: Where = None, queue: str | None = None) -> int:
         """Put dead letters back where they came from, or into another queue."""
         return self._entered.run(self._bus.replay_dead(where, queue))
+
+    def space(self, name: str, *, timeout_s: float | None = None, **wish: Unpack[Wish]) -> Space:
+        """The space of this name, a queue that is asked by content; made if it is not there."""
+        return Space(self._entered, self._entered.run(self._bus.space(name, timeout_s=timeout_s, **wish)))
 
     def transaction(self, timeout_s: float | None = TRANSACTION_S) -> Transaction:
         """A transaction over queues and publications, inside `with`."""

@@ -31,6 +31,7 @@ from tidings.client.message import Message
 from tidings.client.queue import Queue, check_name
 from tidings.client.queues import Queues, Scope, Wish
 from tidings.client.requests import INBOX, Inbox, answer_event
+from tidings.client.space import Space, open_space
 from tidings.client.subscription import AcknowledgeBy, Subscription
 from tidings.client.transaction import TRANSACTION_S, Transaction
 from tidings.client.transport import Dial
@@ -276,6 +277,13 @@ class Bus:
     ) -> int:
         """Put dead letters back where they came from, or into another queue; how many they were."""
         return await self._queues.replay(where, queue, timeout_s)
+
+    async def space(self, name: str, *, timeout_s: float | None = None, **wish: Unpack[Wish]) -> Space:
+        """The space of this name, a queue that is asked by content; made if it is not there.
+
+        What can be wished for is in `Wish`; QueueExists if it is there and not so.
+        """
+        return await open_space(self._queues, name, wish, timeout_s)
 
     def transaction(self, timeout_s: float | None = TRANSACTION_S) -> Transaction:
         """A transaction over queues and publications, inside `async with`; lost when it takes longer."""

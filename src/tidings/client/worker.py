@@ -40,7 +40,7 @@ class Worker(Holder):
         self._by = by
         self._request: int | None = None  # the one that is under way
         self._has_asked = False  # since the last message
-        self._fetched: deque[tuple[Hand, int | None]] = deque()  # not looked at, and from which boot they are
+        self._fetched: deque[tuple[Hand, int]] = deque()  # not looked at, and of which hands they are
         self._current: Message | None = None
         self._handed: list[Message] = []  # before that, and not acknowledged yet
         self._error: TidingsError | None = None
@@ -63,8 +63,8 @@ class Worker(Holder):
         try:
             if error is not None:
                 raise error
-            boot = self.link.core.boot
-            self._fetched.extend((hand, boot) for hand in read_answer(result).messages)
+            hands = self.link.core.hands
+            self._fetched.extend((hand, hands) for hand in read_answer(result).messages)
         except TidingsError as trouble:
             self._error = trouble
         if self._waiting is not None and not self._waiting.done():
@@ -85,10 +85,9 @@ class Worker(Holder):
     async def _next_hand(self) -> Hand:
         while True:
             while self._fetched:
-                hand, boot = self._fetched.popleft()
-                if boot == self.link.core.boot:
-                    return hand
-                self.give_back([hand])  # the node was started anew, and will hand it out again
+                hand, hands = self._fetched.popleft()
+                if hands == self.link.core.hands:
+                    return hand  # otherwise the node has taken it back, and will hand it out again
             await self._wait_fetched()
 
     async def _wait_fetched(self) -> None:

@@ -96,9 +96,13 @@ class SortedRun:
 
     def remove(self, value: Any, item: Any) -> None:
         """Take out a pair that is in the run."""
-        block = self._block_of(value, item)
-        values, items, ranks = self._values[block], self._items[block], self._ranks[block]
-        at = _place(values, items, value, item)
+        if self._items[0][0] is item:  # as a queue does most
+            block, at = 0, 0
+            values, items, ranks = self._values[0], self._items[0], self._ranks[0]
+        else:
+            block = self._block_of(value, item)
+            values, items, ranks = self._values[block], self._items[block], self._ranks[block]
+            at = _place(values, items, value, item)
         assert items[at] == item
         del values[at], items[at]
         if not self._one_value:

@@ -180,7 +180,7 @@ class Broker:
             session.finish_tick()
         operations = self._operations
         operations += [Put(record) for record in self._records.values()]
-        operations += self.ledger.take_due(self.now)
+        operations += self.ledger.take_due(self.now, self._mark + 1)
         if operations:
             self._trim(operations)
             self._operations, self._records = [], {}
@@ -193,7 +193,8 @@ class Broker:
         """Everything up to this mark is on disk."""
         self._durable = mark
         while self._flying and self._flying[0][0] <= mark:
-            self.ledger.durable(self._flying.popleft()[1])
+            self._flying.popleft()
+        self.ledger.durable(mark)
         for service in self.services:
             service.durable(mark)
         while self._positions and self._positions[0][0] <= mark:
@@ -218,7 +219,7 @@ class Broker:
         self.life += 1
         lost = [one for mark, operations in self._flying if mark >= first for one in operations]
         lost += self._operations
-        uncounted = self.ledger.failed(lost)
+        uncounted = self.ledger.failed()
         kept: list[Operation] = [one for one in lost if not isinstance(one, Append | Count)]
         self._operations = []
         for service in self.services:
@@ -287,12 +288,17 @@ class Broker:
         session.accept_mark = self.promise  # another connection brought it, maybe just now
         return bisect_right(counters, highest)
 
-    def accept(self, session: Session, is_counted: bool = True) -> None:
-        """What a session has just done is safe with this commit; that it was counted may be stored too."""
+    def accept(self, session: Session) -> None:
+        """What a session has just done is safe with this commit, and counted there."""
         assert session.origin is not None
         session.accept_mark = self.mark
-        if is_counted:
-            self.ledger.keep(session.origin)
+        self.ledger.keep(session.origin)
+
+    def accept_stored(self, session: Session) -> None:
+        """The same of events that are stored as they came: their own counters tell that they were had."""
+        assert session.origin is not None
+        session.accept_mark = self.mark
+        self.ledger.wait(session.origin)
 
     def refuse(self, session: Session, first: int, last: int, error: TidingsError) -> None:
         """What came with these counters was not done."""
@@ -302,14 +308,21 @@ class Broker:
         self.ledger.refuse(session.origin, refusal)
         session.post(encode(refusal))
 
-    def hand_on(self, batch: Batch, checked: Checked, session: Session | None = None) -> None:
-        """Give events to all who want them, and store what must be stored of them."""
-        self.publisher = session
+    def hand_on(
+        self, batch: Batch, checked: Checked, session: Session | None = None, waits: bool = False
+    ) -> None:
+        """Give events to all who want them, and store what must be stored of them.
+
+        `waits`: even those that are not stored are for nobody before this tick's commit is made.
+        """
+        before, self.publisher = self.publisher, session  # a delivery may lead to another
         matches = self.exchange.match(batch, session)
         positions = self._keep(batch, checked, matches)
+        if waits and positions is None:
+            positions = [None] * len(batch)
         for subscription, rows in matches:
             subscription.sink.deliver(batch, rows, positions)
-        self.publisher = None
+        self.publisher = before
         if positions is not None and session is not None:
             session.accept_mark = self.mark
         self.count("published", len(batch))

@@ -64,6 +64,7 @@ class Connection:
         self.node = ""
         self.boot: int | None = None
         self.session: str | None = None
+        self.hands = 0  # changes when the node has taken back what this client held
         self.is_up = False  # WELCOME has come
         self.is_given_up = False
         self.failure: TidingsError | None = None
@@ -111,6 +112,7 @@ class Connection:
     def close(self, error: TidingsError | None = None) -> None:
         """There will be no further connection: say goodbye, and fail what still waits."""
         if self.is_up and error is None:
+            self._go_behind_published()  # nothing is heard that follows a goodbye
             self._frames.append(encode(Bye()))
         self.failure = self.failure or error or Disconnected("the connection was closed")
         intakes, self._intakes = self._intakes, {}
@@ -319,6 +321,7 @@ class Connection:
             self.publications.refuse(refusal)
         self.publications.resume(welcome.counter, welcome.window, is_same_node and welcome.boot == self.boot)
         self.node, self.boot, self.session = welcome.node, welcome.boot, welcome.session
+        self.hands += not welcome.kept
         self.is_up = True
         self._reader.limit = FRAME_MAX
         waiting = self._calls.frames()

@@ -1,12 +1,13 @@
 """How far each client has counted: what was had is not done twice, and what was refused can be told again.
 
 Everything that a client does is numbered, by its system and in its epoch, so the highest number tells what
-was done. That is stored with whatever else a commit holds of the client's doing; what was refused is
-remembered until the client says that it has seen the answer.
+was done. That is stored with whatever else a commit holds of the client's doing, unless it can be told from
+that; what was refused is remembered until the client says that it has seen the answer.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from operator import lt
 from typing import TYPE_CHECKING
@@ -40,8 +41,10 @@ class Ledger:
     def __init__(self, counters: Iterable[Counter]) -> None:
         self._counters: dict[Identity, int] = {}
         self._refusals: dict[Identity, list[Refusal]] = {}
-        self._due: dict[Identity, None] = {}  # those whose count is to be stored with this tick
-        self._flying: dict[Identity, int] = {}  # the last count of those that are being stored
+        self._seen: dict[Identity, int] = {}  # up to where clients have had all answers
+        self._due: dict[Identity, bool] = {}  # who waits for this tick's commit; whether its count is stored
+        self._flying: dict[Identity, int] = {}  # who waits for a commit, and how far it had counted
+        self._flights: deque[tuple[int, dict[Identity, int]]] = deque()  # the same by the mark of the commit
         for one in counters:
             self._counters[one.system, one.epoch] = one.counter
             if one.refused:
@@ -53,6 +56,12 @@ class Ledger:
         """The highest counter known of a client."""
         return self._counters.get(identity_of(origin), 0)
 
+    def learn(self, origin: Origin, counter: int) -> None:
+        """Something of a client that has this counter was found on disk."""
+        identity = identity_of(origin)
+        if counter > self._counters.get(identity, 0):
+            self._counters[identity] = self._durable[identity] = counter
+
     def count_up(self, origin: Origin, counter: int) -> None:
         """Note how far a client has counted, and forget those not heard of for longest."""
         identity = identity_of(origin)
@@ -60,10 +69,8 @@ class Ledger:
         self._counters[identity] = counter
         if len(self._counters) > SYSTEMS_MAX:
             forgotten = next(iter(self._counters))
-            del self._counters[forgotten]
-            self._durable.pop(forgotten, None)
-            self._refusals.pop(forgotten, None)
-            self._due.pop(forgotten, None)
+            for known in (self._counters, self._durable, self._refusals, self._seen, self._due, self._flying):
+                known.pop(forgotten, None)
 
     def is_waiting(self, origin: Origin) -> bool:
         """Whether anything that a client has done waits for a commit."""
@@ -87,6 +94,7 @@ class Ledger:
     def see(self, origin: Origin, counter: int) -> None:
         """The client has had all answers up to this counter."""
         identity = identity_of(origin)
+        self._seen[identity] = counter
         refused = self._refusals.get(identity)
         if refused is not None and refused[0].last <= counter:
             rest = [one for one in refused if one.last > counter]
@@ -104,39 +112,53 @@ class Ledger:
     @property
     def is_due(self) -> bool:
         """Whether any count is to be stored with this tick."""
-        return bool(self._due)
+        return any(self._due.values())
 
     def keep(self, origin: Origin) -> None:
         """Have a client's count stored with this tick."""
-        self._due[identity_of(origin)] = None
+        self._due[identity_of(origin)] = True
 
-    def take_due(self, now: float) -> list[Operation]:
-        """The counts to be stored with this tick."""
+    def wait(self, origin: Origin) -> None:
+        """What a client has just done is in this tick's commit, and tells by itself how far it has counted."""
+        self._due.setdefault(identity_of(origin), False)
+
+    def gone(self, origin: Origin, counter: int) -> None:
+        """Something that told how far a client has counted is not stored any more."""
+        identity = identity_of(origin)
+        if counter > self._seen.get(identity, 0):  # otherwise the client will not come again with it
+            self._due[identity] = True
+
+    def take_due(self, now: float, mark: int) -> list[Operation]:
+        """The counts to be stored with this tick, whose commit has this mark."""
         due, self._due = self._due, {}
-        for identity in due:
-            self._flying[identity] = self._counters.get(identity, 0)
-        return [Count(self._counter(identity, int(now * 1e6))) for identity in due]
+        if not due:
+            return []
+        flight = {identity: self._counters.get(identity, 0) for identity in due}
+        self._flying.update(flight)
+        self._flights.append((mark, flight))
+        # What was refused must be stored too, since what is stored may stand behind it.
+        stored = [one for one, is_stored in due.items() if is_stored or one in self._refusals]
+        return [Count(self._counter(identity, int(now * 1e6))) for identity in stored]
 
     def _counter(self, identity: Identity, now_us: int) -> Counter:
         refused = self._refusals.get(identity)
         kept = msgspec.msgpack.encode(refused) if refused else b""
         return Counter(*identity, self._counters.get(identity, 0), now_us, kept)
 
-    def durable(self, operations: Iterable[Operation]) -> None:
-        """These are on disk."""
-        for operation in operations:
-            if isinstance(operation, Count):
-                one = operation.counter
-                identity = one.system, one.epoch
-                self._durable[identity] = max(one.counter, self._durable.get(identity, 0))
-                if self._flying.get(identity) == one.counter:
+    def durable(self, mark: int) -> None:
+        """The commits up to this mark are on disk."""
+        while self._flights and self._flights[0][0] <= mark:
+            for identity, counter in self._flights.popleft()[1].items():
+                if counter > self._durable.get(identity, 0):
+                    self._durable[identity] = counter
+                if self._flying.get(identity) == counter:
                     del self._flying[identity]
 
-    def failed(self, lost: Iterable[Operation]) -> set[Identity]:
-        """These were not stored, nor what waits: the clients that have to do something again."""
-        uncounted = {(one.counter.system, one.counter.epoch) for one in lost if isinstance(one, Count)}
-        uncounted |= self._due.keys()
+    def failed(self) -> set[Identity]:
+        """The commits that were under way were not made, nor this tick's: who has to do something again."""
+        uncounted = {identity for _, flight in self._flights for identity in flight} | self._due.keys()
         self._due, self._flying = {}, {}
+        self._flights.clear()
         for identity in uncounted:
             before = self._durable.get(identity, 0)
             self._counters[identity] = before

@@ -61,6 +61,7 @@ class Welcome(Message, frozen=True, gc=False):
     counter: int
     window: int
     refused: list[Refusal] = []  # above what the client has seen
+    kept: bool = False  # what it held it still holds
 
 
 class Publish(Message, frozen=True, gc=False):

@@ -196,6 +196,8 @@ class Publications:
         """
         self.accept(counter)
         self._window = window
+        # What is sent again may be done this time.
+        self._refused = {one: failure for one, failure in self._refused.items() if one <= counter}
         for run in () if is_same_boot else self._flying:
             run.may_be_done = True
         self._waiting.extendleft(reversed(self._flying))
@@ -217,12 +219,12 @@ class Publications:
     def refuse(self, refusal: Refusal) -> None:
         """The node has not done what has these counters.
 
-        A message that was settled before the node was started anew, and is not held any more, was settled or
-        has gone to another: that is no refusal.
+        A message that was settled before the node was started anew, and is in no queue any more, was settled:
+        that is no refusal.
         """
         first = max(refusal.first, self.accepted + 1)
         last = min(refusal.last, self.last)
-        if refusal.failure.code == "not-yours":
+        if refusal.failure.code == "not-yours" and not refusal.failure.details.get("queue"):
             first = max([first, *(run.last + 1 for run in self._under_way() if run.may_be_done)])
         for counter in range(first, last + 1):
             self._refused[counter] = refusal.failure
@@ -238,10 +240,11 @@ class Publications:
         return self._refused.pop(counter, None)
 
     def refusals(self, counters: Iterable[int]) -> dict[int, Failure]:
-        """The same of all these counters."""
+        """The same of all these counters, as far as they are accepted: before that it may yet be done."""
         if not self._refused:
             return {}
-        return {counter: self._refused.pop(counter) for counter in counters if counter in self._refused}
+        known = [one for one in counters if one <= self.accepted and one in self._refused]
+        return {counter: self._refused.pop(counter) for counter in known}
 
 
 def plain_publish(events: list[bytes], size: int) -> bytes:

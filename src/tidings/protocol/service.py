@@ -58,8 +58,8 @@ class Service(Protocol):
     def frames(self) -> Mapping[type[Message], Callable[[Session, Any, bytes], None]]:
         """What clients may say in the numbered stream, and who hears it."""
 
-    def greeted(self, session: Session) -> None:
-        """A client is there, maybe again."""
+    def greeted(self, session: Session) -> bool:
+        """A client is there; whether it still holds what it held when it was there before."""
 
     def parted(self, session: Session, is_clean: bool) -> None:
         """A session has ended; whether its client has said so."""

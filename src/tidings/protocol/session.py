@@ -228,11 +228,12 @@ class Session:
         self._reader.limit = FRAME_MAX
         ledger.see(self.origin, hello.seen)
         refused = ledger.refused(self.origin)
-        welcome = Welcome(VERSION, broker.node, broker.life, self.name, self.counter, WINDOW, refused)
+        kept = [service.greeted(self) for service in broker.services]
+        welcome = Welcome(
+            VERSION, broker.node, broker.life, self.name, self.counter, WINDOW, refused, any(kept)
+        )
         # A counter accepts what another connection brought.
         self.post(encode(welcome), broker.promise if self.counter else 0)
-        for service in broker.services:
-            service.greeted(self)
 
     def _answer(self, request: Request) -> None:
         asked = Asked(self, request.number)

@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from tidings.errors import Refused
 from tidings.filters import Filter
 from tidings.protocol.ledger import identity_of
 from tidings.protocol.service import LATER, Asked
@@ -57,6 +58,8 @@ class Readers:
     def get(self, asked: Asked, wanted: Get, transaction: Transaction | None) -> Any:
         """Answer with messages, now or later."""
         queue = self._manager.find(wanted.queue)
+        if asked.number in self._waiting.get(asked.session, {}):
+            raise Refused("exists", f"get {asked.number} is waiting already")
         reader = Reader(
             queue,
             asked,
@@ -131,6 +134,15 @@ class Readers:
         for reader in queue.waiting.everyone():
             if reader.is_if_exists and not queue.is_contested(reader):
                 self.give_up(reader)
+
+    def look_again(self, queue: Queue, transaction: Transaction) -> None:
+        """A transaction has put something into a queue: who waits there in it may have that at once."""
+        waiting = self._waiting.get(transaction.session, {})
+        for reader in [one for one in waiting.values() if one.transaction is transaction]:
+            if reader.queue is queue and not reader.is_content:
+                queue.serve(reader)
+                if reader.taken:
+                    self.give_up(reader)
 
     def end(self, transaction: Transaction) -> None:
         """A transaction ends: nothing is waited for in it any more."""

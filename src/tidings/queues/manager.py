@@ -28,7 +28,7 @@ from tidings.queues.description import (
     split_address,
 )
 from tidings.queues.held import Held, Identity
-from tidings.queues.message import Message, Numbers, event_bytes
+from tidings.queues.message import LENGTH_MAX, Message, Numbers, counter_of, event_bytes
 from tidings.queues.queue import Queue, Undo
 from tidings.queues.timers import Timers
 from tidings.queues.types import TYPES, Volatile
@@ -121,6 +121,7 @@ class QueueManager:
             self._give_up((stored.number, *(number for number, _ in parts)))
             return
         origin = Origin(stored.system, stored.epoch, stored.source)
+        self.broker.ledger.learn(origin, counter_of(stored.raw))
         message = Message(stored.number, stored.raw, origins.setdefault(origin, origin))
         queue.restore(message, stored.deliveries, parts)
 
@@ -211,6 +212,9 @@ class QueueManager:
 
     def find(self, address: str) -> Queue:
         """The queue of this name, alias, id or `name@node`; QueueNotFound if there is none."""
+        queue = self._queues.get(address)
+        if queue is not None:
+            return queue
         name = self._local(address)
         if name in self._aliases:
             name = self._aliases[name][1].alias_of or ""
@@ -281,6 +285,10 @@ class QueueManager:
         """Count bytes that messages hold; fewer, if it is negative."""
         self.size += size
 
+    def uncount(self, origin: Origin, counter: int) -> None:
+        """An event that its sender gave this counter is stored no longer."""
+        self.broker.ledger.gone(origin, counter)
+
     def check_size(self, queue: Queue) -> None:
         """Raise QueueFull if the queues of this node hold as much as they may."""
         if self.size > SIZE_MAX:
@@ -288,9 +296,7 @@ class QueueManager:
 
     # Dead letters and reports
 
-    def bury(
-        self, queue: Queue, message: Message, reason: str, deliveries: int, undo: bool = False
-    ) -> None:
+    def bury(self, queue: Queue, message: Message, reason: str, deliveries: int, undo: bool = False) -> None:
         """Put a message that can't be dealt with among the dead letters; a dead letter is thrown away."""
         self.broker.count("buried")
         self.report(queue, message, "undeliverable", reason)
@@ -305,7 +311,7 @@ class QueueManager:
         dead.put(letter, message.origin, queue.all_parts(message.number), undo)
 
     def replay(self, filter: Filter, target: str | None) -> int:
-        """Put dead letters back where they came from, or into another queue; how many."""
+        """Put dead letters back where they came from, if that is there, or into another queue; how many."""
         try:
             dead = self.find(DEAD)
         except QueueNotFound:
@@ -313,7 +319,12 @@ class QueueManager:
         replayed = 0
         for number in list(dead.shelf.find(filter)):
             letter = dead.shelf[number].event
-            queue = self.find(target or str(letter.values.get("dead.queue", "")))
+            try:
+                queue = self.find(target or str(letter.values.get("dead.queue", "")))
+            except QueueNotFound:
+                if target is not None:
+                    raise
+                continue  # it can go elsewhere only
             queue.check_room()
             values = {name: value for name, value in letter.values.items() if name not in MARKS}
             raw = event_bytes(replace(letter, values=values))
@@ -388,6 +399,7 @@ class QueueManager:
             if queue.held.get(message.number) is held or (held is None and queue.has(message.number))
         ]
         reader.taken, reader.size = taken, sum(message.size for message, _ in taken)
+        reader.is_cut = False
         if not taken:
             del self.ready_readers[reader]
         if not reader.turn and not reader.is_content:
@@ -415,6 +427,9 @@ class Bound:
         raw, offsets = batch.raw, batch.offsets
         for row in rows:
             event = raw[offsets[row] : offsets[row + 1]]
+            if len(event) > LENGTH_MAX:
+                self._manager.broker.count("dropped", reason="too-large")
+                continue
             try:
                 self._manager.check_size(queue)
                 queue.check_room()

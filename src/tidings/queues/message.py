@@ -14,12 +14,16 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
+from tidings.errors import Refused
 from tidings.event import Event
 from tidings.event.header import EMPTY_HEADER
 from tidings.event.values import TIME_US_MAX, time_from_us
 from tidings.event.wire import decode_event
 from tidings.ids import Origin
+from tidings.protocol.frames import FRAME_MAX
 
+LENGTH_MAX = FRAME_MAX - 8192
+"""Bytes of an event that can be put: it is handed out in a frame, and more is said of a dead letter."""
 BYTES_EACH = 400
 """About what a message costs beside its bytes, for limits."""
 
@@ -34,6 +38,9 @@ class Sight(Event, array_like=True, frozen=True, gc=False):
         """When the queue took it in."""
         return time_from_us(min(self.number, TIME_US_MAX))
 
+
+_INT_8, _UINT_8 = 0x80, 0xCC
+"""In msgpack: below the first a byte is the number itself, from the second on it says how long that is."""
 
 _decode_sight = msgspec.msgpack.Decoder(Sight).decode
 _encode = msgspec.msgpack.Encoder().encode
@@ -75,9 +82,21 @@ def sight(message: Message) -> Sight:
     return seen
 
 
+def counter_of(raw: bytes) -> int:
+    """The counter of an event on the wire: its first field, a number from 0 on."""
+    head = raw[1]
+    return head if head < _INT_8 else int.from_bytes(raw[2 : 2 + (1 << (head - _UINT_8))], "big")
+
+
 def event_bytes(event: Event) -> bytes:
     """An event on the wire."""
     return _encode((event.counter, event.type, event.time_us, event.values, event.header, event.body))
+
+
+def check_length(raw: bytes) -> None:
+    """Refuse an event that could not be handed out: it must fit a frame, also as a dead letter."""
+    if len(raw) > LENGTH_MAX:
+        raise Refused("too-large", f"an event of {len(raw)} bytes; at most {LENGTH_MAX} can be put")
 
 
 class Numbers:

@@ -26,8 +26,8 @@ from tidings.filters import Filter
 from tidings.matching import Shelf
 from tidings.queues.description import Description, encode
 from tidings.queues.expiry import Expiry
-from tidings.queues.held import Held
-from tidings.queues.message import Message, Numbers, event_bytes, sight
+from tidings.queues.held import Held, Identity
+from tidings.queues.message import Message, Numbers, counter_of, event_bytes, sight
 from tidings.queues.timers import Timer, Timers
 from tidings.queues.types import Volatile
 from tidings.queues.waiting import WAITING_MAX, Reader, Waiting
@@ -47,6 +47,7 @@ class Host(Protocol):
 
     numbers: Numbers
     timers: Timers
+    fresh: dict[int, int]
 
     @property
     def now(self) -> float:
@@ -72,6 +73,9 @@ class Host(Protocol):
 
     def grow(self, size: int) -> None:
         """Count bytes that messages hold; fewer, if it is negative."""
+
+    def uncount(self, origin: Origin, counter: int) -> None:
+        """An event that its sender gave this counter is stored no longer."""
 
 
 class Queue:
@@ -144,7 +148,8 @@ class Queue:
 
     def check_room(self, count: int = 1) -> None:
         """Raise QueueFull if there is no room for so many messages more."""
-        self.sweep()
+        if self.description.expiry:
+            self.sweep()
         self.kind.make_room(self, count)
 
     def put(
@@ -153,18 +158,20 @@ class Queue:
         """Take an event in, for which there is room; `parts` are more of its body."""
         host = self._host
         if self._adds:
-            raw = self._completed(raw)
+            raw = self.completed(raw)
         message = Message(host.numbers.next(host.now), raw, origin)
         operations = self.kind.put(message)
         if parts:
             operations = [*operations, *self._put_parts(message, parts)]
-        host.keep(operations, partial(self._unput, message) if undo else None)
+        mark = host.keep(operations, partial(self._unput, message) if undo else None)
+        if undo:
+            host.fresh[message.number] = mark  # a volatile one too: nobody has it before that is certain
         host.grow(message.size)
         self._add(message)
         return message
 
-    def _completed(self, raw: bytes) -> bytes:
-        """An event with what the description adds to its header."""
+    def completed(self, raw: bytes) -> bytes:
+        """An event with what the description adds to its header; the same, if it has that already."""
         wanted, event = self.description, decode_event(raw, None)
         header = event.header or EMPTY_HEADER
         if wanted.priority is not None and header.priority == PRIORITY_DEFAULT:
@@ -194,13 +201,18 @@ class Queue:
 
     def _add(self, message: Message) -> None:
         """A message is new here: tell those who watch, and let it find its reader or its place."""
+        if self.waiting.has_watchers:
+            self._tell_watchers(message)
+        if self.description.expiry:
+            self._note_expiry(message)
+        self._place(message)
+
+    def _tell_watchers(self, message: Message) -> None:
         watchers = self.waiting.watchers(message)
         if watchers:
             batch = Batch(array_head(1) + event_bytes(message.shown), message.origin)
             for watcher in watchers:
                 watcher.sink.deliver(batch, (0,), (None,))
-        self._note_expiry(message)
-        self._place(message)
 
     def _place(self, message: Message) -> None:
         """Hand it to whoever has waited longest for it, or put it on the shelf."""
@@ -212,6 +224,9 @@ class Queue:
         """Let those who wait have it; whether one has taken it."""
         for reader in self.waiting.readers(message):
             if reader.up_to is not None and message.number > reader.up_to:
+                continue
+            if not reader.fits(message):
+                self.waiting.remove(reader)
                 continue
             if reader.is_copier:
                 self._copy(message, reader)
@@ -231,17 +246,22 @@ class Queue:
     def serve(self, reader: Reader) -> None:
         """Give a reader what it wants of what is there."""
         self.sweep()
+        if reader.takes_any and not self._locks:
+            self._serve_first(reader)
+            return
         transaction = reader.transaction
         own = None if transaction is None else transaction.shelf(self)
         if reader.is_copier:
             for copied in self._candidates(reader, own):
+                if not reader.fits(copied):
+                    return
                 self._copy(copied, reader)
                 if reader.is_content:
                     return
             return
         while not reader.is_content:
             message = next(self._candidates(reader, own), None)
-            if message is None:
+            if message is None or not reader.fits(message):
                 return
             if own is not None and message.number in own:
                 assert transaction is not None
@@ -250,6 +270,16 @@ class Queue:
             else:
                 self.shelf.remove(message.number)
                 self._hand(message, reader)
+
+    def _serve_first(self, reader: Reader) -> None:
+        """The same for a reader that takes whatever comes first."""
+        shelf = self.shelf
+        while not reader.is_content and (number := shelf.first()) is not None:
+            message = shelf[number]
+            if not reader.fits(message):
+                return
+            shelf.remove(number)
+            self._hand(message, reader)
 
     def _candidates(self, reader: Reader, own: Shelf[int, Message] | None) -> Iterator[Message]:
         """What a reader may have, in order; `own` are the messages put in its own transaction."""
@@ -276,7 +306,7 @@ class Queue:
         delivery = self._returned.get(message.number, 0) + 1
         wait_s = self.description.redelivery_s
         holder = reader.transaction or reader.holder
-        due = inf if wait_s is None or reader.transaction is not None else self._host.now + wait_s
+        due = self._host.now + wait_s if wait_s is not None and reader.transaction is None else inf
         held = Held(self, message, delivery, holder, reader.asked.number, due)
         self._take_up(held)
         reader.take(message, held)
@@ -284,6 +314,18 @@ class Queue:
             self._handed = message.number + HANDED_AHEAD_US
             if self.description.keep:
                 self.handed_mark = self._host.keep([self.record()])
+
+    def hold_again(self, number: int, delivery: int, holder: Identity) -> Held | None:
+        """A message that was in someone's hands when the node was killed, and in none since: in his again.
+
+        So what was settled then, and not stored in time, is settled when that is said again.
+        """
+        is_next = self._returned.get(number, 0) + 1 == delivery
+        if number > self._doubtful or not is_next or number not in self.shelf or number in self._locks:
+            return None
+        held = Held(self, self.shelf.remove(number), delivery, holder, 0, inf)
+        self._take_up(held)
+        return held
 
     def _take_up(self, held: Held) -> None:
         self.held[held.message.number] = held
@@ -352,6 +394,9 @@ class Queue:
     def give_back(self, held: Held, counts: bool = True, reason: str = "") -> None:
         """It was not dealt with: it goes to its old place, or after too many times to the dead letters."""
         self._let_go(held)
+        self._return(held, counts, reason)
+
+    def _return(self, held: Held, counts: bool, reason: str) -> None:
         message, most = held.message, self.description.deliveries_max
         if self._expiry.expires_at(message) <= self._host.now:
             self._expire(message)
@@ -381,8 +426,13 @@ class Queue:
     def _forget(self, message: Message, undo: Undo | None = None) -> None:
         """A message is here no longer, and nowhere."""
         self._returned.pop(message.number, None)
-        self._host.keep(self.kind.gone(self._numbers_of(message)), undo)
+        self._host.keep(self._gone(message), undo)
         self._parts.pop(message.number, None)
+
+    def _gone(self, message: Message) -> Sequence[Operation]:
+        if self.kind.persistent and message.origin is not None:
+            self._host.uncount(message.origin, counter_of(message.raw))
+        return self.kind.gone(self._numbers_of(message))
 
     def _numbers_of(self, message: Message) -> list[int]:
         """The numbers of a message that goes and of its further parts, which hold no memory any more."""
@@ -421,11 +471,9 @@ class Queue:
         message = held.message
         if parts:
             self._parts[message.number] = parts
-        if held.delivery > 1:
-            self._returned[message.number] = held.delivery - 1
         self._host.grow(message.size + sum(len(part) for _, part in parts or ()))
         self._note_expiry(message)
-        self._place(message)
+        self._return(held, True, "was taken in a transaction that could not be stored")
 
     # Transactions
 
@@ -504,7 +552,7 @@ class Queue:
         for held in list(self.held.values()):
             self._let_go(held)
         self.shelf = Shelf(sight, distinct=True)
-        return [one for message in messages for one in self.kind.gone(self._numbers_of(message))]
+        return [one for message in messages for one in self._gone(message)]
 
 
 def _anything(_event: Event) -> bool:

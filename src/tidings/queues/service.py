@@ -7,12 +7,12 @@ or when the client says goodbye, it goes back.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from tidings.errors import CodecError, MessageNotHeld, QueueNotFound, Refused, TransactionLost, UserError
-from tidings.event import Batch
+from tidings.event import Batch, Origin
 from tidings.event.check import check
 from tidings.exchange import Subscription
 from tidings.filters import Filter
@@ -26,17 +26,21 @@ from tidings.queues.description import Description
 from tidings.queues.getting import Readers, filter_of, identity
 from tidings.queues.held import Held, Identity
 from tidings.queues.manager import QueueManager
-from tidings.queues.message import Message
+from tidings.queues.message import Message, check_length
 from tidings.queues.queue import Queue
 from tidings.queues.timers import Timer
 from tidings.queues.transaction import Transaction
 from tidings.store.interface import Operation
 
+FEW = 8
+"""Events up to which it is quicker to decode them than to ask what is known of them."""
 RESUME_S = 1.0
 """How long a client whose connection was lost may take to come back before others get what it held."""
 TRANSACTION_S = 30.0
 TRANSACTION_S_MAX = 300.0
 """How long a transaction may be open, unless it asks for another time; and if it does."""
+REASON_LENGTH_MAX = 500
+"""Characters of the reason of a rejection; it is kept with every message that is rejected."""
 TRANSACTIONS_MAX = 1_000
 """Transactions that one client may have open."""
 
@@ -80,12 +84,14 @@ class QueueService:
 
     # Clients
 
-    def greeted(self, session: Session) -> None:
-        """A client is there, maybe again: what it holds it goes on holding."""
+    def greeted(self, session: Session) -> bool:
+        """A client is there, maybe again: what it holds it goes on holding, if it comes in time."""
         client = identity(session)
+        is_in_time = client in self._present or client in self._missed
         self._present[client] = session
         self.manager.timers.cancel(self._missed.pop(client, None))
         self._readers.greeted(session)
+        return is_in_time
 
     def parted(self, session: Session, is_clean: bool) -> None:
         """A session has ended: its readers wait no longer, its transactions are rolled back."""
@@ -112,14 +118,14 @@ class QueueService:
 
     def _put(self, session: Session, message: Put, events: bytes) -> None:
         self._see(session, message.seen)
-        checked = check(events)
-        if not len(checked.counters):
+        batch, counters = _checked(events, session.origin)
+        if not len(batch):
             return
-        batch = Batch(events, session.origin, checked.offsets)
-        had = self._broker.admit(session, checked.counters)
+        had = self._broker.admit(session, counters)
         if had == len(batch):
             return  # its queue, or its transaction, may be there no longer
-        batch, counters = batch.take(range(had, len(batch))) if had else batch, checked.counters[had:]
+        if had:
+            batch, counters = batch.take(range(had, len(batch))), counters[had:]
         put: list[None] = []  # one for each that was put, as some may be before one is refused
         try:
             if message.transaction:
@@ -133,17 +139,23 @@ class QueueService:
     def _queue(self, message: Put) -> Queue:
         if not message.queue:
             raise QueueNotFound("", "a queue has a name")
+        if message.is_part and not message.transaction:
+            raise Refused("protocol", "parts are put in a transaction")
         return self.manager.find(message.queue)
 
     def _put_at_once(self, session: Session, queue: Queue, batch: Batch, put: list[None]) -> None:
-        waits = queue.kind.persistent or self._waits(session)
+        is_stored = queue.kind.persistent
+        waits = is_stored or self._waits(session)
         for raw in batch.raws:
+            check_length(raw)
             self.manager.check_size(queue)
             queue.check_room()
             queue.put(raw, batch.origin, undo=waits)
-            put.append(None)
-            if waits:
+            if not put and is_stored:
+                self._broker.accept_stored(session)
+            elif not put and waits:
                 self._broker.accept(session)
+            put.append(None)
 
     def _waits(self, session: Session) -> bool:
         """Whether what a session does next must wait for what it did before; else it is done for good."""
@@ -161,12 +173,14 @@ class QueueService:
         queue = self._queue(message)
         self.manager.check_size(queue)
         for row, raw in enumerate(batch.raws):
+            check_length(raw)
             if message.is_part:
                 transaction.put_part(queue, batch[row].body or b"")
             else:
                 number = self.manager.numbers.next(self._broker.now)
-                transaction.put(queue, Message(number, raw, batch.origin))
+                transaction.put(queue, Message(number, queue.completed(raw), batch.origin))
             put.append(None)
+        self._readers.look_again(queue, transaction)
 
     def _settle(self, session: Session, message: Settle, _events: bytes) -> None:
         self._see(session, message.seen)
@@ -181,10 +195,10 @@ class QueueService:
         counters = _numbers(message.first, len(handles))
         for place in range(self._broker.admit(session, counters), len(handles)):
             number, delivery = handles[place]
-            held = self.manager.held.get(number)
+            held = self.manager.held.get(number) or self._held_before(number, delivery, client)
             if held is None or held.holder != client or held.delivery != delivery:
                 error = MessageNotHeld(
-                    "" if held is None else held.queue.name,
+                    self._name_around(number),
                     f"message {number} is not in this client's hands, or not any more",
                 )
                 self._broker.refuse(session, counters[place], counters[place], error)
@@ -194,14 +208,23 @@ class QueueService:
                 # Not counted on disk: after a crash the message is there no longer, which says the same.
                 session.accept_mark = self._broker.promise  # what is unopened may leave nothing to store
 
+    def _held_before(self, number: int, delivery: int, client: Identity) -> Held | None:
+        """A message that a client held before the node was started anew, as if it still did."""
+        found = (queue.hold_again(number, delivery, client) for queue in self.manager)
+        return next((held for held in found if held is not None), None)
+
+    def _name_around(self, number: int) -> str:
+        """The name of the queue in which a message is; empty, if it is in none: then it was settled."""
+        return next((queue.name for queue in self.manager if queue.has(number)), "")
+
     def _conclude(self, held: Held, outcome: int, text: str) -> None:
         if outcome == DONE:
             held.queue.finish(held)
             self._broker.count("acknowledged")
         elif outcome == REJECT:
-            held.queue.reject(held, text)
+            held.queue.reject(held, text[:REASON_LENGTH_MAX])
         else:
-            held.queue.give_back(held, counts=outcome == GIVE_BACK, reason=text)
+            held.queue.give_back(held, counts=outcome == GIVE_BACK, reason=text[:REASON_LENGTH_MAX])
 
     def _commit(self, session: Session, message: Commit, _events: bytes) -> None:
         self._see(session, message.seen)
@@ -213,7 +236,6 @@ class QueueService:
             self._broker.refuse(session, message.counter, message.counter, error)
             self._forget(session, message.transaction)
         else:
-            self._broker.accept(session)
             self._broker.count("transactions", reason="committed")
 
     def _see(self, session: Session, counter: int) -> None:
@@ -246,6 +268,7 @@ class QueueService:
         for queue, _, _ in transaction.puts:
             if self.manager.find(queue.name) is not queue:
                 raise QueueNotFound(queue.name, "it was deleted and made anew")
+        self._broker.accept(transaction.session)  # before anything that waits for this commit
         del self._begun[transaction.session][transaction.number]
         self.manager.timers.cancel(transaction.timer)
         self._readers.end(transaction)
@@ -255,7 +278,7 @@ class QueueService:
         for queue, message, parts in transaction.puts:
             queue.put(message.raw, message.origin, parts)
         for batch in transaction.publications:
-            self._broker.hand_on(batch, check(batch.raw), transaction.session)
+            self._broker.hand_on(batch, check(batch.raw), transaction.session, waits=True)
         self._unlock(transaction, queues)
 
     def _roll_back(self, asked: Asked, unwanted: arguments.Rollback) -> None:
@@ -376,6 +399,15 @@ class QueueService:
     def wake(self, now: float) -> None:
         """Time has passed."""
         self.manager.timers.wake(now)
+
+
+def _checked(events: bytes, origin: Origin | None) -> tuple[Batch, Sequence[int]]:
+    """Events that came, with their counters; CodecError if they are not all events."""
+    batch = Batch(events, origin)
+    if len(batch) <= FEW:
+        return batch, [event.counter for event in batch.events]
+    checked = check(events)
+    return Batch(events, origin, checked.offsets), checked.counters
 
 
 def _is_with(held: Held, session: Session) -> bool:

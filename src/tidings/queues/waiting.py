@@ -1,7 +1,8 @@
 """Those who wait at a queue: readers for a message that matches, watchers for copies of all that do.
 
-Waiting costs nothing while nothing matches: conditions stand in an index, as subscriptions do, so a message
-that comes is compared with thousands of them at once. Who wants any message stands in line without one.
+Waiting costs nothing while nothing matches: who demands one value stands under that, other conditions stand
+in an index, as subscriptions do, so a message that comes is compared with thousands of them at once. Who
+wants any message stands in line without a condition.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING
 from tidings.exchange import Subscription
 from tidings.filters import Filter
 from tidings.matching import Index
+from tidings.matching.equalities import Equalities
+from tidings.protocol.frames import FRAME_MAX
 from tidings.queues.message import Message
 
 if TYPE_CHECKING:
@@ -24,6 +27,8 @@ WAITING_MAX = 100_000
 """Readers that may wait at one queue."""
 ANSWER_SIZE_MAX = 1 << 20
 """Bytes after which a reader gets no more at once; the message that passes it is the last one."""
+ANSWER_SIZE_LIMIT = FRAME_MAX // 2
+"""Bytes that an answer must not pass, unless it is one message; it has to fit a frame."""
 
 
 class Reader:
@@ -37,6 +42,7 @@ class Reader:
         "has_bodies",
         "holder",
         "is_copier",
+        "is_cut",
         "is_if_exists",
         "queue",
         "size",
@@ -74,13 +80,24 @@ class Reader:
         self.has_bodies = has_bodies
         self.taken: list[tuple[Message, Held | None]] = []
         self.size = 0  # bytes of these
+        self.is_cut = False  # there was one more, which did not fit
         self.turn = 0  # its place in the line; 0 while it does not wait
         self.timer: Timer | None = None
 
     @property
+    def takes_any(self) -> bool:
+        """Whether it takes whatever comes first, from others."""
+        return not (self.is_copier or self.filter or self.transaction or self.up_to is not None)
+
+    @property
     def is_content(self) -> bool:
         """Whether it wants no more."""
-        return len(self.taken) >= self.count or self.size >= ANSWER_SIZE_MAX
+        return len(self.taken) >= self.count or self.size >= ANSWER_SIZE_MAX or self.is_cut
+
+    def fits(self, message: Message) -> bool:
+        """Whether a message can be in the same answer; if not, the reader wants no more."""
+        self.is_cut = self.size + message.size > ANSWER_SIZE_LIMIT and bool(self.taken)
+        return not self.is_cut
 
     def take(self, message: Message, held: Held | None) -> None:
         """Add a message to what it has got."""
@@ -93,6 +110,7 @@ class Waiting:
 
     def __init__(self) -> None:
         self._any: dict[Reader, None] = {}
+        self._equalities: Equalities[Reader] = Equalities()
         self._index: Index[Reader | Subscription] = Index(patient=True)
         self._choosy: dict[Reader, None] = {}
         self._watchers: dict[Subscription, None] = {}
@@ -109,7 +127,8 @@ class Waiting:
         if reader.filter is None:
             self._any[reader] = None
         else:
-            self._index.add(reader, reader.filter)
+            if not self._equalities.add(reader, reader.filter):
+                self._index.add(reader, reader.filter)
             self._choosy[reader] = None
 
     def remove(self, reader: Reader) -> None:
@@ -119,7 +138,8 @@ class Waiting:
             if reader.filter is None:
                 del self._any[reader]
             else:
-                self._index.remove(reader)
+                place = self._equalities if reader in self._equalities else self._index
+                place.remove(reader)
                 del self._choosy[reader]
 
     def watch(self, subscription: Subscription) -> None:
@@ -137,9 +157,16 @@ class Waiting:
         """Those who may have this message, who has waited longest first."""
         if not self._choosy:
             return list(self._any)
-        found = [one for one in self._index.match(message.shown) if isinstance(one, Reader)]
+        event = message.shown
+        found = self._equalities.match(event)
+        found += [one for one in self._index.match(event) if isinstance(one, Reader)]
         found += self._any
         return sorted(found, key=lambda reader: reader.turn)
+
+    @property
+    def has_watchers(self) -> bool:
+        """Whether anyone is to be told of messages that come."""
+        return bool(self._watchers)
 
     def watchers(self, message: Message) -> list[Subscription]:
         """Those who are to be told of this message."""

@@ -1,0 +1,246 @@
+"""A space: a queue that is asked by content. What is written stays until it is taken or its lease is over.
+
+    space = await bus.space("board")
+    lease = await space.write(("temperature", "north", 21.5), lease_s=60)
+    name, place, value = await space.take(("temperature", str, float), timeout_s=5)
+
+It is a view of a queue and adds nothing to it: to write is to put, to take is to get, a lease is the `ttl_s`
+of the message. An entry is an event, a mapping with a type, or a tuple of plain values. A template says which
+entries are meant: an example of one in which some fields are open, a filter or its text; None means any.
+`timeout_s` says how long to wait for one, None for ever; QueueEmpty if none came.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from types import TracebackType
+from typing import Any, Self
+
+from msgspec.structs import replace
+
+from tidings.client.queue import Queue
+from tidings.client.queues import Queues, Wish
+from tidings.client.subscription import Subscription
+from tidings.client.tuples import OWN_ID, Entry, Like, Template, Written, found, template_of, written
+from tidings.client.unit import Unit
+from tidings.errors import QueueNotFound, UserError
+from tidings.event import Event
+from tidings.event.header import EMPTY_HEADER
+from tidings.ids import ClockIds, make_id, new_system
+from tidings.queues.description import SECONDS_MAX, Description
+
+
+async def open_space(queues: Queues, name: str, wish: Wish, timeout_s: float | None) -> Space:
+    """The space of this name, made if it is not there; QueueExists if it is not as wished for."""
+    if not wish:
+        with contextlib.suppress(QueueNotFound):
+            return Space(await queues.find(name, timeout_s))
+    wanted: Wish = {"expiry": True, **wish}
+    return Space(await queues.create(name, wanted, timeout_s))
+
+
+class Lease:
+    """How long an entry may stay in its space; made by `Space.write`."""
+
+    def __init__(self, space: Space, identity: str, granted_s: float | None) -> None:
+        self.granted_s = granted_s
+        """Seconds from when it was granted, or its transaction was committed; None: without end."""
+        self._space = space
+        self._identity = identity
+
+    async def renew(self, lease_s: float) -> float:
+        """Let the entry stay for so long from now on; how long that is, as the space may shorten it.
+
+        MessageNotHeld if the entry has gone, is in a transaction, or its own has not been committed.
+        """
+        self._space.check_lease(lease_s)
+        self.granted_s = await self._space.queue.renew(self._identity, lease_s)
+        return self.granted_s
+
+    async def cancel(self) -> None:
+        """Take the entry away now; MessageNotHeld as above."""
+        self.granted_s = await self._space.queue.renew(self._identity, 0)
+
+    def __repr__(self) -> str:
+        granted = "without end" if self.granted_s is None else f"{self.granted_s:g} s"
+        return f"<Lease {granted}>"
+
+
+class Space:
+    """See the module; made by `Bus.space`. Every operation can be part of a transaction."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        """The queue that it is a view of."""
+        # An entry is known by an id of its own, by which its lease is found.
+        self._ids = ClockIds(OWN_ID + new_system(os.urandom), time.time())
+
+    def __repr__(self) -> str:
+        return f"<Space {self.name!r}>"
+
+    @property
+    def name(self) -> str:
+        """The name by which it was asked for."""
+        return self.queue.name
+
+    @property
+    def description(self) -> Description:
+        """The description of the queue, as it was last told."""
+        return self.queue.description
+
+    # Templates
+
+    def template(self, like: Like = None, /, **fields: Any) -> Template:
+        """A template, of any form of one and of fields by name: `template(type="shape", radius=float)`."""
+        return Template(like, **fields)
+
+    def snapshot(self, template: Like) -> Template:
+        """The template in a form that needs no more work, wherever and however often it is used."""
+        return template_of(template)
+
+    # Writing
+
+    async def write(
+        self,
+        entry: Written,
+        lease_s: float | None = None,
+        transaction: Unit | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> Lease:
+        """Write an entry, which is in the space on return, and for others when the transaction commits.
+
+        It may stay for `lease_s` seconds; if that is None, for its own `ttl_s`, or as the space has it. The
+        lease says what was granted.
+        """
+        event = written(entry)
+        lease_s = self._lease_of(event, lease_s)
+        header = event.header or EMPTY_HEADER
+        identity = header.id
+        if identity is None or identity.startswith(OWN_ID):
+            identity = self._new_id()
+        header = replace(header, id=identity, ttl_s=lease_s)
+        await self.queue.put(replace(event, header=header), transaction=transaction, timeout_s=timeout_s)
+        return Lease(self, identity, self._granted(lease_s))
+
+    def _lease_of(self, event: Event, lease_s: float | None) -> float | None:
+        if lease_s is not None:
+            self.check_lease(lease_s)
+            return float(lease_s)
+        if event.ttl_s is not None:
+            _check_seconds("ttl_s", event.ttl_s)
+        return event.ttl_s
+
+    def check_lease(self, lease_s: float) -> None:
+        """Refuse what is no lease, and any where leases mean nothing."""
+        _check_seconds("lease_s", lease_s)
+        if not self.description.expiry:
+            raise UserError(f"lease_s={lease_s!r}: entries of {self.name!r} never expire (expiry=False)")
+
+    def _granted(self, lease_s: float | None) -> float | None:
+        """What the node makes of a lease."""
+        about = self.description
+        if not about.expiry:
+            return None
+        asked = about.ttl_s if lease_s is None else lease_s
+        return min((float(one) for one in (asked, about.lease_s_max) if one is not None), default=None)
+
+    def _new_id(self) -> str:
+        origin = self._ids.origin
+        return make_id(origin.system or "", origin.epoch, self._ids.next_counter())
+
+    # Reading and taking
+
+    async def read(
+        self, template: Like = None, *, timeout_s: float | None = None, transaction: Unit | None = None
+    ) -> Entry:
+        """The first entry that matches, which stays; in a transaction nobody else takes it until the end."""
+        where = template_of(template).where
+        return found(await self.queue.read(where, timeout_s=timeout_s, transaction=transaction))
+
+    async def take(
+        self, template: Like = None, *, timeout_s: float | None = None, transaction: Unit | None = None
+    ) -> Entry:
+        """The first entry that matches, which is gone; it comes back if the transaction is rolled back."""
+        where = template_of(template).where
+        message = await self.queue.get(where, timeout_s=timeout_s, transaction=transaction)
+        return found(message.event)
+
+    async def read_if_exists(
+        self, template: Like = None, *, timeout_s: float | None = None, transaction: Unit | None = None
+    ) -> Entry:
+        """The same as `read`, but it waits only while an entry that matches is in others' transactions."""
+        where = template_of(template).where
+        event = await self.queue.read(where, timeout_s=timeout_s, if_exists=True, transaction=transaction)
+        return found(event)
+
+    async def take_if_exists(
+        self, template: Like = None, *, timeout_s: float | None = None, transaction: Unit | None = None
+    ) -> Entry:
+        """The same as `take`, but it waits only while an entry that matches is in others' transactions."""
+        where = template_of(template).where
+        message = await self.queue.get(where, timeout_s=timeout_s, if_exists=True, transaction=transaction)
+        return found(message.event)
+
+    # All at once
+
+    async def scan(self, template: Like = None, *, transaction: Unit | None = None) -> list[Entry]:
+        """All entries that match and are there now; they stay."""
+        events = await self.queue.read_all(template_of(template).where, transaction=transaction)
+        return [found(event) for event in events]
+
+    async def take_all(self, template: Like = None, *, transaction: Unit | None = None) -> list[Entry]:
+        """All entries that match and are there now; they are gone."""
+        messages = await self.queue.get_all(template_of(template).where, transaction=transaction)
+        return [found(message.event) for message in messages]
+
+    async def count(self, template: Like = None, *, transaction: Unit | None = None) -> int:
+        """How many entries match; those that others' transactions have taken are not among them.
+
+        In a transaction its own count too, and what was counted nobody else takes until the end.
+        """
+        if transaction is not None:
+            return len(await self.scan(template, transaction=transaction))
+        if template is None:
+            return (await self.queue.describe()).messages
+        return len(await self.queue.headers(template_of(template).where))
+
+    # Being told
+
+    def watch(self, template: Like = None, **options: Any) -> Watch:
+        """The entries that are written from now on and match, as an async iterator inside `async with`.
+
+        Each comes once, when its transaction commits, and stays in the space. The options are those of
+        `Queue.watch`.
+        """
+        return Watch(self.queue.watch(template_of(template).where, **options))
+
+
+class Watch:
+    """Entries as they are written; made by `Space.watch`."""
+
+    def __init__(self, copies: Subscription) -> None:
+        self.copies = copies
+        """The subscription they come by, which knows of gaps."""
+
+    async def __aenter__(self) -> Self:
+        await self.copies.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.copies.__aexit__(kind, error, trace)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Entry:
+        return found(await self.copies.__anext__())
+
+
+def _check_seconds(name: str, seconds: float) -> None:
+    if type(seconds) not in (int, float) or not 0 < seconds <= SECONDS_MAX:
+        raise UserError(f"{name}={seconds!r}: a lease is more than 0 and at most {SECONDS_MAX:g} seconds")
