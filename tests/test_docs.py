@@ -24,9 +24,11 @@ from typer.testing import CliRunner
 
 import tidings
 from tidings.cli.app import app
-from tidings.client import Bus, Subscription
+from tidings.client import Bus, Subscription, Transaction, message, queue, worker
 from tidings.client.blocking import Runner
+from tidings.client.space import Watch
 from tidings.errors import TidingsError
+from tidings.event.header import FIELD_CHECKS
 from tidings.exchange import Exchange
 from tidings.node.config import PREFIX, NodeConfig, load
 from tidings.node.metrics import HELP
@@ -37,7 +39,18 @@ from tidings.protocol.frames import FIRST_FRAME_MAX, FRAME_MAX
 from tidings.protocol.messages import KINDS
 from tidings.protocol.outlets import WAITING_MAX, WAITING_SIZE_MAX, Outlet
 from tidings.protocol.session import Session
-from tidings.queues import open_queues
+from tidings.queues import (
+    arguments,
+    description,
+    letters,
+    manager,
+    open_queues,
+    service,
+    transaction,
+    transactions,
+    waiting,
+)
+from tidings.queues.description import TOLD, Description
 from tidings.store.memory import MemoryStore
 
 ROOT = Path(__file__).parent.parent
@@ -199,28 +212,42 @@ def test_every_example_for_those_who_come_from_elsewhere_works() -> None:
 
 
 async def carry_out(examples: list[str]) -> None:
-    assert len(examples) > 30
+    assert len(examples) > 80
     async with tidings.open() as bus:
 
         async def answer(request: tidings.Event) -> None:
             await bus.reply(request, "answer")
 
         orders = bus.subscribe("type = 'order'", durable="orders", acknowledge="client")
+        jobs, taken = await bus.create_queue("jobs"), await bus.create_queue("taken")
+        space = await bus.space("space")
         async with (
             bus.listen("type LIKE '%.ask'", answer),
             orders,
             bus.subscribe("type = 'clicks'") as clicks,
+            taken.messages() as messages,
         ):
             await bus.publish("order", delivery="reliable")
-            names = {"tidings": tidings, "bus": bus, "orders": orders, "clicks": clicks}
-            names |= {"event": await anext(orders), "moment": datetime.now(UTC)}
+            names = {"tidings": tidings, "bus": bus, "orders": orders, "clicks": clicks, "jobs": jobs}
+            names |= {"event": await anext(orders), "moment": datetime.now(UTC), "space": space}
             for code in examples:
-                result = eval(code.removeprefix("await "), names)
-                if isinstance(result, Subscription):
-                    await result.__aenter__()
-                    await result.leave()
-                elif inspect.isawaitable(result):
-                    await result
+                for one in (jobs, taken):
+                    await one.put("job", color="blue", priority=7)
+                await space.write(("temperature", "north", 21.5))
+                await space.write(tidings.Event("shape.circle", radius=2))
+                names["message"] = await anext(messages)
+                await carry_out_one(eval(code.removeprefix("await "), names))
+
+
+async def carry_out_one(result: Any) -> None:
+    if isinstance(result, Subscription):
+        await result.__aenter__()
+        await result.leave()
+    elif isinstance(result, Transaction | Watch | message.Take | worker.Messages):
+        async with result:
+            pass
+    elif inspect.isawaitable(result):
+        await result
 
 
 # -- what is said of the node
@@ -299,6 +326,47 @@ def test_the_limits_of_the_protocol_are_those_in_force() -> None:
         "NAME_LENGTH_MAX": f"{session.NAME_LENGTH_MAX} characters",
         "HELLO_S_MAX": f"{session.HELLO_S_MAX:g} s",
         "SILENT_S_MAX": f"{session.SILENT_S_MAX:g} s",
+    }
+
+
+# -- what is said of queues
+
+
+def test_the_fields_of_a_queue_are_those_there_are() -> None:
+    rows = rows_of("queues.md", "Description")
+    fields = msgspec.structs.fields(Description)
+    assert [row[0] for row in rows] == [f"`{field.name}`" for field in fields]
+    plain = Description()
+    for (_, default, _), field in zip(rows, fields, strict=True):
+        assert default == ("told" if field.name in TOLD else f"`{getattr(plain, field.name)!r}`")
+
+
+def test_the_header_fields_that_can_be_searched_are_all_but_the_body() -> None:
+    said = (ROOT / "docs" / "queues.md").read_text().partition("header field can be asked for")[2]
+    names = names_in(said.partition(".\n")[0])
+    assert set(names) == {"type", *FIELD_CHECKS} - {"body"}
+
+
+def test_the_limits_of_queues_are_those_in_force() -> None:
+    said = {names_in(row[0])[0]: row[1] for row in rows_of("queues.md", "Limits")}
+    assert said == {
+        "description.NAME_LENGTH_MAX": f"{description.NAME_LENGTH_MAX} characters",
+        "description.TEXT_LENGTH_MAX": f"{description.TEXT_LENGTH_MAX:,} characters",
+        "description.PROPERTIES_MAX": f"{description.PROPERTIES_MAX}",
+        "manager.QUEUES_MAX": f"{manager.QUEUES_MAX:,}",
+        "manager.SIZE_MAX": f"{manager.SIZE_MAX >> 30} GiB",
+        "letters.DEAD_MAX": f"{letters.DEAD_MAX:,}",
+        "waiting.WAITING_MAX": f"{waiting.WAITING_MAX:,}",
+        "waiting.ANSWER_SIZE_MAX": f"{waiting.ANSWER_SIZE_MAX >> 20} MiB",
+        "arguments.GET_MAX": f"{arguments.GET_MAX:,}",
+        "service.RESUME_S": f"{service.RESUME_S:g} s",
+        "transactions.TRANSACTION_S_MAX": f"{transactions.TRANSACTION_S_MAX:g} s",
+        "transactions.TRANSACTIONS_MAX": f"{transactions.TRANSACTIONS_MAX:,}",
+        "transaction.SIZE_MAX": f"{transaction.SIZE_MAX >> 20} MiB",
+        "service.REASON_LENGTH_MAX": f"{service.REASON_LENGTH_MAX:,} characters",
+        "queue.PREFETCH_MAX": f"{queue.PREFETCH_MAX:,}",
+        "worker.HANDED_MAX": f"{worker.HANDED_MAX:,}",
+        "message.REASON_LENGTH_MAX": f"{message.REASON_LENGTH_MAX:,} characters",
     }
 
 

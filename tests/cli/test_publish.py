@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidings import Event
-from tidings.cli.publish import read_fields, read_value
+from tidings.cli.events import read_fields, read_value
 from tidings.cli.subscribe import line_of, read_since
 from tidings.errors import UserError
 

@@ -8,7 +8,7 @@ from protocol.rig import event
 from queues.rig import Client, Rig, job, numbers, pass_time
 from tidings.event.wire import encode_events
 from tidings.protocol.messages import Commit, Put
-from tidings.queues import service, transaction
+from tidings.queues import transaction, transactions
 
 
 def two(**fields: object) -> tuple[Client, Client]:
@@ -35,9 +35,9 @@ def test_a_transaction_that_takes_too_long_is_rolled_back() -> None:
 
 def test_a_transaction_may_not_take_longer_than_the_node_grants() -> None:
     ann, _ = two()
-    assert ann.ask("begin", transaction=2) == {"timeout_s": service.TRANSACTION_S}
+    assert ann.ask("begin", transaction=2) == {"timeout_s": transactions.TRANSACTION_S}
     granted = ann.ask("begin", transaction=3, timeout_s=1e9)
-    assert granted == {"timeout_s": service.TRANSACTION_S_MAX}
+    assert granted == {"timeout_s": transactions.TRANSACTION_S_MAX}
 
 
 def test_a_committed_transaction_does_not_time_out() -> None:
@@ -68,7 +68,7 @@ def test_a_number_can_not_be_used_by_two_open_transactions() -> None:
 
 
 def test_a_client_has_a_bounded_number_of_transactions_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "TRANSACTIONS_MAX", 1)
+    monkeypatch.setattr(transactions, "TRANSACTIONS_MAX", 1)
     ann, _ = two()
     assert ann.fails("begin", transaction=2).code == "limit"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from queues.rig import DONE, Client, Rig, job, numbers, pass_time
-from tidings.queues.service import TRANSACTION_S
+from tidings.queues.transactions import TRANSACTION_S
 
 
 def two(**fields: object) -> tuple[Client, Client]:
@@ -205,7 +205,6 @@ def test_a_purge_and_a_full_queue_count_what_a_transaction_holds() -> None:
     assert bob.refusals == [(counter, counter, "queue-full")]
 
 
-@pytest.mark.xfail(reason="what a transaction takes of its own puts is withdrawn for good")
 def test_a_get_that_is_cancelled_gives_back_what_the_transaction_has_put_itself() -> None:
     ann, bob = two()
     ann.put("jobs", 1, transaction=1)

@@ -132,6 +132,7 @@ def _listens(port: int) -> bool:
 
 
 def free_port() -> int:
+    """A port of the loopback address that nobody uses just now."""
     with socket.socket() as channel:
         channel.bind((HOST, 0))
         port: int = channel.getsockname()[1]

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import tidings
-from tidings.cli import bench, demo, filter, node, publish, simulate, subscribe, top
+from tidings.cli import bench, demo, filter, node, publish, queue, simulate, subscribe, top
 
 app = typer.Typer(
     help="News of events, for things that come and go.",
@@ -21,6 +21,7 @@ app.command()(publish.publish)
 app.command()(subscribe.subscribe)
 app.command()(top.top)
 app.command()(demo.demo)
+app.add_typer(queue.app, name="queue", help="Make queues, put messages into them and get them out.")
 app.add_typer(filter.app, name="filter", help="Check filters, and try them on events.")
 app.add_typer(simulate.app, name="simulate", help="Run the node's own code in virtual time.")
 app.add_typer(bench.app, name="bench", help="Measure, beside reference code in the same run.")

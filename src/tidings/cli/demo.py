@@ -1,8 +1,8 @@
 """`tidings demo`: a node, sensors that publish, and who gets what; it ends by itself after a few seconds.
 
 The node is a real one, with a directory of its own, and everything goes through it over TCP: each sensor and
-each listener has a connection. The sensors and their values are made up. On a terminal the screen changes as
-things happen; elsewhere there is a line for each of them.
+each listener has a connection, and the workers of the queue are processes. The sensors and their values are
+made up. On a terminal the screen changes as things happen; elsewhere there is a line for each of them.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from msgspec import Struct
 
 import tidings
 from tidings.cli.connection import Json, run
+from tidings.cli.crew import WANTED, Crew, crew_table
+from tidings.cli.work import until_terminated
 from tidings.errors import InternalError
 
 if TYPE_CHECKING:
@@ -52,14 +54,14 @@ LISTENERS = {
 STAYING = ("alarm", "gardener", "console", "ledger")
 """Those who get all that they want in the end."""
 SOURCES = (*SENSORS, "camera")
-COLOURS = {"publishes": "yellow", "gets": "green"}
+COLOURS = {"publishes": "yellow", "gets": "green", "takes": "blue", "is done": "green", "is killed": "red"}
 
 Step = Annotated[float, typer.Option("--step", min=0.0, metavar="SECONDS", help="How long a step takes.")]
 
 
 def demo(step: Step = 0.25, json: Json = False) -> None:
-    """Show a node with sensors and listeners, and what goes to whom."""
-    run(_demo(step, json))
+    """Show a node with sensors, listeners and a queue with workers, and what goes to whom."""
+    run(until_terminated(_demo(step, json)))
 
 
 async def _demo(step_s: float, json: bool) -> None:
@@ -88,7 +90,7 @@ class Line(Struct, frozen=True):
 
 
 class Town:
-    """The sensors and listeners, and what is known of them."""
+    """The sensors, listeners and workers, and what is known of them."""
 
     def __init__(self, address: str, step_s: float) -> None:
         self.address = address
@@ -101,6 +103,7 @@ class Town:
         self._step_s = step_s
         self._began_at = time.monotonic()
         self._changed = asyncio.Event()  # another one for each change
+        self.crew = Crew(address, step_s, self._note)
 
     async def live(self) -> None:
         """Let everything happen, and wait until all of it has arrived."""
@@ -108,11 +111,12 @@ class Town:
             async with asyncio.timeout(STEPS * self._step_s + LATE_S_MAX), AsyncExitStack() as stack:
                 for who in ("alarm", "gardener", "console"):
                     await stack.enter_async_context(self._listening(who))
+                await stack.enter_async_context(self.crew.working())
                 sensors = (self._sense(who, number) for number, who in enumerate(SENSORS))
                 await asyncio.gather(self._ledger(), self._guard(), self._camera(), *sensors)
-                await self._until(lambda: not any(map(self.missing, STAYING)))
+                await self._until(lambda: not any(self.all_missing().values()))
         except TimeoutError:
-            missing = {who: self.missing(who) for who in STAYING}
+            missing = self.all_missing()
             raise InternalError(f"the demo did not end in time; still to come: {missing}") from None
 
     # Those who publish
@@ -120,7 +124,7 @@ class Town:
     async def _sense(self, who: str, number: int) -> None:
         kind, middle, swing = SENSORS[who]
         delivery = "reliable" if kind == "air.pm10" else "transient"
-        await self._until(lambda: self.is_here["ledger"])
+        await self._until(lambda: self.is_here["ledger"] and self.crew.is_ready)
         async with self._connect(who) as bus:
             for step in range(STEPS):
                 value = round(middle + swing * math.sin(number + step / 3), 1)
@@ -197,8 +201,15 @@ class Town:
 
     def missing(self, who: str) -> int:
         """How many of the events that match its filter a listener has not got."""
-        matches = tidings.Filter(LISTENERS[who]).matches
-        return sum(map(matches, self.published)) - self.total(who)
+        return self._count(LISTENERS[who]) - self.total(who)
+
+    def all_missing(self) -> dict[str, int]:
+        """The same for all who stay, and how many jobs are not done."""
+        missing = {who: self.missing(who) for who in STAYING}
+        return {**missing, "jobs": self._count(WANTED) - self.crew.done}
+
+    def _count(self, filter: str) -> int:
+        return sum(map(tidings.Filter(filter).matches, self.published))
 
     def total(self, who: str) -> int:
         """How many events a listener has got."""
@@ -225,11 +236,12 @@ async def _show(town: Town, json: bool) -> None:
         with Live(screen(town), console=console, auto_refresh=False) as live:
             town.on_line = lambda _line: live.update(screen(town), refresh=True)
             await town.live()
+            live.update(screen(town), refresh=True)
     else:
         typer.echo(f"a node at {town.address}")
         town.on_line = typer.echo
         await town.live()
-        Console(highlight=False, width=100).print(table(town))
+        Console(highlight=False, width=100).print(table(town), crew_table(town.crew), sep="\n")
 
 
 def screen(town: Town) -> RenderableType:
@@ -241,7 +253,8 @@ def screen(town: Town) -> RenderableType:
     lines = [
         Text(str(line), COLOURS.get(line.does, "cyan"), no_wrap=True, overflow="ellipsis") for line in last
     ]
-    return Group(Text(f"a node at {town.address}", "bold"), table(town), *lines)
+    head = Text(f"a node at {town.address}", "bold")
+    return Group(head, table(town), Text(), crew_table(town.crew), Text(), *lines)
 
 
 def table(town: Town) -> RenderableType:

@@ -55,7 +55,7 @@ def subscribe(
             subscription = bus.subscribe(wanted, durable=durable, since=beginning, last=last, passive=passive)
             async with subscription as events:
                 typer.echo(f"subscribed at {address}; Ctrl-C ends", err=True)
-                await _show(events, count, json)
+                await show(events, count, json)
 
     run(work())
 
@@ -73,7 +73,8 @@ def read_since(text: str) -> int | datetime:
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
-async def _show(events: Subscription, count: int | None, json: bool) -> None:
+async def show(events: Subscription, count: int | None, json: bool) -> None:
+    """Print the events as they come, so many of them if that is said."""
     from tidings.event.json import to_json
 
     shown = dropped = 0
@@ -90,14 +91,20 @@ async def _show(events: Subscription, count: int | None, json: bool) -> None:
 def line_of(event: Event) -> str:
     """An event on one line, for people; what it carries can't break the line or move the cursor."""
     moment = event.time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    values = "".join(f" {name}={_word(value)}" for name, value in event.attributes.items())
+    values = "".join(f" {name}={word(value)}" for name, value in event.attributes.items())
     body = "" if event.body is None else f" ({len(event.body)} bytes)"
     return f"{moment} {event.type}{values}{body}"
 
 
-def _word(value: object) -> str:
+def word(value: object) -> str:
+    """A value as one word, quoted if it would not be one, or would be taken for something else."""
     if isinstance(value, datetime):
         return value.isoformat()
     text = str(value)
     is_plain = isinstance(value, str) and text.isprintable() and text and " " not in text
     return text if is_plain or isinstance(value, bool | int | float) else repr(value)
+
+
+def shown(text: object) -> str:
+    """A text as it stands, unless it would break the line or move the cursor."""
+    return str(text) if str(text).isprintable() else repr(text)

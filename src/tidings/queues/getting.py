@@ -163,7 +163,7 @@ class Readers:
         messages = []
         for message, held in reader.taken:
             mark = max(mark, self._manager.fresh.get(message.number, 0))
-            parts = queue.parts_of(message.number)
+            parts = len(queue.parts_of(message.number))
             if held is None and reader.transaction is not None:
                 parts = parts or len(reader.transaction.parts(message.number))
             messages.append(_hand(queue, message, held, parts, reader.has_bodies))

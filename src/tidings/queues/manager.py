@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 from msgspec.structs import replace
 
 from tidings.errors import QueueError, QueueExists, QueueFull, QueueNotFound
-from tidings.event import Batch, Event, Value
-from tidings.exchange import Positions, Rows, Subscription
+from tidings.exchange import Subscription
 from tidings.filters import Filter
 from tidings.ids import Origin, make_id
 from tidings.protocol.broker import Broker
+from tidings.queues.binding import Bound
 from tidings.queues.description import (
     Description,
     Property,
@@ -28,8 +27,10 @@ from tidings.queues.description import (
     split_address,
 )
 from tidings.queues.held import Held, Identity
-from tidings.queues.message import LENGTH_MAX, Message, Numbers, counter_of, event_bytes
-from tidings.queues.queue import Queue, Undo
+from tidings.queues.host import Undo
+from tidings.queues.letters import DEAD, Letters
+from tidings.queues.message import Message, Numbers, counter_of
+from tidings.queues.queue import Queue
 from tidings.queues.timers import Timers
 from tidings.queues.types import TYPES, Volatile
 from tidings.queues.waiting import Reader
@@ -48,14 +49,6 @@ QUEUES_MAX = 100_000
 """Queues and aliases of one node."""
 SIZE_MAX = 8 << 30
 """Bytes that the messages of all queues may hold."""
-DEAD = "tidings.dead"
-"""The queue of the dead letters."""
-MARKS = ("dead.queue", "dead.reason", "dead.deliveries")
-"""The attributes that say why."""
-DEAD_MAX = 100_000
-"""Dead letters that are kept; the oldest are thrown away."""
-REPORTS = ("delivered", "expired", "undeliverable")
-"""What a message may want to be reported, in its attribute `report`, to its `reply_to`."""
 
 
 class QueueManager:
@@ -72,6 +65,7 @@ class QueueManager:
         self.ready_readers: dict[Reader, None] = {}  # those who have got something in this tick
         self.fresh: dict[int, int] = {}  # messages that are not on disk yet, and the commit they are in
         self.size = 0
+        self.letters = Letters(self)
         self._queues: dict[str, Queue] = {}  # by name
         self._ids: dict[str, Queue] = {}
         self._aliases: dict[str, tuple[int, Description]] = {}
@@ -223,6 +217,10 @@ class QueueManager:
             raise QueueNotFound(address, "there is no such queue")
         return queue
 
+    def get(self, name: str) -> Queue | None:
+        """The queue of this name or id here, if there is one."""
+        return self._queues.get(name) or self._ids.get(name)
+
     def _local(self, address: str) -> str:
         """The name or id in an address of this node."""
         name, node = split_address(address)
@@ -297,65 +295,13 @@ class QueueManager:
     # Dead letters and reports
 
     def bury(self, queue: Queue, message: Message, reason: str, deliveries: int, undo: bool = False) -> None:
-        """Put a message that can't be dealt with among the dead letters; a dead letter is thrown away."""
-        self.broker.count("buried")
-        self.report(queue, message, "undeliverable", reason)
-        if queue.name == DEAD:
-            return
-        marks: dict[str, Value] = dict(zip(MARKS, (queue.name, reason, deliveries), strict=True))
-        event = message.event
-        letter = event_bytes(replace(event, values={**event.values, **marks}))
-        dead = self._queues.get(DEAD) or self.create(Description(name=DEAD, deliveries_max=None))
-        while dead.size >= DEAD_MAX and len(dead.shelf):
-            dead.drop(next(iter(dead.shelf)))
-        dead.put(letter, message.origin, queue.all_parts(message.number), undo)
-
-    def replay(self, filter: Filter, target: str | None) -> int:
-        """Put dead letters back where they came from, if that is there, or into another queue; how many."""
-        try:
-            dead = self.find(DEAD)
-        except QueueNotFound:
-            return 0
-        replayed = 0
-        for number in list(dead.shelf.find(filter)):
-            letter = dead.shelf[number].event
-            try:
-                queue = self.find(target or str(letter.values.get("dead.queue", "")))
-            except QueueNotFound:
-                if target is not None:
-                    raise
-                continue  # it can go elsewhere only
-            queue.check_room()
-            values = {name: value for name, value in letter.values.items() if name not in MARKS}
-            raw = event_bytes(replace(letter, values=values))
-            queue.put(raw, letter.origin, dead.all_parts(number), undo=False)
-            dead.drop(number)
-            replayed += 1
-        return replayed
+        """Put a message that can't be dealt with among the dead letters."""
+        self.letters.bury(queue, message, reason, deliveries, undo)
 
     def report(self, queue: Queue, message: Message, kind: str, reason: str = "") -> None:
-        """Tell whoever wanted to know what has become of a message: its `reply_to`, if it asks for that."""
-        if b"report" not in message.raw:
-            return  # most want none, and need not be decoded for that
-        event = message.event
-        wanted, address = event.values.get("report"), event.reply_to
-        if not isinstance(wanted, str) or kind not in wanted.split() or address is None:
-            return
-        facts: dict[str, Any] = {"queue": queue.name}
-        if reason:
-            facts["reason"] = reason
-        report = Event(f"report.{kind}", facts, correlation_id=event.id, subject=address)
-        answers = self._queues.get(address) or self._ids.get(address)
-        if answers is None:
-            self.broker.announce(report)
-        elif answers is not queue:
-            try:
-                answers.check_room()
-            except QueueFull:
-                self.broker.count("dropped", reason="report")
-            else:
-                own = self.broker.own(report)
-                answers.put(event_bytes(own), own.origin, undo=False)
+        """Tell whoever wanted to know what has become of a message."""
+        if b"report" in message.raw:  # most want none, and need not be decoded for that
+            self.letters.report(queue, message, kind, reason)
 
     # Commits
 
@@ -411,30 +357,3 @@ def _number_of(operation: Operation) -> int | None:
     if isinstance(operation, Enqueue | Revise):
         return operation.message.number
     return operation.number if isinstance(operation, Dequeue) else None
-
-
-class Bound:
-    """Puts publications that match into a queue; those it has no room for are dead letters."""
-
-    def __init__(self, manager: QueueManager, queue: Queue) -> None:
-        self._manager = manager
-        self._queue = queue
-
-    def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
-        """Take these rows of the batch."""
-        queue = self._queue
-        is_sent_again = positions is not None  # if this can't be stored
-        raw, offsets = batch.raw, batch.offsets
-        for row in rows:
-            event = raw[offsets[row] : offsets[row + 1]]
-            if len(event) > LENGTH_MAX:
-                self._manager.broker.count("dropped", reason="too-large")
-                continue
-            try:
-                self._manager.check_size(queue)
-                queue.check_room()
-            except QueueFull as error:
-                letter = Message(0, event, batch.origin)
-                self._manager.bury(queue, letter, error.problem, 0, is_sent_again)
-            else:
-                queue.put(event, batch.origin, undo=is_sent_again)

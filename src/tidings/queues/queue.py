@@ -9,11 +9,11 @@ that comes goes to whoever has waited longest for it, and only on the shelf if n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from heapq import merge
 from math import inf
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -27,8 +27,11 @@ from tidings.matching import Shelf
 from tidings.queues.description import Description, encode
 from tidings.queues.expiry import Expiry
 from tidings.queues.held import Held, Identity
-from tidings.queues.message import Message, Numbers, counter_of, event_bytes, sight
-from tidings.queues.timers import Timer, Timers
+from tidings.queues.host import Host, Undo
+from tidings.queues.locks import Locks
+from tidings.queues.message import Message, counter_of, event_bytes, sight
+from tidings.queues.parts import Part, Parts
+from tidings.queues.timers import Timer
 from tidings.queues.types import Volatile
 from tidings.queues.waiting import WAITING_MAX, Reader, Waiting
 from tidings.store.interface import Operation, PutQueue, QueueRecord
@@ -38,44 +41,6 @@ if TYPE_CHECKING:
 
 HANDED_AHEAD_US = 1_000_000
 """By how much `handed` is moved at once: a write a second, and so many messages marked in vain."""
-
-Undo = Callable[[], None]
-
-
-class Host(Protocol):
-    """What a queue needs of the manager."""
-
-    numbers: Numbers
-    timers: Timers
-    fresh: dict[int, int]
-
-    @property
-    def now(self) -> float:
-        """The time."""
-
-    def keep(self, operations: Sequence[Operation], undo: Undo | None = None) -> int:
-        """Store these with this tick; `undo` is called if that can't be. The mark of the commit."""
-
-    def hold(self, held: Held) -> None:
-        """A message is in someone's hands."""
-
-    def let_go(self, held: Held) -> None:
-        """It is not any more."""
-
-    def ready(self, reader: Reader) -> None:
-        """A reader has got something, and is to be told when the tick ends."""
-
-    def bury(self, queue: Queue, message: Message, reason: str, deliveries: int) -> None:
-        """Put a message that can't be dealt with among the dead letters."""
-
-    def report(self, queue: Queue, message: Message, kind: str, reason: str = "") -> None:
-        """Tell whoever wanted to know what has become of a message."""
-
-    def grow(self, size: int) -> None:
-        """Count bytes that messages hold; fewer, if it is negative."""
-
-    def uncount(self, origin: Origin, counter: int) -> None:
-        """An event that its sender gave this counter is stored no longer."""
 
 
 class Queue:
@@ -98,8 +63,8 @@ class Queue:
             one is not None for one in (description.priority, description.ttl_s, description.lease_s_max)
         )
         self._returned: dict[int, int] = {}  # how often those were handed out that have come back
-        self._parts: dict[int, list[tuple[int, bytes]]] = {}
-        self._locks: dict[int, set[Transaction]] = {}
+        self._parts = Parts()
+        self._locks = Locks()
         self._expiry = Expiry(description.expiry)
         self._timer: Timer | None = None
         self._handed = handed
@@ -185,17 +150,14 @@ class Queue:
 
     def _put_parts(self, message: Message, parts: Sequence[bytes]) -> list[Operation]:
         numbered = [(self._host.numbers.next(self._host.now), part) for part in parts]
-        self._parts[message.number] = numbered
-        self._host.grow(sum(map(len, parts)))
+        self._host.grow(self._parts.add(message.number, numbered))
         return [one for number, part in numbered for one in self.kind.put_part(message, number, part)]
 
-    def restore(self, message: Message, deliveries: int, parts: list[tuple[int, bytes]]) -> None:
+    def restore(self, message: Message, deliveries: int, parts: list[Part]) -> None:
         """Take in a message that was stored."""
         if deliveries:
             self._returned[message.number] = deliveries
-        if parts:
-            self._parts[message.number] = parts
-        self._host.grow(message.size + sum(len(part) for _, part in parts))
+        self._host.grow(message.size + self._parts.add(message.number, parts))
         self._note_expiry(message)
         self.shelf.add(message.number, message, self.kind.place(message))
 
@@ -230,7 +192,7 @@ class Queue:
                 continue
             if reader.is_copier:
                 self._copy(message, reader)
-            elif self._may_take(message.number, reader):
+            elif self._locks.allow(message.number, reader.transaction):
                 self._hand(message, reader)
             else:
                 continue
@@ -265,7 +227,7 @@ class Queue:
                 return
             if own is not None and message.number in own:
                 assert transaction is not None
-                transaction.withdraw(self, message)
+                transaction.withdraw(self, message, reader.asked.number)
                 reader.take(message, None)
             else:
                 self.shelf.remove(message.number)
@@ -293,13 +255,8 @@ class Queue:
         for number in _search(self.shelf, reader):
             if reader.up_to is not None and number > reader.up_to:
                 continue
-            if reader.is_copier or self._may_take(number, reader):
+            if reader.is_copier or self._locks.allow(number, reader.transaction):
                 yield self.shelf[number]
-
-    def _may_take(self, number: int, reader: Reader) -> bool:
-        """Whether nobody else's transaction has read it."""
-        locks = self._locks.get(number) if self._locks else None
-        return not locks or locks == {reader.transaction}
 
     def _hand(self, message: Message, reader: Reader) -> None:
         """Put a message, which is not on the shelf, into a reader's hands."""
@@ -338,7 +295,7 @@ class Queue:
         """Let a reader see a message; its transaction keeps others from taking it."""
         reader.take(message, None)
         if reader.transaction is not None:
-            self._locks.setdefault(message.number, set()).add(reader.transaction)
+            self._locks.add(message.number, reader.transaction)
             reader.transaction.locked.append((self, message.number))
 
     def wait(self, reader: Reader) -> None:
@@ -367,27 +324,23 @@ class Queue:
 
     def part(self, number: int, index: int) -> bytes:
         """A further part of the body of a message, counted from 0."""
-        parts = self._parts.get(number, [])
+        parts = self._parts.of(number)
         if not 0 <= index < len(parts):
             raise QueueError(
                 self.name, f"message {number} has {len(parts)} further parts, and no part {index}"
             )
         return parts[index][1]
 
-    def all_parts(self, number: int) -> list[bytes]:
+    def parts_of(self, number: int) -> list[bytes]:
         """All further parts of the body of a message."""
-        return [part for _, part in self._parts.get(number, ())]
-
-    def parts_of(self, number: int) -> int:
-        """How many further parts the body of a message has."""
-        return len(self._parts.get(number, ())) if self._parts else 0
+        return [part for _, part in self._parts.of(number)]
 
     def finish(self, held: Held) -> None:
         """It was dealt with; that is undone with a transaction only, as a reader is not asked twice."""
         self._let_go(held)
         undo = None
         if not isinstance(held.holder, tuple):
-            undo = partial(self._unfinish, held, self._parts.get(held.message.number))
+            undo = partial(self._unfinish, held, self._parts.of(held.message.number))
         self._forget(held.message, undo)
         self._host.report(self, held.message, "delivered")
 
@@ -427,7 +380,6 @@ class Queue:
         """A message is here no longer, and nowhere."""
         self._returned.pop(message.number, None)
         self._host.keep(self._gone(message), undo)
-        self._parts.pop(message.number, None)
 
     def _gone(self, message: Message) -> Sequence[Operation]:
         if self.kind.persistent and message.origin is not None:
@@ -435,8 +387,8 @@ class Queue:
         return self.kind.gone(self._numbers_of(message))
 
     def _numbers_of(self, message: Message) -> list[int]:
-        """The numbers of a message that goes and of its further parts, which hold no memory any more."""
-        parts = self._parts.get(message.number, ()) if self._parts else ()
+        """The numbers of a message that goes, and of its further parts, which go with it."""
+        parts = self._parts.remove(message.number)
         self._host.grow(-message.size - sum(len(part) for _, part in parts))
         return [message.number, *(number for number, _ in parts)]
 
@@ -464,14 +416,11 @@ class Queue:
         else:
             return  # it was thrown away since
         self._numbers_of(message)
-        self._parts.pop(message.number, None)
 
-    def _unfinish(self, held: Held, parts: list[tuple[int, bytes]] | None) -> None:
+    def _unfinish(self, held: Held, parts: list[Part]) -> None:
         """It was not finished: the transaction that held it is undone, and it is in its place."""
         message = held.message
-        if parts:
-            self._parts[message.number] = parts
-        self._host.grow(message.size + sum(len(part) for _, part in parts or ()))
+        self._host.grow(message.size + self._parts.add(message.number, parts))
         self._note_expiry(message)
         self._return(held, True, "was taken in a transaction that could not be stored")
 
@@ -479,12 +428,8 @@ class Queue:
 
     def unlock(self, number: int, transaction: Transaction) -> None:
         """A transaction that has read a message has ended."""
-        locks = self._locks.get(number)
-        if locks is None:
+        if not self._locks.remove(number, transaction):
             return
-        locks.discard(transaction)
-        if not locks:
-            del self._locks[number]
         self.sweep()
         if number in self.shelf and len(self.waiting):
             self._place(self.shelf.remove(number))
@@ -557,10 +502,6 @@ class Queue:
 
 def _anything(_event: Event) -> bool:
     return True
-
-
-def _nothing() -> None:
-    """Undo what is undone with something else."""
 
 
 def _search(shelf: Shelf[int, Message], reader: Reader) -> Iterator[int]:

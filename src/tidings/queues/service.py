@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from tidings.errors import CodecError, MessageNotHeld, QueueNotFound, Refused, TransactionLost, UserError
+from tidings.errors import CodecError, MessageNotHeld, QueueError, QueueNotFound, Refused, UserError
 from tidings.event import Batch, Origin
 from tidings.event.check import check
 from tidings.exchange import Subscription
@@ -30,19 +30,15 @@ from tidings.queues.message import Message, check_length
 from tidings.queues.queue import Queue
 from tidings.queues.timers import Timer
 from tidings.queues.transaction import Transaction
+from tidings.queues.transactions import Transactions
 from tidings.store.interface import Operation
 
 FEW = 8
 """Events up to which it is quicker to decode them than to ask what is known of them."""
 RESUME_S = 1.0
 """How long a client whose connection was lost may take to come back before others get what it held."""
-TRANSACTION_S = 30.0
-TRANSACTION_S_MAX = 300.0
-"""How long a transaction may be open, unless it asks for another time; and if it does."""
 REASON_LENGTH_MAX = 500
 """Characters of the reason of a rejection; it is kept with every message that is rejected."""
-TRANSACTIONS_MAX = 1_000
-"""Transactions that one client may have open."""
 
 Operations = dict[str, tuple[Any, Callable[[Asked, Any], Any]]]
 
@@ -56,7 +52,7 @@ class QueueService:
         self._readers = Readers(manager)
         self._present: dict[Identity, Session] = {}
         self._missed: dict[Identity, Timer] = {}  # who was lost, until it comes back or is given up
-        self._begun: dict[Session, dict[int, Transaction]] = {}
+        self._transactions = Transactions(manager, self._readers)
 
     @property
     def frames(self) -> dict[type[Any], Callable[[Session, Any, bytes], None]]:
@@ -78,8 +74,8 @@ class QueueService:
             "get": (arguments.Get, self._get),
             "get.cancel": (arguments.Cancel, self._cancel),
             "part": (arguments.Part, self._part),
-            "begin": (arguments.Begin, self._begin),
-            "rollback": (arguments.Rollback, self._roll_back),
+            "begin": (arguments.Begin, self._transactions.begin),
+            "rollback": (arguments.Rollback, self._transactions.roll_back),
         }
 
     # Clients
@@ -96,8 +92,7 @@ class QueueService:
     def parted(self, session: Session, is_clean: bool) -> None:
         """A session has ended: its readers wait no longer, its transactions are rolled back."""
         self._readers.parted(session)
-        for transaction in self._begun.pop(session, {}).values():
-            self._end(transaction)
+        self._transactions.parted(session)
         client = identity(session)
         if self._present.get(client) is not session:
             return
@@ -129,7 +124,7 @@ class QueueService:
         put: list[None] = []  # one for each that was put, as some may be before one is refused
         try:
             if message.transaction:
-                self._put_in(self._transaction(session, message.transaction), message, batch, put)
+                self._put_in(self._transactions.find(session, message.transaction), message, batch, put)
             else:
                 self._put_at_once(session, self._queue(message), batch, put)
         except (UserError, Refused) as error:
@@ -231,80 +226,13 @@ class QueueService:
         if self._broker.admit(session, _numbers(message.counter, 1)):
             return
         try:
-            self._carry_out(self._transaction(session, message.transaction))
+            self._transactions.carry_out(session, message.transaction)
         except (UserError, Refused) as error:
             self._broker.refuse(session, message.counter, message.counter, error)
-            self._forget(session, message.transaction)
-        else:
-            self._broker.count("transactions", reason="committed")
 
     def _see(self, session: Session, counter: int) -> None:
         assert session.origin is not None
         self._broker.ledger.see(session.origin, counter)
-
-    # Transactions
-
-    def _begin(self, asked: Asked, wanted: arguments.Begin) -> dict[str, float]:
-        begun = self._begun.setdefault(asked.session, {})
-        if wanted.transaction in begun:
-            raise Refused("exists", f"transaction {wanted.transaction} is open already")
-        if len(begun) >= TRANSACTIONS_MAX:
-            raise Refused("limit", f"a client has at most {TRANSACTIONS_MAX} transactions open")
-        transaction = begun[wanted.transaction] = Transaction(asked.session, wanted.transaction)
-        granted = min(TRANSACTION_S if wanted.timeout_s is None else wanted.timeout_s, TRANSACTION_S_MAX)
-        forget = partial(self._forget, asked.session, wanted.transaction, "timed out")
-        transaction.timer = self.manager.timers.at(self._broker.now + granted, lambda _now: forget())
-        return {"timeout_s": granted}
-
-    def _transaction(self, session: Session, number: int) -> Transaction:
-        transaction = self._begun.get(session, {}).get(number)
-        if transaction is None:
-            raise TransactionLost(f"transaction {number} is not open: it took too long, or was cut off")
-        return transaction
-
-    def _carry_out(self, transaction: Transaction) -> None:
-        """Let all that was done in a transaction be done, or raise and have done nothing."""
-        transaction.check_room()
-        for queue, _, _ in transaction.puts:
-            if self.manager.find(queue.name) is not queue:
-                raise QueueNotFound(queue.name, "it was deleted and made anew")
-        self._broker.accept(transaction.session)  # before anything that waits for this commit
-        del self._begun[transaction.session][transaction.number]
-        self.manager.timers.cancel(transaction.timer)
-        self._readers.end(transaction)
-        queues = transaction.queues
-        for held in list(transaction.held.values()):
-            held.queue.finish(held)
-        for queue, message, parts in transaction.puts:
-            queue.put(message.raw, message.origin, parts)
-        for batch in transaction.publications:
-            self._broker.hand_on(batch, check(batch.raw), transaction.session, waits=True)
-        self._unlock(transaction, queues)
-
-    def _roll_back(self, asked: Asked, unwanted: arguments.Rollback) -> None:
-        self._forget(asked.session, unwanted.transaction)
-
-    def _forget(self, session: Session, number: int, reason: str = "rolled back") -> None:
-        transaction = self._begun.get(session, {}).pop(number, None)
-        if transaction is not None:
-            self._end(transaction)
-            self._broker.count("transactions", reason=reason)
-
-    def _end(self, transaction: Transaction) -> None:
-        """Undo a transaction: what was taken is where it was, what was put never was."""
-        self.manager.timers.cancel(transaction.timer)
-        self._readers.end(transaction)
-        queues = transaction.queues
-        for held in list(transaction.held.values()):
-            held.queue.give_back(held, reason="was taken in a transaction that was rolled back")
-        self._unlock(transaction, queues)
-
-    def _unlock(self, transaction: Transaction, queues: set[Queue]) -> None:
-        """Others may take what it has read; these are the queues in which it has read or taken something."""
-        for queue, number in transaction.locked:
-            queue.unlock(number, transaction)
-        for queue in queues:
-            self._readers.review(queue)
 
     # Requests
 
@@ -332,10 +260,12 @@ class QueueService:
         return self.manager.find(unwanted.queue).purge(filter_of(unwanted.where))
 
     def _replay(self, _asked: Asked, wanted: arguments.Replay) -> int:
-        return self.manager.replay(filter_of(wanted.where), wanted.queue)
+        return self.manager.letters.replay(filter_of(wanted.where), wanted.queue)
 
     def _renew(self, _asked: Asked, wanted: arguments.Renew) -> float:
         queue = self.manager.find(wanted.queue)
+        if not queue.description.expiry:
+            raise QueueError(queue.name, "its messages have no lease: it was made without expiry=True")
         queue.sweep()
         number = queue.shelf.first(Filter("id = :id", id=wanted.id))
         if number is None:
@@ -344,13 +274,14 @@ class QueueService:
 
     def _get(self, asked: Asked, wanted: arguments.Get) -> Any:
         number = wanted.transaction
-        return self._readers.get(asked, wanted, self._transaction(asked.session, number) if number else None)
+        return self._readers.get(
+            asked, wanted, self._transactions.find(asked.session, number) if number else None
+        )
 
     def _cancel(self, asked: Asked, unwanted: arguments.Cancel) -> None:
         self._readers.cancel(asked, unwanted)
-        for transaction in self._begun.get(asked.session, {}).values():
-            for held in [one for one in transaction.held.values() if one.request == unwanted.number]:
-                held.queue.give_back(held, counts=False)
+        for transaction in self._transactions.of(asked.session):
+            transaction.cancel(unwanted.number)
 
     def _part(self, asked: Asked, wanted: arguments.Part) -> bytes:
         queue, number, session = self.manager.find(wanted.queue), wanted.number, asked.session
@@ -359,7 +290,7 @@ class QueueService:
             return queue.part(number, wanted.index)
         if number in queue.shelf and wanted.delivery == 0:
             return queue.part(number, wanted.index)
-        for transaction in self._begun.get(session, {}).values():
+        for transaction in self._transactions.of(session):
             part = transaction.part(number, wanted.index)
             if part is not None:
                 return part

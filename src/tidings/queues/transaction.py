@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tidings.protocol.session import Session
     from tidings.queues.held import Held
 
+Put = tuple[Queue, Message, Sequence[bytes]]
+"""What is put where, and further parts of its body."""
 SIZE_MAX = 256 << 20
 """Bytes that may be put and published in one transaction."""
 
@@ -34,10 +36,10 @@ class Transaction:
         self.held: dict[int, Held] = {}
         self.locked: list[tuple[Queue, int]] = []
         self.publications: list[Batch] = []
-        self._puts: dict[int, tuple[Queue, Message, Sequence[bytes]]] = {}
+        self._puts: dict[int, Put] = {}
         self._shelves: dict[Queue, Shelf[int, Message]] = {}
         self._parts: dict[Queue, list[bytes]] = {}  # of the message that comes next
-        self._taken_again: dict[int, Sequence[bytes]] = {}  # parts of what it put and has taken
+        self._withdrawn: dict[int, tuple[int, Put]] = {}  # what it put and has taken, and for which request
         self._size = 0
 
     @property
@@ -46,7 +48,7 @@ class Transaction:
         return {held.queue for held in self.held.values()} | {queue for queue, _ in self.locked}
 
     @property
-    def puts(self) -> list[tuple[Queue, Message, Sequence[bytes]]]:
+    def puts(self) -> list[Put]:
         """What it has put, and not taken again, in order; with further parts of the bodies."""
         return list(self._puts.values())
 
@@ -64,11 +66,16 @@ class Transaction:
         Whether there is room is seen when it commits: until then nothing may be dropped for it.
         """
         self._grow(message.size)
+        self._show((queue, message, self._parts.pop(queue, ())))
+
+    def _show(self, put: Put) -> None:
+        """Let the transaction see something that it has put."""
+        queue, message, _ = put
         pending = self._shelves.get(queue)
         if pending is None:
             pending = self._shelves[queue] = Shelf(sight, distinct=True)
         pending.add(message.number, message, queue.kind.place(message))
-        self._puts[message.number] = queue, message, self._parts.pop(queue, ())
+        self._puts[message.number] = put
 
     def put_part(self, queue: Queue, part: bytes) -> None:
         """Put a part of the body of the next event."""
@@ -85,15 +92,25 @@ class Transaction:
             raise Refused("limit", f"a transaction holds at most {SIZE_MAX} bytes")
         self._size += size
 
-    def withdraw(self, queue: Queue, message: Message) -> None:
-        """A message that it has put itself is taken again: it was never there."""
-        self._taken_again[message.number] = self._puts.pop(message.number)[2]
+    def withdraw(self, queue: Queue, message: Message, request: int) -> None:
+        """A message that it has put itself is taken again, by a request: it was never there."""
+        self._withdrawn[message.number] = request, self._puts.pop(message.number)
         self._shelves[queue].remove(message.number)
+
+    def cancel(self, request: int) -> None:
+        """What was taken by a request is taken no longer."""
+        for held in [one for one in self.held.values() if one.request == request]:
+            held.queue.give_back(held, counts=False)
+        for number in [one for one, (taker, _) in self._withdrawn.items() if taker == request]:
+            self._show(self._withdrawn.pop(number)[1])
+        self._puts = dict(sorted(self._puts.items()))  # in the order in which they were put
 
     def parts(self, number: int) -> Sequence[bytes]:
         """The further parts of the body of a message that it has put."""
+        if number in self._withdrawn:
+            return self._withdrawn[number][1][2]
         put = self._puts.get(number)
-        return self._taken_again.get(number, ()) if put is None else put[2]
+        return () if put is None else put[2]
 
     def part(self, number: int, index: int) -> bytes | None:
         """One of these, None if there is none."""

@@ -1,0 +1,157 @@
+"""Events as commands take them: from words of the command line, or from lines of JSON on standard input.
+
+`send_all` hands them over in chunks and shows how far it is; what is done with them is the command's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from itertools import islice, repeat
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import msgspec
+import typer
+
+from tidings.errors import CodecError, UserError
+
+if TYPE_CHECKING:
+    from tidings.event import Event
+
+READ_SIZE = 64 << 10
+CHUNK = 1_000
+"""Events that are handed over, and counted on the screen, at once."""
+
+Kind = Annotated[
+    str | None, typer.Argument(metavar="TYPE", help="The type; without it, events come as lines of JSON.")
+]
+Fields = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="NAME=VALUE", help="Attributes and header fields; body=@FILE for a file."),
+]
+
+
+def read_fields(fields: Iterable[str]) -> dict[str, Any]:
+    """Names and values; UserError for what is not NAME=VALUE or comes twice."""
+    read: dict[str, Any] = {}
+    for field in fields:
+        name, equals, text = field.partition("=")
+        if not equals or not name:
+            raise UserError(f"{field!r} is not NAME=VALUE")
+        if name in read:
+            raise UserError(f"{name} is given twice")
+        read[name] = read_value(text)
+    return read
+
+
+def read_value(text: str) -> Any:
+    """The number, truth or quoted text that this is as JSON; otherwise the text itself."""
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return text
+    return value if isinstance(value, bool | int | float | str) else text
+
+
+class Source:
+    """Where events come from, in chunks; `bad` counts what was no event."""
+
+    bad = 0
+    total: int | None = None
+
+    def chunks(self) -> AsyncIterator[list[Event]]:
+        """The events."""
+        raise AssertionError("each kind of source has its own")
+
+
+def source_of(kind: str | None, fields: Iterable[str], count: int, **changes: Any) -> Source:
+    """One event so many times if it has a type, else the lines of standard input.
+
+    The changes are header fields that each event gets.
+    """
+    from tidings.event import Event
+
+    if kind is None:
+        return Lines(changes)
+    return Repeated(Event(kind, **{**read_body(read_fields(fields)), **changes}), count)
+
+
+def read_body(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields, with the body as bytes: those of a file if it is given as @FILE, else its text."""
+    if "body" not in fields:
+        return fields
+    text = str(fields["body"])
+    if text.startswith("@"):
+        try:
+            return {**fields, "body": Path(text[1:]).read_bytes()}
+        except OSError as error:
+            raise UserError(f"body: {text[1:]} can't be read: {error.strerror}") from None
+    return {"content_type": "text/plain", **fields, "body": text.encode(errors="surrogateescape")}
+
+
+class Repeated(Source):
+    """One event, many times."""
+
+    def __init__(self, event: Event, count: int) -> None:
+        self.event, self.total = event, count
+
+    async def chunks(self) -> AsyncIterator[list[Event]]:
+        """The events."""
+        remaining = repeat(self.event, self.total or 0)
+        while chunk := list(islice(remaining, CHUNK)):
+            yield chunk
+
+
+class Lines(Source):
+    """The lines of standard input, read beside the loop: who writes them may take its time."""
+
+    def __init__(self, changes: dict[str, Any]) -> None:
+        self._changes = changes
+        self._number = 0
+
+    async def chunks(self) -> AsyncIterator[list[Event]]:
+        """The events."""
+        rest = b""
+        stdin = cast("io.BufferedReader", sys.stdin.buffer)
+        if stdin.isatty():
+            typer.echo("events as lines of JSON, please; Ctrl-D ends", err=True)
+        while data := await asyncio.to_thread(stdin.read1, READ_SIZE):
+            *lines, rest = (rest + data).split(b"\n")
+            yield self._events(lines)
+        yield self._events([rest])
+
+    def _events(self, lines: list[bytes]) -> list[Event]:
+        from tidings.event.json import from_json
+
+        events: list[Event] = []
+        for line in lines:
+            self._number += 1
+            if not line.strip():
+                continue
+            try:
+                event = from_json(line)
+                events.append(event.evolve(**self._changes) if self._changes else event)
+            except (CodecError, UserError) as error:
+                self.bad += 1
+                typer.echo(f"line {self._number}: {error}", err=True)
+        return events
+
+
+async def send_all(source: Source, doing: str, send: Callable[[list[Event]], Awaitable[None]]) -> int:
+    """Send all there is, chunk by chunk; how many events there were."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn(doing), BarColumn(), MofNCompleteColumn())
+    sent = 0
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=source.total)
+        async for chunk in source.chunks():
+            await send(chunk)
+            sent += len(chunk)
+            progress.update(task, completed=sent)
+    return sent

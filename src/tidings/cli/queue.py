@@ -1,0 +1,291 @@
+"""`tidings queue`: make, find and delete queues; what goes in and out of them is in `messages`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from tidings.cli import dead, messages
+from tidings.cli.connection import Address, Json, run
+from tidings.cli.events import read_fields
+from tidings.cli.filter import parse, to_json
+from tidings.cli.queue_bus import QueueName, Where, Yes, add_row, bus_of, new_table, print_table, queue_of
+from tidings.cli.subscribe import shown, word
+from tidings.cli.work import work
+
+if TYPE_CHECKING:
+    from tidings.queues.description import Description
+
+app = typer.Typer(no_args_is_help=True)
+
+Name = Annotated[str | None, typer.Argument(metavar="NAME", help="The name; without it, the id.")]
+Text = Annotated[str | None, typer.Option(help="What it is for, in words.")]
+Properties = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--property",
+        "-p",
+        metavar="NAME=VALUE",
+        help="What it can be found by; may be repeated.",
+    ),
+]
+Type = Annotated[
+    str | None, typer.Option(help="How messages are kept: sqlite, volatile or one the node was given.")
+]
+Persistent = Annotated[
+    bool | None,
+    typer.Option("--persistent/--volatile", help="Whether messages survive a restart of the node."),
+]
+Keep = Annotated[
+    bool | None,
+    typer.Option("--keep/--no-keep", help="Whether the queue itself does; if not said, as its messages."),
+]
+Priorities = Annotated[bool, typer.Option("--priorities", help="The highest priority first.")]
+Priority = Annotated[int | None, typer.Option(help="The priority of messages that name none, 0 to 9.")]
+Ageing = Annotated[
+    float | None, typer.Option("--ageing-s", help="So much waiting is worth a level of priority.")
+]
+Expiry = Annotated[bool, typer.Option("--expiry", help="Drop messages when their ttl_s is over.")]
+Ttl = Annotated[float | None, typer.Option("--ttl-s", help="The ttl_s of messages that name none.")]
+LeaseMax = Annotated[float | None, typer.Option("--lease-s-max", help="Shorten a ttl_s that is longer.")]
+MessagesMax = Annotated[int | None, typer.Option("--max-messages", help="Refuse more than so many.")]
+Bind = Annotated[
+    str | None, typer.Option(metavar="FILTER", help="Fill it with publications that match this.")
+]
+Passive = Annotated[bool, typer.Option("--passive", help="Such a queue asks nobody to make events.")]
+Redelivery = Annotated[
+    float | None,
+    typer.Option(
+        "--redelivery-s",
+        min=0.0,
+        help="Hand a message out again if it is not acknowledged in this time; 60 unless said, 0: never.",
+    ),
+]
+DeliveriesMax = Annotated[
+    int | None,
+    typer.Option(
+        "--deliveries-max",
+        min=0,
+        help="Handed out so often in vain, a message is a dead letter; 10 unless said, 0: never.",
+    ),
+]
+Compress = Annotated[bool, typer.Option("--compress", help="Compress messages on disk.")]
+NameSought = Annotated[str | None, typer.Argument(metavar="NAME", help="Only the queue of this name or id.")]
+TextPart = Annotated[str | None, typer.Option(help="Only those whose text has this in it.")]
+Target = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue that is meant.")]
+NewName = Annotated[str, typer.Argument(metavar="NAME", help="The further name.")]
+
+
+@app.command()
+def create(
+    name: Name = None,
+    text: Text = None,
+    properties: Properties = None,
+    type: Type = None,
+    persistent: Persistent = None,
+    keep: Keep = None,
+    priorities: Priorities = False,
+    priority: Priority = None,
+    ageing_s: Ageing = None,
+    expiry: Expiry = False,
+    ttl_s: Ttl = None,
+    lease_s_max: LeaseMax = None,
+    max_messages: MessagesMax = None,
+    bind: Bind = None,
+    passive: Passive = False,
+    redelivery_s: Redelivery = None,
+    deliveries_max: DeliveriesMax = None,
+    compress: Compress = False,
+    node: Address = None,
+    json: Json = False,
+) -> None:
+    """Make a queue, such as: tidings queue create jobs --priorities
+
+    If it is there already and is as described, nothing changes; if it is otherwise, that is an error.
+    """
+    given = {
+        "text": text,
+        "properties": read_fields(properties or []) or None,
+        "type": type,
+        "persistent": persistent,
+        "keep": keep,
+        "priorities": priorities or None,
+        "priority": priority,
+        "ageing_s": ageing_s,
+        "expiry": expiry or None,
+        "ttl_s": ttl_s,
+        "lease_s_max": lease_s_max,
+        "max_messages": max_messages,
+        "bind": None if bind is None else str(parse(bind, json)),
+        "passive": passive or None,
+        "compress": compress or None,
+    }
+    wish: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    wish |= {
+        key: value or None  # 0 stands for never
+        for key, value in (("redelivery_s", redelivery_s), ("deliveries_max", deliveries_max))
+        if value is not None
+    }
+
+    async def make() -> None:
+        async with bus_of(node) as bus:
+            made = (await bus.create_queue(name, **wish)).description
+            typer.echo(description_json(made) if json else f"queue {made.name} is there")
+
+    run(make())
+
+
+@app.command()
+def delete(queue: QueueName, yes: Yes = False, node: Address = None, json: Json = False) -> None:
+    """Delete a queue with all that is in it, or a further name of one alone."""
+    found: Description | None = None
+
+    async def look() -> None:
+        nonlocal found
+        async with bus_of(node) as bus:
+            named = [one for one in await bus.lookup(queue) if one.alias_of is not None]
+            found = named[0] if named else (await bus.queue(queue)).description
+
+    async def remove() -> None:
+        async with bus_of(node) as bus:
+            await bus.delete_queue(queue)
+            typer.echo(to_json({"deleted": queue}) if json else f"deleted {queue}")
+
+    run(look())
+    assert found is not None
+    count = found.messages + found.in_flight
+    if count and found.alias_of is None and not yes:
+        typer.confirm(f"Delete {queue} with {messages_text(count)}?", abort=True, err=True)
+    run(remove())
+
+
+@app.command("list")
+def show_list(
+    name: NameSought = None,
+    text: TextPart = None,
+    properties: Properties = None,
+    node: Address = None,
+    json: Json = False,
+) -> None:
+    """Show the queues of the node, or those that agree with what is said."""
+    wanted = read_fields(properties or [])
+
+    async def show() -> None:
+        async with bus_of(node) as bus:
+            found = await bus.lookup(name, wanted or None, text)
+        if json:
+            for one in found:
+                typer.echo(description_json(one))
+        elif found:
+            _print_queues(found)
+        else:
+            typer.echo("no queue agrees" if name or text or wanted else "no queues", err=True)
+
+    run(show())
+
+
+def _print_queues(found: list[Description]) -> None:
+    numbers = ("messages", "in flight", "readers")
+    table = new_table("queue", "type", *numbers, "about", numbers=numbers, wide=("queue", "about"))
+    for one in sorted(found, key=lambda one: one.name):
+        counts = (f"{one.messages:,}", f"{one.in_flight:,}", f"{one.waiting:,}")
+        add_row(table, word(one.name), one.type, *counts, about(one))
+    print_table(table)
+
+
+def about(one: Description) -> str:
+    """What there is to say about a queue, on one line."""
+    if one.alias_of is not None:
+        return f"another name of {one.alias_of}"
+    parts = [shown(one.text)] if one.text else []
+    if one.bind is not None:
+        parts.append(f"takes {one.bind or 'all there is'}")
+    if one.properties:
+        parts.append(messages.values_text(one.properties))
+    return ", ".join(parts)
+
+
+@app.command()
+def describe(queue: QueueName, node: Address = None, json: Json = False) -> None:
+    """Show all there is to say about a queue."""
+
+    async def show() -> None:
+        async with queue_of(queue, node) as found:
+            told = found.description
+            typer.echo(description_json(told) if json else _facts(told))
+
+    run(show())
+
+
+def _facts(told: Description) -> str:
+    facts = msgspec.structs.asdict(told)
+    facts["properties"] = messages.values_text(told.properties) or None
+    return "\n".join(f"{name:<15} {_fact(value)}" for name, value in facts.items())
+
+
+def _fact(value: object) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+    return shown(value) or "''"
+
+
+@app.command()
+def alias(name: NewName, queue: Target, node: Address = None, json: Json = False) -> None:
+    """Give a queue a further name."""
+
+    async def make() -> None:
+        async with bus_of(node) as bus:
+            told = (await bus.create_alias(name, queue)).description
+            if json:
+                typer.echo(to_json({"alias": name, "queue": told.name}))
+            else:
+                typer.echo(f"{name} is another name of {told.name}")
+
+    run(make())
+
+
+@app.command()
+def purge(
+    queue: QueueName, where: Where = "", yes: Yes = False, node: Address = None, json: Json = False
+) -> None:
+    """Throw away the messages of a queue, or those that match."""
+    wanted = parse(where, json)
+    count = 0
+
+    async def look() -> None:
+        nonlocal count
+        async with queue_of(queue, node) as found:
+            count = found.description.messages
+
+    async def throw() -> None:
+        async with queue_of(queue, node) as found:
+            gone = await found.purge(wanted)
+            typer.echo(to_json({"purged": gone}) if json else f"threw away {messages_text(gone)}")
+
+    if not yes:
+        run(look())
+        which = f"the messages of {queue} that match" if where else f"{messages_text(count)} of {queue}"
+        if count:
+            typer.confirm(f"Throw away {which}?", abort=True, err=True)
+    run(throw())
+
+
+def messages_text(count: int) -> str:
+    """So many messages, in words."""
+    return "1 message" if count == 1 else f"{count:,} messages"
+
+
+def description_json(told: Description) -> str:
+    """Everything about a queue as one line of JSON, with what was left as it is by default."""
+    return to_json(msgspec.structs.asdict(told))
+
+
+for command in (messages.put, messages.get, messages.read, messages.headers, messages.watch, work):
+    app.command()(command)
+app.add_typer(dead.app, name="dead")

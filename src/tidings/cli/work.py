@@ -1,0 +1,199 @@
+"""`tidings queue work`: run a command for each message of a queue.
+
+The message is held while the command runs, and what becomes of it is said by the command's exit code. Should
+this process die, the node hands the message to the next worker; should the command take longer than the
+queue's redelivery_s, it does the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+from msgspec import Struct
+
+from tidings.cli.connection import Address, Json, Name, run
+from tidings.cli.filter import parse
+from tidings.cli.queue_bus import QueueName, Where, queue_of
+from tidings.cli.subscribe import line_of
+from tidings.errors import MessageNotHeld, QueueEmpty
+
+if TYPE_CHECKING:
+    from tidings.client import Message, Queue
+    from tidings.filters import Filter
+
+PAUSE_S = 1.0
+
+Command = Annotated[
+    str, typer.Argument(metavar="COMMAND", help="What the shell is to run, in quotes: 'python job.py'")
+]
+RejectOn = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--reject-on", min=1, max=255, metavar="CODE", help="With this exit code it is a dead letter."
+    ),
+]
+Count = Annotated[int | None, typer.Option(min=1, help="End after so many messages.")]
+Timeout = Annotated[
+    float | None,
+    typer.Option("--timeout", min=0.0, metavar="SECONDS", help="End when none came for so long."),
+]
+Pause = Annotated[
+    float, typer.Option("--pause", min=0.0, metavar="SECONDS", help="Rest so long after one failed.")
+]
+Reconnect = Annotated[
+    bool, typer.Option("--reconnect/--no-reconnect", help="Whether to wait for a node that has gone.")
+]
+
+
+class Report(Struct, frozen=True):
+    """What has become of a message: taken, done, given back, rejected, or late."""
+
+    outcome: str
+    deliveries: int
+    event: msgspec.Raw
+    exit: int | None = None
+    took_s: float | None = None
+
+
+def work(
+    queue: QueueName,
+    command: Command,
+    where: Where = "",
+    reject_on: RejectOn = None,
+    count: Count = None,
+    timeout: Timeout = None,
+    pause: Pause = PAUSE_S,
+    reconnect: Reconnect = True,
+    name: Name = "",
+    node: Address = None,
+    json: Json = False,
+) -> None:
+    """Run COMMAND for each message of a queue, with the event as JSON on its standard input.
+
+    Exit code 0 acknowledges the message, any other gives it back to be handed out again. COMMAND finds in
+    TIDINGS_DELIVERIES how often the message was handed out, this time included. With --json, what COMMAND
+    prints goes to standard error. The exit code is 1 if a message was not acknowledged.
+    """
+    wanted = parse(where, json)
+    worker = Worker(command, frozenset(reject_on or ()), pause, json)
+
+    async def toil() -> None:
+        async with queue_of(queue, node, name, reconnect) as found:
+            typer.echo(f"working on {queue}; Ctrl-C ends", err=True)
+            try:
+                await worker.empty(found, wanted, count, timeout)
+            finally:
+                typer.echo(worker.summary(), err=True)
+
+    run(until_terminated(toil()))
+    if worker.counts.total() > worker.counts["done"]:
+        raise typer.Exit(1)
+
+
+async def until_terminated(toil: Coroutine[Any, Any, None]) -> None:
+    """Work until a SIGTERM comes: then all is given back and cleaned up, as with Ctrl-C."""
+    task, signals = asyncio.ensure_future(toil), []
+
+    def terminate() -> None:
+        signals.append(signal.SIGTERM)
+        task.cancel()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
+    try:
+        await task
+    except asyncio.CancelledError:
+        if not signals:
+            raise
+        raise typer.Exit(128 + signals[0]) from None
+
+
+class Worker:
+    """Runs the command, and says what becomes of the messages."""
+
+    def __init__(self, command: str, reject_on: frozenset[int], pause_s: float, json: bool) -> None:
+        self.counts: Counter[str] = Counter()
+        self._command = command
+        self._reject_on = reject_on
+        self._pause_s = pause_s
+        self._json = json
+
+    async def empty(self, queue: Queue, wanted: Filter, count: int | None, timeout_s: float | None) -> None:
+        """Deal with messages, so many of them or until none comes."""
+        while count is None or self.counts.total() < count:
+            try:
+                async with queue.take(wanted, timeout_s=timeout_s) as message:
+                    outcome = await self._deal_with(message)
+            except QueueEmpty:
+                return
+            if outcome == "given back":
+                await asyncio.sleep(self._pause_s)
+
+    async def _deal_with(self, message: Message) -> str:
+        self._report("taken", message)
+        began_at = time.monotonic()
+        code = await self._run(message)
+        try:
+            outcome = await self._settle(message, code)
+        except MessageNotHeld:
+            outcome = "late"
+        self.counts[outcome] += 1
+        self._report(outcome, message, code, round(time.monotonic() - began_at, 3))
+        return outcome
+
+    async def _settle(self, message: Message, code: int) -> str:
+        if code == 0:
+            await message.acknowledge()
+            return "done"
+        if code in self._reject_on:
+            await message.reject(f"exit code {code}")
+            return "rejected"
+        await message.release()
+        return "given back"
+
+    async def _run(self, message: Message) -> int:
+        """Run the command; its exit code. If that is cut short, so is the command with all it has started."""
+        from tidings.event.json import to_json
+
+        # Begun in one go: what is cancelled while it is being started leaves some of the command behind.
+        process = subprocess.Popen(
+            self._command,
+            shell=True,
+            stdin=subprocess.PIPE,
+            stdout=sys.stderr if self._json else None,
+            env={**os.environ, "TIDINGS_DELIVERIES": str(message.deliveries)},
+            process_group=0,
+        )
+        try:
+            await asyncio.to_thread(process.communicate, to_json(message.event) + b"\n")
+        except asyncio.CancelledError:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+            await asyncio.to_thread(process.wait)  # nobody else is to begin before it has ended
+            raise
+        return process.returncode
+
+    def _report(self, outcome: str, message: Message, exit: int | None = None, took_s: Any = None) -> None:
+        from tidings.event.json import to_json
+
+        if self._json:
+            report = Report(outcome, message.deliveries, msgspec.Raw(to_json(message.event)), exit, took_s)
+            typer.echo(msgspec.json.encode(report).decode())
+        elif outcome not in ("taken", "done"):
+            why = "as it was given to another meanwhile" if outcome == "late" else f"exit code {exit}"
+            typer.echo(f"{outcome}, {why}: {line_of(message.event)}", err=True)
+
+    def summary(self) -> str:
+        """How many messages there were, and what has become of them."""
+        others = (f", {times:,} {outcome}" for outcome, times in self.counts.items() if outcome != "done")
+        return f"{self.counts['done']:,} done" + "".join(others)

@@ -1,0 +1,41 @@
+"""A queue bound to a filter: the sink of a subscription that puts what is published into the queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidings.errors import QueueFull
+from tidings.event import Batch
+from tidings.exchange import Positions, Rows
+from tidings.queues.message import LENGTH_MAX, Message
+from tidings.queues.queue import Queue
+
+if TYPE_CHECKING:
+    from tidings.queues.manager import QueueManager
+
+
+class Bound:
+    """Puts publications that match into a queue; those it has no room for are dead letters."""
+
+    def __init__(self, manager: QueueManager, queue: Queue) -> None:
+        self._manager = manager
+        self._queue = queue
+
+    def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
+        """Take these rows of the batch."""
+        queue = self._queue
+        is_sent_again = positions is not None  # if this can't be stored
+        raw, offsets = batch.raw, batch.offsets
+        for row in rows:
+            event = raw[offsets[row] : offsets[row + 1]]
+            if len(event) > LENGTH_MAX:
+                self._manager.broker.count("dropped", reason="too-large")
+                continue
+            try:
+                self._manager.check_size(queue)
+                queue.check_room()
+            except QueueFull as error:
+                letter = Message(0, event, batch.origin)
+                self._manager.bury(queue, letter, error.problem, 0, is_sent_again)
+            else:
+                queue.put(event, batch.origin, undo=is_sent_again)

@@ -1,0 +1,54 @@
+"""What a queue needs of the node it is in: time, numbers, and someone to tell what happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from tidings.ids import Origin
+from tidings.queues.message import Message, Numbers
+from tidings.queues.timers import Timers
+from tidings.store.interface import Operation
+
+if TYPE_CHECKING:
+    from tidings.queues.held import Held
+    from tidings.queues.queue import Queue
+    from tidings.queues.waiting import Reader
+
+Undo = Callable[[], None]
+
+
+class Host(Protocol):
+    """What a queue needs of the manager."""
+
+    numbers: Numbers
+    timers: Timers
+    fresh: dict[int, int]
+
+    @property
+    def now(self) -> float:
+        """The time."""
+
+    def keep(self, operations: Sequence[Operation], undo: Undo | None = None) -> int:
+        """Store these with this tick; `undo` is called if that can't be. The mark of the commit."""
+
+    def hold(self, held: Held) -> None:
+        """A message is in someone's hands."""
+
+    def let_go(self, held: Held) -> None:
+        """It is not any more."""
+
+    def ready(self, reader: Reader) -> None:
+        """A reader has got something, and is to be told when the tick ends."""
+
+    def bury(self, queue: Queue, message: Message, reason: str, deliveries: int) -> None:
+        """Put a message that can't be dealt with among the dead letters."""
+
+    def report(self, queue: Queue, message: Message, kind: str, reason: str = "") -> None:
+        """Tell whoever wanted to know what has become of a message."""
+
+    def grow(self, size: int) -> None:
+        """Count bytes that messages hold; fewer, if it is negative."""
+
+    def uncount(self, origin: Origin, counter: int) -> None:
+        """An event that its sender gave this counter is stored no longer."""

@@ -1,0 +1,105 @@
+"""What becomes of messages that could not be dealt with, and who is told what has become of others.
+
+The dead letters are a queue like any other: a message is there with three attributes more, which say why. A
+message may want to be reported, in its attribute `report`, to the queue or the subject in its `reply_to`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from tidings.errors import QueueFull, QueueNotFound
+from tidings.event import Event, Value
+from tidings.filters import Filter
+from tidings.queues.description import Description
+from tidings.queues.message import Message, event_bytes
+from tidings.queues.queue import Queue
+
+if TYPE_CHECKING:
+    from tidings.queues.manager import QueueManager
+
+DEAD = "tidings.dead"
+"""The queue of the dead letters."""
+MARKS = ("dead.queue", "dead.reason", "dead.deliveries")
+"""The attributes that say why."""
+DEAD_MAX = 100_000
+"""Dead letters that are kept; the oldest are thrown away."""
+REPORTS = ("delivered", "expired", "undeliverable")
+"""What a message may want to be reported, with blanks between."""
+
+
+class Letters:
+    """See the module."""
+
+    def __init__(self, manager: QueueManager) -> None:
+        self._manager = manager
+
+    def bury(self, queue: Queue, message: Message, reason: str, deliveries: int, undo: bool) -> None:
+        """Put a message among the dead letters; one that is there already is thrown away."""
+        manager = self._manager
+        manager.broker.count("buried")
+        manager.report(queue, message, "undeliverable", reason)
+        if queue.name == DEAD:
+            return
+        marks: dict[str, Value] = dict(zip(MARKS, (queue.name, reason, deliveries), strict=True))
+        event = message.event
+        letter = event_bytes(replace(event, values={**event.values, **marks}))
+        dead = manager.get(DEAD) or manager.create(Description(name=DEAD, deliveries_max=None))
+        while dead.size >= DEAD_MAX and len(dead.shelf):
+            dead.drop(next(iter(dead.shelf)))
+        dead.put(letter, message.origin, queue.parts_of(message.number), undo)
+
+    def replay(self, filter: Filter, target: str | None) -> int:
+        """Put dead letters back where they came from, if that is there, or into another queue; how many."""
+        dead = self._manager.get(DEAD)
+        replayed = 0
+        for number in [] if dead is None else list(dead.shelf.find(filter)):
+            assert dead is not None
+            letter = dead.shelf[number].event
+            queue = self._target(letter, target)
+            if queue is None:
+                continue
+            queue.check_room()
+            values = {name: value for name, value in letter.values.items() if name not in MARKS}
+            raw = event_bytes(replace(letter, values=values))
+            queue.put(raw, letter.origin, dead.parts_of(number), undo=False)
+            dead.drop(number)
+            replayed += 1
+        return replayed
+
+    def _target(self, letter: Event, target: str | None) -> Queue | None:
+        """Where a letter goes; None if that is not there any more, and nowhere else was named."""
+        if target is not None:
+            return self._manager.find(target)
+        try:
+            return self._manager.find(str(letter.values.get(MARKS[0], "")))
+        except QueueNotFound:
+            return None
+
+    def report(self, queue: Queue, message: Message, kind: str, reason: str) -> None:
+        """Tell whoever wanted to know what has become of a message."""
+        event = message.event
+        wanted, address = event.values.get("report"), event.reply_to
+        if not isinstance(wanted, str) or kind not in wanted.split() or address is None:
+            return
+        facts: dict[str, Any] = {"queue": queue.name}
+        if reason:
+            facts["reason"] = reason
+        report = Event(f"report.{kind}", facts, correlation_id=event.id, subject=address)
+        answers = self._manager.get(address)
+        if answers is None:
+            self._manager.broker.announce(report)
+        elif answers is not queue:
+            self._put(answers, report)
+
+    def _put(self, answers: Queue, report: Event) -> None:
+        broker = self._manager.broker
+        try:
+            answers.check_room()
+        except QueueFull:
+            broker.count("dropped", reason="report")
+        else:
+            own = broker.own(report)
+            answers.put(event_bytes(own), own.origin, undo=False)

@@ -1,0 +1,121 @@
+"""The transactions of all clients of a node: begun, found, carried out or undone.
+
+A transaction belongs to a connection: it ends with that, and is rolled back, unless it was committed. One
+that is open for too long is rolled back too, so what it holds is never lost to others for ever.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tidings.errors import QueueNotFound, Refused, TidingsError, TransactionLost
+from tidings.event.check import check
+from tidings.protocol.service import Asked
+from tidings.protocol.session import Session
+from tidings.queues.arguments import Begin, Rollback
+from tidings.queues.getting import Readers
+from tidings.queues.manager import QueueManager
+from tidings.queues.queue import Queue
+from tidings.queues.transaction import Transaction
+
+TRANSACTION_S = 30.0
+TRANSACTION_S_MAX = 300.0
+"""How long a transaction may be open, unless it asks for another time; and if it does."""
+TRANSACTIONS_MAX = 1_000
+"""Transactions that one client may have open."""
+
+
+class Transactions:
+    """See the module."""
+
+    def __init__(self, manager: QueueManager, readers: Readers) -> None:
+        self._manager = manager
+        self._broker = manager.broker
+        self._readers = readers
+        self._begun: dict[Session, dict[int, Transaction]] = {}
+
+    def begin(self, asked: Asked, wanted: Begin) -> dict[str, float]:
+        """Begin one, under the client's number; for how long it may be open."""
+        begun = self._begun.setdefault(asked.session, {})
+        if wanted.transaction in begun:
+            raise Refused("exists", f"transaction {wanted.transaction} is open already")
+        if len(begun) >= TRANSACTIONS_MAX:
+            raise Refused("limit", f"a client has at most {TRANSACTIONS_MAX} transactions open")
+        transaction = begun[wanted.transaction] = Transaction(asked.session, wanted.transaction)
+        granted = min(TRANSACTION_S if wanted.timeout_s is None else wanted.timeout_s, TRANSACTION_S_MAX)
+        forget = partial(self._forget, asked.session, wanted.transaction, "timed out")
+        transaction.timer = self._manager.timers.at(self._broker.now + granted, lambda _now: forget())
+        return {"timeout_s": granted}
+
+    def find(self, session: Session, number: int) -> Transaction:
+        """The one that a client has begun under this number; TransactionLost if it is not open any more."""
+        transaction = self._begun.get(session, {}).get(number)
+        if transaction is None:
+            raise TransactionLost(f"transaction {number} is not open: it took too long, or was cut off")
+        return transaction
+
+    def of(self, session: Session) -> list[Transaction]:
+        """All that a client has open."""
+        return list(self._begun.get(session, {}).values())
+
+    def parted(self, session: Session) -> None:
+        """A session has ended."""
+        for transaction in self._begun.pop(session, {}).values():
+            self._undo(transaction)
+
+    def roll_back(self, asked: Asked, unwanted: Rollback) -> None:
+        """Have nothing of it done; one that is not open is as well."""
+        self._forget(asked.session, unwanted.transaction)
+
+    def carry_out(self, session: Session, number: int) -> None:
+        """Let all of it be done; raise and have done nothing, if that can't be, and then it is over too."""
+        transaction = self.find(session, number)
+        try:
+            self._check(transaction)
+        except TidingsError:
+            self._forget(session, number)
+            raise
+        del self._begun[session][number]
+        self._broker.accept(session)  # before anything that waits for this commit
+        self._do_all(transaction)
+        self._broker.count("transactions", reason="committed")
+
+    def _check(self, transaction: Transaction) -> None:
+        transaction.check_room()
+        for queue, _, _ in transaction.puts:
+            if self._manager.find(queue.name) is not queue:
+                raise QueueNotFound(queue.name, "it was deleted and made anew")
+
+    def _do_all(self, transaction: Transaction) -> None:
+        self._manager.timers.cancel(transaction.timer)
+        self._readers.end(transaction)
+        queues = transaction.queues
+        for held in list(transaction.held.values()):
+            held.queue.finish(held)
+        for queue, message, parts in transaction.puts:
+            queue.put(message.raw, message.origin, parts)
+        for batch in transaction.publications:
+            self._broker.hand_on(batch, check(batch.raw), transaction.session, waits=True)
+        self._unlock(transaction, queues)
+
+    def _forget(self, session: Session, number: int, reason: str = "rolled back") -> None:
+        transaction = self._begun.get(session, {}).pop(number, None)
+        if transaction is not None:
+            self._undo(transaction)
+            self._broker.count("transactions", reason=reason)
+
+    def _undo(self, transaction: Transaction) -> None:
+        """What was taken is where it was, what was put never was."""
+        self._manager.timers.cancel(transaction.timer)
+        self._readers.end(transaction)
+        queues = transaction.queues
+        for held in list(transaction.held.values()):
+            held.queue.give_back(held, reason="was taken in a transaction that was rolled back")
+        self._unlock(transaction, queues)
+
+    def _unlock(self, transaction: Transaction, queues: set[Queue]) -> None:
+        """Others may take what it has read; these are the queues in which it has read or taken something."""
+        for queue, number in transaction.locked:
+            queue.unlock(number, transaction)
+        for queue in queues:
+            self._readers.review(queue)
