@@ -9,6 +9,7 @@ import pytest
 from node.peers import SOURCE
 
 from tidings.node import compiled
+from tidings.node.server import cache_place
 
 
 def test_code_is_loaded_when_there_is_much_to_do_and_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,3 +77,14 @@ print("numba" in sys.modules)"""
     assert len(list(tmp_path.glob("filled-*"))) == 1
     run_code("from tidings.node.compiled import exercise; exercise()", tmp_path)
     assert sorted(tmp_path.rglob("*.nbc")) == made
+
+
+def test_compiled_code_is_kept_for_all_nodes_of_a_user_or_in_the_directory_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert cache_place("somewhere") == cache_place(None) == tmp_path / "cache" / "tidings"
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert cache_place("somewhere") == Path("somewhere")
+    assert cache_place(None).is_dir()

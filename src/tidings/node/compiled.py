@@ -1,6 +1,6 @@
 """Compiled code in a node: made before the port opens, loaded when there is work for it.
 
-Code that numba has compiled lies in a cache, in the node's directory. Whether the cache is good is told by a
+Code that numba has compiled lies in a cache, which all nodes of a user share. Whether the cache is good is told by a
 mark in it; if not, a child process compiles, so that the node itself stays small. A node loads the code, and
 numba with it, when it becomes busy or has many filters: in a thread, while the loop goes on in plain Python.
 """

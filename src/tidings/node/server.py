@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from tidings.store.memory import MemoryStore
 from tidings.store.sqlite import SqliteStore
 
 CACHE = "tidings.compiled"
-"""The folder of compiled code in a node's directory."""
+"""The folder of compiled code."""
 
 
 class Node:
@@ -77,8 +78,7 @@ class Node:
 
     async def _prepare_compiled(self) -> None:
         if self.config.compiled and compiled.is_installed():
-            home = cache_home() if self.config.dir is None else Path(self.config.dir)
-            await asyncio.to_thread(compiled.prepare, home / CACHE)
+            await asyncio.to_thread(compiled.prepare, cache_place(self.config.dir) / CACHE)
 
     def _on_full_tick(self) -> None:
         if self._loader is not None:
@@ -170,7 +170,12 @@ class Node:
         yield from metrics.queue_gauges(status["queues"])
 
 
-def cache_home() -> Path:
-    """Where a node without a directory keeps compiled code."""
+def cache_place(directory: str | None) -> Path:
+    """Where compiled code is kept: this user's cache, for all nodes, or the directory of one that has none."""
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "tidings"
+    with contextlib.suppress(OSError, RuntimeError):  # no home, or none to write to
+        place = (Path(base) if base else Path.home() / ".cache") / "tidings"
+        place.mkdir(parents=True, exist_ok=True)
+        if os.access(place, os.W_OK):
+            return place
+    return Path(tempfile.mkdtemp(prefix="tidings-") if directory is None else directory)
