@@ -11,7 +11,7 @@ from protocol.rig import event
 from tidings.errors import CodecError
 from tidings.event.wire import decode_events, encode_events
 from tidings.protocol.frames import FIRST_FRAME_MAX, FRAME_MAX, Frame, FrameReader, encode, read_frame
-from tidings.protocol.messages import Accepted, Credit, Deliver, Message, Notice, Ping, Publish
+from tidings.protocol.messages import Accepted, Credit, Deliver, Message, Notice, Ping, Publish, Put
 
 messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(Ping, st.integers(0, 2**63)),
@@ -22,6 +22,7 @@ messages: st.SearchStrategy[Message] = st.one_of(
     ),
     st.builds(Deliver, st.integers(0, 9), st.none() | st.just("s"), positions=st.none() | st.just(bytes(8))),
     st.just(Publish()),
+    st.builds(Put, st.sampled_from(["jobs", "bills"]), st.integers(0, 1)),
 )
 sections = st.integers(0, 3).map(lambda count: encode_events([event(n, n=n) for n in range(1, count + 1)]))
 
@@ -32,17 +33,17 @@ def frames(draw: st.DrawFn) -> Frame:
     return message, draw(sections) if message.HAS_EVENTS else b""
 
 
-def flat(read: list[Frame]) -> list[object]:
-    """What was read, with publications that follow each other as one: a reader may join them."""
-    found: list[object] = []
+def flat(read: list[Frame]) -> list[tuple[Message, object]]:
+    """What was read, with publications or puts that follow each other as one: a reader may join them."""
+    found: list[tuple[Message, object]] = []
     for message, events in read:
-        if isinstance(message, Publish):
-            if not (found and isinstance(found[-1], list)):
-                found.append([])
-            found[-1] += decode_events(events)  # type: ignore[operator]
+        if isinstance(message, Publish | Put):
+            if not (found and found[-1][0] == message):
+                found.append((message, []))
+            found[-1][1].extend(decode_events(events))  # type: ignore[attr-defined]
         else:
             found.append((message, events))
-    return [one for one in found if one != []]
+    return [one for one in found if one[1] != []]
 
 
 @given(st.lists(frames()), st.data())

@@ -1,8 +1,8 @@
 """Compiled code in a node: made before the port opens, loaded when there is work for it.
 
-Code that numba has compiled lies in a cache, which all nodes of a user share. Whether the cache is good is told by a
-mark in it; if not, a child process compiles, so that the node itself stays small. A node loads the code, and
-numba with it, when it becomes busy or has many filters: in a thread, while the loop goes on in plain Python.
+Code that numba has compiled lies in a cache, which all nodes of a user share. Whether the cache is good is
+told by a mark in it; if not, a child process compiles, so that the node itself stays small. A node loads the
+code, and numba with it, when it becomes busy or has many filters: in a thread, while the loop goes on.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ class Node:
 
 
 def cache_place(directory: str | None) -> Path:
-    """Where compiled code is kept: this user's cache, for all nodes, or the directory of one that has none."""
+    """Where compiled code is kept: the cache of the user, for all nodes, or the directory of one without."""
     base = os.environ.get("XDG_CACHE_HOME")
     with contextlib.suppress(OSError, RuntimeError):  # no home, or none to write to
         place = (Path(base) if base else Path.home() / ".cache") / "tidings"

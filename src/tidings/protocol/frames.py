@@ -17,7 +17,7 @@ import msgspec
 from tidings.errors import CodecError, MissingExtra
 from tidings.event.skip import skip
 from tidings.event.wire import COUNT_MAX, HEAD_SIZE, array_head
-from tidings.protocol.messages import KINDS, Message, Publish
+from tidings.protocol.messages import KINDS, Message, Publish, Put
 
 FRAME_MAX = 16 << 20
 """Bytes of a frame behind its length."""
@@ -80,6 +80,9 @@ class FrameReader:
             if following - at >= PLAIN_HEAD and data.startswith(PLAIN_PUBLISH, at + 4):
                 following, events = _join(data, at, self.limit)
                 yield PUBLISH, events
+            elif data[at + 4] == Put.KIND:
+                following, frame = _read_puts(data, at, following, self.limit)
+                yield frame
             else:
                 yield read_frame(data[at + 4], data[at + PREFIX : following])
             at = following
@@ -129,6 +132,29 @@ def join(data: bytes, at: int, limit: int) -> tuple[int, bytes]:
 
 
 _join = join
+
+
+def _read_puts(data: bytes, at: int, following: int, limit: int) -> tuple[int, Frame]:
+    """(where the run of like PUT frames ends that begins at `at`, the message and their events as one frame).
+
+    As a client has many puts on their way, mostly the next ones differ in their events only.
+    """
+    message, events = read_frame(Put.KIND, data[at + PREFIX : following])
+    head = data[at + 4 : following - len(events) + 1]  # kind, header, first byte of the events
+    parts, total, size = [events[HEAD_SIZE:]], int.from_bytes(events[1:HEAD_SIZE], "big"), len(events)
+    while data.startswith(head, following + 4):
+        length = int.from_bytes(data[following : following + 4], "big")
+        start, end = following + 4 + len(head) + 4, following + 4 + length
+        count = int.from_bytes(data[start - 4 : start], "big")
+        size += end - start
+        if not start <= end <= len(data) or size > limit or total + count > COUNT_MAX:
+            break
+        parts.append(data[start:end])
+        total += count
+        following = end
+    if len(parts) > 1:
+        events = array_head(total) + b"".join(parts)
+    return following, (message, events)
 
 
 def use_compiled() -> None:
