@@ -223,3 +223,13 @@ def test_a_renewed_message_is_in_its_old_place() -> None:
     ann.put("jobs", 2)
     ann.ask("queue.renew", queue="jobs", id=identity, lease_s=100.0)
     assert numbers(ann.get("jobs", 2)) == [1, 2]
+
+
+def test_what_has_no_lease_can_be_ended_but_not_renewed() -> None:
+    ann = Client(Rig())
+    ann.create("jobs")
+    ann.put("jobs", 1)
+    (event,) = [hand.event for hand in ann.read("jobs")]
+    assert ann.fails("queue.renew", queue="jobs", id=event.id, lease_s=5.0).code == "queue"
+    assert ann.ask("queue.renew", queue="jobs", id=event.id, lease_s=0.0) == 0
+    assert ann.read("jobs") == []

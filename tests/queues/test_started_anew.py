@@ -1,9 +1,10 @@
-"""What clients say again to a node that was started anew, and what is undone with a transaction."""
+"""What clients say again, late or to a node that was started anew; and what is undone with a transaction."""
 
 from __future__ import annotations
 
-from queues.rig import DONE, Client, Rig, numbers
-from tidings.protocol.messages import Refusal
+from queues.rig import DONE, Client, Rig, numbers, pass_time
+from tidings.protocol.messages import Hello, Refusal
+from tidings.queues.service import RESUME_S
 
 
 def holder() -> Client:
@@ -70,6 +71,21 @@ def test_what_is_in_no_queue_any_more_is_refused_without_a_name() -> None:
     ann.settle(DONE, *hands)
     ann.rig.run()
     assert refused_in(ann) == [""]
+
+
+def test_a_hello_that_comes_late_on_a_connection_given_up_takes_nothing_from_the_client() -> None:
+    ann = holder()
+    late = ann.rig.connect()
+    session = ann.session
+    ann.come()
+    assert numbers(ann.get("jobs")) == [1]
+    late.send(Hello([1], ann.system, 1, ann.name, session))
+    late.lose()
+    pass_time(ann.rig, 2 * RESUME_S)
+    bob = Client(ann.rig, "b")
+    assert bob.get("jobs") == []  # ann is still there, and holds it
+    ann.leave()
+    assert numbers(bob.get("jobs")) == [1]
 
 
 def test_what_is_published_in_a_transaction_is_for_nobody_before_the_commit_is_on_disk() -> None:

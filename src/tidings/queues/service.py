@@ -50,7 +50,8 @@ class QueueService:
         self.manager = manager
         self._broker = manager.broker
         self._readers = Readers(manager)
-        self._present: dict[Identity, Session] = {}
+        # More than one session, if a HELLO comes late on a connection that the client has given up.
+        self._present: dict[Identity, set[Session]] = {}
         self._missed: dict[Identity, Timer] = {}  # who was lost, until it comes back or is given up
         self._transactions = Transactions(manager, self._readers)
 
@@ -84,7 +85,7 @@ class QueueService:
         """A client is there, maybe again: what it holds it goes on holding, if it comes in time."""
         client = identity(session)
         is_in_time = client in self._present or client in self._missed
-        self._present[client] = session
+        self._present.setdefault(client, set()).add(session)
         self.manager.timers.cancel(self._missed.pop(client, None))
         self._readers.greeted(session)
         return is_in_time
@@ -94,12 +95,13 @@ class QueueService:
         self._readers.parted(session)
         self._transactions.parted(session)
         client = identity(session)
-        if self._present.get(client) is not session:
-            return
-        del self._present[client]
+        sessions = self._present.get(client, set())
+        sessions.discard(session)
+        if not sessions:
+            self._present.pop(client, None)
         if is_clean:
             self._take_back(client, self._broker.now)
-        elif client in self.manager.holders:
+        elif not sessions and client in self.manager.holders:
             at = self._broker.now + RESUME_S
             self._missed[client] = self.manager.timers.at(at, partial(self._take_back, client))
 
@@ -264,7 +266,7 @@ class QueueService:
 
     def _renew(self, _asked: Asked, wanted: arguments.Renew) -> float:
         queue = self.manager.find(wanted.queue)
-        if not queue.description.expiry:
+        if wanted.lease_s and not queue.description.expiry:
             raise QueueError(queue.name, "its messages have no lease: it was made without expiry=True")
         queue.sweep()
         number = queue.shelf.first(Filter("id = :id", id=wanted.id))
