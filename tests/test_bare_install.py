@@ -72,6 +72,25 @@ print(from_json(to_json(event)) == event, list(Batch.of([event])) == [event])"""
     assert python(commands, code) == "True True"
 
 
+def test_queues_lookup_and_spaces_work_and_take_little_memory(commands: Path, tmp_path: Path) -> None:
+    code = f"""
+import resource
+import tidings
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+with tidings.blocking.open({str(tmp_path)!r}) as bus:
+    jobs = bus.create_queue("jobs", priorities=True, properties={{"paper": "A4"}})
+    jobs.put("job", number=1)
+    jobs.put("job", number=2, priority=9)
+    print([found.name for found in bus.lookup(properties={{"paper": "A4"}})], jobs.get()["number"])
+    with bus.transaction() as tx:
+        tx.put("jobs", "job", number=tx.get("jobs", timeout_s=1)["number"] + 2)
+    bus.space("board").write(("a", 3))
+with tidings.blocking.open({str(tmp_path)!r}) as bus:
+    print(bus.queue("jobs").get(timeout_s=1)["number"], bus.space("board").take(("a", int), timeout_s=1))
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10 < 40)"""
+    assert python(commands, code).splitlines() == ["['jobs'] 2", "3 ('a', 3)", "True"]
+
+
 REGULAR_EXPRESSION = """
 from tidings import Filter
 Filter("MATCHES(name, 'a+')")"""

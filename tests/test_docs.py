@@ -363,10 +363,9 @@ def test_the_limits_of_queues_are_those_in_force() -> None:
         "transactions.TRANSACTION_S_MAX": f"{transactions.TRANSACTION_S_MAX:g} s",
         "transactions.TRANSACTIONS_MAX": f"{transactions.TRANSACTIONS_MAX:,}",
         "transaction.SIZE_MAX": f"{transaction.SIZE_MAX >> 20} MiB",
-        "service.REASON_LENGTH_MAX": f"{service.REASON_LENGTH_MAX:,} characters",
+        "description.REASON_LENGTH_MAX": f"{description.REASON_LENGTH_MAX} characters",
         "queue.PREFETCH_MAX": f"{queue.PREFETCH_MAX:,}",
         "worker.HANDED_MAX": f"{worker.HANDED_MAX:,}",
-        "message.REASON_LENGTH_MAX": f"{message.REASON_LENGTH_MAX:,} characters",
     }
 
 
@@ -391,7 +390,11 @@ def test_it_is_said_of_each_delivery_what_holds_whatever_happens(delivery: str) 
     assert {row[1] for row in rows} == {"live", "durable", "both"}
 
 
-@pytest.mark.parametrize("heading", ["Transient", "Reliable", "Persistent", "Whatever happens"])
+def test_it_is_said_of_queues_what_holds_whatever_happens() -> None:
+    assert {row[0] for row in rows_of("guarantees.md", "Queues")} == MISHAPS
+
+
+@pytest.mark.parametrize("heading", ["Transient", "Reliable", "Persistent", "Queues", "Whatever happens"])
 def test_every_guarantee_names_tests_that_exist(heading: str) -> None:
     for row in rows_of("guarantees.md", heading):
         assert re.fullmatch(r"(`[\w/]+\.py::test_\w+`(, )?)+", row[-1]), row

@@ -11,9 +11,8 @@ from tidings.errors import EventError, MessageNotHeld, QueueEmpty, UserError
 from tidings.event import Event
 from tidings.event.values import plain_text
 from tidings.protocol.messages import DONE, GIVE_BACK, REJECT, UNOPENED
+from tidings.queues.description import REASON_LENGTH_MAX
 
-REASON_LENGTH_MAX = 1_000
-"""Characters of the reason of a rejection."""
 _WORDS = {
     DONE: "acknowledged already",
     GIVE_BACK: "given back already",

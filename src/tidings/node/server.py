@@ -56,15 +56,19 @@ class Node:
 
     def open(self) -> None:
         """Open the store and begin to work, for clients in this process: `attach` connects them."""
+        types = [*self._queue_types, *load_types(self.config.queue_types or "")]
+        lasts = self.config.dir is not None
         store: Store = MemoryStore(new_system(os.urandom))
         if self.config.dir is not None:
             store = SqliteStore(Path(self.config.dir))
             self._damage = store.damage
         self._told = 0
         self._tell_damage()
-        types = [*self._queue_types, *load_types(self.config.queue_types or "")]
-        lasts = self.config.dir is not None
-        self.driver = Driver(store, asyncio.get_running_loop(), lasts, types)
+        try:
+            self.driver = Driver(store, asyncio.get_running_loop(), lasts, types)
+        except BaseException:
+            store.close()
+            raise
         self.driver.on_full_tick = self._on_full_tick
         self.driver.on_wake = self._on_wake
         if self.config.compiled and compiled.is_installed():

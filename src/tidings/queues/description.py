@@ -15,6 +15,8 @@ from tidings.filters import Filter
 NAME_LENGTH_MAX = 255
 TEXT_LENGTH_MAX = 4_096
 PROPERTIES_MAX = 100
+REASON_LENGTH_MAX = 500
+"""Characters of the reason of a rejection, which is kept with the message."""
 REDELIVERY_S = 60.0
 """How long a message may be in a reader's hands, unless the description says otherwise."""
 DELIVERIES_MAX = 10

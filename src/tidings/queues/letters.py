@@ -88,11 +88,13 @@ class Letters:
         if reason:
             facts["reason"] = reason
         report = Event(f"report.{kind}", facts, correlation_id=event.id, subject=address)
-        answers = self._manager.get(address)
-        if answers is None:
+        try:
+            answers = self._manager.find(address)
+        except QueueNotFound:
             self._manager.broker.announce(report)
-        elif answers is not queue:
-            self._put(answers, report)
+        else:
+            if answers is not queue:
+                self._put(answers, report)
 
     def _put(self, answers: Queue, report: Event) -> None:
         broker = self._manager.broker

@@ -71,7 +71,6 @@ class QueueManager:
         self._aliases: dict[str, tuple[int, Description]] = {}
         # What is not on disk yet, by the commit it is in, and how to undo it if that can't be made.
         self._log: deque[tuple[int, Sequence[Operation], Undo]] = deque()
-        self._made = 0
 
     @property
     def now(self) -> float:
@@ -125,8 +124,8 @@ class QueueManager:
 
     def create(self, wanted: Description) -> Queue:
         """Make a queue; the one that is there if it has the same description, QueueExists if another."""
-        self._made += 1
-        identity = make_id(self.broker.node, self.broker.boot, self._made)
+        key = self.numbers.next(self.now)
+        identity = make_id(self.broker.node, self.broker.boot, key)
         if not wanted.name:
             wanted = replace(wanted, name=identity)
         kinds = {name: kind.persistent for name, kind in self.types.items()}
@@ -142,7 +141,6 @@ class QueueManager:
 
             check_compression()
         self._check_free(description.name)
-        key = self.numbers.next(self.now)
         queue = self._add(key, replace(description, id=identity, alias_of=None))
         if queue.description.keep:
             self.broker.store(queue.record())

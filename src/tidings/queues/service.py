@@ -22,7 +22,7 @@ from tidings.protocol.outlets import Outlet
 from tidings.protocol.service import Asked
 from tidings.protocol.session import Session
 from tidings.queues import arguments
-from tidings.queues.description import Description
+from tidings.queues.description import REASON_LENGTH_MAX, Description
 from tidings.queues.getting import Readers, filter_of, identity
 from tidings.queues.held import Held, Identity
 from tidings.queues.manager import QueueManager
@@ -37,8 +37,6 @@ FEW = 8
 """Events up to which it is quicker to decode them than to ask what is known of them."""
 RESUME_S = 1.0
 """How long a client whose connection was lost may take to come back before others get what it held."""
-REASON_LENGTH_MAX = 500
-"""Characters of the reason of a rejection; it is kept with every message that is rejected."""
 
 Operations = dict[str, tuple[Any, Callable[[Asked, Any], Any]]]
 
