@@ -49,6 +49,7 @@ def ask(pipe: Pipe, address: str, count: int) -> None:
 
 def run_within(work: Coroutine[Any, Any, None]) -> None:
     """Run it on a loop of its own, for a bounded time."""
+
     async def within() -> None:
         async with asyncio.timeout(4 * WAIT_S_MAX):
             await work

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,23 @@ class Figure:
             "beside": {name: _rounded(value) for name, value in self.beside.items()},
         }
         return found if self.rate is None else found | {"rate": self.rate}
+
+
+def gather(measured: Iterable[Figure], facts: dict[str, Any], report: Report) -> dict[str, Any]:
+    """All figures with the facts of their run and of the machine, for JSON; each is told as it is measured."""
+    machine = {
+        "python": platform.python_version(),
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "load": [round(one, 1) for one in os.getloadavg()],
+    }
+    figures = []
+    for figure in measured:
+        report(figure.line)
+        figures.append(figure)
+    missed = [figure.name for figure in figures if figure.reached is False]
+    report(f"missed: {', '.join(missed)}" if missed else "every target reached")
+    return {**facts, "machine": machine, "workloads": [figure.as_dict() for figure in figures]}
 
 
 def _rounded(value: float) -> float:

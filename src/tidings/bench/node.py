@@ -8,8 +8,6 @@ from the first byte sent to the last event received; an event that does not arri
 
 from __future__ import annotations
 
-import os
-import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -20,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tidings.bench import clients, footprint, load, peers
-from tidings.bench.figures import Figure, Report, processor
+from tidings.bench.figures import Figure, Report, gather
 from tidings.bench.wires import EVENT_SIZE, PAYLOAD, TOPICS, WIRES, TidingsWire, Wire
 from tidings.errors import PeerError
 from tidings.node import compiled
@@ -71,25 +69,8 @@ def run(quick: bool, report: Report) -> Figures:
             report(f"{peers.PEERS[name]} is not installed: left out")
     if not has_compiled:
         report("numba is not installed: there is no compiled code")
-    figures: Figures = {
-        "quick": quick,
-        "compiled": has_compiled,
-        "peers": found,
-        "event_bytes": EVENT_SIZE,
-        "machine": {
-            "python": platform.python_version(),
-            "processor": processor(),
-            "cores": os.cpu_count(),
-            "load": [round(one, 1) for one in os.getloadavg()],
-        },
-        "workloads": [],
-    }
-    for figure in _all(quick, has_compiled, found):
-        report(figure.line)
-        figures["workloads"].append(figure.as_dict())
-    missed = [one["name"] for one in figures["workloads"] if one["reached"] is False]
-    report(f"missed: {', '.join(missed)}" if missed else "every target reached")
-    return figures
+    facts = {"quick": quick, "compiled": has_compiled, "peers": found, "event_bytes": EVENT_SIZE}
+    return gather(_all(quick, has_compiled, found), facts, report)
 
 
 def _all(quick: bool, has_compiled: bool, found: list[str]) -> Iterator[Figure]:

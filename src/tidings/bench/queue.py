@@ -8,8 +8,6 @@ the first byte sent to the last acknowledgement; a message that does not arrive 
 
 from __future__ import annotations
 
-import os
-import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -21,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tidings.bench import footprint, peers, queue_clients, queue_load, queue_peers
-from tidings.bench.figures import Figure, Report, processor
+from tidings.bench.figures import Figure, Report, gather
 from tidings.bench.load import Child
 from tidings.bench.queue_wires import BODY, QueueWire, TidingsQueueWire
 from tidings.node import compiled
@@ -84,25 +82,8 @@ def run(quick: bool, report: Report) -> Figures:
     for name in PEERS:
         if name not in found:
             report(f"{queue_peers.PROGRAMS[name][0]} is not installed: left out")
-    figures: Figures = {
-        "quick": quick,
-        "compiled": has_compiled,
-        "peers": found,
-        "body_bytes": len(BODY),
-        "machine": {
-            "python": platform.python_version(),
-            "processor": processor(),
-            "cores": os.cpu_count(),
-            "load": [round(one, 1) for one in os.getloadavg()],
-        },
-        "workloads": [],
-    }
-    for figure in _all(quick, has_compiled, found):
-        report(figure.line)
-        figures["workloads"].append(figure.as_dict())
-    missed = [one["name"] for one in figures["workloads"] if one["reached"] is False]
-    report(f"missed: {', '.join(missed)}" if missed else "every target reached")
-    return figures
+    facts = {"quick": quick, "compiled": has_compiled, "peers": found, "body_bytes": len(BODY)}
+    return gather(_all(quick, has_compiled, found), facts, report)
 
 
 def _all(quick: bool, has_compiled: bool, found: list[str]) -> Iterator[Figure]:
