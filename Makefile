@@ -20,7 +20,7 @@ lint: $(READY)
 	@echo "== types";     $(BIN)/mypy
 	@echo "== layers";    $(BIN)/lint-imports --no-logo --no-cache
 
-# The same tests with a hundred times as many generated examples.
+# The same tests with a hundred times as many generated examples, and many more storms and kills.
 soak: $(READY)
 	@HYPOTHESIS_PROFILE=soak $(PYTEST)
 

@@ -11,7 +11,8 @@ from random import Random
 
 import pytest
 from guarantees.crowd import Crowd, Reader
-from node.peers import Peer, Process, Start, peer_of, run
+from guarantees.mortal import MortalNode
+from node.peers import Peer, Start, peer_of, run
 
 import tidings
 from tidings import Event
@@ -29,37 +30,18 @@ class Killing:
 
     def __init__(self, start: Start, home: Path, seed: int) -> None:
         self.random = Random(seed)
-        self._start = start
-        self._flags = ("--dir", str(home / "node"), "--log-level", "error")
-        self._node: Process
+        self._node = MortalNode(start, home)
         self._crowd: Crowd
-        self._kills = 0
-        self._port = "0"
-
-    async def start(self) -> str:
-        """Start the node, and give its address: the same each time."""
-        self._node = self._start("--port", self._port, *self._flags)
-        address = await asyncio.to_thread(self._node.address)
-        self._port = address.rpartition(":")[2]
-        return address
-
-    async def kill(self) -> None:
-        """Kill it; it must not have ended by itself, nor have had anything to complain of."""
-        assert self._node.process.poll() is None, self._node.finish()
-        self._kills += 1
-        self._node.process.kill()
-        _, errors = await asyncio.to_thread(self._node.finish)
-        assert errors == ""
 
     def story(self) -> str:
         """How far it has come, for a run that failed."""
         account = self._crowd.account
         had = {name: len(reader.had) for name, reader in account.readers.items()}
         missing = len(account.missing())
-        return f"{self._kills} kills, {len(account.promised)} promised, had {had}, {missing} missing"
+        return f"{self._node.kills} kills, {len(account.promised)} promised, had {had}, {missing} missing"
 
     async def run(self, kills: int) -> Crowd:
-        crowd = Crowd(await self.start(), self.random)
+        crowd = Crowd(await self._node.start(), self.random)
         async with (
             crowd.reader("durable", keeps=True),
             crowd.reader("mortal", keeps=True) as mortal,
@@ -81,17 +63,17 @@ class Killing:
         is_both = self.random.random() < 0.3
         if is_both and self.random.random() < 0.5:
             await mortal.end()
-        await self.kill()
+        await self._node.kill()
         if is_both:
             await mortal.end()
-        await self.start()
+        await self._node.start()
         if is_both:
             await mortal.begin()
 
     async def _publish_last(self, crowd: Crowd) -> None:
         """What is published now reaches everybody, and all that was promised before has come before it."""
         last = ("last", 0, 1)
-        async with tidings.connect(f"tidings://127.0.0.1:{self._port}", name="last") as bus:
+        async with tidings.connect(self._node.address, name="last") as bus:
             await crowd.publish_batch(bus, {last: Event("a", n=1, delivery="reliable")})
         for name in crowd.account.readers:
             await crowd.wait_had(name, last)

@@ -12,7 +12,7 @@ from protocol.rig import Rig
 from tidings.errors import Disconnected, FilterError, NotAllowed, Refused, TidingsError
 from tidings.protocol.connection import SILENT_S_MAX, WELCOME_S_MAX
 from tidings.protocol.frames import encode
-from tidings.protocol.messages import Accepted, Bye, Hello, Ping, Pong, Reply, Welcome
+from tidings.protocol.messages import Accepted, Bye, Hello, Ping, Pong, Publish, Reply, Welcome
 
 
 @pytest.fixture
@@ -62,6 +62,14 @@ def test_a_second_welcome_ends_the_connection(rig: Rig) -> None:
     run(client)
     client.core.receive(encode(Welcome(1, "node", 1, "s", 0, 1)), rig.now)
     assert client.core.is_given_up
+
+
+def test_a_goodbye_follows_all_that_was_said_before_it(rig: Rig) -> None:
+    client = Client(rig)
+    run(client)
+    client.core.publish(event())
+    client.core.close()
+    assert [type(message) for message in spoken(client)] == [Publish, Bye]
 
 
 # -- time

@@ -60,7 +60,7 @@ def test_a_seed_means_the_same_in_another_process() -> None:
 
 def test_a_storm_that_fails_tells_its_seed_and_what_happened_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker.Broker, "promise", property(lambda _self: 0))
-    with pytest.raises(AssertionError, match="is promised") as failed:
+    with pytest.raises(AssertionError, match="is safe") as failed:
         storm(7)
     (note,) = failed.value.__notes__
     assert note.startswith("seed 7; the last that happened:")

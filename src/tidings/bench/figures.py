@@ -54,7 +54,7 @@ class Figure:
 
 
 def gather(measured: Iterable[Figure], facts: dict[str, Any], report: Report) -> dict[str, Any]:
-    """All figures with the facts of their run and of the machine, for JSON; each is told as it is measured."""
+    """All figures with the facts of their run and of the machine, for JSON; each is told when measured."""
     machine = {
         "python": platform.python_version(),
         "processor": processor(),

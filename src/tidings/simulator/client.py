@@ -36,6 +36,7 @@ class SimulatedClient:
         self.name = name
         self.node = node
         self.is_up = False
+        self.pace_s = 0.0  # how long it takes, at most, for what came at once
         self._epoch = 0
         self._life = 0
         self.start()
@@ -178,7 +179,6 @@ class SubscriberClient(SimulatedClient):
         self.account = account
         self.wanted = wanted
         self.prefetch = prefetch
-        self.pace_s = 0.0  # how long it takes for what came at once
         self.is_open = False
         super().__init__(world, name, node)
 

@@ -31,11 +31,11 @@ WAKE_S = 1.0
 class SimulatedNode:
     """One node. `sync_s` and `read_s` are how long its disk takes, at most, for a commit and a reading."""
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: World, name: str, watch: Watch | None = None) -> None:
         self.world = world
         self.name = name
         self.disk = SimulatedDisk()
-        self.watch = Watch()
+        self.watch = watch or Watch()
         self.sync_s = self.read_s = 0.01
         self.is_up = False
         self._life = 0  # counts its starts: what a life has asked for is not done in the next
@@ -45,11 +45,14 @@ class SimulatedNode:
         """Open what is on the disk, and be there for clients."""
         self._life += 1
         self.is_up = True
+        self.started_at = self.world.clock.now
         self.disk.size_max = None  # whoever starts a node sees to that
         self.store = SimulatedStore(self.disk, self.world.random.randbytes)
         self.broker = Broker(self.store.state, self.world.clock.now)
         self.queues = open_queues(self.broker, self.store, lasts=True)
         self.watch.started(self.store.state)
+        self.watch.found(self.store.messages())
+        self.watch.join(self.broker)
         self._sessions: dict[End, Session] = {}
         self._ends: dict[Session, End] = {}
         self._submitted: list[list[Operation]] = []
@@ -89,6 +92,7 @@ class SimulatedNode:
         """Bytes have arrived."""
         session = self._sessions.get(end)
         if session is not None:
+            self.watch.arriving(session, data, self.world.clock.now)
             session.receive(data, self.world.clock.now)
             self._schedule()
 

@@ -10,10 +10,11 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
 from tidings.event import Batch
+from tidings.protocol.broker import Broker
 from tidings.protocol.frames import FRAME_MAX, FrameReader
 from tidings.protocol.messages import Accepted, Deliver, Welcome
 from tidings.protocol.session import Session
-from tidings.store.interface import Append, Count, Operation, State
+from tidings.store.interface import Append, Count, Operation, State, StoredMessage
 
 
 class Watch:
@@ -35,6 +36,15 @@ class Watch:
         for one in state.counters:
             assert one.counter >= self._counters.get((one.system, one.epoch), 0), "a counter was lost"
             self._counters[one.system, one.epoch] = one.counter
+
+    def join(self, broker: Broker) -> None:
+        """The node's broker is there; for those who want to know who comes and goes."""
+
+    def found(self, messages: Iterable[StoredMessage]) -> None:
+        """These were in its queues; for those who watch them."""
+
+    def arriving(self, session: Session, data: bytes, now: float) -> None:
+        """These bytes are about to be received; for those who want to know what clients say."""
 
     def synced(self, commits: Iterable[Sequence[Operation]]) -> None:
         """The disk has these."""

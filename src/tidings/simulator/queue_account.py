@@ -1,0 +1,130 @@
+"""The account of queues: what applications have put, got and settled, and what they were told of that.
+
+At each message that comes it is checked that it was put, is unchanged, and is wanted; the watch at the node
+checks the rest. At the end, when the queues are empty: what was accepted was dealt with, what was refused
+never came, and of a transaction all was done or nothing.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from msgspec import Struct
+
+from tidings.event import Event
+from tidings.filters import Filter
+from tidings.queues.letters import MARKS
+from tidings.simulator.account import Identity
+
+
+class Answer(Enum):
+    """What an application was told of what it said."""
+
+    OPEN = "open"  # nothing yet; or nothing any more, as it has crashed
+    DONE = "done"
+    REFUSED = "refused"
+
+
+class Unit(Struct, eq=False):
+    """A transaction, as its application knows it."""
+
+    puts: list[Identity] = []
+    takes: list[Identity] = []
+    answer: Answer = Answer.OPEN
+
+
+class Put(Struct, eq=False):
+    """An event that was put into a queue, or published for one."""
+
+    event: Event
+    unit: Unit | None
+    parts: int  # of its body, behind the first
+    lasts_until: float  # it may expire, or be lost with a node that dies, after this
+    own_answer: Answer = Answer.OPEN
+
+    @property
+    def answer(self) -> Answer:
+        """What its application was told, by itself or of its transaction."""
+        return self.own_answer if self.unit is None else self.unit.answer
+
+
+class Settled(Struct, eq=False):
+    """A message that was dealt with, as its application says."""
+
+    identity: Identity
+    answer: Answer = Answer.OPEN
+
+
+class QueueAccount:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self.puts: dict[Identity, Put] = {}
+        self.units: list[Unit] = []
+        self.settled: list[Settled] = []
+        self.handed: dict[Identity, int] = {}
+
+    # What applications do
+
+    def put(
+        self, identity: Identity, event: Event, lasts_until: float, unit: Unit | None = None, parts: int = 0
+    ) -> Put:
+        """An event is on its way into a queue."""
+        put = self.puts[identity] = Put(event, unit, parts, lasts_until)
+        if unit is not None:
+            unit.puts.append(identity)
+        return put
+
+    def begin(self) -> Unit:
+        """A transaction is begun."""
+        self.units.append(Unit([], []))
+        return self.units[-1]
+
+    def got(self, who: str, identity: Identity, event: Event, where: str, parts: int) -> None:
+        """A message has come, for whoever asked for some that match."""
+        put = self.puts.get(identity)
+        assert put is not None, f"{who} got {identity}, which nobody put"
+        values = {name: value for name, value in event.values.items() if name not in MARKS}
+        assert (values, parts) == (put.event.values, put.parts), f"{who} got {identity} changed"
+        assert Filter(where).matches(event), f"{who} got {identity}, and asked for {where}"
+        self.handed[identity] = self.handed.get(identity, 0) + 1
+
+    def finish(self, identity: Identity) -> Settled:
+        """An application says that it has dealt with a message."""
+        self.settled.append(Settled(identity))
+        return self.settled[-1]
+
+    # The reckoning
+
+    def check(self, started_at: float) -> None:
+        """See that all is as it must be, now that the queues are empty; the node was last started then."""
+        for unit in self.units:
+            self._check_unit(unit, started_at)
+        finished = self._finished(started_at)
+        for identity, put in self.puts.items():
+            if put.answer is Answer.DONE and put.lasts_until > started_at:
+                assert identity in finished, f"{identity} was accepted, and nobody has dealt with it"
+            if put.answer is Answer.REFUSED:
+                assert identity not in self.handed, f"{identity} was refused, and came nonetheless"
+
+    def _check_unit(self, unit: Unit, started_at: float) -> None:
+        came = {identity in self.handed for identity in self._lasting(unit, started_at)}
+        assert len(came) < 2, f"of a transaction that was {unit.answer.value} some came, and some did not"
+
+    def _lasting(self, unit: Unit, started_at: float) -> list[Identity]:
+        return [one for one in unit.puts if self.puts[one].lasts_until > started_at]
+
+    def _finished(self, started_at: float) -> set[Identity]:
+        """What has an end that was not refused; of a transaction it is told by what it has put."""
+        ended = {one.identity for one in self.settled if one.answer is not Answer.REFUSED}
+        for unit in self.units:
+            has_come = all(one in self.handed for one in self._lasting(unit, started_at))
+            if unit.answer is Answer.DONE or (unit.answer is Answer.OPEN and has_come):
+                ended.update(unit.takes)
+        return ended
+
+    # Figures
+
+    def count(self, answer: Answer) -> int:
+        """How many events were accepted, or refused."""
+        return sum(put.answer is answer for put in self.puts.values())

@@ -1,0 +1,293 @@
+"""Simulated applications that use queues: the connection's core in virtual time, and a mind of their own.
+
+Each puts, gets, settles and runs transactions as chance has it, on all queues; in the end all of them empty
+the queues. What they are told of what they said goes into the account.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from tidings.errors import TidingsError
+from tidings.event import Event
+from tidings.event.wire import decode_event
+from tidings.ids import Origin
+from tidings.protocol.messages import DONE, GIVE_BACK, REJECT, UNOPENED
+from tidings.queues import Description
+from tidings.queues.letters import DEAD
+from tidings.simulator.account import Identity
+from tidings.simulator.client import SimulatedClient
+from tidings.simulator.queue_account import Answer, Put, QueueAccount, Settled, Unit
+
+if TYPE_CHECKING:
+    from tidings.simulator.node import SimulatedNode
+    from tidings.simulator.world import World
+
+QUEUES = (
+    Description(name="jobs", persistent=True, keep=True, priorities=True, deliveries_max=3),
+    Description(name="left", persistent=True, keep=True, redelivery_s=3.0),
+    Description(name="right", persistent=True, keep=True, redelivery_s=None, deliveries_max=None),
+    Description(name="small", persistent=True, keep=True, max_messages=5, redelivery_s=5.0),
+    Description(name="brief", persistent=True, keep=True, expiry=True, priorities=True, ageing_s=1.0),
+    Description(name="fast", persistent=False, keep=True, priorities=True, redelivery_s=5.0),
+    Description(name="bound", persistent=True, keep=True, bind="type = 'news'"),
+)
+"""All queues: what can be different about them is different somewhere."""
+DEAD_LETTERS = Description(name=DEAD, deliveries_max=None)
+WHERE = ("", "", "", "third = 1", "third = 2", "n > 20 AND third <> 1")
+WAITS_S = (0.0, 0.0, 0.5, 3.0, None)
+OUTCOMES = (DONE,) * 6 + (GIVE_BACK, REJECT, UNOPENED)
+SIZES = (0, 10, 300, 20_000)
+
+Hands = list[list[Any]]
+
+
+class QueueClient(SimulatedClient):
+    """See the module."""
+
+    def __init__(self, world: World, name: str, node: SimulatedNode, account: QueueAccount) -> None:
+        self.account = account
+        self.is_emptying = False
+        self._made = 0
+        super().__init__(world, name, node)
+
+    def start(self) -> None:
+        """Begin with nothing said, and nobody waiting for an answer."""
+        self._noted = 0
+        self._pending: dict[int, Put | Settled | Unit] = {}  # by counter
+        self._gets: dict[int, Callable[[Hands], None]] = {}  # by the numbers of their requests
+        self._units = 0
+        self._is_in_unit = False
+        super().start()
+        if self.is_emptying:
+            self.empty()
+
+    def create(self) -> None:
+        """Have all queues made."""
+        for one in (*QUEUES, DEAD_LETTERS):
+            wish = {name: value for name, value in one.wish.items() if value is not None}
+            open_ = {"redelivery_s": one.redelivery_s, "deliveries_max": one.deliveries_max}
+            self.connection.request("queue.create", {**wish, **open_}, _must, "again")
+        self.pump()
+
+    def act(self) -> None:
+        """Do something."""
+        if self.is_up and not self.connection.publications.is_full:
+            acts: list[Callable[[], None]] = [self.put, self.put, self.get, self.get, self._look]
+            acts += [self._transact, self._cancel]
+            is_leaving = self.world.random.random() < 0.005
+            (self._leave if is_leaving else self.world.random.choice(acts))()
+            self.pump()
+
+    def _leave(self) -> None:
+        """Go without a fault, and come again as another life; what it held is given back at once."""
+        if self._end is not None:
+            self.connection.close()
+            self._end.send(b"".join(self.connection.output()))
+            self._end.close()
+            self._end = None
+            self.crash()
+            self.start()
+
+    # Putting
+
+    def put(self, queue: Description | None = None) -> None:
+        """Put an event into some queue."""
+        queue = queue or self.world.random.choice(QUEUES[:-1])
+        event = self._event("job")
+        counter = self.connection.put(queue.name, event)
+        lasts_until = self._lasts_until(queue, event)
+        self._pending[counter] = self.account.put(self._identity(counter), event, lasts_until)
+
+    def _lasts_until(self, queue: Description, event: Event) -> float:
+        """How late a node may be started without this being lost."""
+        if queue.expiry and event.ttl_s is not None:
+            return 0.0
+        return inf if queue.persistent else self.world.clock.now
+
+    def _event(self, kind: str, **more: Any) -> Event:
+        random = self.world.random
+        self._made += 1
+        values = {"n": self._made, "third": self._made % 3, "text": "x" * random.choice(SIZES), **more}
+        return Event(
+            kind,
+            values,
+            time=datetime.fromtimestamp(self.world.clock.now, UTC),
+            priority=random.randint(3, 5),
+            ttl_s=random.choice((None, 0.2, 2.0, 100.0)),
+        )
+
+    def _identity(self, counter: int) -> Identity:
+        return self.name, self._epoch, counter
+
+    # Getting
+
+    def get(self) -> None:
+        """Ask for messages of some queue, and settle them one way or another."""
+        random = self.world.random
+        queue, where = random.choice(QUEUES).name, random.choice(WHERE)
+        asked = {"count": random.choice((1, 1, 3)), "wait_s": random.choice(WAITS_S)}
+        self._ask(queue, where, partial(self._got, where), **asked)
+
+    def _look(self) -> None:
+        random = self.world.random
+        queue, where = random.choice(QUEUES).name, random.choice(WHERE)
+        self._ask(queue, where, partial(self._seen, where), action="read", count=3)
+
+    def _ask(self, queue: str, where: str, take: Callable[[Hands], None], **more: Any) -> None:
+        """Ask for messages; `take` gets them, or none if there was an error."""
+        asked: list[int] = []
+
+        def answer(result: Any, _error: TidingsError | None) -> None:
+            for number in asked:
+                self._gets.pop(number, None)
+            if self.connection.failure is None:
+                take([] if result is None else result["messages"])
+
+        wanted = {"queue": queue, "where": where, **more}
+        asked.append(self.connection.request("get", wanted, answer, "again"))
+        self._gets[asked[0]] = take
+
+    def _cancel(self) -> None:
+        """Lose interest in what was asked for."""
+        if self._gets:
+            number = self.world.random.choice(list(self._gets))
+            take = self._gets.pop(number)
+            self.connection.cancel_get(number)
+            take([])
+
+    def _got(self, where: str, hands: Hands) -> None:
+        life = self._life
+        for hand in hands:
+            identity = self._take(where, hand)
+            pause_s = self.world.random.uniform(0, self.pace_s)
+            settle = partial(self._settle, life, self.connection.hands, identity, hand)
+            self.world.clock.after(pause_s, settle)
+
+    def _take(self, where: str, hand: list[Any]) -> Identity:
+        number, delivery, redelivered, system, epoch, source, parts, raw = hand
+        event = decode_event(raw, Origin(system, epoch, source))
+        identity = system or "", epoch, event.counter
+        self.world.note(self.name, "got", number, delivery, redelivered)
+        self.account.got(self.name, identity, event, where, parts)
+        return identity
+
+    def _seen(self, where: str, hands: Hands) -> None:
+        for hand in hands:
+            self._take(where, hand)
+
+    def _settle(self, life: int, hands: int, identity: Identity, hand: list[Any]) -> None:
+        """Say what becomes of a message, unless it is known that the node has taken it back."""
+        if (self._life, self.connection.hands) == (life, hands):
+            outcome = DONE if self.is_emptying else self.world.random.choice(OUTCOMES)
+            counter = self.connection.settle(hand[0], hand[1], outcome)
+            if outcome == DONE:
+                self._pending[counter] = self.account.finish(identity)
+            self.pump()
+
+    # Transactions: one at a time, so that publications stay in order
+
+    def _transact(self) -> None:
+        """Take a message and put two, into two queues, or publish one: all of that or nothing."""
+        if self._is_in_unit:
+            return
+        self._is_in_unit = True
+        self._units += 1
+        unit, number = self.account.begin(), self._units
+        asked = {"transaction": number, "timeout_s": self.world.random.choice((1.0, 5.0, 20.0))}
+        self.connection.request("begin", asked, partial(self._begun, unit, number), "again")
+
+    def _begun(self, unit: Unit, number: int, _result: Any, error: TidingsError | None) -> None:
+        if error is not None:
+            self._close_unit(unit, Answer.REFUSED)
+            return
+        random = self.world.random
+        queue, where = random.choice(QUEUES[:3]).name, random.choice(WHERE)
+        action = random.choice(("take", "take", "read"))
+        wait_s = random.choice((0.0, 0.0, 0.5))
+        take = partial(self._taken, unit, number, where, action == "take")
+        self._ask(queue, where, take, transaction=number, wait_s=wait_s, action=action)
+
+    def _taken(self, unit: Unit, number: int, where: str, is_taking: bool, hands: Hands) -> None:
+        taken = [self._take(where, hand) for hand in hands]
+        if is_taking:
+            unit.takes += taken
+        self._put_pair(unit, number)
+        pause_s, life = self.world.random.uniform(0, 2 * self.pace_s), self._life
+        self.world.clock.after(pause_s, partial(self._conclude, life, unit, number))
+
+    def _put_pair(self, unit: Unit, number: int) -> None:
+        """Put an event into each of two queues, and sometimes a third one or a publication."""
+        third: str | None = self.world.random.choice((None, "small", "fast", "bound"))
+        for queue in (one for one in QUEUES if one.name in ("left", "right", third)):
+            is_published = queue.bind is not None
+            event = self._event("news" if is_published else "job")
+            parts = 0 if is_published else self.world.random.choice((0, 0, 2))
+            for _ in range(parts):
+                self.connection.put(queue.name, Event("part", {}, time=event.time, body=b"p"), number, True)
+            counter = self.connection.put("" if is_published else queue.name, event, number)
+            lasts_until = self._lasts_until(queue, event)
+            self.account.put(self._identity(counter), event, lasts_until, unit, parts)
+
+    def _conclude(self, life: int, unit: Unit, number: int) -> None:
+        """Commit it, roll it back, or leave it to the node."""
+        if self._life != life:
+            return
+        match self.world.random.randrange(8):
+            case 0:
+                done = partial(self._rolled_back, unit)
+                self.connection.request("rollback", {"transaction": number}, done, "again")
+            case 1:
+                self._close_unit(unit, Answer.REFUSED)
+            case _:
+                self._pending[self.connection.commit(number)] = unit
+        self.pump()
+
+    def _rolled_back(self, unit: Unit, _result: Any, _error: TidingsError | None) -> None:
+        self._close_unit(unit, Answer.REFUSED)
+
+    def _close_unit(self, unit: Unit, answer: Answer) -> None:
+        unit.answer = answer
+        self._is_in_unit = False
+
+    # What they are told
+
+    def arrived(self) -> None:
+        """Note what was accepted, and what of it was refused."""
+        publications = self.connection.publications
+        accepted = min(publications.accepted, publications.last)
+        while self._noted < accepted:
+            self._noted += 1
+            failure = publications.refusal(self._noted)
+            answer = Answer.DONE if failure is None else Answer.REFUSED
+            match self._pending.pop(self._noted, None):
+                case Put() as put:
+                    put.own_answer = answer
+                case Settled() as settled:
+                    settled.answer = answer
+                case Unit() as unit:
+                    self._close_unit(unit, answer)
+
+    # The end
+
+    def empty(self) -> None:
+        """From now on take all that is in any queue, and deal with it."""
+        self.is_emptying = True
+        if self.is_up:
+            while self._gets:
+                self._cancel()
+            for queue in (*QUEUES, DEAD_LETTERS):
+                self._drain(queue.name, [])
+            self.pump()
+
+    def _drain(self, queue: str, hands: Hands) -> None:
+        self._got("", hands)
+        self._ask(queue, "", partial(self._drain, queue), wait_s=None, count=3)
+
+
+def _must(_result: Any, error: TidingsError | None) -> None:
+    assert error is None, error

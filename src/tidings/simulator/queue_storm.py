@@ -1,0 +1,134 @@
+"""A storm over queues: applications put, get, settle and run transactions while everything breaks.
+
+Safety is checked at each frame that leaves the node, by the watch, and at each message that comes, by the
+account. Then all is healed, the applications empty the queues, and the account must come out even: nothing
+accepted is lost, nothing is stuck, and nobody waits in vain.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from msgspec import Struct
+
+from tidings.simulator.node import SimulatedNode
+from tidings.simulator.queue_account import Answer, QueueAccount
+from tidings.simulator.queue_client import QUEUES, QueueClient
+from tidings.simulator.queue_watch import QueueWatch
+from tidings.simulator.storm import STORM_S
+from tidings.simulator.weather import Weather
+from tidings.simulator.world import World
+
+ACT_S = 0.08
+"""The mean time from one act of an application to its next."""
+CLIENTS = ("ann", "bob", "eve")
+
+
+class QueueVerdict(Struct, frozen=True):
+    """What came of a storm."""
+
+    seed: int
+    trace: str
+    put: int
+    accepted: int
+    refused: int
+    handed: int
+    marked: int
+    stale: int
+    settled: int
+    committed: int
+    steps: int
+    faults: int
+
+
+class QueueStorm:
+    """One run: `rage`, then `calm`."""
+
+    def __init__(self, seed: int) -> None:
+        self.world = World(seed)
+        self.account = QueueAccount()
+        self.watch = QueueWatch(QUEUES)
+        self.node = SimulatedNode(self.world, "node", self.watch)
+        self.clients = [QueueClient(self.world, name, self.node, self.account) for name in CLIENTS]
+        self.clients[0].create()
+        self.world.clock.run(5.0)
+        self.weather = Weather(self.world, self.node, self.clients, self._burst)
+
+    def rage(self, duration_s: float = STORM_S) -> None:
+        """Use the queues and break things for a while."""
+        for client in self.clients:
+            self.world.clock.after(0.0, partial(self._act, client))
+        self.weather.rage(duration_s)
+
+    def _act(self, client: QueueClient) -> None:
+        if self.weather.is_raging:
+            client.act()
+            self.world.clock.after(self.world.random.expovariate(1 / ACT_S), partial(self._act, client))
+
+    def _burst(self) -> QueueClient:
+        client = self.world.random.choice(self.clients)
+        for _ in range(10):
+            client.act()
+        return client
+
+    def calm(self) -> QueueVerdict:
+        """Heal everything, empty the queues, and see that all is accounted for and that messages flow."""
+        for client in self.clients:
+            client.empty()
+        self.weather.calm()
+        self._check_empty()
+        self.account.check(self.node.started_at)
+        self._check_flow()
+        return self._verdict()
+
+    def _check_empty(self) -> None:
+        """Nothing is left in any queue or any hand, and each application waits at each queue once."""
+        for queue in self.node.queues:
+            stands = queue.describe()
+            left = stands.messages, stands.in_flight, stands.waiting
+            assert left == (0, 0, len(CLIENTS)), f"{queue.name}: {left} are there, in hands, and waiting"
+        queues = self.node.queues
+        for held in (queues.held, queues.holders, queues.fresh):
+            assert not held, f"the node believes that these are held, or not on disk yet: {held}"
+        assert queues.size == 0, f"the node believes that messages hold {queues.size} bytes"
+        for client in self.clients:
+            assert client.connection.publications.is_empty, f"{client.name} still waits"
+
+    def _check_flow(self) -> None:
+        """What is put now reaches those who wait."""
+        before = set(self.account.puts)
+        for queue in QUEUES[:-1]:
+            self.clients[0].put(queue)
+        self.clients[0].pump()
+        self.world.clock.run(self.world.clock.now + 5.0)
+        for identity in set(self.account.puts) - before:
+            assert identity in self.account.handed, f"{identity} is new, and nobody gets it"
+        self._check_empty()
+
+    def _verdict(self) -> QueueVerdict:
+        account = self.account
+        return QueueVerdict(
+            seed=self.world.seed,
+            trace=self.world.trace,
+            put=len(account.puts),
+            accepted=account.count(Answer.DONE),
+            refused=account.count(Answer.REFUSED),
+            handed=sum(account.handed.values()),
+            marked=self.watch.marked,
+            stale=self.watch.stale,
+            settled=sum(one.answer is Answer.DONE for one in account.settled),
+            committed=sum(unit.answer is Answer.DONE for unit in account.units),
+            steps=self.world.clock.steps,
+            faults=self.weather.faults,
+        )
+
+
+def queue_storm(seed: int, duration_s: float = STORM_S) -> QueueVerdict:
+    """Run one storm over queues; AssertionError tells what went wrong, with the seed that repeats it."""
+    run = QueueStorm(seed)
+    try:
+        run.rage(duration_s)
+        return run.calm()
+    except AssertionError as error:
+        error.add_note(f"seed {seed}; the last that happened:\n" + "\n".join(run.world.notes))
+        raise

@@ -1,0 +1,131 @@
+"""The weather: all that can go wrong between a node and its clients, and its end.
+
+Links are slow, cut and parted, the node and its clients crash, the disk is full. Which of these happen, and
+how often, is another choice in each world; `calm` heals everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tidings.simulator.client import SimulatedClient
+from tidings.simulator.network import Conditions, Link
+from tidings.simulator.node import SimulatedNode
+from tidings.simulator.world import World
+
+FAULT_S = (0.2, 0.5, 1.0)
+"""The mean time from one fault to the next, in one storm or another."""
+CALM_S = 60.0
+"""How long everything is given to come right again."""
+
+
+class Weather:
+    """What happens to a node and its clients; `burst` has a client say a lot at once."""
+
+    def __init__(
+        self,
+        world: World,
+        node: SimulatedNode,
+        clients: Sequence[SimulatedClient],
+        burst: Callable[[], SimulatedClient],
+    ) -> None:
+        self.world = world
+        self.node = node
+        self.clients = clients
+        self.faults = 0
+        self.is_raging = False
+        self._burst = burst
+        kinds = [self._cut, self._part, self._slow, self._crash, self._crash_client, self._crash_both]
+        kinds += [self._fill_disk]
+        # Not all in every storm: some trouble takes a while to build up, which others would end.
+        self._kinds = [*world.random.sample(kinds, world.random.randint(1, 4)), self._dawdle]
+        self._fault_s = world.random.choice(FAULT_S)
+
+    def rage(self, duration_s: float) -> None:
+        """Break things for a while."""
+        self.is_raging = True
+        for _ in self.world.network.links:
+            self._slow()
+        self._dawdle()
+        self._break()
+        self.world.clock.run(self.world.clock.now + duration_s)
+        self.is_raging = False
+
+    def calm(self, duration_s: float = CALM_S) -> None:
+        """Heal everything, and let it come right."""
+        for link in self.world.network.links:
+            link.conditions = Conditions()
+            self.world.network.heal(link)
+        for client in self.clients:
+            client.pace_s = 0.0
+        self._empty_disk()
+        self.node.sync_s = self.node.read_s = 0.01
+        self.world.clock.run(self.world.clock.now + duration_s)
+
+    def _break(self) -> None:
+        random = self.world.random
+        if self.is_raging:
+            self.faults += 1
+            random.choice(self._kinds)()
+            self.world.clock.after(random.expovariate(1 / self._fault_s), self._break)
+
+    def _link(self) -> Link:
+        return self.world.random.choice(self.world.network.links)
+
+    def _cut(self) -> None:
+        """Cut some link, or one in the middle of what a client sends."""
+        self.world.note("fault", "cut")
+        link = self._link()
+        if self.world.random.random() < 0.5:
+            link = self.world.network.link(self._burst().name, self.node.name)
+        self.world.network.cut(link)
+
+    def _part(self) -> None:
+        self.world.note("fault", "part")
+        link = self._link()
+        self.world.network.part(link)
+        length_s = self.world.random.choice((0.5, 5.0, 50.0))
+        self.world.clock.after(length_s, lambda: self.world.network.heal(link))
+
+    def _slow(self) -> None:
+        random = self.world.random
+        self.world.note("fault", "slow")
+        self._link().conditions = Conditions(
+            delay_s=random.choice((0.0001, 0.05, 0.3)),
+            jitter_s=random.choice((0.0, 0.05)),
+            bytes_per_s=random.choice((20_000.0, 1e6, 1e8)),
+            piece_max=random.choice((100, 1_500, 1 << 16)),
+        )
+
+    def _crash(self) -> None:
+        if self.node.is_up:
+            self.node.crash()
+            self.world.clock.after(self._pause_s(), self.node.start)
+
+    def _crash_client(self) -> None:
+        client = self.world.random.choice(self.clients)
+        if client.is_up:
+            client.crash()
+            self.world.clock.after(self._pause_s(), client.start)
+
+    def _crash_both(self) -> None:
+        self._crash()
+        self._crash_client()
+
+    def _pause_s(self) -> float:
+        return self.world.random.uniform(0, self.world.random.choice((0.01, 0.3, 3.0)))
+
+    def _fill_disk(self) -> None:
+        """Have the disk full for a while."""
+        disk = self.node.disk
+        disk.size_max = len(disk.content) + self.world.random.choice((0, 1_000))
+        self.world.clock.after(self.world.random.uniform(0, 1), self._empty_disk)
+
+    def _empty_disk(self) -> None:
+        self.node.disk.size_max = None
+
+    def _dawdle(self) -> None:
+        random = self.world.random
+        random.choice(self.clients).pace_s = random.choice((0.0, 0.01, 2.0))
+        self.node.sync_s = random.choice((0.001, 0.02, 0.3))
+        self.node.read_s = random.choice((0.001, 0.02, 0.5))

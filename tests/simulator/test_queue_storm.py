@@ -1,0 +1,107 @@
+"""Storms over queues, seed by seed: what holds in them, and what they find in a node that errs."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+from tidings.protocol.broker import Broker
+from tidings.protocol.ledger import Ledger
+from tidings.protocol.publications import Publications
+from tidings.queues import queue, service, transaction
+from tidings.queues.service import QueueService
+from tidings.queues.transactions import Transactions
+from tidings.simulator import queue_storm
+from tidings.simulator.queue_storm import QueueStorm
+
+SEEDS = range(3_000 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 60)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_message_is_lost_or_in_two_hands_and_a_transaction_is_whole(seed: int) -> None:
+    verdict = queue_storm(seed)
+    assert verdict.accepted
+    assert verdict.settled
+
+
+def test_much_of_what_can_happen_does() -> None:
+    verdicts = [queue_storm(seed, 10.0) for seed in range(1_000_000, 1_000_010)]
+    for name in ("refused", "handed", "marked", "committed", "faults"):
+        assert sum(getattr(verdict, name) for verdict in verdicts) > 10, name
+
+
+def test_the_same_seed_is_the_same_storm_and_another_one_is_not() -> None:
+    first, second, other = queue_storm(7, 5.0), queue_storm(7, 5.0), queue_storm(8, 5.0)
+    assert first == second
+    assert first.trace != other.trace
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_storm_leaves_no_transaction_and_no_lock_behind(seed: int) -> None:
+    run = QueueStorm(seed)
+    run.rage()
+    run.calm()
+    (service,) = (one for one in run.node.broker.services if isinstance(one, QueueService))
+    assert not any(service._transactions._begun.values())
+    assert not any(one._locks for one in run.node.queues)
+
+
+def passing_over(*_arguments: Any, **_named: Any) -> None:
+    """Do nothing, where something should be done."""
+
+
+def finish_as_if_given_back(self: queue.Queue, held: Any) -> None:
+    self.give_back(held)
+
+
+def give_back_unopened(self: queue.Queue, held: Any, counts: bool = True, reason: str = "") -> None:
+    GIVE_BACK(self, held, False, reason)
+
+
+def hand_without_holding(self: queue.Queue, held: Any) -> None:
+    TAKE_UP(self, held)
+    self.shelf.add(held.message.number, held.message, self.kind.place(held.message))
+
+
+def resume_with_nothing(self: Publications, counter: int, window: int, is_same_boot: bool) -> None:
+    self._flying.clear()
+    self._waiting.clear()
+    RESUME(self, counter, window, is_same_boot)
+
+
+RESUME = Publications.resume
+GIVE_BACK = queue.Queue.give_back
+TAKE_UP = queue.Queue._take_up
+FAULTS: dict[str, tuple[Any, str, Any, str]] = {
+    "promises too early": (Broker, "promise", property(lambda _self: 0), "is accepted|on disk|is safe"),
+    "hands out what is settled": (queue.Queue, "finish", finish_as_if_given_back, "on disk|left again"),
+    "does not mark": (queue.Queue, "give_back", give_back_unopened, "is not marked"),
+    "hands out twice": (queue.Queue, "_take_up", hand_without_holding, "two hands|left again"),
+    "takes back too early": (service, "RESUME_S", -1.0, "in two hands"),
+    "never takes back": (QueueService, "_take_back", passing_over, "in hands"),
+    "forgets what it has counted": (Ledger, "count_up", passing_over, "twice"),
+    "loses what was put in a transaction": (
+        transaction.Transaction, "puts", property(lambda _self: []), "not on disk|dealt with",
+    ),
+    "has a client that sends nothing again": (
+        Publications, "resume", resume_with_nothing, "not on disk|dealt with",
+    ),
+    "leaves locks behind": (Transactions, "_unlock", passing_over, "are there"),
+}  # fmt: skip
+
+
+def storms(count: int) -> None:
+    for seed in range(count):
+        queue_storm(seed)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_node_that_errs_is_found_out(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, name, wrong, finding = FAULTS[fault]
+    monkeypatch.setattr(owner, name, wrong)
+    with pytest.raises(AssertionError, match=finding) as failed:
+        storms(20)
+    (note,) = failed.value.__notes__
+    assert note.startswith("seed ")
