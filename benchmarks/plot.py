@@ -46,7 +46,8 @@ def draw(title: str, unit: str, groups: list[Group], path: Path) -> None:
             length = (WIDTH - LABEL - 150) * (math.log10(bar.value) - low) / (high - low)
             fill = COLOURS.get(bar.who, "#999")
             lines.append(f'<rect x="{LABEL}" y="{y}" width="{length:.0f}" height="{BAR}" fill="{fill}"/>')
-            lines.append(f'<text x="{LABEL + length + 6:.0f}" y="{y + 10}">{bar.who} {bar.value:,.4g}</text>')
+            value = f"{bar.value:,.0f}" if bar.value >= 1000 else f"{bar.value:.4g}"
+            lines.append(f'<text x="{LABEL + length + 6:.0f}" y="{y + 10}">{bar.who} {value}</text>')
             y += BAR + 3
         y += GAP
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{y}" font-family="sans-serif"'

@@ -25,6 +25,7 @@ SECONDS_MAX = 1e10
 
 Count = Annotated[int, Meta(ge=1, le=2**53)]
 Seconds = Annotated[float, Meta(gt=0, le=SECONDS_MAX)]
+Patience = Annotated[float, Meta(ge=0.001, le=SECONDS_MAX)]  # less could pass while a message is handed out
 Property = str | int | float | bool
 
 
@@ -46,7 +47,7 @@ class Description(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_
     max_messages: Count | None = None
     bind: str | None = None  # publications that match this filter are put into the queue
     passive: bool = False  # the binding takes what flows and asks for nothing
-    redelivery_s: Seconds | None = REDELIVERY_S
+    redelivery_s: Patience | None = REDELIVERY_S
     deliveries_max: Count | None = DELIVERIES_MAX
     compress: bool = False  # with zstd, where messages are written to disk
 
