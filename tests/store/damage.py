@@ -106,6 +106,11 @@ def queue_operations(random: Random, commit: int, model: Model) -> list[Operatio
     return [*done, *(Enqueue(message(number, size=random.choice(MESSAGE_SIZES))) for number in numbers)]
 
 
+def run_of(one: StoredMessage) -> int:
+    """Which messages lie together: those that the same commit has put, or changed."""
+    return -one.deliveries or one.number // 10
+
+
 def by_number(model: Model) -> list[StoredMessage]:
     return [one for _, one in sorted(model.messages.items())]
 

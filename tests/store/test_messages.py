@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from tests.store.openers import LASTING, Opener, openers, reopened
 from tests.store.samples import Model, message, message_operations
 from tidings.errors import InternalError
-from tidings.store import sqlite
 from tidings.store.interface import Dequeue, DropQueue, Enqueue, PutQueue, QueueRecord, Revise, Store
 from tidings.store.sqlite import SqliteStore
 
@@ -117,16 +116,15 @@ def test_a_number_that_is_in_use_or_none_is_refused_and_nothing_is_done(opener: 
     assert numbers(store) == [2]
 
 
-def test_messages_can_be_committed_while_they_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sqlite, "MESSAGES_BYTES", 100)
+def test_messages_can_be_committed_while_they_are_read(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
-    store.commit([Enqueue(message(number)) for number in range(1, 10)])
+    for number in range(1, 10):
+        store.commit([Enqueue(message(number))])
     read = store.messages()
     assert [next(read).number for _ in range(3)] == [1, 2, 3]
     store.commit([Dequeue(2), Dequeue(8), Enqueue(message(10))])
-    assert [one.number for one in read][-2:] == [9, 10]
+    assert [one.number for one in read] == [4, 5, 6, 7, 9]
+    assert numbers(store) == [1, 3, 4, 5, 6, 7, 9, 10]
     store.close()
 
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from random import Random
 
+import msgspec
 import pytest
 import zstandard
 from hypothesis import given
@@ -16,7 +17,6 @@ from tidings.errors import MissingExtra
 from tidings.store import packing
 from tidings.store.interface import Enqueue, Revise
 from tidings.store.packing import (
-    LEFT_PLAIN,
     PACKED_BYTES_MIN,
     PLAIN,
     ZSTD,
@@ -25,7 +25,7 @@ from tidings.store.packing import (
     pack,
     unpack,
 )
-from tidings.store.records import MESSAGE, sealed
+from tidings.store.records import RUN, sealed
 from tidings.store.salvage import rebuild
 from tidings.store.sqlite import SqliteStore
 
@@ -40,15 +40,15 @@ def test_what_is_packed_is_unpacked_and_is_never_longer(raw: bytes) -> None:
 
 
 def test_short_and_random_bytes_are_left_as_they_are() -> None:
-    assert pack(b"x" * (PACKED_BYTES_MIN - 1))[0] == LEFT_PLAIN
-    assert pack(Random(1).randbytes(1000))[0] == LEFT_PLAIN
+    assert pack(b"x" * (PACKED_BYTES_MIN - 1))[0] == PLAIN
+    assert pack(Random(1).randbytes(1000))[0] == PLAIN
     assert pack(b"x" * PACKED_BYTES_MIN)[0] == ZSTD
 
 
 def test_what_is_too_long_is_not_packed_and_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
     kind, data = pack(LONG)
     monkeypatch.setattr(packing, "UNPACKED_BYTES_MAX", len(LONG) - 1)
-    assert pack(LONG) == (LEFT_PLAIN, LONG)
+    assert pack(LONG) == (PLAIN, LONG)
     with pytest.raises(PackingError, match=f"would be {len(LONG)} bytes"):
         unpack(kind, data)
 
@@ -79,14 +79,28 @@ def test_compressed_messages_are_small_on_disk_and_come_back_whole(tmp_path: Pat
     store.close()
 
 
-def test_a_sound_row_that_can_not_be_unpacked_is_reported_and_left_out(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("packing", "content", "says"),
+    [
+        (ZSTD, b"junk", "can't be decompressed"),
+        (9, b"", "has packing 9"),
+        (PLAIN, b"junk", "can't be decoded"),
+        (PLAIN, msgspec.msgpack.encode([message(7)]), "holds other messages than it says"),
+    ],
+)
+def test_a_sound_row_that_can_not_be_unpacked_is_reported_and_left_out(
+    tmp_path: Path, packing: int, content: bytes, says: str
+) -> None:
     store = SqliteStore(tmp_path)
-    store.commit([Enqueue(message(1)), Enqueue(message(2)), Enqueue(message(3))])
+    for number in (1, 2, 3):
+        store.commit([Enqueue(message(number))])
     assert store._database is not None
-    row = sealed(MESSAGE, 2, (1, 1, 0, 0, 1, ZSTD, None, None, b"junk"))
-    store._database._writer.execute(MESSAGE.put, row)
+    row = sealed(RUN, 2, (2, packing, (2).to_bytes(8, "big"), content))
+    store._database._writer.execute(RUN.put, row)
     assert list(store.messages()) == [message(1), message(3)]
-    assert "message 2: can't be decompressed" in store.damage[0].problem
+    assert f"message 2: run 2 {says}" in store.damage[0].problem
+    store.commit([Enqueue(message(2))])
+    assert list(store.messages()) == [message(1), message(2), message(3)]
     store.close()
 
 

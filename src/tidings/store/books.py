@@ -1,7 +1,8 @@
 """What a commit makes of a database: the statements of one transaction, and the books as they are after it.
 
-The books are the head and the place of every durable, counter and queue: with them no index is needed on
-disk. A plan changes nothing by itself, so a transaction that fails leaves the books as true as they were.
+The books are the head, the place of every durable, counter and queue, and the stock of messages: with them
+no index is needed on disk. A plan changes nothing by itself, so a transaction that fails leaves the books as
+true as they were.
 """
 
 from __future__ import annotations
@@ -46,11 +47,14 @@ from tidings.store.records import (
     queue_row,
     stream_row,
 )
-from tidings.store.turnover import Turnover
+from tidings.store.stock import Stock
+from tidings.store.turnover import Fetch, Turnover
 
 # What was trimmed before is not looked at again: it starts with the batch that the last trim may have spared.
 TRIM = """DELETE FROM stream WHERE first >= coalesce((SELECT max(first) FROM stream WHERE first <= ?), 0)
     AND first <= ? AND NOT persistent AND first + count - 1 <= ?"""
+
+_PUT_HEAD = HEAD.put
 
 # The table, then what is unique in it: owner and name, system and epoch, or nothing and the key of a queue.
 RecordKey = tuple[str, str, str | int]
@@ -73,6 +77,7 @@ class Books:
         self.head = head
         self.kept: dict[RecordKey, Kept] = {}
         self.row_max = 0
+        self.stock = Stock()
 
     def note(self, key: RecordKey, row: Row) -> None:
         """Take in a row that lies in the database."""
@@ -85,6 +90,7 @@ class Books:
         """Let the plan be true: its transaction is committed."""
         self.head = plan.head
         self.row_max = plan.row_max
+        plan.turnover.apply()
         for key, kept in plan.changed.items():
             if kept is None:
                 self.kept.pop(key, None)
@@ -95,19 +101,19 @@ class Books:
 class Plan:
     """The statements of one transaction, each with the rows it is run for, and what holds after it."""
 
-    def __init__(self, books: Books, operations: Sequence[Operation]) -> None:
+    def __init__(self, books: Books, operations: Sequence[Operation], fetch: Fetch) -> None:
         self.statements: list[tuple[str, list[Row]]] = []
         self.head = replace(books.head, commits=books.head.commits + 1)
         self.row_max = books.row_max
         self.changed: dict[RecordKey, Kept | None] = {}
         self._books = books
-        turnover = Turnover()
-        take = self._takers(turnover)
+        self.turnover = Turnover(books.stock, fetch)
+        take = self._takers(self.turnover)
         for operation in operations:
             take[type(operation)](operation)
-        self.statements.extend(turnover.statements(self.head.commits))
-        self.head = replace(self.head, messages=turnover.total(self.head.messages))
-        self._run(HEAD.put, head_row(self.head))
+        self.head = self.turnover.conclude(self.head)
+        self.statements += self.turnover.statements
+        self._run(_PUT_HEAD, head_row(self.head))
 
     def _takers(self, turnover: Turnover) -> dict[type[Operation], Callable[[Any], None]]:
         """What takes in each kind of operation: found faster than by comparing with one after the other."""

@@ -20,8 +20,9 @@ from msgspec.structs import replace
 
 from tidings.errors import StoreTooNew
 from tidings.store.books import Books, Plan
-from tidings.store.interface import Counter, Durable, Operation, QueueRecord
-from tidings.store.reader import Reader, Report
+from tidings.store.interface import Counter, Durable, Operation, QueueRecord, StoredMessage
+from tidings.store.packing import PackingError
+from tidings.store.reader import Reader, Report, run_row_of
 from tidings.store.records import (
     COUNTER,
     DURABLE,
@@ -29,6 +30,8 @@ from tidings.store.records import (
     HEAD,
     META,
     QUEUE,
+    RUN,
+    SETTLED,
     STREAM,
     SUM_MASK,
     TABLES,
@@ -43,13 +46,15 @@ from tidings.store.records import (
     head_row,
     is_gap,
     is_sound,
+    is_whole,
     link_of,
     meta_of,
     meta_row,
     queue_of,
 )
+from tidings.store.runs import FRONTS, Run, gone_of, messages_of, run_of
 from tidings.store.trouble import Broken, trouble
-from tidings.store.turnover import COUNTED, Doubtful, possible
+from tidings.store.turnover import COUNTED
 from tidings.store.wal import PAGE_SIZE, read_log
 
 CHECKPOINT_PAGES = 2000  # 8 MB, which a restart reads once more
@@ -58,7 +63,7 @@ _MAGIC = b"SQLite format 3\0"
 
 
 class Database:
-    """An open database that was found sound, save for rows of the stream and messages, checked when read."""
+    """An open database that was found sound, save for stream and content of runs, checked when read."""
 
     def __init__(self, path: Path, report: Report) -> None:
         """Raises Broken if it is damaged, StoreTooNew, or StoreFailed."""
@@ -88,20 +93,15 @@ class Database:
 
     def commit(self, operations: Sequence[Operation]) -> None:
         """Do all of these, or nothing; durable on return. Raises Broken, and as `Store.commit`."""
-        try:
-            self._carry_out(Plan(self.books, operations))
-        except Doubtful:
-            self._carry_out(Plan(self.books, self._possible(operations)))
+        plan = Plan(self.books, operations, self._fetch)
+        self._transact(plan.statements)
+        self.books.adopt(plan)
 
     def close(self) -> None:
         """Give up the file; what was committed is moved into it."""
         self.reader.close()
         with suppress(sqlite3.Error):
             self._writer.close()
-
-    def _carry_out(self, plan: Plan) -> None:
-        self._transact(plan.statements)
-        self.books.adopt(plan)
 
     def _transact(self, statements: list[tuple[str, list[Row]]]) -> None:
         with trouble(self.path):
@@ -110,7 +110,7 @@ class Database:
                 for statement, rows in statements:
                     changed = self._writer.executemany(statement, rows).rowcount
                     if statement in COUNTED and changed != len(rows):
-                        raise Doubtful("message: rows are not there, or are and should not be")
+                        raise Broken("run: rows that are there can't be found")
                 self._writer.execute("COMMIT")
             except BaseException:
                 self._undo()
@@ -123,12 +123,15 @@ class Database:
             # What the failed commit left at the end of the log must not be taken for a commit later.
             self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
-    def _possible(self, operations: Sequence[Operation]) -> list[Operation]:
-        """The operations without those on messages that are not there, if they are right not to be."""
-        Reader(self._writer, self.path, self._report).check_messages()
+    def _fetch(self, run: Run) -> list[StoredMessage]:
         with trouble(self.path):
-            select = "SELECT * FROM message WHERE number = ?"
-            return possible(operations, lambda number: self._writer.execute(select, (number,)).fetchone())
+            row = run_row_of(self._writer, run)
+        try:
+            if is_whole(row):
+                return messages_of(row)
+        except PackingError as error:
+            raise Broken(f"run {run.key}: {error}") from error
+        raise Broken(f"run {run.key}: its content is not as it was written")
 
     def _load(self, report: Report) -> Books:
         meta = meta_of(self._only_row(META))
@@ -138,6 +141,12 @@ class Database:
         if schema != [(table.name.encode(), table.schema.encode()) for table in TABLES]:
             raise Broken("the schema is not as it was written")
         books = Books(meta, head_of(self._only_row(HEAD)))
+        self._load_records(books, report)
+        self._load_stock(books, report)
+        self._check_end(books.head)
+        return books
+
+    def _load_records(self, books: Books, report: Report) -> None:
         for row in self._sound_rows(DURABLE, books.head.durables, report):
             durable = durable_of(row)
             self.durables.append(durable)
@@ -150,8 +159,17 @@ class Database:
             queue = queue_of(row)
             self.queues.append(queue)
             books.note((QUEUE.name, "", queue.key), row)
-        self._check_end(books.head)
-        return books
+
+    def _load_stock(self, books: Books, report: Report) -> None:
+        settled = {row[0]: row for row in self._sound_rows(SETTLED, books.head.settled, report)}
+        for row in self._sound_rows(RUN, books.head.runs, report, FRONTS):
+            run = run_of(row)
+            known = settled.pop(run.key, None)
+            if known is not None:
+                run.gone, run.settled = gone_of(known) & run.all, checksum_of(known)
+            books.stock.add(run)
+        if settled:
+            raise Broken(f"settled {list(settled)}: there are no such runs")
 
     def _only_row(self, table: Table) -> Row:
         rows: list[Row] = self._writer.execute(f"SELECT * FROM {table.name}").fetchmany(2)
@@ -159,8 +177,8 @@ class Database:
             raise Broken(f"{table.name}: its row is not as it was written")
         return rows[0]
 
-    def _sound_rows(self, table: Table, total: int, report: Report) -> list[Row]:
-        rows: list[Row] = self._writer.execute(f"SELECT * FROM {table.name}").fetchall()
+    def _sound_rows(self, table: Table, total: int, report: Report, select: str = "") -> list[Row]:
+        rows: list[Row] = self._writer.execute(select or f"SELECT * FROM {table.name}").fetchall()
         bad = [row for row in rows if not is_sound(table, row)]
         for row in bad:
             report(f"{table.name} {row[0]!r}: is not as it was written")

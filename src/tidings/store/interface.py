@@ -60,8 +60,11 @@ class QueueRecord(Struct, frozen=True, gc=False):
     description: bytes  # for the owner
 
 
-class StoredMessage(Struct, frozen=True, gc=False):
-    """A message of a queue; its number is positive and says where it stands among all messages."""
+class StoredMessage(Struct, frozen=True, gc=False, array_like=True):
+    """A message of a queue; its number is positive and says where it stands among all messages.
+
+    On disk it is the array of its fields, so new ones are added at the end and have defaults.
+    """
 
     number: int
     queue: int  # the key of its queue

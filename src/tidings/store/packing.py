@@ -1,7 +1,8 @@
 """Compression of messages on disk, with zstd: for queues that ask for it.
 
-A row says how its event lies there: as it is, or packed. What would not become smaller is left as it is. The
-package is imported when the first message asks for it, so nobody else needs it.
+A run of messages is compressed as a whole, and its row says how it lies there: as it is, or packed. What
+would not become smaller is left as it is. The package is imported when the first message asks for it, so
+nobody else needs it.
 """
 
 from __future__ import annotations
@@ -14,15 +15,14 @@ from types import ModuleType
 from tidings.errors import MissingExtra
 
 PACKED_BYTES_MIN = 256  # less is hardly worth the time
-# More than a frame of the protocol can bring; a larger event is left as it is, and no row unpacks to more.
+# More than a frame of the protocol can bring; what is larger is left as it is, and no row unpacks to more.
 UNPACKED_BYTES_MAX = 32 * 2**20
 
-# How an event lies in its row. The last two are both of a message that is to be compressed.
-PLAIN, LEFT_PLAIN, ZSTD = 0, 1, 2
+PLAIN, ZSTD = 0, 1  # how messages lie in their row
 
 
 class PackingError(Exception):
-    """Packed bytes that no `pack` has made. Never leaves the store."""
+    """A sound row whose content none of us can have made. Never leaves the store."""
 
 
 class _Codec(threading.local):
@@ -40,7 +40,7 @@ def check_compression() -> None:
 
 
 def pack(raw: bytes) -> tuple[int, bytes]:
-    """How the bytes of a message to be compressed are to lie on disk, and what lies there then.
+    """How bytes that are to be compressed lie on disk, and what lies there then.
 
     Raises MissingExtra, whatever the size: whether it is installed must not show only with a long message.
     """
@@ -49,12 +49,12 @@ def pack(raw: bytes) -> tuple[int, bytes]:
         packed = codec.compress(raw)
         if len(packed) < len(raw):
             return ZSTD, packed
-    return LEFT_PLAIN, raw
+    return PLAIN, raw
 
 
 def unpack(packing: int, data: bytes) -> bytes:
     """The bytes that were packed; raises PackingError where these can't be, MissingExtra."""
-    if packing in (PLAIN, LEFT_PLAIN):
+    if packing == PLAIN:
         return data
     if packing != ZSTD:
         raise PackingError(f"has packing {packing}, which is unknown")

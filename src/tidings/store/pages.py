@@ -123,7 +123,10 @@ class Pages:
         return sorted(number for number in found if 1 < number <= self.count)
 
     def row(self, place: Place) -> Row | None:
-        """The row at that place, as the statement that wrote it gave it, or None where none can be."""
+        """The row at that place, as the statement that wrote it gave it, or None where none can be.
+
+        What can't be reached of its end is zeros, so that what is good before it is there.
+        """
         page = self.page(place.leaf) if place.frame is None else self._frames[place.frame].content
         cell = _cell(page, place.offset)
         if cell is None:
@@ -144,12 +147,12 @@ class Pages:
         rest = size - local
         while rest > 0:
             if not 1 < following <= self.count:
-                return None
+                break
             more = self.page(following)
             parts.append(more[4 : 4 + min(rest, _MORE)])
             following = int.from_bytes(more[:4], "big")
             rest -= _MORE
-        return b"".join(parts)
+        return b"".join(parts).ljust(size, b"\0")
 
 
 def _children(page: bytes) -> Iterator[int]:

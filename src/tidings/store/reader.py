@@ -1,4 +1,4 @@
-"""Reads the stream and the messages, checking every row and that none is gone.
+"""Reads the stream and runs of messages, checking every row and that none is gone.
 
 A row that is not as it was written is reported and left out. Rows that contradict each other, or that SQLite
 can't reach, mean that the tree is damaged and not only a row in it: that raises Broken.
@@ -15,19 +15,18 @@ from tidings.store.interface import StoredBatch, StoredMessage, within
 from tidings.store.packing import PackingError
 from tidings.store.records import (
     HEAD,
-    MESSAGE,
+    RUN,
     STREAM,
-    SUM_MASK,
     Head,
     Link,
     Row,
     head_of,
     is_gap,
     is_sound,
+    is_whole,
     link_of,
-    message_of,
-    trace_of,
 )
+from tidings.store.runs import Run, messages_of, spans
 from tidings.store.trouble import Broken, trouble
 
 Report = Callable[[str], None]  # called with the table, the key and the problem of each bad row that is met
@@ -35,9 +34,7 @@ Report = Callable[[str], None]  # called with the table, the key and the problem
 _FROM = "SELECT * FROM stream WHERE first >= ? ORDER BY first"
 _LAST_TO = "SELECT max(first) FROM stream WHERE first <= ?"
 _DOWN_FROM = "SELECT * FROM stream WHERE first <= ? ORDER BY first DESC"
-_CHECK = "PRAGMA quick_check(message)"
-_NUMBERS = "SELECT number FROM message ORDER BY number"
-_AFTER = "SELECT * FROM message WHERE number > ? ORDER BY number"
+_RUN = "SELECT * FROM run WHERE id = ?"
 
 
 class Reader:
@@ -75,23 +72,21 @@ class Reader:
                         return link.batch.first
             return head.position + 1
 
-    def check_messages(self) -> None:
-        """Raise Broken unless there are rows of just those messages that should be there, each to be found.
-
-        A row can be there and not be found by its number, when a page above it leads to another.
-        """
-        with self._snapshot() as head:
-            if self._connection.execute(_CHECK).fetchone() != (b"ok",):
-                raise Broken("message: the tree is damaged")
-            with closing(self._connection.execute(_NUMBERS)) as rows:
-                total = sum(trace_of(number) for (number,) in rows if number > 0)
-            if total & SUM_MASK != head.messages:
-                raise Broken("message: rows are missing or have come back")
-
-    def messages_after(self, number: int, size_max: int) -> list[StoredMessage]:
-        """The sound messages of higher numbers: one if there is any, then as many as fit the size."""
-        with self._snapshot(), closing(self._connection.execute(_AFTER, (number,))) as rows:
-            return within(self._sound_messages(rows, number), size_max)
+    def messages_in(self, run: Run) -> list[StoredMessage] | None:
+        """The messages that are left in a run; None and a report if what was written can't be read."""
+        if run.gone == run.all:  # others have the same numbers, and came later
+            return []
+        with self._snapshot():
+            row = run_row_of(self._connection, run)
+        try:
+            if is_whole(row):
+                found = messages_of(row)
+                return [one for index, one in enumerate(found) if not run.gone >> index & 1]
+            problem = "is not as it was written"
+        except PackingError as error:
+            problem = str(error)
+        self._report(f"message {spans(run.left)}: run {run.key} {problem}")
+        return None
 
     def close(self) -> None:
         """Give up the connection."""
@@ -150,19 +145,6 @@ class Reader:
         with closing(self._connection.execute(_FROM, (position,))) as rows:
             return next((link for _, link in self._checked(rows) if link is not None), None)
 
-    def _sound_messages(self, rows: sqlite3.Cursor, before: int) -> Iterator[StoredMessage]:
-        for row in rows:
-            if row[0] <= before:
-                raise Broken(f"message {row[0]}: stands after {before}")
-            before = row[0]
-            if not is_sound(MESSAGE, row):
-                self._report(f"message {row[0]}: is not as it was written")
-                continue
-            try:
-                yield message_of(row)
-            except PackingError as error:
-                self._report(f"message {row[0]}: {error}")
-
     def _checked(self, rows: sqlite3.Cursor, step: int = 1) -> Iterator[tuple[int, Link | None]]:
         """Each key with its batch, or with None and a report if the row is not sound."""
         before: int | None = None
@@ -176,6 +158,14 @@ class Reader:
             else:
                 self._report(f"stream {key}: is not as it was written")
                 yield key, None
+
+
+def run_row_of(connection: sqlite3.Connection, run: Run) -> Row:
+    """The row of a run, sound save for its content; raises Broken if it is not where it should be."""
+    row: Row | None = connection.execute(_RUN, (run.key,)).fetchone()
+    if row is None or not is_sound(RUN, row):
+        raise Broken(f"run {run.key}: is there and is not")
+    return row
 
 
 def _check_step(last: int, follower: Link | Head, head: Head) -> None:

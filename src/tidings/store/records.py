@@ -8,8 +8,11 @@ Each batch of the stream also says where its predecessors ended: `previous`, the
 `kept`, the last position before it that is persistent. So a reader notices that a row between two others is
 gone, which the checksums of the others can't tell, and does not take what was trimmed for lost.
 
-Of messages no row knows another. The head has the sum of their *traces*, which depend on nothing but their
-numbers, so it is kept without knowing what lies in the database, and tells if one is gone or has come back.
+Everything else is kept by sums: the head has the sum of the checksums of each of the other tables, so a row
+that is gone, is older than it was or has come back is noticed, though no other row knows of it.
+
+A row may be long and most of it seldom wanted. Then its last column, the *content*, has a checksum of its own
+that stands before it: the rest of the row is read and checked without it.
 """
 
 from __future__ import annotations
@@ -20,8 +23,7 @@ from typing import cast
 import msgspec
 from msgspec import Struct
 
-from tidings.store.interface import Counter, Durable, QueueRecord, StoredBatch, StoredMessage
-from tidings.store.packing import PLAIN, pack, unpack
+from tidings.store.interface import Counter, Durable, QueueRecord, StoredBatch
 
 FORMAT = 1
 SUM_MASK = 2**32 - 1
@@ -38,6 +40,7 @@ class Table(Struct, frozen=True):
     name: str
     key: str
     columns: tuple[str, ...]
+    has_content: bool = False  # the last column is covered by the one before it, not by the row's checksum
 
     @property
     def schema(self) -> str:
@@ -78,7 +81,9 @@ HEAD = Table(
         "durables INT",
         "counters INT",
         "queues INT",
-        "messages INT",
+        "run INT",
+        "runs INT",
+        "settled INT",
     ),
 )
 DURABLE = Table(
@@ -108,22 +113,15 @@ STREAM = Table(
     ),
 )
 QUEUE = Table("queue", "id", ("changed INT", "name BLOB", "handed INT", "description BLOB"))
-MESSAGE = Table(
-    "message",
-    "number",
-    (
-        "changed INT",
-        "queue INT",
-        "part_of INT",
-        "deliveries INT",
-        "epoch INT",
-        "packing INT",
-        "system BLOB",
-        "source BLOB",
-        "raw BLOB",
-    ),
+# Messages, many to a row, and which of them are gone; `runs` says what is in the columns.
+RUN = Table(
+    "run",
+    "id",
+    ("changed INT", "packing INT", "numbers BLOB", "content_checksum INT", "content BLOB"),
+    has_content=True,
 )
-TABLES = (META, HEAD, DURABLE, COUNTER, STREAM, QUEUE, MESSAGE)
+SETTLED = Table("settled", "id", ("changed INT", "gone BLOB"))
+TABLES = (META, HEAD, DURABLE, COUNTER, STREAM, QUEUE, RUN, SETTLED)
 ONLY_ROW = 1
 
 
@@ -149,7 +147,9 @@ class Head(Struct, frozen=True):
     durables: int = 0  # the sum of the checksums of all durables: none is missing, none is stale
     counters: int = 0  # the same for the counters
     queues: int = 0  # and for the queues
-    messages: int = 0  # the sum of the traces of all messages
+    run: int = 0  # the highest key that a run ever had
+    runs: int = 0  # the sum of the checksums of all runs
+    settled: int = 0  # and of all that tells which of their messages are gone
 
 
 class Link(Struct, frozen=True, gc=False):
@@ -173,13 +173,25 @@ def is_gap(follower: Link | Head, last: int, trimmed: int) -> bool:
 
 
 def sealed(table: Table, key: int, fields: Row) -> Row:
-    """The row with its checksum."""
+    """The row with its checksum, and its content with one of its own if it has any."""
+    if table.has_content:
+        *fields_before, content = fields
+        fields = (*fields_before, zlib.crc32(cast(bytes, content)))
+        return (key, _checksum(table, key, fields), *fields, content)
     return (key, _checksum(table, key, fields), *fields)
 
 
 def is_sound(table: Table, row: Row) -> bool:
-    """Whether the row is as it was written; it may hold anything."""
-    return len(row) == table.width and _checksum(table, row[0], row[2:]) == row[1]
+    """Whether the row, save for its content, is as it was written; it may hold anything."""
+    if len(row) != table.width:
+        return False
+    return _checksum(table, row[0], row[2:-1] if table.has_content else row[2:]) == row[1]
+
+
+def is_whole(row: Row) -> bool:
+    """Whether the content of a sound row is as it was written too."""
+    content = row[-1]
+    return isinstance(content, bytes) and zlib.crc32(content) == row[-2]
 
 
 def _checksum(table: Table, key: Field, fields: Row) -> int:
@@ -191,9 +203,9 @@ def checksum_of(row: Row) -> int:
     return cast(int, row[1])
 
 
-def trace_of(number: int) -> int:
-    """What a message of that number adds to the sum of all."""
-    return zlib.crc32(number.to_bytes(8, "big"))
+def changed_in(row: Row) -> int:
+    """The number of the commit that wrote a sound row, in tables that have it."""
+    return cast(int, row[2])
 
 
 def meta_row(meta: Meta) -> Row:
@@ -234,23 +246,6 @@ def queue_row(changed: int, queue: QueueRecord) -> Row:
     return sealed(QUEUE, queue.key, (changed, queue.name.encode(), queue.handed, queue.description))
 
 
-def message_row(changed: int, message: StoredMessage) -> Row:
-    """A row for MESSAGE; `changed` is the number of the commit. Raises MissingExtra."""
-    packing, raw = pack(message.raw) if message.compress else (PLAIN, message.raw)
-    fields = (
-        changed,
-        message.queue,
-        message.part_of,
-        message.deliveries,
-        message.epoch,
-        packing,
-        None if message.system is None else message.system.encode(),
-        None if message.source is None else message.source.encode(),
-        raw,
-    )
-    return sealed(MESSAGE, message.number, fields)
-
-
 def meta_of(row: Row) -> Meta:
     """What a sound row of META says."""
     _, _, version, node, boot = cast("tuple[int, int, int, bytes, int]", row)
@@ -277,23 +272,6 @@ def queue_of(row: Row) -> QueueRecord:
     """What a sound row of QUEUE says."""
     key, _, _, name, handed, description = cast("tuple[int, int, int, bytes, int, bytes]", row)
     return QueueRecord(key, name.decode(), handed, description)
-
-
-def message_of(row: Row) -> StoredMessage:
-    """What a sound row of MESSAGE says; raises PackingError, MissingExtra."""
-    number, _, _, queue, part_of, deliveries, epoch, packing = cast("tuple[int, ...]", row[:8])
-    system, source, raw = cast("tuple[bytes | None, bytes | None, bytes]", row[8:])
-    return StoredMessage(
-        number,
-        queue,
-        None if system is None else system.decode(),
-        epoch,
-        None if source is None else source.decode(),
-        deliveries,
-        unpack(packing, raw),
-        part_of,
-        packing != PLAIN,
-    )
 
 
 def link_of(row: Row) -> Link:

@@ -6,23 +6,20 @@ exists it is complete, and the next opening finishes the exchange.
 
 What holds afterwards: a row is there if its own bytes are good and its leaf still says where it lies, or the
 row before it in the leaf is good; the rest of the tree is not needed. So a flipped bit in the file costs one
-row at most. A row that is not as it was written is never there. Positions that are gone are reported, and no
-new event gets one of them. What can't be seen is the loss of whole commits at the very end of the log (cut
-off, or a bad bit in the last one): that looks like a crash before they were made.
-
-A message that was taken away does not come back as long as it can be told that its row is an old one: by the
-tree, by SQLite's list of free pages, and by the sum in the head, which decides where those two contradict.
+row at most: of messages one run. A row that is not as it was written is never there. Positions that are gone
+are reported, and no new event gets one of them. What can't be seen is the loss of whole commits at the very
+end of the log (cut off, or a bad bit in the last one): that looks like a crash before they were made.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import cast
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -36,9 +33,10 @@ from tidings.store.records import (
     DURABLE,
     FORMAT,
     HEAD,
-    MESSAGE,
     META,
     QUEUE,
+    RUN,
+    SETTLED,
     STREAM,
     SUM_MASK,
     TABLES,
@@ -47,6 +45,7 @@ from tidings.store.records import (
     Meta,
     Row,
     Table,
+    changed_in,
     checksum_of,
     counter_of,
     durable_of,
@@ -59,8 +58,8 @@ from tidings.store.records import (
     queue_of,
     sealed,
     stream_row,
-    trace_of,
 )
+from tidings.store.salvage_runs import FoundRuns
 from tidings.store.trouble import trouble
 from tidings.store.wal import log_of
 
@@ -75,7 +74,7 @@ class _Finds(Struct):
     heads: list[Head] = []
     records: dict[RecordKey, tuple[Table, Row]] = {}  # the newest of each
     stream: dict[int, Place] = {}
-    messages: dict[int, tuple[int, Place]] = {}  # when each was written last, and where it lies
+    runs: FoundRuns = msgspec.field(default_factory=FoundRuns)
 
 
 def refuse_newer(database: Path) -> None:
@@ -105,7 +104,7 @@ def rebuild(database: Path, head: Head | None) -> list[str]:
         with making(new, Meta(head.node, head.boot)) as connection:
             head = _copy_stream(pages, finds, head, connection, problems)
             head = _copy_records(finds, head, connection, problems)
-            head = _copy_messages(pages, finds, head, connection, problems)
+            head = finds.runs.copy(pages, head, connection, problems)
             if not is_certain:
                 head = replace(head, position=head.position + POSITION_LEAP)
             connection.execute(HEAD.put, head_row(head))
@@ -190,7 +189,7 @@ def _keep_queue(finds: _Finds, row: Row, _: Place) -> None:
 
 def _keep_newest(finds: _Finds, key: RecordKey, table: Table, row: Row) -> None:
     known = finds.records.get(key)
-    if known is None or _changed(known[1]) < _changed(row):
+    if known is None or changed_in(known[1]) < changed_in(row):
         finds.records[key] = table, row
 
 
@@ -198,15 +197,12 @@ def _keep_stream(finds: _Finds, row: Row, place: Place) -> None:
     finds.stream.setdefault(link_of(row).batch.first, place)
 
 
-def _keep_message(finds: _Finds, row: Row, place: Place) -> None:
-    number, changed = cast(int, row[0]), _changed(row)
-    known = finds.messages.get(number)
-    if known is None or _rank(*known) < _rank(changed, place):
-        finds.messages[number] = changed, place
+def _keep_run(finds: _Finds, row: Row, place: Place) -> None:
+    finds.runs.keep(row, place)
 
 
-def _rank(changed: int, place: Place) -> tuple[int, bool, bool]:
-    return changed, place.is_in_tree, not place.is_free
+def _keep_settled(finds: _Finds, row: Row, _: Place) -> None:
+    finds.runs.keep_settled(row)
 
 
 _KEEP: dict[str, Callable[[_Finds, Row, Place], None]] = {
@@ -216,13 +212,9 @@ _KEEP: dict[str, Callable[[_Finds, Row, Place], None]] = {
     COUNTER.name: _keep_counter,
     STREAM.name: _keep_stream,
     QUEUE.name: _keep_queue,
-    MESSAGE.name: _keep_message,
+    RUN.name: _keep_run,
+    SETTLED.name: _keep_settled,
 }
-
-
-def _changed(row: Row) -> int:
-    assert isinstance(row[2], int)
-    return row[2]
 
 
 def _head(finds: _Finds, problems: list[str]) -> Head:
@@ -285,33 +277,3 @@ def _copy_records(finds: _Finds, head: Head, connection: sqlite3.Connection, pro
             problems.append(f"{name}: records are lost or older than they were")
     sums = {field: after[name] & SUM_MASK for name, field in SUMS.items()}
     return replace(head, position=position, **sums)
-
-
-def _copy_messages(
-    pages: Pages, finds: _Finds, head: Head, connection: sqlite3.Connection, problems: list[str]
-) -> Head:
-    """Write the messages that are left; tell if some are missing or may have been taken away before."""
-    chosen, put = _chosen(finds, head.messages), MESSAGE.put
-    for place in chosen.values():
-        row = pages.row(place)
-        assert row is not None
-        connection.execute(put, row)
-    total = _total(chosen)
-    if total != head.messages:
-        problems.append(f"message: {len(chosen)} are left, others are lost or some have come back")
-    return replace(head, messages=total)
-
-
-def _chosen(finds: _Finds, total: int) -> dict[int, Place]:
-    """The messages that are there by the trees, or by the list of free pages if these have the right sum.
-
-    If neither is right it is both: better some that were taken away than one too few.
-    """
-    found = {number: finds.messages[number][1] for number in sorted(finds.messages)}
-    by_trees = {number: place for number, place in found.items() if place.is_in_tree}
-    by_list = {number: place for number, place in found.items() if not place.is_free}
-    return next((some for some in (by_trees, by_list) if _total(some) == total), found)
-
-
-def _total(numbers: Iterable[int]) -> int:
-    return sum(map(trace_of, numbers)) & SUM_MASK

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,11 +27,12 @@ from tidings.store.salvage import finish_rebuild, make, rebuild, refuse_newer
 from tidings.store.trouble import Broken, trouble
 
 REBUILDS_MAX = 3  # in one run: a disk that damages the file as fast as this is broken
-MESSAGES_BYTES = 2**20  # how much of the messages is read at once
 DAMAGE_MAX = 1000  # how many reports are kept
 SQLITE_MIN = (3, 37)  # the first with STRICT tables
 
 Answer = TypeVar("Answer")
+
+_number = attrgetter("number")
 
 
 class SqliteStore:
@@ -82,12 +84,18 @@ class SqliteStore:
         return self._ask(lambda reader: reader.position_at(time_us))
 
     def messages(self) -> Iterator[StoredMessage]:
-        """All messages, by their numbers; raises MissingExtra at one that needs it to be decompressed."""
-        self._ask(Reader.check_messages)
-        number = 0
-        while found := self._ask(partial(Reader.messages_after, number=number, size_max=MESSAGES_BYTES)):
-            yield from found
-            number = found[-1].number
+        """All messages, by their numbers; raises MissingExtra at one that needs it to be decompressed.
+
+        What is put meanwhile is not told, and what is taken away or changed meanwhile may be or not.
+        """
+        with self._writing:
+            runs = self._open_database().books.stock.in_order()
+        waiting: list[StoredMessage] = []  # messages of the next run may come between them
+        for first, key in runs:
+            ready = bisect_left(waiting, first, key=_number)
+            yield from waiting[:ready]
+            waiting = sorted([*waiting[ready:], *self._messages_in(key)], key=_number)
+        yield from waiting
 
     def close(self) -> None:
         """Give up the store; what was committed stays."""
@@ -128,6 +136,20 @@ class SqliteStore:
                 except Broken as error:
                     broken = error
             self._rebuild(database, broken)
+
+    def _messages_in(self, key: int) -> list[StoredMessage]:
+        """The messages of a run; none if it is gone, or is bad: then its numbers count as free."""
+
+        def ask(reader: Reader) -> list[StoredMessage]:
+            stock = self._open_database().books.stock  # after a rebuilding another one, with the same keys
+            run = stock.runs.get(key)
+            found = None if run is None else reader.messages_in(run)
+            if run is not None and found is None:
+                stock.remove(run)
+            return found or []
+
+        with self._writing:  # commits change the stock
+            return self._ask(ask)
 
     def _rebuild(self, damaged: Database | None, broken: Broken) -> Database:
         """Put a sound database in the place of this one, unless another thread has done so already."""

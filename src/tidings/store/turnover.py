@@ -1,81 +1,162 @@
 """What a commit does to the messages of queues, all in all.
 
-Messages come and go in great numbers, so nothing is remembered of those that lie in the database: a commit
-trusts that what it takes away is there and that what it adds is new. SQLite counts what each statement did,
-so a mistake is seen before the commit is made; only then is looked at what is there (`Doubtful`, `possible`).
-
-Whatever the order of its operations, a commit writes each message once or not at all, and runs one statement
-for all it adds, one for all it changes and one for all it takes away.
+Whatever the order of its operations, a commit writes each message once or not at all: it adds a few runs,
+says once of each other run it touches which messages are gone, and drops those of which nothing is left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tidings.errors import InternalError
-from tidings.store.interface import Dequeue, Enqueue, Operation, Revise, StoredMessage
-from tidings.store.records import MESSAGE, SUM_MASK, Row, is_sound, message_row, trace_of
-from tidings.store.trouble import Broken
+from tidings.store.interface import Dequeue, Enqueue, Revise, StoredMessage
+from tidings.store.records import RUN, SETTLED, SUM_MASK, Head, Row, checksum_of
+from tidings.store.runs import Run, run_of, run_row, runs_of, settled_row
+from tidings.store.stock import Stock
 
-ADD = f"INSERT OR IGNORE INTO message VALUES ({', '.join('?' * MESSAGE.width)})"
-CHANGE = "UPDATE message SET {} WHERE number = ?1".format(
-    ", ".join(f"{name} = ?{index}" for index, name in enumerate(MESSAGE.names, start=1) if index > 1)
-)
-TAKE_AWAY = "DELETE FROM message WHERE number = ?"
-COUNTED = frozenset((ADD, CHANGE, TAKE_AWAY))  # each changes as many rows as it is run for
+ADD = f"INSERT INTO run VALUES ({', '.join('?' * RUN.width)})"
+SETTLE = SETTLED.put
+DROP = "DELETE FROM run WHERE id = ?"
+DROP_SETTLED = "DELETE FROM settled WHERE id = ?"
+COUNTED = frozenset((DROP, DROP_SETTLED))  # each changes as many rows as it is run for
+# No run is sparse before four of its messages are gone: a commit that may rewrite one for every four messages
+# it takes keeps up with those that become so, and none takes long for what others have left behind.
+TAKEN_PER_REWRITING = 4
+
+Fetch = Callable[[Run], list[StoredMessage]]  # reads the messages of a run, gone or not
 
 
-class Doubtful(Broken):
-    """The commit does not fit the messages that are there."""
+class Settled(Struct, gc=False):
+    """A run, which of its messages are gone, and the checksum of the row that says so."""
+
+    run: Run
+    gone: int
+    checksum: int
 
 
 class Turnover:
-    """Collects the operations on messages; speed is its contract, as every put and every get comes here."""
+    """Collects the operations on messages; speed is its contract, as every put and every get comes here.
 
-    def __init__(self) -> None:
-        self._added: dict[int, StoredMessage] = {}
-        self._changed: dict[int, StoredMessage] = {}
-        self._taken: set[int] = set()
+    Nothing happens to the stock before `apply`.
+    """
+
+    def __init__(self, stock: Stock, fetch: Fetch) -> None:
+        self.statements: list[tuple[str, list[Row]]] = []
+        self._stock = stock
+        self._fetch = fetch
+        self._highest = stock.last
+        self._written: dict[int, StoredMessage] = {}
+        self._taken: set[int] = set()  # out of the runs that there are; some may be in none
+        self._added: list[Run] = []
+        self._settled: list[Settled] = []
+        self._dropped: list[Run] = []
 
     def enqueue(self, operation: Enqueue) -> None:
-        """Add a message; one that was taken away before in the same commit is changed. Raises Doubtful."""
+        """Add a message; raises InternalError if one of its number is there."""
         message = operation.message
         number = message.number
-        if number in self._taken:
-            self._taken.remove(number)
-            self._changed[number] = message
-        elif number in self._added or number in self._changed or number < 1:
-            raise Doubtful(f"message {number}: is not new")
+        if number > self._highest:
+            self._highest = number
         else:
-            self._added[number] = message
+            check_enqueue(message, self._has(number))
+        self._written[number] = message
 
     def revise(self, operation: Revise) -> None:
-        """Change a message, unless the same commit has taken it away."""
+        """Change a message, if it is there."""
         number = operation.message.number
-        if number in self._added:
-            self._added[number] = operation.message
-        elif number not in self._taken:
-            self._changed[number] = operation.message
+        if self._has(number):
+            self._taken.add(number)
+            self._written[number] = operation.message
 
     def dequeue(self, operation: Dequeue) -> None:
         """Take a message away; one that was added in the same commit never gets to the disk."""
         number = operation.number
-        if self._added.pop(number, None) is None:
-            self._changed.pop(number, None)
-            self._taken.add(number)
+        if number in self._written:
+            del self._written[number]
+        self._taken.add(number)
 
-    def statements(self, commit: int) -> Iterator[tuple[str, list[Row]]]:
-        """What to run in the commit of that number; rows are made only now, of what is left to be written."""
-        if self._taken:
-            yield TAKE_AWAY, [(number,) for number in sorted(self._taken)]
-        if self._changed:
-            yield CHANGE, [message_row(commit, message) for message in self._changed.values()]
-        if self._added:
-            yield ADD, [message_row(commit, message) for message in self._added.values()]
+    def conclude(self, head: Head) -> Head:
+        """Make the statements, and the head that goes with them; rows are made only now."""
+        if not (self._written or self._taken):
+            return head
+        taken = self._stock.locate(sorted(self._taken))
+        moved = self._move(taken)
+        self._take(taken, head.commits)
+        self._add(moved, head)
+        runs = sum([run.checksum for run in self._added]) - sum([run.checksum for run in self._dropped])
+        before = [self._stock.runs[key].settled or 0 for key in taken]
+        settled = sum([one.checksum for one in self._settled]) - sum(before)
+        return replace(
+            head,
+            run=head.run + len(self._added),
+            runs=(head.runs + runs) & SUM_MASK,
+            settled=(head.settled + settled) & SUM_MASK,
+        )
 
-    def total(self, before: int) -> int:
-        """The sum of the traces of all messages after the commit, given that before it."""
-        return (before + sum(map(trace_of, self._added)) - sum(map(trace_of, self._taken))) & SUM_MASK
+    def apply(self) -> None:
+        """Let all this be true of the stock: the statements are committed."""
+        for run in self._dropped:
+            self._stock.remove(run)
+        for one in self._settled:
+            self._stock.settle(one.run, one.gone, one.checksum)
+        for run in self._added:
+            self._stock.add(run)
+
+    def _has(self, number: int) -> bool:
+        return number in self._written or (number not in self._taken and self._stock.has(number))
+
+    def _move(self, taken: dict[int, int]) -> list[StoredMessage]:
+        """Empty the sparse runs that are overdue; what is left in them after this commit is to be written."""
+        moved: list[StoredMessage] = []
+        for run in self._stock.overdue(1 + len(self._taken) // TAKEN_PER_REWRITING):
+            gone = run.gone | taken.get(run.key, 0)
+            taken[run.key] = run.all & ~run.gone
+            if gone != run.all:
+                moved += (one for index, one in enumerate(self._fetch(run)) if not gone >> index & 1)
+        return sorted(moved, key=_number)
+
+    def _take(self, taken: dict[int, int], commit: int) -> None:
+        rows: list[Row] = []
+        for key, bits in taken.items():
+            run = self._stock.runs[key]
+            gone = run.gone | bits
+            if gone == run.all:
+                self._dropped.append(run)
+            else:
+                row = settled_row(key, commit, gone)
+                rows.append(row)
+                self._settled.append(Settled(run, gone, checksum_of(row)))
+        self._run(DROP, [(run.key,) for run in self._dropped])
+        self._run(DROP_SETTLED, [(run.key,) for run in self._dropped if run.settled is not None])
+        self._run(SETTLE, rows)
+
+    def _add(self, moved: list[StoredMessage], head: Head) -> None:
+        rows: list[Row] = []
+        for key, messages in enumerate(self._runs(moved), start=head.run + 1):
+            row = run_row(key, head.commits, messages)
+            rows.append(row)
+            self._added.append(run_of(row))
+        self._run(ADD, rows)
+
+    def _runs(self, moved: list[StoredMessage]) -> Iterator[list[StoredMessage]]:
+        """The new runs: messages from among the old ones stay apart from those behind them all."""
+        numbers = sorted(self._written)
+        written = [self._written[number] for number in numbers]
+        end = bisect_right(numbers, self._stock.last)
+        for messages in filter(None, (moved, written[:end], written[end:])):
+            compressed = [one for one in messages if one.compress]
+            if compressed:
+                yield from runs_of(compressed)
+                messages = [one for one in messages if not one.compress]
+            yield from runs_of(messages)
+
+    def _run(self, statement: str, rows: list[Row]) -> None:
+        if rows:
+            self.statements.append((statement, rows))
 
 
 def check_enqueue(message: StoredMessage, is_there: bool) -> None:
@@ -84,27 +165,5 @@ def check_enqueue(message: StoredMessage, is_there: bool) -> None:
         raise InternalError(f"message {message.number} can't be new")
 
 
-def possible(operations: Iterable[Operation], find: Callable[[int], Row | None]) -> list[Operation]:
-    """These operations without those on messages that are not there; InternalError if a new one is.
-
-    `find` gives the row of a message. A damaged one was never told of, so its number may be used again.
-    """
-    done: list[Operation] = []
-    is_there: dict[int, bool] = {}
-    for operation in operations:
-        if not isinstance(operation, Enqueue | Revise | Dequeue):
-            done.append(operation)
-            continue
-        number = operation.number if isinstance(operation, Dequeue) else operation.message.number
-        if number not in is_there:
-            row = find(number)
-            is_there[number] = row is not None
-            if row is not None and isinstance(operation, Enqueue) and not is_sound(MESSAGE, row):
-                done.append(Dequeue(number))
-                is_there[number] = False
-        if isinstance(operation, Enqueue):
-            check_enqueue(operation.message, is_there[number])
-        if isinstance(operation, Enqueue) or is_there[number]:
-            is_there[number] = not isinstance(operation, Dequeue)
-            done.append(operation)
-    return done
+def _number(message: StoredMessage) -> int:
+    return message.number
