@@ -103,9 +103,17 @@ def test_every_wire_puts_bodies_of_one_size_with_one_marker_each(wire: QueueWire
     assert load.piece_size < len(BODY) + 100
 
 
-def test_messages_for_a_node_are_numbered() -> None:
-    frames = list(FrameReader(FRAME_MAX).feed(TidingsQueueWire(0).load(20).data))
-    assert {message for message, _ in frames} == {Put(QUEUE)}
+@pytest.mark.parametrize("outstanding", [1, 3, 15])
+def test_messages_for_a_node_are_numbered_and_tell_what_their_sender_has_seen(outstanding: int) -> None:
+    load = TidingsQueueWire(0).load(20, outstanding=outstanding)
+    pieces = [load.data[at : at + load.piece_size] for at in range(0, len(load.data), load.piece_size)]
+    frames = [frame for piece in pieces for frame in FrameReader(FRAME_MAX).feed(piece)]
+    seen = [message.seen - COUNTER_FIRST + 1 for message, _ in frames if isinstance(message, Put)]
+    assert len(seen) == 20
+    assert all(
+        max(0, place - outstanding) <= one <= max(0, place - outstanding + 1)
+        for place, one in enumerate(seen)
+    )
     events = [event for _, raw in frames for event in Batch(raw)]
     assert [event.counter for event in events] == list(range(COUNTER_FIRST, COUNTER_FIRST + 20))
     assert {event.body for event in events} == {BODY}

@@ -74,7 +74,7 @@ def _took_s(child: Child) -> float:
 
 def put(pipe: Pipe, wire: QueueWire, count: int, connections: int, outstanding: int) -> None:
     """Put messages; then send when the first was put and when the last was accepted."""
-    load = wire.load(count // connections)
+    load = wire.load(count // connections, outstanding=outstanding)
     putters = [_Putter(call(wire, wire.begin()), load, wire.hearing()) for _ in range(connections)]
     wait_go(pipe)
     started = time.monotonic()

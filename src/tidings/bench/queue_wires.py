@@ -103,8 +103,14 @@ class QueueWire(Wire):
         """Who gets begins as who puts does; messages come when they are asked for."""
         return self.begin()
 
-    def load(self, count: int, piece_events: int = 1, _topics: Sequence[int] = ()) -> Load:
-        """So many messages, each put by itself."""
+    def load(
+        self,
+        count: int,
+        piece_events: int = 1,
+        _topics: Sequence[int] = (),
+        outstanding: int = 1,  # noqa: ARG002 - for protocols that tell what has been seen
+    ) -> Load:
+        """So many messages, each put by itself while no more than so many are not accepted."""
         put = self.put()
         return Load(put * count, len(put) * piece_events, piece_events, count)
 
@@ -133,13 +139,22 @@ class TidingsQueueWire(QueueWire):
         """PUT."""
         return _put_frame()[0]
 
-    def load(self, count: int, piece_events: int = 1, _topics: Sequence[int] = ()) -> Load:
-        """The frame with a counter of its own for each message."""
-        frame, place = _put_frame()
-        counters = range(COUNTER_FIRST, COUNTER_FIRST + count)
-        head, tail = frame[:place], frame[place + 8 :]
-        data = b"".join(b"%b%b%b" % (head, counter.to_bytes(8, "big"), tail) for counter in counters)
-        return Load(data, len(frame) * piece_events, piece_events, count)
+    def load(
+        self, count: int, piece_events: int = 1, _topics: Sequence[int] = (), outstanding: int = 1
+    ) -> Load:
+        """The frame with a counter of its own for each message, and what its sender has seen accepted then.
+
+        Of many that are outstanding some leave together, as those of a client do that has heard nothing new.
+        """
+        frame, seen_at, counter_at = _put_frame()
+        head, middle, tail = frame[:seen_at], frame[seen_at + 8 : counter_at], frame[counter_at + 8 :]
+        step = max(1, outstanding // 10)
+        frames: list[bytes] = []
+        for place in range(count):
+            seen = COUNTER_FIRST - 1 + max(0, place - outstanding + 1) // step * step
+            counter = COUNTER_FIRST + place
+            frames += (head, seen.to_bytes(8, "big"), middle, counter.to_bytes(8, "big"), tail)
+        return Load(b"".join(frames), len(frame) * piece_events, piece_events, count)
 
     def hearing(self) -> Callable[[bytes], int]:
         """Acceptances are cumulative."""
@@ -150,11 +165,12 @@ class TidingsQueueWire(QueueWire):
         return _TidingsGetting(count, self.at_once)
 
 
-def _put_frame() -> tuple[bytes, int]:
-    """PUT, and where the counter of its message stands."""
+def _put_frame() -> tuple[bytes, int, int]:
+    """PUT, and where in it stand what was seen and the counter of its message, in eight bytes each."""
     batch = Batch.of([replace(Event("job", {}, body=BODY), counter=COUNTER_FIRST)])
-    frame = encode(Put(QUEUE), batch.raw)
-    return frame, len(frame) - len(batch.raw) + batch.offsets[0] + 2  # behind 0x96 and 0xcf
+    frame = encode(Put(QUEUE, COUNTER_FIRST), batch.raw)
+    seen_at = frame.index(COUNTER_FIRST.to_bytes(8, "big"))
+    return frame, seen_at, len(frame) - len(batch.raw) + batch.offsets[0] + 2  # behind 0x96 and 0xcf
 
 
 class _TidingsGetting(Getting):
