@@ -16,7 +16,7 @@ import pytest
 import tidings
 
 ROOT = Path(__file__).parent.parent
-HEAVY = ("numpy", "numba", "pyarrow", "re2", "typer", "rich", "shapely", "uvloop", "asyncio")
+HEAVY = ("numpy", "numba", "pyarrow", "re2", "typer", "rich", "shapely", "uvloop", "cryptography", "asyncio")
 
 
 def run_python(code: str) -> str:

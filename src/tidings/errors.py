@@ -14,6 +14,7 @@
     │   └── TransactionLost       a transaction that ended without being committed
     ├── PeerError                 what the other side did wrong
     │   ├── CodecError            bytes that are no event   (place)
+    │   ├── DecryptionError       a body that can't be decrypted, or should have been encrypted   (queue, key)
     │   ├── Disconnected          the connection was lost and not found again in time
     │   ├── NoAnswer              whoever was asked did not answer in time
     │   └── Refused               the other side would not do it, for a reason without its own error   (code)
@@ -161,6 +162,20 @@ class CodecError(PeerError, ValueError):
 
     def __reduce__(self) -> tuple[type[CodecError], tuple[str, str]]:
         return type(self), (self.place, self.problem)
+
+
+class DecryptionError(PeerError):
+    """A message of a queue with keys can't be decrypted; `key` is the id of the key it asks for, or None."""
+
+    def __init__(self, queue: str, key: str | None, problem: str) -> None:
+        which = "" if key is None else f"key {key}: "
+        super().__init__(f"queue {queue!r}: {which}{problem}")
+        self.queue = queue
+        self.key = key
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[type[DecryptionError], tuple[str, str | None, str]]:
+        return type(self), (self.queue, self.key, self.problem)
 
 
 class Disconnected(PeerError, ConnectionError):

@@ -22,6 +22,7 @@ from tidings.client import opening
 from tidings.client.blocking_queues import Message, Queue, Transaction
 from tidings.client.blocking_spaces import Space
 from tidings.client.blocking_subscription import Subscription
+from tidings.client.encryption import Keyring
 from tidings.client.fetching import Where
 from tidings.client.interest import Interest as AsyncInterest
 from tidings.client.listener import Listener as AsyncListener
@@ -129,13 +130,15 @@ class Bus:
         asked = request.event if isinstance(request, Message) else request
         self._entered.run(self._bus.reply(asked, answer, attributes, **fields))
 
-    def create_queue(self, name: str | None = None, **wish: Unpack[Wish]) -> Queue:
+    def create_queue(
+        self, name: str | None = None, *, keys: Keyring | None = None, **wish: Unpack[Wish]
+    ) -> Queue:
         """Make a queue, or find the one that has the same description."""
-        return Queue(self._entered, self._entered.run(self._bus.create_queue(name, **wish)))
+        return Queue(self._entered, self._entered.run(self._bus.create_queue(name, keys=keys, **wish)))
 
-    def queue(self, name: str, *, timeout_s: float | None = None) -> Queue:
+    def queue(self, name: str, *, keys: Keyring | None = None, timeout_s: float | None = None) -> Queue:
         """The queue of this name, alias, id or `name@node`; QueueNotFound if there is none."""
-        return Queue(self._entered, self._entered.run(self._bus.queue(name, timeout_s=timeout_s)))
+        return Queue(self._entered, self._entered.run(self._bus.queue(name, keys=keys, timeout_s=timeout_s)))
 
     def delete_queue(self, name: str) -> None:
         """Delete a queue with all that is in it, or an alias alone."""

@@ -219,6 +219,10 @@ class Queue:
         """Copies of what is put into the queue from now on and matches: in a `for`, or inside `with`."""
         return Subscription(self._runner, self._inner.watch(where, **options))
 
+    def decrypt(self, copy: Event) -> Event:
+        """A copy that a watch has brought, as it was put."""
+        return self._inner.decrypt(copy)
+
 
 class Transaction(Block):
     """What is put, got and published in a `with` block, done together or not at all."""

@@ -22,6 +22,7 @@ from itertools import islice
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack
 
+from tidings.client.encryption import Keyring
 from tidings.client.fetching import Where
 from tidings.client.interest import Interest
 from tidings.client.link import CLOSE_S_MAX, TURN_EVENTS, Link
@@ -83,6 +84,7 @@ class Bus:
         self._publications = self._core.publications
         self._entered: Link | None = None
         self._inbox: Inbox | None = None
+        self._managed: Queues | None = None
 
     async def __aenter__(self) -> Self:
         if self._entered is not None:
@@ -133,7 +135,9 @@ class Bus:
 
     @property
     def _queues(self) -> Queues:
-        return Queues(self._link, self._asking)
+        if self._managed is None:
+            self._managed = Queues(self._link, self._asking)
+        return self._managed
 
     @property
     def is_connected(self) -> bool:
@@ -240,17 +244,26 @@ class Bus:
     # Queues
 
     async def create_queue(
-        self, name: str | None = None, *, timeout_s: float | None = None, **wish: Unpack[Wish]
+        self,
+        name: str | None = None,
+        *,
+        keys: Keyring | None = None,
+        timeout_s: float | None = None,
+        **wish: Unpack[Wish],
     ) -> Queue:
         """Make a queue, or find the one that has the same description; QueueExists if it has another.
 
-        Without a name it is called by its id. What can be wished for is in `Wish`.
+        Without a name it is called by its id. What can be wished for is in `Wish`. With keys the bodies of
+        its messages are encrypted and decrypted here, and the node does not see them.
         """
-        return await self._queues.create(name, wish, timeout_s)
+        return await self._queues.create(name, wish, timeout_s, keys)
 
-    async def queue(self, name: str, *, timeout_s: float | None = None) -> Queue:
-        """The queue of this name, alias, id or `name@node`; QueueNotFound if there is none."""
-        return await self._queues.find(name, timeout_s)
+    async def queue(self, name: str, *, keys: Keyring | None = None, timeout_s: float | None = None) -> Queue:
+        """The queue of this name, alias, id or `name@node`; QueueNotFound if there is none.
+
+        For keys see `create_queue`.
+        """
+        return await self._queues.find(name, timeout_s, keys)
 
     async def delete_queue(self, name: str, *, timeout_s: float | None = None) -> None:
         """Delete a queue with all that is in it, or an alias alone."""
@@ -287,7 +300,7 @@ class Bus:
 
     def transaction(self, timeout_s: float | None = TRANSACTION_S) -> Transaction:
         """A transaction over queues and publications, inside `async with`; lost when it takes longer."""
-        return Transaction(self._link, self._asking, timeout_s)
+        return Transaction(self._link, self._queues.named, timeout_s)
 
     # Asking and answering
 

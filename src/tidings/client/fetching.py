@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
+from tidings.client.encryption import QueueKeys
 from tidings.client.link import Link, answer_to
 from tidings.errors import CodecError, Disconnected, FilterError, NoAnswer, UserError
 from tidings.event import Event
@@ -91,11 +92,15 @@ def read_answer(result: Any) -> Handed:
         raise CodecError("$.get", str(error)) from None
 
 
-async def whole(link: Link, queue: str, hand: Hand) -> Event:
-    """The event of a message, with all parts of its body."""
+async def whole(link: Link, queue: str, hand: Hand, keys: QueueKeys | None) -> Event:
+    """The event of a message, with all parts of its body, decrypted if there are keys."""
     event = hand.event
-    if not hand.parts:
-        return event
+    if hand.parts:
+        event = await _joined(link, queue, hand, event)
+    return event if keys is None else keys.decrypt(event)
+
+
+async def _joined(link: Link, queue: str, hand: Hand, event: Event) -> Event:
     parts = [event.body or b""]
     for index in range(hand.parts):
         which = {"queue": queue, "number": hand.number, "delivery": hand.delivery, "index": index}

@@ -5,9 +5,10 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Protocol
 
+from tidings.client.encryption import QueueKeys
 from tidings.client.fetching import Hand, Handed, fetch, whole
 from tidings.client.link import Link
-from tidings.errors import EventError, MessageNotHeld, QueueEmpty, UserError
+from tidings.errors import DecryptionError, EventError, MessageNotHeld, QueueEmpty, UserError
 from tidings.event import Event
 from tidings.event.values import plain_text
 from tidings.protocol.messages import DONE, GIVE_BACK, REJECT, UNOPENED
@@ -84,9 +85,10 @@ class Hands(Protocol):
 class Holder:
     """Holds the messages of one queue for whoever has taken them."""
 
-    def __init__(self, link: Link, queue: str) -> None:
+    def __init__(self, link: Link, queue: str, keys: QueueKeys | None) -> None:
         self.link = link
         self.queue = queue
+        self._keys = keys
 
     def say(self, message: Message, outcome: int, text: str = "") -> int:
         """Say what becomes of a message, once; the counter of that."""
@@ -97,6 +99,12 @@ class Holder:
         message.outcome = outcome
         self.link.flush_soon()
         return counter
+
+    def say_all(self, messages: list[Message], outcome: int) -> list[int]:
+        """Say the same of all of these that nothing was said of yet, while there is someone to say it to."""
+        if self.link.core.failure is not None:
+            return []
+        return [self.say(message, outcome) for message in messages if message.outcome is None]
 
     async def settle(self, message: Message, outcome: int, text: str = "") -> None:
         """Say it, and wait until the node has heard."""
@@ -117,9 +125,21 @@ class Holder:
             self.link.flush_soon()
 
     async def open(self, hands: list[Hand]) -> list[Message]:
-        """The messages that were handed out; if that fails on the way, all of them are given back."""
+        """The messages that were handed out; if that fails on the way, all of them are given back.
+
+        For one that can't be decrypted that counts as a delivery, for those that came with it not.
+        """
+        messages: list[Message] = []
         try:
-            return [Message(hand, await whole(self.link, self.queue, hand), self) for hand in hands]
+            for hand in hands:
+                event = await whole(self.link, self.queue, hand, self._keys)
+                messages.append(Message(hand, event, self))
+            return messages
+        except DecryptionError:
+            at = len(messages)
+            self.give_back(hands[at : at + 1], GIVE_BACK)
+            self.give_back(hands[:at] + hands[at + 1 :], UNOPENED)
+            raise
         except BaseException:
             self.give_back(hands, GIVE_BACK)
             raise
@@ -140,8 +160,8 @@ class Take:
     It is acknowledged when the block ends, unless that was said by hand, and given back if the block raises.
     """
 
-    def __init__(self, link: Link, queue: str, arguments: dict[str, Any], timeout_s: float | None) -> None:
-        self._holder = Holder(link, queue)
+    def __init__(self, holder: Holder, arguments: dict[str, Any], timeout_s: float | None) -> None:
+        self._holder = holder
         self._arguments = arguments
         self._timeout_s = timeout_s
         self._message: Message | None = None

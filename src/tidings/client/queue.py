@@ -17,6 +17,7 @@ from typing import Any, Literal
 import msgspec
 
 from tidings.client import sending
+from tidings.client.encryption import QueueKeys
 from tidings.client.fetching import Hand, Where, check_time, condition, fetch, whole
 from tidings.client.link import Link
 from tidings.client.making import event_of
@@ -28,7 +29,7 @@ from tidings.client.worker import Acknowledge, Messages, Worker
 from tidings.errors import CodecError, EventError, QueueError, UserError
 from tidings.event import Event
 from tidings.protocol.intake import Wanted
-from tidings.protocol.messages import DONE
+from tidings.protocol.messages import DONE, UNOPENED
 from tidings.queues.description import NAME_LENGTH_MAX, Description
 
 ADDRESS_LENGTH_MAX = 2 * NAME_LENGTH_MAX + 1
@@ -45,12 +46,20 @@ PAGE = 1_000
 class Queue:
     """See the module; made by `Bus.create_queue` and `Bus.queue`."""
 
-    def __init__(self, link: Link, inbox: Inbox, name: str, description: Description | None = None) -> None:
+    def __init__(
+        self,
+        link: Link,
+        inbox: Inbox,
+        name: str,
+        description: Description | None = None,
+        keys: QueueKeys | None = None,
+    ) -> None:
         self.name = name
         """The name by which it was asked for."""
         self._link = link
         self._inbox = inbox
         self._description = description
+        self._keys = keys
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r}>"
@@ -98,7 +107,7 @@ class Queue:
         there is no room. A put that is cancelled, or not accepted in time, may be done nonetheless.
         """
         made = event_of(event, attributes, fields)
-        await sending.put(self._link, self.name, made, transaction, check_time(timeout_s))
+        await sending.put(self._link, self.name, made, transaction, check_time(timeout_s), self._keys)
 
     async def put_all(
         self, events: Iterable[Event], *, transaction: Unit | None = None, timeout_s: float | None = None
@@ -108,7 +117,7 @@ class Queue:
         When some are refused nothing further is put; the error says in `put` how many are in the queue, and
         in `left` which are not.
         """
-        await sending.put_all(self._link, self.name, events, transaction, check_time(timeout_s))
+        await sending.put_all(self._link, self.name, events, transaction, check_time(timeout_s), self._keys)
 
     async def request(
         self,
@@ -145,19 +154,28 @@ class Queue:
         return message
 
     async def get_all(self, where: Where = None, *, transaction: Unit | None = None) -> list[Message]:
-        """All messages that match and are in the queue now, each acknowledged on arrival."""
+        """All messages that match and are in the queue now, acknowledged when all have arrived.
+
+        If that fails on the way, none of them was taken.
+        """
         arguments = {**self._taking(where, False, transaction), "queue": self.name, "count": PAGE}
         messages: list[Message] = []
-        with _whole_or_spoilt(transaction):
-            while (handed := await fetch(self._link, arguments, 0)).messages:
-                arguments.setdefault("up_to", handed.last)  # others may go on putting
-                messages += await self._arrived(handed.messages, transaction)
+        holder = Holder(self._link, self.name, self._keys)
+        try:
+            with _whole_or_spoilt(transaction):
+                while (handed := await fetch(self._link, arguments, 0)).messages:
+                    arguments.setdefault("up_to", handed.last)  # others may go on putting
+                    messages += await self._opened(holder, handed.messages, transaction)
+        except BaseException:
+            holder.say_all(messages if transaction is None else [], UNOPENED)
+            raise
+        holder.say_all(messages if transaction is None else [], DONE)
         return messages
 
     def take(self, where: Where = None, *, timeout_s: float | None = None, if_exists: bool = False) -> Take:
         """One message for an `async with` block, acknowledged at its end and given back if it raises."""
         arguments = self._taking(where, if_exists, None)
-        return Take(self._link, self.name, arguments, check_time(timeout_s))
+        return Take(Holder(self._link, self.name, self._keys), arguments, check_time(timeout_s))
 
     def messages(
         self, where: Where = None, *, prefetch: int = PREFETCH, acknowledge: Acknowledge = "auto"
@@ -170,7 +188,8 @@ class Queue:
         if acknowledge not in ("auto", "client", "dups-ok"):
             raise UserError(f"acknowledge={acknowledge!r}: 'auto', 'client' or 'dups-ok'")
         _check_count("prefetch", prefetch, 0, PREFETCH_MAX)
-        return Messages(Worker(self._link, self.name, condition(where), prefetch, acknowledge))
+        worker = Worker(self._link, self.name, self._keys, condition(where), prefetch, acknowledge)
+        return Messages(worker)
 
     def _taking(self, where: Where, if_exists: bool, transaction: Unit | None) -> dict[str, Any]:
         number = 0 if transaction is None else transaction.number
@@ -179,13 +198,19 @@ class Queue:
 
     async def _arrived(self, hands: list[Hand], transaction: Unit | None) -> list[Message]:
         """Messages that were handed out, acknowledged unless a transaction has them."""
-        if transaction is not None:
-            return [Message(hand, await whole(self._link, self.name, hand), transaction) for hand in hands]
-        holder = Holder(self._link, self.name)
-        messages = await holder.open(hands)
-        for message in messages:
-            holder.say(message, DONE)
+        holder = Holder(self._link, self.name, self._keys)
+        messages = await self._opened(holder, hands, transaction)
+        holder.say_all(messages if transaction is None else [], DONE)
         return messages
+
+    async def _opened(self, holder: Holder, hands: list[Hand], transaction: Unit | None) -> list[Message]:
+        """Messages that were handed out, in the hands of the holder or of a transaction."""
+        if transaction is None:
+            return await holder.open(hands)
+        return [Message(hand, await self._whole(hand), transaction) for hand in hands]
+
+    async def _whole(self, hand: Hand) -> Event:
+        return await whole(self._link, self.name, hand, self._keys)
 
     # Looking
 
@@ -200,12 +225,12 @@ class Queue:
         """The first message that matches, which stays in the queue; QueueEmpty when none came in time."""
         arguments = {**self._taking(where, if_exists, transaction), "action": "read"}
         handed = await wait_handed(self._link, self.name, arguments, check_time(timeout_s))
-        return await whole(self._link, self.name, handed.messages[0])
+        return await self._whole(handed.messages[0])
 
     async def read_all(self, where: Where = None, *, transaction: Unit | None = None) -> list[Event]:
         """All messages that match and are in the queue now; they stay there."""
         arguments = {**self._taking(where, False, transaction), "action": "read"}
-        return [await whole(self._link, self.name, hand) for hand in await self._pages(arguments)]
+        return [await self._whole(hand) for hand in await self._pages(arguments)]
 
     async def headers(self, where: Where = None) -> list[Event]:
         """The same without their bodies."""
@@ -233,10 +258,19 @@ class Queue:
         prefetch: int = PREFETCH_WATCH,
         timeout_s: float | None = None,
     ) -> Subscription:
-        """Copies of what is put into the queue from now on and matches; nothing is taken."""
+        """Copies of what is put into the queue from now on and matches; nothing is taken.
+
+        They come as the node has them: encrypted bodies stay so until `decrypt` is called.
+        """
         _check_count("prefetch", prefetch, 1, PREFETCH_MAX)
         wanted = Wanted(condition(where), on_slow=on_slow, slow_key=slow_key, queue=self.name)
         return Subscription(self._link, wanted, prefetch, "auto", check_time(timeout_s))
+
+    def decrypt(self, copy: Event) -> Event:
+        """A copy that a watch has brought, as it was put; of a long body the copy has only a part."""
+        if self._keys is None:
+            raise UserError(f"queue {self.name!r} was asked for without keys")
+        return self._keys.decrypt(copy)
 
     # Keeping order
 

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypedDict
 
 import msgspec
 
+from tidings.client.encryption import Keyring, QueueKeys
 from tidings.client.fetching import Where, check_time, condition
 from tidings.client.link import Link
 from tidings.client.queue import Queue, check_name, read_description
@@ -46,16 +47,19 @@ class Queues:
     def __init__(self, link: Link, inbox: Inbox) -> None:
         self._link = link
         self._inbox = inbox
+        self._keys: dict[str, QueueKeys] = {}  # by the names of queues
 
-    async def create(self, name: str | None, wish: Wish, timeout_s: float | None) -> Queue:
+    async def create(
+        self, name: str | None, wish: Wish, timeout_s: float | None, keys: Keyring | None = None
+    ) -> Queue:
         """Make a queue, or find the one that is the same."""
         asked = wished(name, dict(wish))
-        return self._queue(await self._call("queue.create", asked, timeout_s), name)
+        return self._queue(await self._call("queue.create", asked, timeout_s), name, keys)
 
-    async def find(self, name: str, timeout_s: float | None) -> Queue:
+    async def find(self, name: str, timeout_s: float | None, keys: Keyring | None = None) -> Queue:
         """The queue of this name."""
         asked = {"queue": check_name(name)}
-        return self._queue(await self._call("queue.describe", asked, timeout_s), name)
+        return self._queue(await self._call("queue.describe", asked, timeout_s), name, keys)
 
     async def delete(self, name: str, timeout_s: float | None) -> None:
         """Delete it."""
@@ -69,7 +73,9 @@ class Queues:
     async def alias(self, name: str, target: str, timeout_s: float | None) -> Queue:
         """Give it a further name."""
         asked = {"name": check_name(name), "target": check_name(target)}
-        return self._queue(await self._call("queue.alias", asked, timeout_s), name)
+        description = read_description(await self._call("queue.alias", asked, timeout_s))
+        keys = self._keys.get(description.name)
+        return Queue(self._link, self._inbox, name, description, keys)
 
     async def lookup(
         self,
@@ -103,9 +109,17 @@ class Queues:
         """A request that may be repeated after a cut, as it changes nothing the second time."""
         return await self._link.call(operation, arguments, check_time(timeout_s), "again")
 
-    def _queue(self, told: Any, name: str | None) -> Queue:
+    def named(self, name: str) -> Queue:
+        """The queue of this name, which is not asked for, with the keys that it had before."""
+        return Queue(self._link, self._inbox, check_name(name), None, self._keys.get(name))
+
+    def _queue(self, told: Any, name: str | None, ring: Keyring | None = None) -> Queue:
         description = read_description(told)
-        return Queue(self._link, self._inbox, name or description.name, description)
+        called = name or description.name
+        keys = None if ring is None else QueueKeys(ring, description.name)
+        if keys is not None:  # for whoever names the queue in a transaction, or gives it another name
+            self._keys[description.name] = self._keys[called] = keys
+        return Queue(self._link, self._inbox, called, description, keys)
 
 
 def wished(name: str | None, wish: dict[str, Any]) -> dict[str, Any]:

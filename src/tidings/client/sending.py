@@ -11,6 +11,7 @@ from itertools import islice
 
 from msgspec.structs import replace
 
+from tidings.client.encryption import QueueKeys
 from tidings.client.link import TURN_EVENTS, Link
 from tidings.client.unit import Unit
 from tidings.errors import TidingsError, TransactionLost, UserError
@@ -26,9 +27,16 @@ LONG_TRIES_MAX = 10
 
 
 async def put(
-    link: Link, queue: str, event: Event, transaction: Unit | None, timeout_s: float | None
+    link: Link,
+    queue: str,
+    event: Event,
+    transaction: Unit | None,
+    timeout_s: float | None,
+    keys: QueueKeys | None = None,
 ) -> None:
-    """Put an event into a queue, and wait until it is accepted."""
+    """Put an event into a queue, encrypted if there are keys, and wait until it is accepted."""
+    if keys is not None:
+        event = keys.encrypt(event)
     if event.body is not None and len(event.body) > SEGMENT_SIZE:
         await _put_long(link, queue, event, transaction, timeout_s)
     else:
@@ -104,13 +112,14 @@ async def put_all(
     events: Iterable[Event],
     transaction: Unit | None,
     timeout_s: float | None,
+    keys: QueueKeys | None = None,
 ) -> None:
-    """Put many events, and wait once.
+    """Put many events, encrypted if there are keys, and wait once.
 
     When the node refuses some, nothing further is put, and the error says in `put` how many events are in the
     queue and in `left` which are not, in their order.
     """
-    batch = _Many(link, queue, transaction)
+    batch = _Many(link, queue, transaction, keys)
     remaining = iter(events)
     while turn := list(islice(remaining, TURN_EVENTS)):
         await batch.add(turn, timeout_s)
@@ -122,12 +131,13 @@ async def put_all(
 class _Many:
     """Events that are put together: those that were handed over, and what was refused of them."""
 
-    def __init__(self, link: Link, queue: str, transaction: Unit | None) -> None:
+    def __init__(self, link: Link, queue: str, transaction: Unit | None, keys: QueueKeys | None) -> None:
         self.failure: TidingsError | None = None  # the first one
         self._link = link
         self._queue = queue
         self._transaction = transaction
-        self._handed: dict[int, Event] = {}
+        self._keys = keys
+        self._handed: dict[int, Event] = {}  # as they were given, not encrypted
         self._refused: dict[int, Event] = {}
         self._left: list[Event] = []  # those behind them
         self._put = 0
@@ -148,11 +158,12 @@ class _Many:
     async def _add(self, event: Event, timeout_s: float | None) -> None:
         if not isinstance(event, Event):
             raise UserError(f"put_all takes events, not {type(event).__name__}")
-        if event.body is not None and len(event.body) > SEGMENT_SIZE:
-            await _put_long(self._link, self._queue, event, self._transaction, timeout_s)
+        leaving = event if self._keys is None else self._keys.encrypt(event)
+        if leaving.body is not None and len(leaving.body) > SEGMENT_SIZE:
+            await _put_long(self._link, self._queue, leaving, self._transaction, timeout_s)
             self._put += 1
         else:
-            counter = await _hand_over(self._link, self._queue, event, self._transaction, timeout_s)
+            counter = await _hand_over(self._link, self._queue, leaving, self._transaction, timeout_s)
             self._handed[counter] = event
 
     def _look(self) -> None:

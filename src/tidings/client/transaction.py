@@ -11,7 +11,7 @@ TransactionLost says that it was over before it could be committed: nothing of i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tidings.client import sending
@@ -19,8 +19,7 @@ from tidings.client.fetching import Where, check_time
 from tidings.client.link import Link
 from tidings.client.making import event_of
 from tidings.client.message import Message
-from tidings.client.queue import Queue, check_name
-from tidings.client.requests import Inbox
+from tidings.client.queue import Queue
 from tidings.client.unit import Unit
 from tidings.errors import UserError
 from tidings.event import Event
@@ -32,14 +31,15 @@ TRANSACTION_S = 30.0
 class Transaction(Unit):
     """See the module; made by `Bus.transaction`. A queue is given as such or by its name."""
 
-    def __init__(self, link: Link, inbox: Inbox, timeout_s: float | None) -> None:
+    def __init__(self, link: Link, named: Callable[[str], Queue], timeout_s: float | None) -> None:
+        """`named` finds a queue by its name."""
         if check_time(timeout_s) == 0:
             raise UserError("timeout_s=0: a transaction takes some time")
         super().__init__(link, timeout_s)
-        self._inbox = inbox
+        self._named = named
 
     def _queue(self, queue: Queue | str) -> Queue:
-        return queue if isinstance(queue, Queue) else Queue(self._link, self._inbox, check_name(queue))
+        return queue if isinstance(queue, Queue) else self._named(queue)
 
     async def put(
         self,

@@ -12,6 +12,7 @@ from collections import deque
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from tidings.client.encryption import QueueKeys
 from tidings.client.fetching import Hand, read_answer
 from tidings.client.link import Link, Wait
 from tidings.client.message import Holder, Message
@@ -33,8 +34,10 @@ class Worker(Holder):
     It is kept apart from that, so that a loop which was left is found out by its `Messages` being gone.
     """
 
-    def __init__(self, link: Link, queue: str, where: str, prefetch: int, by: Acknowledge) -> None:
-        super().__init__(link, queue)
+    def __init__(
+        self, link: Link, queue: str, keys: QueueKeys | None, where: str, prefetch: int, by: Acknowledge
+    ) -> None:
+        super().__init__(link, queue, keys)
         self._where = where
         self._prefetch = prefetch
         self._by = by
@@ -124,11 +127,8 @@ class Worker(Holder):
 
     def _acknowledge_handed(self) -> None:
         if self._by == "dups-ok":
-            self._say_all(self._handed, DONE)
+            self.say_all(self._handed, DONE)
             self._handed.clear()
-
-    def _say_all(self, messages: list[Message], outcome: int) -> list[int]:
-        return [self.say(message, outcome) for message in messages if message.outcome is None]
 
     async def settle(self, message: Message, outcome: int, text: str = "") -> None:
         """Settle a message by hand; with `client` an acknowledgement is for all that were handed out."""
@@ -137,7 +137,7 @@ class Worker(Holder):
             return
         counters = [self.say(message, DONE)]  # first, as it may be settled already
         last = [] if self._current is None else [self._current]
-        counters += self._say_all(self._handed + last, DONE)
+        counters += self.say_all(self._handed + last, DONE)
         self._handed.clear()
         await self.link.wait_accepted(counters[-1], None)
         for failure in self.link.core.publications.refusals(counters).values():
@@ -161,7 +161,7 @@ class Worker(Holder):
             self._leave_current()
         self._acknowledge_handed()
         last = [] if self._current is None else [self._current]
-        self._say_all(self._handed + last, GIVE_BACK)
+        self.say_all(self._handed + last, GIVE_BACK)
         self.give_back([hand for hand, _ in self._fetched], UNOPENED)
         self._fetched.clear()
         if self._waiting is not None and not self._waiting.done():
