@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import tidings
-from tidings.cli import bench, demo, filter, node, publish, queue, simulate, subscribe, top
+from tidings.cli import backup, bench, demo, filter, node, publish, queue, simulate, subscribe, top
 
 app = typer.Typer(
     help="News of events, for things that come and go.",
@@ -20,6 +20,8 @@ app.command()(node.node)
 app.command()(publish.publish)
 app.command()(subscribe.subscribe)
 app.command()(top.top)
+app.command()(backup.backup)
+app.command()(backup.restore)
 app.command()(demo.demo)
 app.add_typer(queue.app, name="queue", help="Make queues, put messages into them and get them out.")
 app.add_typer(filter.app, name="filter", help="Check filters, and try them on events.")

@@ -28,6 +28,9 @@ Compiled = Annotated[
 LogLevel = Annotated[str | None, typer.Option(help="debug, info, warning or error.  [info]")]
 LogForm = Annotated[str | None, typer.Option(help="How log lines are written: text or json.  [text]")]
 Config = Annotated[Path | None, typer.Option(metavar="FILE", help="A TOML file with these settings.")]
+ShowConfig = Annotated[
+    bool, typer.Option("--show-config", help="Print all settings that would hold, as such a file, and end.")
+]
 
 
 def node(
@@ -42,6 +45,7 @@ def node(
     log_level: LogLevel = None,
     log_form: LogForm = None,
     config: Config = None,
+    show_config: ShowConfig = False,
 ) -> None:
     """Run a node until it is stopped with Ctrl-C or SIGTERM.
 
@@ -49,9 +53,7 @@ def node(
     The first line printed says where the node listens. One that is not told where also has the socket under
     which programs find the node of this machine.
     """
-    from tidings.node.config import load
-    from tidings.node.local import as_machine_node
-    from tidings.node.main import run
+    from tidings.node.config import as_toml, load
 
     flags = {
         "dir": directory,
@@ -65,4 +67,11 @@ def node(
         "log_level": log_level,
         "log_form": log_form,
     }
-    run(as_machine_node(load(config, os.environ, flags)))
+    settings = load(config, os.environ, flags)
+    if show_config:
+        typer.echo(as_toml(settings), nl=False)
+        return
+    from tidings.node.local import as_machine_node
+    from tidings.node.main import run
+
+    run(as_machine_node(settings))

@@ -30,18 +30,45 @@ Port = Annotated[int, Meta(ge=0, le=65535)]
 
 
 class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """All settings of a node, with what holds where nothing is said."""
+    """All settings of a node, with their meanings and what holds where nothing is said."""
 
-    dir: str | None = None  # what is stored lies here; None: nothing is kept
-    host: str = "127.0.0.1"
-    port: Port | None = None  # 0: a free one; None: 7300, unless there is a Unix socket
-    unix: str | None = None  # the path of a Unix socket
-    http_port: Port | None = None  # metrics; 0: a free one
-    queue_types: str | None = None  # more types of queues, as `module:Class`, with commas between
-    connections_max: Annotated[int, Meta(ge=1)] = 15_000
-    compiled: bool = True  # use compiled code when there is much to do
-    log_level: Level = "info"
-    log_form: Form = "text"
+    dir: Annotated[
+        str | None,
+        Meta(description="where it stores events; without it nothing is kept", examples=["/var/lib/tidings"]),
+    ] = None
+    host: Annotated[str, Meta(description="the loopback address to listen on")] = "127.0.0.1"
+    port: Annotated[
+        Port | None,
+        Meta(
+            description="the TCP port, 0 for a free one; none means 7300, or no TCP if `unix` is given",
+            examples=[7300],
+        ),
+    ] = None
+    unix: Annotated[
+        str | None,
+        Meta(
+            description="the path of a Unix socket, which only this user can open",
+            examples=["/run/tidings/node.sock"],
+        ),
+    ] = None
+    http_port: Annotated[
+        Port | None, Meta(description="where it serves metrics, 0 for a free port", examples=[7380])
+    ] = None
+    queue_types: Annotated[
+        str | None,
+        Meta(
+            description="more types of queues, as `module:Class`, with commas between; see `docs/queues.md`",
+            examples=["colors:Blue"],
+        ),
+    ] = None
+    connections_max: Annotated[
+        int, Meta(ge=1, description="connections that are taken; further ones are told so")
+    ] = 15_000
+    compiled: Annotated[
+        bool, Meta(description="use compiled code when there is much to do; `--plain` does not")
+    ] = True
+    log_level: Annotated[Level, Meta(description="`debug`, `info`, `warning` or `error`")] = "info"
+    log_form: Annotated[Form, Meta(description="`text` for people, `json` for programs")] = "text"
 
     @property
     def tcp_port(self) -> int | None:
@@ -72,6 +99,24 @@ def load(
     config = NodeConfig(**settings)
     _check_loopback(config.host, given.get("host", ("the default", ""))[0])
     return config
+
+
+def as_toml(config: NodeConfig) -> str:
+    """A file that gives these settings, each below its meaning; one that is none is shown by an example."""
+    lines = []
+    for field in msgspec.structs.fields(NodeConfig):
+        kind = msgspec.inspect.type_info(field.type)
+        assert isinstance(kind, msgspec.inspect.Metadata)
+        told = kind.extra_json_schema or {}
+        value = getattr(config, field.name)
+        setting = f"{field.name} = {_toml_value(told['examples'][0] if value is None else value)}"
+        lines += [f"# {told['description']}", f"# {setting}" if value is None else setting, ""]
+    return "\n".join(lines)
+
+
+def _toml_value(value: str | int | bool) -> str:
+    """The value as TOML writes it: as JSON does, but for one character."""
+    return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")
 
 
 def _from_file(file: Path) -> Iterator[tuple[str, Given]]:

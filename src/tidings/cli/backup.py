@@ -1,0 +1,78 @@
+"""`tidings backup` and `tidings restore`: the store of a node into one file, and back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from tidings.cli.connection import Json
+
+if TYPE_CHECKING:
+    from tidings.store.backup import Summary
+
+Source = Annotated[Path, typer.Argument(metavar="DIR", help="The directory of the node, which may run.")]
+Target = Annotated[Path, typer.Argument(metavar="FILE", help="The backup that is to be made.")]
+Replace = Annotated[bool, typer.Option("--replace", help="Let it take the place of a file that is there.")]
+Backup = Annotated[Path, typer.Argument(metavar="FILE", help="The backup.")]
+Home = Annotated[Path, typer.Argument(metavar="DIR", help="A directory without a store; made if need be.")]
+NewName = Annotated[
+    bool, typer.Option("--new-name", help="For a copy beside the node that the backup was made of.")
+]
+
+
+def backup(directory: Source, file: Target, replace: Replace = False, json: Json = False) -> None:
+    """Write all that a node keeps to one file, as it is at this moment; the node goes on meanwhile.
+
+    The backup is read through and checked before it has its name. The exit code is 1 if records in it are
+    damaged.
+    """
+    from tidings.store.backup import back_up
+
+    with _progress("copying") as progress:
+        summary = back_up(directory, file, replace, progress)
+    _tell(summary, f"wrote {file}", json)
+
+
+def restore(file: Backup, directory: Home, new_name: NewName = False, json: Json = False) -> None:
+    """Make the directory of a node out of a backup; `tidings node --dir DIR` then goes on from there.
+
+    What was done after the backup is lost. What may have been delivered since comes again, marked so. The
+    exit code is 1 if records of the backup are damaged: they are left out.
+    """
+    from tidings.store.backup import restore as restore_from
+
+    with _progress("restoring") as progress:
+        summary = restore_from(file, directory, time.time(), new_name, progress)
+    _tell(summary, f"restored {directory}", json)
+
+
+@contextmanager
+def _progress(doing: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal; the bytes done and the bytes there are move it."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn(doing), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _tell(summary: Summary, done: str, json: bool) -> None:
+    if json:
+        typer.echo(msgspec.json.encode(summary).decode())
+    else:
+        counts = ("events", "messages", "queues", "durables")
+        held = ", ".join(f"{getattr(summary, name):,} {name}" for name in counts)
+        typer.echo(f"{done}: node {summary.node}, {held}, {summary.size:,} bytes")
+        for problem in summary.damage:
+            typer.echo(f"damaged: {problem}", err=True)
+    if summary.damage:
+        raise typer.Exit(1)

@@ -1,0 +1,295 @@
+"""Backups: a copy of a store as it was at one moment, made while a node goes on with it; and the way back.
+
+The copy is made page by page from a snapshot, so commits do not wait for it and it holds whole commits only.
+SQLite's log can't be emptied past the snapshot meanwhile: it grows by what is committed while a backup is
+made. A backup is one file. It is written in a folder beside its place, read through and checked as a store is
+when it is opened, and takes its name when it is complete, so nothing half ever has that name.
+
+A restored store is the node of the backup in a later life. What was done after the backup is not in it, yet
+clients may know of it, so nothing that was given out then is given out again: neither boot nor position. Both
+go on from the clock, which is ahead of whatever the node has reached. And whatever is in it may have been
+delivered after the backup, so all of that is marked `redelivered` when it is delivered.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tidings.errors import StoreDamaged, StoreError, StoreInUse
+from tidings.ids import new_system
+from tidings.store.database import Database, connect
+from tidings.store.directory import DATABASE, LOCK, Directory, sync_directory
+from tidings.store.interface import Durable, Operation, Put, PutQueue
+from tidings.store.records import Head
+from tidings.store.salvage import POSITION_LEAP, rebuild, refuse_newer
+from tidings.store.trouble import Broken, trouble
+from tidings.store.wal import PAGE_SIZE, log_of
+
+STEP_PAGES = 256
+"""Pages that are copied at once, 1 MB."""
+SYNC_STEPS = 16
+"""Steps after which the copy is synced: a node's own syncs would wait for one large one at the end."""
+READ_SIZE = 1 << 20
+"""Bytes of events that are read at once when a copy is checked."""
+
+Progress = Callable[[int, int], None]
+"""Called after every step with the bytes that are done and the bytes there are; what it raises ends all."""
+
+
+class Summary(Struct, frozen=True):
+    """What is in a backup, or was restored from one."""
+
+    node: str
+    boot: int  # of the last opening; the next one has a higher one
+    position: int
+    size: int  # in bytes
+    events: int
+    messages: int
+    queues: int
+    durables: int
+    damage: list[str] = []  # records that are not as they were written, and are left out when it is opened
+
+
+def back_up(
+    directory: Path, target: Path, replaces: bool = False, progress: Progress | None = None
+) -> Summary:
+    """Write a backup of the store in a directory to a file, whether or not a node runs on it.
+
+    A file that is there is left alone, unless it may be replaced; and one with damage replaces none. Raises
+    StoreError, StoreDamaged if the store contradicts itself, StoreInUse if another backup to the same file is
+    being made, StoreTooNew or StoreFailed; then the target is as it was.
+    """
+    database = directory / DATABASE
+    if target.exists() and not replaces:
+        raise StoreError(str(target), "is there already")
+    if not database.exists():
+        raise StoreError(str(directory), "there is no store in it")
+    if not target.parent.is_dir():
+        raise StoreError(str(target.parent), "there is no such directory")
+    refuse_newer(database)
+    with _unfinished(target) as copy, _broken_is_damage(database):
+        with _snapshot(directory) as source, trouble(target):
+            _copy_pages(source, copy, progress or _silent)
+        summary = _checked(copy)
+        if summary.damage and target.exists():
+            raise StoreDamaged(str(database), f"{summary.damage[0]}; {target} was not replaced")
+        with trouble(target):
+            copy.rename(target)
+            sync_directory(target.parent)
+    return summary
+
+
+def restore(
+    file: Path, directory: Path, now: float, renames: bool = False, progress: Progress | None = None
+) -> Summary:
+    """Make the store of a directory out of a backup; `now` is the time, in seconds.
+
+    With `renames` the node has a new name, for a copy beside the node it was made of. A backup that has been
+    damaged since is restored as far as it is sound. Raises StoreError, if there is a store in the directory
+    for one, StoreInUse, StoreTooNew, StoreDamaged if nothing is, or StoreFailed; then there is still none.
+    """
+    if not file.is_file():
+        raise StoreError(str(file), "there is no such file")
+    if log_of(file).exists() and log_of(file).stat().st_size:
+        raise StoreError(str(file), "has a log beside it: it is a store, and no backup of one")
+    home = Directory(directory)
+    new = home.database.with_name(DATABASE + ".new")
+    try:
+        _refuse_store(home)
+        with trouble(directory):
+            _remove(new)
+            _copy_file(file, new, progress or _silent)
+        with _broken_is_damage(file):
+            damage = _made_sound(new)
+            _begin_later_life(new, now, renames)
+            summary = _checked(new)
+        if damage and not (summary.events or summary.messages or summary.queues or summary.durables):
+            raise StoreDamaged(str(file), "holds nothing that a node has written: is it a backup?")
+        with trouble(directory):
+            new.rename(home.database)
+            sync_directory(directory)
+    finally:
+        with suppress(OSError):
+            _remove(new)
+        home.release()
+    return replace(summary, damage=[*damage, *summary.damage])
+
+
+def _silent(_done: int, _total: int) -> None:
+    pass
+
+
+@contextmanager
+def _broken_is_damage(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except Broken as broken:
+        raise StoreDamaged(str(path), str(broken)) from broken
+
+
+# Making a backup
+
+
+@contextmanager
+def _unfinished(target: Path) -> Iterator[Path]:
+    """Where a backup is written: in a folder that is gone afterwards; one that was left there is emptied."""
+    home = Directory(target.with_name(target.name + ".partial"))
+    try:
+        with trouble(target):
+            _remove(home.database)
+            home.database.touch(mode=0o600)
+        yield home.database
+    finally:
+        with suppress(OSError):
+            _remove(home.database)
+            (home.path / LOCK).unlink()
+            home.path.rmdir()
+        home.release()
+
+
+@contextmanager
+def _snapshot(directory: Path) -> Iterator[sqlite3.Connection]:
+    """The store as it is now, for reading. If no node has it none can begin with it before the end."""
+    path = directory / DATABASE
+    try:
+        home = Directory(directory)
+    except StoreInUse:
+        with _reading(path) as source:
+            yield source
+        return
+    try:
+        # A log that nobody has open is checked first: SQLite would drop what lies behind a bad page.
+        with closing(Database(path, _unheard)), _reading(path) as source:
+            yield source
+    finally:
+        home.release()
+
+
+def _unheard(_problem: str) -> None:
+    """Pass over damage here: whatever there is of it is found in the copy again."""
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[sqlite3.Connection]:
+    with trouble(path), closing(connect(path, read_only=True)) as source:
+        # SQLite would begin anew after every commit of another process, but not within a transaction.
+        source.execute("BEGIN")
+        source.execute("SELECT * FROM head").fetchone()
+        yield source
+
+
+def _copy_pages(source: sqlite3.Connection, copy: Path, progress: Progress) -> None:
+    steps = 0
+
+    with copy.open("rb") as file, closing(connect(copy)) as target:
+
+        def step(_status: int, remaining: int, total: int) -> None:
+            nonlocal steps
+            steps += 1
+            if steps % SYNC_STEPS == 0:
+                os.fdatasync(file.fileno())
+            progress((total - remaining) * PAGE_SIZE, total * PAGE_SIZE)
+
+        # A copy that is cut short is thrown away, and is synced before it counts.
+        for setting in ("journal_mode = OFF", "synchronous = OFF", "cache_spill = ON"):
+            target.execute(f"PRAGMA {setting}")
+        source.backup(target, pages=STEP_PAGES, progress=step, sleep=0.0)
+    with copy.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+# Checking
+
+
+def _checked(path: Path) -> Summary:
+    """What a database holds, every row of it read; raises Broken as an opening does. It is synced after."""
+    damage: list[str] = []
+    with closing(Database(path, damage.append)) as database:
+        stock = database.books.stock
+        head = database.books.head
+        with trouble(path):
+            events = sum(_batch_sizes(database))
+            found = (database.reader.messages_in(stock.runs[key]) for _, key in stock.in_order())
+            messages = sum(len(some) for some in found if some is not None)
+        queues, durables = len(database.queues), len(database.durables)
+    with trouble(path), path.open("rb") as file:
+        os.fsync(file.fileno())
+        size = os.fstat(file.fileno()).st_size
+    return Summary(
+        head.node, head.boot, head.position, size, events, messages, queues, durables, damage
+    )  # fmt: skip
+
+
+def _batch_sizes(database: Database) -> Iterator[int]:
+    position = 0
+    while found := database.reader.read(position, READ_SIZE):
+        yield from (batch.count for batch in found)
+        position = found[-1].first + found[-1].count
+
+
+# Restoring
+
+
+def _refuse_store(home: Directory) -> None:
+    leftover = DATABASE + ".new"  # of a store whose making was cut short
+    names = {entry.name for entry in home.path.iterdir() if not entry.name.startswith(leftover)}
+    there = sorted(name for name in names if name.startswith(DATABASE))
+    if there:
+        raise StoreError(str(home.path), f"has a store already: {there[0]!r} lies in it")
+
+
+def _copy_file(file: Path, copy: Path, progress: Progress) -> None:
+    total = file.stat().st_size
+    with (
+        file.open("rb") as source,
+        os.fdopen(os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as target,
+    ):
+        while piece := source.read(STEP_PAGES * PAGE_SIZE):
+            target.write(piece)
+            progress(target.tell(), total)
+
+
+def _made_sound(copy: Path) -> list[str]:
+    """See that the copy can be opened; rebuild it if it can't, and tell what is lost."""
+    refuse_newer(copy)
+    try:
+        Database(copy, _unheard).close()
+    except Broken as broken:
+        return [str(broken), *rebuild(copy, None)]
+    return []
+
+
+def _begin_later_life(copy: Path, now: float, renames: bool) -> None:
+    """Leave behind whatever the node may have given out since the backup was made."""
+    with closing(Database(copy, _unheard)) as database:
+        books, now_us = database.books, int(now * 1e6)
+        name = new_system(os.urandom) if renames else books.head.node
+        before = books.head
+        # One boot each millisecond, one event each microsecond: no node is as fast as that for long.
+        boot = max(before.boot, books.meta.boot, now_us // 1000)
+        position = max(before.position + POSITION_LEAP, now_us)
+        books.meta = replace(books.meta, node=name)
+        books.head = replace(before, node=name, boot=boot, position=position)
+        marked: list[Operation] = [Put(_marked(one, before, position)) for one in database.durables]
+        marked += [PutQueue(replace(one, handed=max(one.handed, now_us))) for one in database.queues]
+        database.commit(marked)
+        database.begin()
+
+
+def _marked(durable: Durable, before: Head, position: int) -> Durable:
+    """A durable subscription that may have had everything; if nothing waited for it, nothing does now."""
+    cursor = position if durable.cursor >= before.last else durable.cursor
+    return replace(durable, cursor=cursor, handed=position)
+
+
+def _remove(database: Path) -> None:
+    """Remove a database, with all that lies beside it under its name."""
+    for path in database.parent.glob(database.name + "*"):
+        path.unlink()

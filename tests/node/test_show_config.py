@@ -1,0 +1,64 @@
+"""The settings as a file that can be written down, and what the documents say of them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from tidings.cli.app import app
+from tidings.node.config import NodeConfig, as_toml, load
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "node.md"
+TEXTS = st.none() | st.text(max_size=20)
+PORTS = st.none() | st.integers(0, 65535)
+CONFIGS = st.builds(
+    NodeConfig,
+    dir=TEXTS,
+    host=st.sampled_from(["127.0.0.1", "::1", "localhost"]),
+    port=PORTS,
+    unix=TEXTS,
+    http_port=PORTS,
+    queue_types=TEXTS,
+    connections_max=st.integers(1, 2**40),
+    compiled=st.booleans(),
+    log_level=st.sampled_from(["debug", "info", "warning", "error"]),
+    log_form=st.sampled_from(["text", "json"]),
+)
+
+
+@given(CONFIGS)
+def test_the_file_gives_the_settings_it_was_made_of(
+    tmp_path_factory: pytest.TempPathFactory, config: NodeConfig
+) -> None:
+    file = tmp_path_factory.getbasetemp() / "node.toml"
+    file.write_text(as_toml(config), encoding="utf-8")
+    assert load(file) == config
+
+
+def test_what_is_shown_as_an_example_can_be_set(tmp_path: Path) -> None:
+    names = NodeConfig.__struct_fields__
+    text = re.sub(rf"^# (?=(?:{'|'.join(names)}) = )", "", as_toml(NodeConfig()), flags=re.MULTILINE)
+    (tmp_path / "node.toml").write_text(text)
+    config = load(tmp_path / "node.toml")
+    assert [name for name in names if getattr(config, name) is None] == []
+
+
+def test_a_command_shows_the_settings_that_would_hold(tmp_path: Path) -> None:
+    (tmp_path / "node.toml").write_text("http_port = 7380\nport = 1")
+    flags = ["node", "--config", str(tmp_path / "node.toml"), "--port", "7301", "--show-config"]
+    result = CliRunner(env={"TIDINGS_LOG_FORM": "json"}).invoke(app, flags)
+    assert result.exit_code == 0
+    (tmp_path / "shown.toml").write_text(result.output)
+    assert load(tmp_path / "shown.toml") == NodeConfig(port=7301, http_port=7380, log_form="json")
+
+
+def test_every_setting_means_what_the_document_says() -> None:
+    said = re.findall(r"^\| `(\w+)` \| `--.*\| (.*?) \|$", DOCUMENT.read_text(), re.MULTILINE)
+    schema = msgspec.json.schema(NodeConfig)["$defs"]["NodeConfig"]["properties"]
+    assert said == [(name, told["description"]) for name, told in schema.items()]
