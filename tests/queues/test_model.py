@@ -47,6 +47,7 @@ class Holder:
 
     client: Client
     hands: dict[int, tuple[Item, Hand, float]] = field(default_factory=dict)  # until when
+    requests: dict[int, int] = field(default_factory=dict)  # by which they were got
     puts: list[Item] | None = None  # in its transaction; None: it has none
     taken: list[Item] = field(default_factory=list)  # in its transaction
     until: float = 0.0  # when that is too old
@@ -87,8 +88,11 @@ class Queues(RuleBasedStateMachine):
         self.shelves[item.queue].sort(key=lambda one: one.place)
 
     def _drop_hands(self, holder: Holder, counts: bool = True) -> None:
+        counted: set[int] = set()  # of what came with one request only the first was delivered for sure
         for item, _, _ in holder.hands.values():
-            self._back(item, counts)
+            request = holder.requests[item.n]
+            self._back(item, counts and request not in counted)
+            counted.add(request)
         holder.hands.clear()
 
     def _roll_back(self, holder: Holder, counts: bool = True) -> None:
@@ -206,6 +210,7 @@ class Queues(RuleBasedStateMachine):
             assert (hand.n, hand.delivery) == (item.n, item.deliveries + 1)
             assert hand.redelivered or not item.deliveries
             holder.hands[item.n] = item, hand, until
+            holder.requests[item.n] = number
 
     def _take(self, queue: str, count: int, where: str) -> list[Item]:
         found = [item for item in self.shelves[queue] if not where or item.n > 3][:count]

@@ -110,12 +110,18 @@ class Driver:
         """Bytes have arrived."""
         self._arrived += len(data)
         self.received += len(data)
-        try:
-            session.receive(data, time.time())
-        except Exception as error:  # the one place: what goes wrong with one client must not touch the others
-            logs.error("a fault in tidings", peer=session.peer, problem=repr(error), traceback=format_exc())
+        if not self._survives(session.peer, session.receive, data, time.time()):
             session.close("internal", "the node failed at this; it is told in its log")
         self.schedule()
+
+    def _survives(self, who: str, act: Callable[..., None], *arguments: Any) -> bool:
+        """Do something for one; whether it went well: what goes wrong with one must not touch the others."""
+        try:
+            act(*arguments)
+        except Exception as error:  # the one place that must survive whatever the broker does
+            logs.error("a fault in tidings", peer=who, problem=repr(error), traceback=format_exc())
+            return False
+        return True
 
     def resume(self, session: Session) -> None:
         """A peer that could take no more can again."""
@@ -125,7 +131,7 @@ class Driver:
         """A connection is gone."""
         if self._carriers.pop(session, None) is not None:
             self._held.pop(session, None)
-            session.lost(time.time())
+            self._survives(session.peer, session.lost, time.time())
             self.schedule()
             if not self._carriers:
                 self._all_gone.set()
@@ -280,7 +286,7 @@ class Driver:
 
     def _ring(self) -> None:
         self._alarm, self._alarm_at = None, inf
-        self.broker.wake(time.time())
+        self._survives("the clock", self.broker.wake, time.time())
         self.schedule()
 
     # What is asked for metrics

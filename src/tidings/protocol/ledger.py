@@ -94,7 +94,8 @@ class Ledger:
     def see(self, origin: Origin, counter: int) -> None:
         """The client has had all answers up to this counter."""
         identity = identity_of(origin)
-        self._seen[identity] = counter
+        if identity in self._counters:
+            self._seen[identity] = counter
         refused = self._refusals.get(identity)
         if refused is not None and refused[0].last <= counter:
             rest = [one for one in refused if one.last > counter]

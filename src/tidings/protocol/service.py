@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import ValidationError
 
-from tidings.errors import TidingsError
+from tidings.errors import Refused, TidingsError
 from tidings.exchange import Subscription
 from tidings.protocol.failures import failure_of
-from tidings.protocol.frames import encode
+from tidings.protocol.frames import FRAME_MAX, encode
 from tidings.protocol.messages import Message, Reply
 from tidings.store.interface import Operation
 
@@ -36,8 +36,12 @@ class Asked:
         self.number = number
 
     def answer(self, result: Any, mark: int) -> None:
-        """This is the result, to be told when the mark is durable."""
-        self.session.post(encode(Reply(self.number, result)), mark)
+        """This is the result, to be told when the mark is durable; one that no frame can hold is not."""
+        frame = encode(Reply(self.number, result))
+        if len(frame) > FRAME_MAX:
+            self.fail(Refused("limit", f"the answer has {len(frame)} bytes: ask for less"))
+        else:
+            self.session.post(frame, mark)
 
     def fail(self, error: TidingsError | ValidationError) -> None:
         """It could not be done; that too may depend on what was done before."""

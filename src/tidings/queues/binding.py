@@ -32,7 +32,7 @@ class Bound:
                 self._manager.broker.count("dropped", reason="too-large")
                 continue
             try:
-                self._manager.check_size(queue)
+                self._manager.check_size(queue.name)
                 queue.check_room()
             except QueueFull as error:
                 letter = Message(0, event, batch.origin)

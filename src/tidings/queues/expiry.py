@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from math import inf
 
 from tidings.queues.message import Message, sight
 
 TIDY_AFTER = 1_000
-"""Messages that may have gone by themselves, and as many as there are others, before they are swept out."""
+"""Moments that hold no more, and as many as there are others, before they are swept out."""
 
 
 class Expiry:
@@ -18,6 +18,7 @@ class Expiry:
     def __init__(self, is_used: bool) -> None:
         self._is_used = is_used
         self._heap: list[tuple[float, int]] = []
+        self._at: dict[int, float] = {}  # of each message, the moment that holds: it may have been prolonged
 
     def expires_at(self, message: Message) -> float:
         """The moment from which on nobody may have it."""
@@ -29,9 +30,18 @@ class Expiry:
     def note(self, message: Message) -> float:
         """Have it told by `due` when its time is over; that moment."""
         at = self.expires_at(message)
-        if at < inf:
+        if at < inf and self._at.get(message.number) != at:
+            self._at[message.number] = at
             heappush(self._heap, (at, message.number))
+            if len(self._heap) > 2 * len(self._at) + TIDY_AFTER:
+                self._heap = [(moment, number) for number, moment in self._at.items()]
+                heapify(self._heap)
         return at
+
+    def forget(self, number: int) -> None:
+        """The message is gone."""
+        if self._is_used:
+            self._at.pop(number, None)
 
     @property
     def next_at(self) -> float:
@@ -39,12 +49,9 @@ class Expiry:
         return self._heap[0][0] if self._heap else inf
 
     def due(self, now: float) -> Iterator[int]:
-        """The numbers of the messages whose time may be over; some are gone, or have had it prolonged."""
+        """The numbers of the messages whose time is over, each once; they may be in someone's hands."""
         while self._heap and self._heap[0][0] <= now:
-            yield heappop(self._heap)[1]
-
-    def tidy(self, size: int, is_there: Callable[[int], bool]) -> None:
-        """Forget messages that have gone, once they are many for a queue of so many messages."""
-        if len(self._heap) > 2 * size + TIDY_AFTER:
-            self._heap = [one for one in self._heap if is_there(one[1])]
-            heapify(self._heap)
+            at, number = heappop(self._heap)
+            if self._at.get(number) == at:
+                del self._at[number]
+                yield number

@@ -25,8 +25,10 @@ from tidings.queues.queue import Queue
 from tidings.queues.transaction import Transaction
 from tidings.queues.waiting import Reader
 
-FILTERS_KEPT = 10_000
+FILTERS_KEPT = 1_000
 """Filters that are remembered as they were understood: most are asked for again and again."""
+FILTER_LENGTH_KEPT = 1_000
+"""Characters of a filter that is remembered."""
 
 
 class Readers:
@@ -168,7 +170,12 @@ class Readers:
                 parts = parts or len(reader.transaction.parts(message.number))
             messages.append(_hand(queue, message, held, parts, reader.has_bodies))
         place = queue.kind.place(reader.taken[-1][0]) if reader.is_copier and reader.is_content else None
-        answer = {"messages": messages, "last": self._manager.numbers.last, "next": place}
+        answer = {
+            "messages": messages,
+            "last": self._manager.numbers.last,
+            "next": place,
+            "held_s": queue.description.redelivery_s,
+        }
         reader.asked.answer(answer, mark)
         self._manager.broker.count("handed_out", len(messages))
 
@@ -188,7 +195,9 @@ def identity(session: Session) -> Identity:
     return identity_of(session.origin)
 
 
-@lru_cache(FILTERS_KEPT)
 def filter_of(text: str) -> Filter:
     """The filter of a text; FilterError if it can't be understood."""
-    return Filter(text)
+    return _filter_kept(text) if len(text) <= FILTER_LENGTH_KEPT else Filter(text)
+
+
+_filter_kept = lru_cache(FILTERS_KEPT)(Filter)

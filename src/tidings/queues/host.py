@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from tidings.ids import Origin
 from tidings.queues.message import Message, Numbers
 from tidings.queues.timers import Timers
 from tidings.store.interface import Operation
@@ -23,7 +23,7 @@ class Host(Protocol):
 
     numbers: Numbers
     timers: Timers
-    fresh: dict[int, int]
+    fresh: OrderedDict[int, int]
 
     @property
     def now(self) -> float:
@@ -50,5 +50,5 @@ class Host(Protocol):
     def grow(self, size: int) -> None:
         """Count bytes that messages hold; fewer, if it is negative."""
 
-    def uncount(self, origin: Origin, counter: int) -> None:
-        """An event that its sender gave this counter is stored no longer."""
+    def gone(self, message: Message) -> None:
+        """A message is stored no longer, nor is the counter that its sender gave it."""

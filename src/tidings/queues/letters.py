@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from tidings.errors import QueueFull, QueueNotFound
 from tidings.event import Event, Value
+from tidings.event.values import ATTRIBUTES_MAX
 from tidings.filters import Filter
 from tidings.queues.description import Description
 from tidings.queues.message import Message, event_bytes
@@ -43,8 +44,9 @@ class Letters:
         manager.report(queue, message, "undeliverable", reason)
         if queue.name == DEAD:
             return
-        marks: dict[str, Value] = dict(zip(MARKS, (queue.name, reason, deliveries), strict=True))
         event = message.event
+        room = ATTRIBUTES_MAX - len(event.values)
+        marks: dict[str, Value] = dict(zip(MARKS[:room], (queue.name, reason, deliveries), strict=False))
         letter = event_bytes(replace(event, values={**event.values, **marks}))
         dead = manager.get(DEAD) or manager.create(Description(name=DEAD, deliveries_max=None))
         while dead.size >= DEAD_MAX and len(dead.shelf):

@@ -6,7 +6,7 @@ broker what to store, keeps who holds what, and has the dead letters, a queue li
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
@@ -63,7 +63,10 @@ class QueueManager:
         self.held: dict[int, Held] = {}
         self.holders: dict[Identity, dict[int, Held]] = {}
         self.ready_readers: dict[Reader, None] = {}  # those who have got something in this tick
-        self.fresh: dict[int, int] = {}  # messages that are not on disk yet, and the commit they are in
+        self.doubtful: dict[int, Queue] = {}  # restored ones that someone may have held before, and where
+        self.fresh: OrderedDict[int, int] = (
+            OrderedDict()
+        )  # messages that are not on disk yet, and the commit they are in
         self.size = 0
         self.letters = Letters(self)
         self._queues: dict[str, Queue] = {}  # by name
@@ -116,7 +119,8 @@ class QueueManager:
         origin = Origin(stored.system, stored.epoch, stored.source)
         self.broker.ledger.learn(origin, counter_of(stored.raw))
         message = Message(stored.number, stored.raw, origins.setdefault(origin, origin))
-        queue.restore(message, stored.deliveries, parts)
+        if queue.restore(message, stored.deliveries, parts):
+            self.doubtful[message.number] = queue
 
     def _give_up(self, numbers: Iterable[int]) -> None:
         for number in numbers:
@@ -281,14 +285,16 @@ class QueueManager:
         """Count bytes that messages hold; fewer, if it is negative."""
         self.size += size
 
-    def uncount(self, origin: Origin, counter: int) -> None:
-        """An event that its sender gave this counter is stored no longer."""
-        self.broker.ledger.gone(origin, counter)
+    def gone(self, message: Message) -> None:
+        """A message is stored no longer, nor is the counter that its sender gave it."""
+        self.doubtful.pop(message.number, None)
+        if message.origin is not None:
+            self.broker.ledger.gone(message.origin, counter_of(message.raw))
 
-    def check_size(self, queue: Queue) -> None:
-        """Raise QueueFull if the queues of this node hold as much as they may."""
+    def check_size(self, name: str) -> None:
+        """Raise QueueFull, for the queue of this name, if the queues of this node hold as much as they may."""
         if self.size > SIZE_MAX:
-            raise QueueFull(queue.name, f"the queues of this node hold {SIZE_MAX} bytes")
+            raise QueueFull(name, f"the queues of this node hold {SIZE_MAX} bytes")
 
     # Dead letters and reports
 
@@ -326,7 +332,7 @@ class QueueManager:
             undo()
         kept = [one for one in lost if id(one) not in undone and _number_of(one) not in never_put]
         mark = self.broker.mark
-        self.fresh = {one.message.number: mark for one in kept if isinstance(one, Enqueue)}
+        self.fresh = OrderedDict((one.message.number, mark) for one in kept if isinstance(one, Enqueue))
         for queue in self._queues.values():
             if queue.handed_mark > self.broker.mark_durable:
                 queue.handed_mark = mark

@@ -9,6 +9,7 @@ that comes goes to whoever has waited longest for it, and only on the shelf if n
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from functools import partial
 from heapq import merge
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from tidings.errors import QueueError
+from tidings.errors import MessageNotHeld, QueueError
 from tidings.event import Batch, Event, Origin
 from tidings.event.header import EMPTY_HEADER, PRIORITY_DEFAULT
 from tidings.event.wire import array_head, decode_event
@@ -29,7 +30,7 @@ from tidings.queues.expiry import Expiry
 from tidings.queues.held import Held, Identity
 from tidings.queues.host import Host, Undo
 from tidings.queues.locks import Locks
-from tidings.queues.message import Message, counter_of, event_bytes, sight
+from tidings.queues.message import Message, event_bytes, sight
 from tidings.queues.parts import Part, Parts
 from tidings.queues.timers import Timer
 from tidings.queues.types import Volatile
@@ -58,10 +59,13 @@ class Queue:
         self.held: dict[int, Held] = {}
         self.shelf: Shelf[int, Message] = Shelf(sight, distinct=True)
         self._host = host
-        self._timed: dict[int, Held] = {}  # those that must be settled in time, who is due first
+        self._timed: OrderedDict[int, Held] = (
+            OrderedDict()
+        )  # those that must be settled in time, who is due first
         self._adds = any(
             one is not None for one in (description.priority, description.ttl_s, description.lease_s_max)
         )
+        self._doubted: set[int] = set()  # handed out before, though that does not count
         self._returned: dict[int, int] = {}  # how often those were handed out that have come back
         self._parts = Parts()
         self._locks = Locks()
@@ -115,13 +119,14 @@ class Queue:
         """Raise QueueFull if there is no room for so many messages more."""
         if self.description.expiry:
             self.sweep()
-        self.kind.make_room(self, count)
+        self.kind.check_room(self, count)
 
     def put(
         self, raw: bytes, origin: Origin | None, parts: Sequence[bytes] = (), undo: bool = True
     ) -> Message:
         """Take an event in, for which there is room; `parts` are more of its body."""
         host = self._host
+        self.kind.make_room(self)
         if self._adds:
             raw = self.completed(raw)
         message = Message(host.numbers.next(host.now), raw, origin)
@@ -153,13 +158,14 @@ class Queue:
         self._host.grow(self._parts.add(message.number, numbered))
         return [one for number, part in numbered for one in self.kind.put_part(message, number, part)]
 
-    def restore(self, message: Message, deliveries: int, parts: list[Part]) -> None:
-        """Take in a message that was stored."""
+    def restore(self, message: Message, deliveries: int, parts: list[Part]) -> bool:
+        """Take in a message that was stored; whether it may have been in someone's hands."""
         if deliveries:
             self._returned[message.number] = deliveries
         self._host.grow(message.size + self._parts.add(message.number, parts))
         self._note_expiry(message)
         self.shelf.add(message.number, message, self.kind.place(message))
+        return message.number <= self._doubtful
 
     def _add(self, message: Message) -> None:
         """A message is new here: tell those who watch, and let it find its reader or its place."""
@@ -221,10 +227,7 @@ class Queue:
                 if reader.is_content:
                     return
             return
-        while not reader.is_content:
-            message = next(self._candidates(reader, own), None)
-            if message is None or not reader.fits(message):
-                return
+        for message in self._choice(reader, own):
             if own is not None and message.number in own:
                 assert transaction is not None
                 transaction.withdraw(self, message, reader.asked.number)
@@ -232,6 +235,17 @@ class Queue:
             else:
                 self.shelf.remove(message.number)
                 self._hand(message, reader)
+
+    def _choice(self, reader: Reader, own: Shelf[int, Message] | None) -> list[Message]:
+        """What a reader will have, found in one search: the shelf must not be changed in between."""
+        chosen: list[Message] = []
+        size = reader.size
+        for message in self._candidates(reader, own):
+            if not reader.has_room(len(chosen), size, message):
+                break
+            chosen.append(message)
+            size += message.size
+        return chosen
 
     def _serve_first(self, reader: Reader) -> None:
         """The same for a reader that takes whatever comes first."""
@@ -320,7 +334,8 @@ class Queue:
 
     def delivery_of(self, held: Held) -> tuple[int, bool]:
         """The how many-eth delivery it is, and whether it may have been handed out before."""
-        return held.delivery, held.delivery > 1 or held.message.number <= self._doubtful
+        number = held.message.number
+        return held.delivery, held.delivery > 1 or number <= self._doubtful or number in self._doubted
 
     def part(self, number: int, index: int) -> bytes:
         """A further part of the body of a message, counted from 0."""
@@ -343,6 +358,11 @@ class Queue:
             undo = partial(self._unfinish, held, self._parts.of(held.message.number))
         self._forget(held.message, undo)
         self._host.report(self, held.message, "delivered")
+
+    def take_back(self, held: Held, counts: bool, reason: str) -> None:
+        """Its reader is gone, and may have looked at it whether or not that counts as a delivery."""
+        self._doubted.add(held.message.number)
+        self.give_back(held, counts, reason)
 
     def give_back(self, held: Held, counts: bool = True, reason: str = "") -> None:
         """It was not dealt with: it goes to its old place, or after too many times to the dead letters."""
@@ -379,11 +399,13 @@ class Queue:
     def _forget(self, message: Message, undo: Undo | None = None) -> None:
         """A message is here no longer, and nowhere."""
         self._returned.pop(message.number, None)
+        self._doubted.discard(message.number)
+        self._expiry.forget(message.number)
         self._host.keep(self._gone(message), undo)
 
     def _gone(self, message: Message) -> Sequence[Operation]:
-        if self.kind.persistent and message.origin is not None:
-            self._host.uncount(message.origin, counter_of(message.raw))
+        if self.kind.persistent:
+            self._host.gone(message)
         return self.kind.gone(self._numbers_of(message))
 
     def _numbers_of(self, message: Message) -> list[int]:
@@ -440,10 +462,11 @@ class Queue:
         at = self._expiry.note(message)
         if at < inf:
             self._wake_at(at)
-            self._expiry.tidy(self.size, lambda number: number in self.shelf or number in self.held)
 
     def renew(self, number: int, lease_s: float) -> float:
         """Let a message on the shelf live for so long from now on; how long it is. 0 ends it."""
+        if number in self._locks:
+            raise MessageNotHeld(self.name, f"message {number} was read in a transaction that is open")
         most = self.description.lease_s_max
         granted = lease_s if most is None else min(lease_s, most)
         message = self.shelf[number]
@@ -466,7 +489,7 @@ class Queue:
         if self._expiry.next_at > now:
             return
         for number in self._expiry.due(now):
-            if number in self.shelf and self._expiry.expires_at(self.shelf[number]) <= now:
+            if number in self.shelf:
                 self._expire(self.shelf.remove(number))
 
     def _expire(self, message: Message) -> None:

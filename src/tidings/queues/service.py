@@ -7,8 +7,9 @@ or when the client says goodbye, it goes back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 from tidings.errors import CodecError, MessageNotHeld, QueueError, QueueNotFound, Refused, UserError
@@ -98,16 +99,23 @@ class QueueService:
         if not sessions:
             self._present.pop(client, None)
         if is_clean:
-            self._take_back(client, self._broker.now)
+            self._take_back(client, "its reader has left", self._broker.now)
         elif not sessions and client in self.manager.holders:
             at = self._broker.now + RESUME_S
-            self._missed[client] = self.manager.timers.at(at, partial(self._take_back, client))
+            self._missed[client] = self.manager.timers.at(
+                at, partial(self._take_back, client, "its reader was lost")
+            )
 
-    def _take_back(self, client: Identity, _now: float) -> None:
-        """Take back all that a client holds that has gone."""
+    def _take_back(self, client: Identity, reason: str, _now: float) -> None:
+        """Take back all that a client holds that has gone.
+
+        What it got by one request it deals with one by one, so of that only the first was delivered for sure.
+        """
         self._missed.pop(client, None)
+        counted: set[int] = set()
         for held in list(self.manager.holders.get(client, {}).values()):
-            held.queue.give_back(held, reason="its reader was lost")
+            held.queue.take_back(held, held.request not in counted, reason)
+            counted.add(held.request)
 
     # The numbered stream
 
@@ -132,8 +140,8 @@ class QueueService:
         self._broker.count("put", len(put))
 
     def _queue(self, message: Put) -> Queue:
-        if not message.queue:
-            raise QueueNotFound("", "a queue has a name")
+        if not 1 <= len(message.queue) <= arguments.ADDRESS_LENGTH_MAX:
+            raise QueueNotFound(message.queue[:100], "is no name of a queue")
         if message.is_part and not message.transaction:
             raise Refused("protocol", "parts are put in a transaction")
         return self.manager.find(message.queue)
@@ -143,7 +151,7 @@ class QueueService:
         waits = is_stored or self._waits(session)
         for raw in batch.raws:
             check_length(raw)
-            self.manager.check_size(queue)
+            self.manager.check_size(queue.name)
             queue.check_room()
             queue.put(raw, batch.origin, undo=waits)
             if not put and is_stored:
@@ -163,10 +171,11 @@ class QueueService:
 
     def _put_in(self, transaction: Transaction, message: Put, batch: Batch, put: list[None]) -> None:
         if not message.queue:
+            self.manager.check_size("")
             transaction.publish(batch)
             return
         queue = self._queue(message)
-        self.manager.check_size(queue)
+        self.manager.check_size(queue.name)
         for row, raw in enumerate(batch.raws):
             check_length(raw)
             if message.is_part:
@@ -186,31 +195,36 @@ class QueueService:
         ):
             raise CodecError("$.Settle", "has no handles, or no outcome")
         handles = list(HANDLE.iter_unpack(message.handles))
-        client = identity(session)
-        counters = _numbers(message.first, len(handles))
+        counters, client = _numbers(message.first, len(handles)), identity(session)
+        refused: list[tuple[int, str]] = []  # counters, and the queue if that is known
         for place in range(self._broker.admit(session, counters), len(handles)):
             number, delivery = handles[place]
-            held = self.manager.held.get(number) or self._held_before(number, delivery, client)
-            if held is None or held.holder != client or held.delivery != delivery:
-                error = MessageNotHeld(
-                    self._name_around(number),
-                    f"message {number} is not in this client's hands, or not any more",
-                )
-                self._broker.refuse(session, counters[place], counters[place], error)
+            held = self._held(number, delivery, client)
+            if held is None:
+                refused.append((counters[place], self._name_around(number)))
                 continue
             self._conclude(held, message.outcome, message.text)
             if held.queue.kind.persistent:
                 # Not counted on disk: after a crash the message is there no longer, which says the same.
                 session.accept_mark = self._broker.promise  # what is unopened may leave nothing to store
+        for first, last, name in _stretches(refused):
+            problem = "the message is not in this client's hands, or not any more"
+            self._broker.refuse(session, first, last, MessageNotHeld(name, problem))
 
-    def _held_before(self, number: int, delivery: int, client: Identity) -> Held | None:
-        """A message that a client held before the node was started anew, as if it still did."""
-        found = (queue.hold_again(number, delivery, client) for queue in self.manager)
-        return next((held for held in found if held is not None), None)
+    def _held(self, number: int, delivery: int, client: Identity) -> Held | None:
+        """A message in a client's hands, in this delivery; also one that was there before a restart."""
+        held = self.manager.held.get(number)
+        if held is None:
+            queue = self.manager.doubtful.get(number)
+            held = None if queue is None else queue.hold_again(number, delivery, client)
+        is_meant = held is not None and held.holder == client and held.delivery == delivery
+        return held if is_meant else None
 
     def _name_around(self, number: int) -> str:
-        """The name of the queue in which a message is; empty, if it is in none: then it was settled."""
-        return next((queue.name for queue in self.manager if queue.has(number)), "")
+        """The name of the queue of a message, where that is known without looking for it."""
+        held = self.manager.held.get(number)
+        queue = self.manager.doubtful.get(number) if held is None else held.queue
+        return "" if queue is None else queue.name
 
     def _conclude(self, held: Held, outcome: int, text: str) -> None:
         if outcome == DONE:
@@ -346,6 +360,13 @@ def _is_with(held: Held, session: Session) -> bool:
     if isinstance(held.holder, tuple):
         return held.holder == identity(session)
     return held.holder.session is session
+
+
+def _stretches(numbers: list[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
+    """First and last of each stretch of numbers that follow each other with the same name, and that."""
+    for (_, name), stretch in groupby(enumerate(numbers), key=lambda one: (one[1][0] - one[0], one[1][1])):
+        found = [number for _, (number, _) in stretch]
+        yield found[0], found[-1], name
 
 
 def _numbers(first: int, count: int) -> range:

@@ -6,13 +6,13 @@ and is where it was if it is rolled back. What it has read others may read, but 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tidings.errors import Refused
 from tidings.event import Batch
 from tidings.matching import Shelf
-from tidings.queues.message import Message, sight
+from tidings.queues.message import BYTES_EACH, Message, sight
 from tidings.queues.queue import Queue
 from tidings.queues.timers import Timer
 
@@ -29,9 +29,11 @@ SIZE_MAX = 256 << 20
 class Transaction:
     """What one client has begun and not ended."""
 
-    def __init__(self, session: Session, number: int) -> None:
+    def __init__(self, session: Session, number: int, grow: Callable[[int], None]) -> None:
+        """`grow` is told how many bytes it holds more, or fewer."""
         self.session = session
         self.number = number
+        self._tell = grow
         self.timer: Timer | None = None
         self.held: dict[int, Held] = {}
         self.locked: list[tuple[Queue, int]] = []
@@ -79,7 +81,7 @@ class Transaction:
 
     def put_part(self, queue: Queue, part: bytes) -> None:
         """Put a part of the body of the next event."""
-        self._grow(len(part))
+        self._grow(len(part) + BYTES_EACH)
         self._parts.setdefault(queue, []).append(part)
 
     def publish(self, batch: Batch) -> None:
@@ -91,6 +93,12 @@ class Transaction:
         if self._size + size > SIZE_MAX:
             raise Refused("limit", f"a transaction holds at most {SIZE_MAX} bytes")
         self._size += size
+        self._tell(size)
+
+    def release(self) -> None:
+        """It is over, and holds nothing any more."""
+        self._tell(-self._size)
+        self._size = 0
 
     def withdraw(self, queue: Queue, message: Message, request: int) -> None:
         """A message that it has put itself is taken again, by a request: it was never there."""

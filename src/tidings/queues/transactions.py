@@ -41,7 +41,8 @@ class Transactions:
             raise Refused("exists", f"transaction {wanted.transaction} is open already")
         if len(begun) >= TRANSACTIONS_MAX:
             raise Refused("limit", f"a client has at most {TRANSACTIONS_MAX} transactions open")
-        transaction = begun[wanted.transaction] = Transaction(asked.session, wanted.transaction)
+        transaction = Transaction(asked.session, wanted.transaction, self._manager.grow)
+        begun[wanted.transaction] = transaction
         granted = min(TRANSACTION_S if wanted.timeout_s is None else wanted.timeout_s, TRANSACTION_S_MAX)
         forget = partial(self._forget, asked.session, wanted.transaction, "timed out")
         transaction.timer = self._manager.timers.at(self._broker.now + granted, lambda _now: forget())
@@ -89,6 +90,7 @@ class Transactions:
     def _do_all(self, transaction: Transaction) -> None:
         self._manager.timers.cancel(transaction.timer)
         self._readers.end(transaction)
+        transaction.release()
         queues = transaction.queues
         for held in list(transaction.held.values()):
             held.queue.finish(held)
@@ -108,6 +110,7 @@ class Transactions:
         """What was taken is where it was, what was put never was."""
         self._manager.timers.cancel(transaction.timer)
         self._readers.end(transaction)
+        transaction.release()
         queues = transaction.queues
         for held in list(transaction.held.values()):
             held.queue.give_back(held, reason="was taken in a transaction that was rolled back")

@@ -53,8 +53,11 @@ class Volatile:
             return (message.number - priority * self._ageing_us) * (PRIORITY_MAX + 1) + priority
         return (PRIORITY_MAX - priority) << PRIORITY_SHIFT | message.number
 
-    def make_room(self, queue: Queue, count: int) -> None:
-        """Called before so many messages are put; raises QueueFull if there is no room for all of them."""
+    def make_room(self, queue: Queue) -> None:
+        """Called before a message is put, for which there is room as `check_room` has it."""
+
+    def check_room(self, queue: Queue, count: int) -> None:
+        """Raise QueueFull if there would be no room for so many messages; nothing is changed by asking."""
         most = self.description.max_messages
         if most is not None and queue.size + count > most:
             raise QueueFull(queue.name, f"it holds {queue.size} of at most {most} messages")

@@ -7,6 +7,9 @@ wants any message stands in line without a condition.
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from tidings.exchange import Subscription
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 
 WAITING_MAX = 100_000
 """Readers that may wait at one queue."""
+FEW = 4
+"""Readers in line that are looked at before all of them are."""
 ANSWER_SIZE_MAX = 1 << 20
 """Bytes after which a reader gets no more at once; the message that passes it is the last one."""
 ANSWER_SIZE_LIMIT = FRAME_MAX // 2
@@ -99,6 +104,13 @@ class Reader:
         self.is_cut = self.size + message.size > ANSWER_SIZE_LIMIT and bool(self.taken)
         return not self.is_cut
 
+    def has_room(self, chosen: int, size: int, message: Message) -> bool:
+        """Whether it can have a message beside so many others that were chosen, with their bytes."""
+        count = len(self.taken) + chosen
+        if count >= self.count or size >= ANSWER_SIZE_MAX:
+            return False
+        return not count or size + message.size <= ANSWER_SIZE_LIMIT
+
     def take(self, message: Message, held: Held | None) -> None:
         """Add a message to what it has got."""
         self.taken.append((message, held))
@@ -109,7 +121,7 @@ class Waiting:
     """All who wait at one queue."""
 
     def __init__(self) -> None:
-        self._any: dict[Reader, None] = {}
+        self._any: OrderedDict[Reader, None] = OrderedDict()
         self._equalities: Equalities[Reader] = Equalities()
         self._index: Index[Reader | Subscription] = Index(patient=True)
         self._choosy: dict[Reader, None] = {}
@@ -153,15 +165,22 @@ class Waiting:
             del self._watchers[subscription]
             self._index.remove(subscription)
 
-    def readers(self, message: Message) -> list[Reader]:
+    def readers(self, message: Message) -> Iterable[Reader]:
         """Those who may have this message, who has waited longest first."""
         if not self._choosy:
-            return list(self._any)
+            return self._first_in_line()
         event = message.shown
         found = self._equalities.match(event)
         found += [one for one in self._index.match(event) if isinstance(one, Reader)]
         found += self._any
         return sorted(found, key=lambda reader: reader.turn)
+
+    def _first_in_line(self) -> Iterator[Reader]:
+        """Those who take anything, as long as they are asked for: mostly the first one takes it."""
+        yield from tuple(islice(self._any, FEW))
+        for reader in tuple(self._any):
+            if reader.turn:
+                yield reader
 
     @property
     def has_watchers(self) -> bool:
