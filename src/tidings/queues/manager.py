@@ -292,7 +292,7 @@ class QueueManager:
             self.broker.ledger.gone(message.origin, counter_of(message.raw))
 
     def check_size(self, name: str) -> None:
-        """Raise QueueFull, for the queue of this name, if the queues of this node hold as much as they may."""
+        """Raise QueueFull, for the queue of this name, if those of this node hold as much as they may."""
         if self.size > SIZE_MAX:
             raise QueueFull(name, f"the queues of this node hold {SIZE_MAX} bytes")
 
