@@ -40,8 +40,7 @@ class Expiry:
 
     def forget(self, number: int) -> None:
         """The message is gone."""
-        if self._is_used:
-            self._at.pop(number, None)
+        self._at.pop(number, None)
 
     @property
     def next_at(self) -> float:

@@ -399,8 +399,10 @@ class Queue:
     def _forget(self, message: Message, undo: Undo | None = None) -> None:
         """A message is here no longer, and nowhere."""
         self._returned.pop(message.number, None)
-        self._doubted.discard(message.number)
-        self._expiry.forget(message.number)
+        if self._doubted:
+            self._doubted.discard(message.number)
+        if self.description.expiry:
+            self._expiry.forget(message.number)
         self._host.keep(self._gone(message), undo)
 
     def _gone(self, message: Message) -> Sequence[Operation]:

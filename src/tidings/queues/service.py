@@ -196,17 +196,22 @@ class QueueService:
             raise CodecError("$.Settle", "has no handles, or no outcome")
         handles = list(HANDLE.iter_unpack(message.handles))
         counters, client = _numbers(message.first, len(handles)), identity(session)
+        is_stored = False
         refused: list[tuple[int, str]] = []  # counters, and the queue if that is known
-        for place in range(self._broker.admit(session, counters), len(handles)):
+        had = self._broker.admit(session, counters)
+        for place in range(had, len(handles)):
             number, delivery = handles[place]
             held = self._held(number, delivery, client)
             if held is None:
                 refused.append((counters[place], self._name_around(number)))
                 continue
             self._conclude(held, message.outcome, message.text)
-            if held.queue.kind.persistent:
-                # Not counted on disk: after a crash the message is there no longer, which says the same.
-                session.accept_mark = self._broker.promise  # what is unopened may leave nothing to store
+            is_stored = is_stored or held.queue.kind.persistent
+        if is_stored:
+            # Not counted on disk: after a crash the message is there no longer, which says the same.
+            session.accept_mark = self._broker.promise  # what is unopened may leave nothing to store
+        if message.outcome == DONE:
+            self._broker.count("acknowledged", len(handles) - had - len(refused))
         for first, last, name in _stretches(refused):
             problem = "the message is not in this client's hands, or not any more"
             self._broker.refuse(session, first, last, MessageNotHeld(name, problem))
@@ -229,7 +234,6 @@ class QueueService:
     def _conclude(self, held: Held, outcome: int, text: str) -> None:
         if outcome == DONE:
             held.queue.finish(held)
-            self._broker.count("acknowledged")
         elif outcome == REJECT:
             held.queue.reject(held, text[:REASON_LENGTH_MAX])
         else:
