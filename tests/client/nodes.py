@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,6 +25,28 @@ def run(work: Coroutine[Any, Any, T]) -> T:
             return await work
 
     return asyncio.run(within())
+
+
+class Clock(asyncio.SelectorEventLoop):
+    """A loop whose time can be put forward; a node that runs in it has a clock of its own."""
+
+    ahead_s = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.ahead_s
+
+
+def run_with_clock(work: Callable[[Clock], Coroutine[Any, Any, T]]) -> T:
+    """The same with a clock that the test may put forward."""
+
+    async def within() -> T:
+        clock = asyncio.get_running_loop()
+        assert isinstance(clock, Clock)
+        async with asyncio.timeout(PATIENCE_S):
+            return await work(clock)
+
+    with asyncio.Runner(loop_factory=Clock) as runner:
+        return runner.run(within())
 
 
 @contextlib.asynccontextmanager

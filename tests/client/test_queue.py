@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tidings
-from client.nodes import Relay, node, run
+from client.nodes import Clock, Relay, node, run, run_with_clock
 from tidings import Event, Filter
 from tidings.client import Bus, Queue
 from tidings.client.sending import SEGMENT_SIZE
@@ -175,6 +175,41 @@ def test_getting_all_ends_though_others_go_on_putting() -> None:
         putting.cancel()
 
     with_queue(work)
+
+
+@pytest.mark.parametrize("turns", [*range(12), 20, 30, 40])
+def test_what_is_not_got_whole_is_not_got(turns: int) -> None:
+    async def work(_bus: Bus, queue: Queue) -> None:
+        await queue.put_all(jobs(3_500))
+        getting = asyncio.create_task(queue.get_all())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        getting.cancel()
+        await asyncio.wait([getting])
+        left = await queue.get_all()
+        if getting.cancelled():
+            assert [(message["n"], message.deliveries) for message in left] == [(n, 1) for n in range(3_500)]
+        else:
+            assert (len(getting.result()), left) == (3_500, [])
+
+    with_queue(work)
+
+
+def test_more_than_can_be_got_while_a_message_may_be_held_is_not_got() -> None:
+    async def work(clock: Clock) -> None:
+        async with tidings.open() as bus:
+            queue = await bus.create_queue("jobs", redelivery_s=10.0)
+            await queue.put_all(jobs(1_500))
+            getting = asyncio.create_task(queue.get_all())
+            while (await queue.describe()).in_flight == 0:
+                pass
+            clock.ahead_s += 9.5
+            with pytest.raises(MessageNotHeld, match="too many"):
+                await getting
+            left = await queue.get_all()
+            assert [(message["n"], message.deliveries) for message in left] == [(n, 1) for n in range(1_500)]
+
+    run_with_clock(work)
 
 
 # -- taking
@@ -374,7 +409,7 @@ def test_a_queue_that_is_gone_is_not_found() -> None:
     with_queue(work)
 
 
-@pytest.mark.parametrize("timeout_s", [-1, float("nan"), "5", True])
+@pytest.mark.parametrize("timeout_s", [-1, float("nan"), float("inf"), 1e11, 10**30, "5", True])
 def test_what_is_no_time_to_wait_is_refused(timeout_s: Any) -> None:
     async def work(_bus: Bus, queue: Queue) -> None:
         with pytest.raises(UserError, match="timeout_s"):
@@ -484,6 +519,17 @@ def test_a_long_body_can_be_read_without_being_taken() -> None:
     with_queue(work)
 
 
+def test_a_watch_gets_the_first_part_of_a_long_body() -> None:
+    async def work(_bus: Bus, queue: Queue) -> None:
+        body = bytes(range(256)) * (SEGMENT_SIZE // 128)
+        async with queue.watch() as copies:
+            await queue.put("film", body=body)
+            assert (await anext(copies)).body == body[:SEGMENT_SIZE]
+        assert (await queue.get()).body == body
+
+    with_queue(work)
+
+
 def test_a_long_body_among_short_ones() -> None:
     async def work(bus: Bus, queue: Queue) -> None:
         bodies = [b"a", bytes(3 * SEGMENT_SIZE), b"b", bytes(2 * SEGMENT_SIZE + 1), b"c"]
@@ -525,6 +571,32 @@ def test_puts_and_gets_go_on_after_a_cut_and_nothing_is_lost_or_doubled(tmp_path
             await bus.status()
             described = await theirs.describe()
             assert (described.messages, described.in_flight) == (0, 0)
+
+    run(work())
+
+
+def test_what_was_taken_back_while_all_were_got_is_got_once(tmp_path: Path) -> None:
+    async def work() -> None:
+        relay = Relay(tmp_path)
+        async with (
+            node(tmp_path) as address,
+            relay.running(),
+            tidings.connect(address) as other,
+            tidings.connect(relay.address, random=lambda: 0.0) as bus,
+        ):
+            source = await other.create_queue("jobs", persistent=False)
+            await source.put_all(jobs(500, body=bytes(20_000)))  # about fifty fit one answer
+            getting = asyncio.create_task((await bus.queue("jobs")).get_all())
+            while (await source.describe()).in_flight < 150:
+                pass
+            relay.is_closed = True
+            relay.cut()
+            assert not getting.done()
+            await source.read("n = 0", timeout_s=30)
+            relay.is_closed = False
+            assert sorted(message["n"] for message in await getting) == list(range(500))
+            await bus.status()
+            assert (await source.describe()).in_flight == 0
 
     run(work())
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -13,7 +13,11 @@ import tidings
 from client.nodes import Relay, node, run
 from tidings import Event
 from tidings.client import Bus, Queue
-from tidings.errors import QueueEmpty, QueueFull, QueueNotFound, TransactionLost, UserError
+from tidings.client.sending import SEGMENT_SIZE
+from tidings.errors import QueueEmpty, QueueFull, QueueNotFound, Refused, TransactionLost, UserError
+from tidings.protocol.calls import CALLS_MAX
+from tidings.protocol.frames import FRAME_MAX, FrameReader, encode
+from tidings.protocol.messages import Failure, Hello, Reply, Request, Welcome
 
 Work = Callable[[Bus, Queue], Awaitable[None]]
 
@@ -216,19 +220,128 @@ def test_a_commit_that_is_cut_off_is_done_once_or_not_at_all(tmp_path: Path, tur
     run(work())
 
 
-def test_a_get_that_was_given_up_spoils_its_transaction() -> None:
-    async def work(bus: Bus, queue: Queue) -> None:
-        async def give_up() -> None:
-            async with bus.transaction() as tx:
-                getting = asyncio.create_task(tx.get(queue))
-                await bus.status()
-                getting.cancel()
-                await asyncio.wait([getting])
-                await queue.put("job", n=1)
+async def give_up(getting: Coroutine[Any, Any, Any], turns: int) -> bool:
+    """Cancel it after so many turns of the loop; whether it was not done by then."""
+    task = asyncio.create_task(getting)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    return task.cancelled()
 
-        with pytest.raises(TransactionLost, match="nobody has waited for"):
-            await give_up()
-        assert (await queue.get(timeout_s=0))["n"] == 1
+
+async def rest(queue: Queue) -> list[tuple[int, int]]:
+    """What is left, and the how many-eth delivery it is now."""
+    return [(message["n"], message.deliveries) for message in await queue.get_all()]
+
+
+def test_a_get_that_was_given_up_leaves_its_transaction_as_it_was() -> None:
+    async def work(bus: Bus, queue: Queue) -> None:
+        async with bus.transaction() as tx:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.01):
+                    await tx.get(queue)
+            await queue.put("job", n=1)
+            await tx.put(queue, "job", n=2)
+        assert await rest(queue) == [(1, 1), (2, 1)]
+
+    with_queue(work)
+
+
+@pytest.mark.parametrize("turns", range(10))
+@pytest.mark.parametrize("is_own", [False, True])
+def test_a_message_whose_get_was_given_up_stays(turns: int, is_own: bool) -> None:
+    async def work(bus: Bus, queue: Queue) -> None:
+        async with bus.transaction() as tx:
+            await queue.put("job", n=1, transaction=tx if is_own else None)
+            was_given_up = await give_up(tx.get(queue), turns)
+            await tx.put(queue, "job", n=2)
+        assert await rest(queue) == [(1, 1), (2, 1)] if was_given_up else [(2, 1)]
+
+    with_queue(work)
+
+
+@pytest.mark.parametrize("turns", range(0, 40, 3))
+def test_a_long_message_whose_get_was_given_up_stays(turns: int) -> None:
+    async def work(bus: Bus, queue: Queue) -> None:
+        await queue.put("job", n=1, body=bytes(4 * SEGMENT_SIZE))
+        async with bus.transaction() as tx:
+            was_given_up = await give_up(tx.get(queue), turns)
+            await tx.put(queue, "job", n=2)
+        assert await rest(queue) == [(1, 1), (2, 1)] if was_given_up else [(2, 1)]
+
+    with_queue(work)
+
+
+@pytest.mark.parametrize("turns", [*range(0, 20, 2), 30, 40])
+def test_what_is_not_got_whole_in_a_transaction_is_not_got(turns: int) -> None:
+    async def work(bus: Bus, queue: Queue) -> None:
+        await queue.put_all(Event("job", n=n) for n in range(2_500))
+        async with bus.transaction() as tx:
+            was_given_up = await give_up(tx.get_all(queue), turns)
+            await tx.put(queue, "job", n=9_999)
+        left = await rest(queue)
+        assert left == [*((n, 1) for n in range(2_500) if was_given_up), (9_999, 1)]
+
+    with_queue(work)
+
+
+class Stubborn(asyncio.Protocol):
+    """A node that begins transactions, and refuses to roll them back as often as it is told to."""
+
+    def __init__(self) -> None:
+        self.refusals = 1
+        self._reader = FrameReader(FRAME_MAX)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        for message, _ in self._reader.feed(data):
+            if isinstance(message, Hello):
+                self._transport.write(encode(Welcome(1, "node", 1, "s", 0, 1 << 20)))
+            elif isinstance(message, Request):
+                self._transport.write(encode(Reply(message.number, None, self._answer(message))))
+
+    def _answer(self, request: Request) -> Failure | None:
+        if request.operation != "rollback" or not self.refusals:
+            return None
+        self.refusals -= 1
+        return Failure("limit", "not now")
+
+
+def test_a_rollback_that_the_node_refuses_is_told_and_can_be_tried_again(tmp_path: Path) -> None:
+    async def work() -> None:
+        path, stubborn = tmp_path / "socket", Stubborn()
+        server = await asyncio.get_running_loop().create_unix_server(lambda: stubborn, path)
+        async with server, tidings.connect(f"tidings+unix://{path}") as bus:
+            tx = await bus.transaction().__aenter__()
+            with pytest.raises(Refused, match="not now"):
+                await tx.rollback()
+            assert tx.number
+            await tx.rollback()
+            with pytest.raises(UserError, match="inside"):
+                _ = tx.number
+
+    run(work())
+
+
+def test_a_transaction_is_rolled_back_while_thousands_wait_for_messages() -> None:
+    async def work(bus: Bus, queue: Queue) -> None:
+        await queue.put("job", n=1)
+        other = await bus.create_queue("other")
+        tx = await bus.transaction().__aenter__()
+        await tx.get(queue)
+        waiting = [asyncio.create_task(other.get()) for _ in range(CALLS_MAX)]
+        await asyncio.sleep(0)
+        with pytest.raises(Refused, match="limit"):
+            await other.get()
+        await tx.rollback()
+        assert (await queue.describe()).messages == 1
+        for one in waiting:
+            one.cancel()
+        await asyncio.wait(waiting)
+        assert (await other.describe()).waiting == 0
 
     with_queue(work)
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import tidings
-from client.nodes import Relay, node, run
+from client.nodes import Clock, Relay, node, run, run_with_clock
 from tidings import Event
-from tidings.client import Bus, Message, Queue
+from tidings.client import Bus, Message, Messages, Queue
 from tidings.errors import Disconnected, MessageNotHeld, QueueNotFound, UserError
 
-Work = Callable[[Bus, Queue], Awaitable[None]]
+Work = Callable[[Any, Queue], Awaitable[None]]
 
 
 def with_jobs(count: int, work: Work, **wish: Any) -> None:
@@ -247,6 +247,98 @@ def test_two_tasks_can_t_share_a_loop() -> None:
             await waiting
 
     with_jobs(0, work)
+
+
+def test_a_loop_with_a_name_holds_what_it_has_fetched_until_it_is_closed() -> None:
+    async def work(_bus: Bus, queue: Queue) -> None:
+        messages = queue.messages(prefetch=4)
+        async for _ in messages:
+            break
+        assert await counts(queue) == (4, 4)
+        await messages.aclose()
+        assert await rest(queue) == [(0, 2), *((n, 1) for n in range(1, 8))]
+
+    with_jobs(8, work)
+
+
+@pytest.mark.parametrize("acknowledge", ["auto", "client", "dups-ok"])
+def test_a_bus_that_is_closed_gives_back_unopened_what_its_loops_have_fetched(
+    tmp_path: Path, acknowledge: Any
+) -> None:
+    async def work() -> None:
+        async with node(tmp_path) as address, tidings.connect(address) as other:
+            source = await other.create_queue("jobs")
+            await source.put_all(Event("job", n=n) for n in range(6))
+            async with tidings.connect(address) as bus:
+                messages = (await bus.queue("jobs")).messages(acknowledge=acknowledge)
+                message = await anext(messages)
+                waiting = asyncio.create_task((await bus.queue("jobs")).messages().__anext__())
+                assert (await source.describe()).in_flight == 6
+            assert await rest(source) == [(0, 2), *((n, 1) for n in range(1, 6))]
+            with pytest.raises(MessageNotHeld):
+                await message.acknowledge()
+            for going_on in (waiting, messages.__anext__()):
+                with pytest.raises(Disconnected):
+                    await going_on
+
+    run(work())
+
+
+# -- time
+
+
+def with_old_jobs(acknowledge: Any, age_s: float, work: Work) -> None:
+    """Run a test with a loop that has fetched six of eight jobs, which may be held for ten seconds."""
+
+    async def within(clock: Clock) -> None:
+        async with tidings.open() as bus:
+            queue = await bus.create_queue("jobs", redelivery_s=10.0)
+            await queue.put_all(Event("job", n=n) for n in range(8))
+            async with queue.messages(prefetch=6, acknowledge=acknowledge) as messages:
+                assert [(await anext(messages))["n"] for _ in range(2)] == [0, 1]
+                clock.ahead_s += age_s
+                await work(messages, queue)
+
+    run_with_clock(within)
+
+
+def test_what_was_fetched_and_waits_for_too_long_goes_back_before_it_counts_as_delivered() -> None:
+    async def work(_messages: Messages, queue: Queue) -> None:
+        await queue.describe()
+        assert await rest(queue) == [(n, 1) for n in range(2, 8)]
+
+    with_old_jobs("auto", 9.5, work)
+
+
+def test_what_was_fetched_and_can_be_held_long_enough_is_used() -> None:
+    async def work(messages: Messages, queue: Queue) -> None:
+        assert (await anext(messages))["n"] == 2
+        assert (await counts(queue))[1] >= 2
+
+    with_old_jobs("auto", 8.0, work)
+
+
+def test_a_message_that_the_node_has_taken_back_is_not_used() -> None:
+    async def work(messages: Messages, _queue: Queue) -> None:
+        # By the clock of the loop the others have gone back; by that of the node they have not.
+        assert (await anext(messages))["n"] == 6
+
+    with_old_jobs("auto", 10.5, work)
+
+
+def test_a_loop_asks_anew_for_what_it_could_not_hold_for_longer() -> None:
+    async def work(messages: Messages, _queue: Queue) -> None:
+        assert [(await anext(messages))["n"] for _ in range(6)] == [2, 3, 4, 5, 6, 7]
+
+    with_old_jobs("auto", 9.5, work)
+
+
+def test_in_lumps_messages_are_acknowledged_before_their_time_is_up() -> None:
+    async def work(_messages: Messages, queue: Queue) -> None:
+        await queue.describe()
+        assert await counts(queue) == (6, 1)
+
+    with_old_jobs("dups-ok", 9.5, work)
 
 
 # -- acknowledging by hand, and in lumps

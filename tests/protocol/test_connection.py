@@ -11,8 +11,19 @@ from protocol.clients import Client, Recorder, event, run, spoken
 from protocol.rig import Rig
 from tidings.errors import Disconnected, FilterError, NotAllowed, Refused, TidingsError
 from tidings.protocol.connection import SILENT_S_MAX, WELCOME_S_MAX
-from tidings.protocol.frames import encode
-from tidings.protocol.messages import Accepted, Bye, Hello, Ping, Pong, Publish, Reply, Welcome
+from tidings.protocol.frames import FIRST_FRAME_MAX, encode
+from tidings.protocol.messages import (
+    Accepted,
+    Bye,
+    Failure,
+    Hello,
+    Ping,
+    Pong,
+    Publish,
+    Refusal,
+    Reply,
+    Welcome,
+)
 
 
 @pytest.fixture
@@ -70,6 +81,18 @@ def test_a_goodbye_follows_all_that_was_said_before_it(rig: Rig) -> None:
     client.core.publish(event())
     client.core.close()
     assert [type(message) for message in spoken(client)] == [Publish, Bye]
+
+
+def test_a_welcome_may_be_as_long_as_any_frame(rig: Rig) -> None:
+    client = Client(rig)
+    for n in range(1_000):
+        client.core.publish(event(n))
+    refused = [Refusal(n, n, Failure("not-yours", "x" * 100)) for n in range(1, 1_001)]
+    welcome = encode(Welcome(1, "node", 1, "s", 1_000, 1, refused))
+    assert len(welcome) > FIRST_FRAME_MAX
+    client.core.receive(welcome, rig.now)
+    assert client.core.is_up
+    assert len(client.core.publications.refusals(range(1, 1_001))) == 1_000
 
 
 # -- time

@@ -102,6 +102,7 @@ class Bus:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
+            self._link.end_loops()
             if kind is None and self._core.is_up:
                 await self._drain(self._link)
         finally:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import force_setattr, replace
 
 from tidings.client.encryption import QueueKeys
@@ -24,9 +24,12 @@ from tidings.event.values import TIME_US_MAX
 from tidings.event.wire import decode_event
 from tidings.filters import Filter
 from tidings.ids import Origin
+from tidings.queues.description import SECONDS_MAX
 
 ANSWER_S = 10.0
 """How long a node that is there may take to answer, beyond the time it was given."""
+LATE = 0.9
+"""The part of the time that a message may be held after which it is not begun with, but given back."""
 
 Where = Filter | str | Event | Mapping[str, Any] | None
 """Which messages are meant: a filter, or an example of which all that it says must agree; None: any."""
@@ -54,11 +57,17 @@ class Hand(Struct, array_like=True, frozen=True):
 
 
 class Handed(Struct, frozen=True):
-    """An answer: messages, the number of the last that the queue took in, and where reading goes on."""
+    """An answer: messages, the number of the last that the queue took in, and where reading goes on.
+
+    The messages may be held for `held_s` seconds (None: as long as the client is there); `request` is the
+    number of the request, by which they can be given back.
+    """
 
     messages: list[Hand]
     last: int = 0
     next: Any = None
+    held_s: Annotated[float, Meta(ge=0, le=SECONDS_MAX)] | None = None
+    request: int = 0
 
 
 async def fetch(link: Link, arguments: dict[str, Any], timeout_s: float | None) -> Handed:
@@ -68,26 +77,31 @@ async def fetch(link: Link, arguments: dict[str, Any], timeout_s: float | None) 
     link.flush_soon()
     try:
         if timeout_s is None:
-            return read_answer(await wait)
+            return read_answer(await wait, number)
         await asyncio.wait([wait], timeout=timeout_s)
         if not wait.done() and not link.core.is_up:
             raise Disconnected(f"not answered within {timeout_s:g} s")
-        return read_answer(await link.within(wait, ANSWER_S, "answered"))
+        return read_answer(await link.within(wait, ANSWER_S, "answered"), number)
     except UserError:
         raise
     except BaseException as error:
-        link.core.cancel_get(number)
-        link.flush_soon()
+        give_up(link, number)
         # After a cut the node waits for a message as long as it was told to, from then on.
         if isinstance(error, NoAnswer) and session != link.core.session:
             return Handed([])
         raise
 
 
-def read_answer(result: Any) -> Handed:
-    """The answer to a `get`; CodecError if it is none."""
+def give_up(link: Link, request: int) -> None:
+    """Nobody has had what a `get` is answered with: it goes back, as if it had not been taken."""
+    link.core.cancel_get(request)
+    link.flush_soon()
+
+
+def read_answer(result: Any, request: int) -> Handed:
+    """The answer to a `get` with this number; CodecError if it is none."""
     try:
-        return msgspec.convert(result, Handed)
+        return replace(msgspec.convert(result, Handed), request=request)
     except msgspec.ValidationError as error:
         raise CodecError("$.get", str(error)) from None
 
@@ -124,6 +138,8 @@ def condition(where: Where) -> str:
 
 def check_time(timeout_s: float | None, name: str = "timeout_s") -> float | None:
     """Refuse what is no time to wait."""
-    if timeout_s is not None and (type(timeout_s) not in (int, float) or not timeout_s >= 0):
-        raise UserError(f"{name}={timeout_s!r}: seconds from 0 on, or None to wait for ever")
+    if timeout_s is None:
+        return None
+    if type(timeout_s) not in (int, float) or not 0 <= timeout_s <= SECONDS_MAX:
+        raise UserError(f"{name}={timeout_s!r}: 0 to {SECONDS_MAX:g} seconds, or None to wait for ever")
     return timeout_s

@@ -61,6 +61,8 @@ class Link(asyncio.Protocol):
         """Events published since the loop ran last."""
         self.transactions = 0
         """Transactions that were begun."""
+        self.loops: set[Callable[[], None]] = set()
+        """What ends the loops over messages that are open; each is gone from here when it was called."""
         self._loop = asyncio.get_running_loop()
         self._reconnect = reconnect
         self._backoff = Backoff(random)
@@ -110,6 +112,11 @@ class Link(asyncio.Protocol):
         for wait in waiting:
             if not wait.done():
                 wait.set_exception(error)
+
+    def end_loops(self) -> None:
+        """Have what was fetched ahead given back while there is a node to give it to."""
+        for end in list(self.loops):
+            end()
 
     async def close(self) -> None:
         """Say goodbye and end the connection; what was taken by the transport is written out first."""
@@ -190,6 +197,15 @@ class Link(asyncio.Protocol):
             self._transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
         if self.core.is_given_up:
             self._transport.close()
+
+    @property
+    def now(self) -> float:
+        """The time of the loop."""
+        return self._loop.time()
+
+    def call_at(self, when: float, act: Callable[[], object]) -> asyncio.TimerHandle:
+        """Have something done at this time of the loop."""
+        return self._loop.call_at(when, act)
 
     def call_soon(self, act: Callable[[], object]) -> None:
         """Have something done in the loop, from whatever thread; nothing once the loop is closed."""

@@ -10,15 +10,15 @@ which every field must agree. `timeout_s` says how long to wait for one: None fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
 
 from tidings.client import sending
 from tidings.client.encryption import QueueKeys
-from tidings.client.fetching import Hand, Where, check_time, condition, fetch, whole
+from tidings.client.fetching import Hand, Handed, Where, check_time, condition, fetch, give_up, whole
+from tidings.client.gathering import Gathering
 from tidings.client.link import Link
 from tidings.client.making import event_of
 from tidings.client.message import Holder, Message, Take, wait_handed
@@ -26,11 +26,11 @@ from tidings.client.requests import Inbox
 from tidings.client.subscription import Subscription
 from tidings.client.unit import Unit
 from tidings.client.worker import Acknowledge, Messages, Worker
-from tidings.errors import CodecError, EventError, QueueError, UserError
+from tidings.errors import CodecError, DecryptionError, EventError, QueueError, UserError
 from tidings.event import Event
 from tidings.protocol.intake import Wanted
-from tidings.protocol.messages import DONE, UNOPENED
-from tidings.queues.description import NAME_LENGTH_MAX, Description
+from tidings.protocol.messages import DONE
+from tidings.queues.description import NAME_LENGTH_MAX, SECONDS_MAX, Description
 
 ADDRESS_LENGTH_MAX = 2 * NAME_LENGTH_MAX + 1
 """Characters of `name@node`."""
@@ -144,33 +144,33 @@ class Queue:
     ) -> Message:
         """The first message that matches, acknowledged on arrival; QueueEmpty when none came in time.
 
-        In a transaction it is held for that, and gone when it commits. `if_exists`: wait only while there is
-        one in others' hands.
+        In a transaction it is held for that, and gone when it commits. `if_exists`: wait only while another
+        client's transaction may give one back.
         """
         arguments = self._taking(where, if_exists, transaction)
-        with _whole_or_spoilt(transaction):
-            handed = await wait_handed(self._link, self.name, arguments, check_time(timeout_s))
-            (message,) = await self._arrived(handed.messages[:1], transaction)
-        return message
+        handed = await wait_handed(self._link, self.name, arguments, check_time(timeout_s))
+        holder = Holder(self._link, self.name, self._keys)
+        messages = await self._opened(holder, handed, transaction)
+        holder.say_all(messages if transaction is None else [], DONE)
+        return messages[0]
 
     async def get_all(self, where: Where = None, *, transaction: Unit | None = None) -> list[Message]:
         """All messages that match and are in the queue now, acknowledged when all have arrived.
 
-        If that fails on the way, none of them was taken.
+        If that fails on the way, none of them was taken, in a transaction either. It fails with
+        MessageNotHeld when it takes longer than a message may be held, the queue's `redelivery_s`.
         """
         arguments = {**self._taking(where, False, transaction), "queue": self.name, "count": PAGE}
-        messages: list[Message] = []
         holder = Holder(self._link, self.name, self._keys)
+        gathering = Gathering(holder, transaction)
         try:
-            with _whole_or_spoilt(transaction):
-                while (handed := await fetch(self._link, arguments, 0)).messages:
-                    arguments.setdefault("up_to", handed.last)  # others may go on putting
-                    messages += await self._opened(holder, handed.messages, transaction)
+            while gathering.expects(handed := await fetch(self._link, arguments, 0)):
+                arguments.setdefault("up_to", handed.last)  # others may go on putting
+                gathering.add(handed, await self._opened(holder, handed, transaction))
         except BaseException:
-            holder.say_all(messages if transaction is None else [], UNOPENED)
+            gathering.give_back()
             raise
-        holder.say_all(messages if transaction is None else [], DONE)
-        return messages
+        return gathering.finish()
 
     def take(self, where: Where = None, *, timeout_s: float | None = None, if_exists: bool = False) -> Take:
         """One message for an `async with` block, acknowledged at its end and given back if it raises."""
@@ -196,18 +196,22 @@ class Queue:
         asked = {"where": condition(where), "action": "take"}
         return {**asked, **({"if_exists": True} if if_exists else {}), "transaction": number}
 
-    async def _arrived(self, hands: list[Hand], transaction: Unit | None) -> list[Message]:
-        """Messages that were handed out, acknowledged unless a transaction has them."""
-        holder = Holder(self._link, self.name, self._keys)
-        messages = await self._opened(holder, hands, transaction)
-        holder.say_all(messages if transaction is None else [], DONE)
-        return messages
+    async def _opened(self, holder: Holder, handed: Handed, transaction: Unit | None) -> list[Message]:
+        """Messages that were handed out, in the hands of the holder or of a transaction.
 
-    async def _opened(self, holder: Holder, hands: list[Hand], transaction: Unit | None) -> list[Message]:
-        """Messages that were handed out, in the hands of the holder or of a transaction."""
+        If that fails they are given back, save for one that can't be decrypted: it is counted as delivered
+        when the transaction is rolled back, and so does not come for ever.
+        """
         if transaction is None:
-            return await holder.open(hands)
-        return [Message(hand, await self._whole(hand), transaction) for hand in hands]
+            return await holder.open(handed.messages)
+        try:
+            return [Message(hand, await self._whole(hand), transaction) for hand in handed.messages]
+        except DecryptionError:
+            transaction.spoil("a message that was got in it can't be decrypted")
+            raise
+        except BaseException:
+            give_up(self._link, handed.request)
+            raise
 
     async def _whole(self, hand: Hand) -> Event:
         return await whole(self._link, self.name, hand, self._keys)
@@ -260,7 +264,8 @@ class Queue:
     ) -> Subscription:
         """Copies of what is put into the queue from now on and matches; nothing is taken.
 
-        They come as the node has them: encrypted bodies stay so until `decrypt` is called.
+        They come as the node has them: encrypted bodies stay so until `decrypt` is called, and of a long body
+        a copy has only the first part, SEGMENT_SIZE bytes.
         """
         _check_count("prefetch", prefetch, 1, PREFETCH_MAX)
         wanted = Wanted(condition(where), on_slow=on_slow, slow_key=slow_key, queue=self.name)
@@ -285,22 +290,9 @@ class Queue:
         if not identity:
             raise EventError("$.id", "is not set: only a message that came out of a queue has one")
         if check_time(lease_s, "lease_s") is None:
-            raise UserError("lease_s=None: seconds from 0 on")
+            raise UserError(f"lease_s=None: 0 to {SECONDS_MAX:g} seconds")
         asked = {"queue": self.name, "id": identity, "lease_s": lease_s}
         return float(await self._link.call("queue.renew", asked, None, "again"))
-
-
-@contextmanager
-def _whole_or_spoilt(transaction: Unit | None) -> Iterator[None]:
-    """A transaction may hold messages that nobody has had, if getting them broke off: it must not commit."""
-    try:
-        yield
-    except UserError:
-        raise
-    except BaseException:
-        if transaction is not None:
-            transaction.spoil("messages were asked for in it that nobody has waited for")
-        raise
 
 
 def check_name(name: str) -> str:

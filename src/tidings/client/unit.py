@@ -13,7 +13,7 @@ from typing import Self
 
 from tidings.client.link import CLOSE_S_MAX, Link, no_answer
 from tidings.client.message import Message
-from tidings.errors import TidingsError, TransactionLost, UserError
+from tidings.errors import Disconnected, NoAnswer, TidingsError, TransactionLost, UserError
 
 
 class Unit:
@@ -72,7 +72,10 @@ class Unit:
         await self._link.wait_done(counter, None)
 
     async def rollback(self) -> None:
-        """Have nothing of it done; one that is lost already, or with the connection, is as well."""
+        """Have nothing of it done; one that is lost already, or with the connection, is as well.
+
+        If the node will not do it, the transaction is open as before.
+        """
         if self._is_over:
             return
         if not self._link.core.is_up:
@@ -81,10 +84,13 @@ class Unit:
         self._is_over = True
         try:
             await self._link.call("rollback", {"transaction": self._number}, CLOSE_S_MAX, "again")
-        except TidingsError:
-            return
+        except (Disconnected, NoAnswer):
+            return  # it ends with the connection, or when the node comes to it
         except asyncio.CancelledError:
             self._forget()
+            raise
+        except TidingsError:
+            self._is_over = False
             raise
 
     async def settle(self, message: Message, _outcome: int, _text: str = "") -> None:

@@ -1,22 +1,25 @@
 """The loop of a worker: messages one after the other, some of them fetched before they are asked for.
 
 One request is under way at a time and asks for as many as there is room for; the next goes out when half of
-them are used up, so a worker waits for the node only when the queue is empty. The rule kept: at the end all
-that was fetched and not looked at goes back at once, unopened, and so does what was not acknowledged.
+them are used up, so a worker waits for the node only when the queue is empty. The rules kept: what was
+fetched and not looked at goes back unopened at the end, and before the node takes it back because its time is
+up; at the end goes back what was not acknowledged, too.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from itertools import islice
+from math import inf
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from tidings.client.encryption import QueueKeys
-from tidings.client.fetching import Hand, read_answer
+from tidings.client.fetching import LATE, Hand, Handed, read_answer
 from tidings.client.link import Link, Wait
 from tidings.client.message import Holder, Message
-from tidings.errors import MessageNotHeld, TidingsError, UserError
+from tidings.errors import Disconnected, MessageNotHeld, TidingsError, UserError
 from tidings.protocol.failures import error_of
 from tidings.protocol.messages import DONE, GIVE_BACK, UNOPENED
 
@@ -26,6 +29,15 @@ HANDED_MAX = 65_536
 """Messages that may wait to be acknowledged by hand."""
 
 Acknowledge = Literal["auto", "client", "dups-ok"]
+
+
+class Fetched(NamedTuple):
+    """A message that was not looked at, of which hands it is, and its times on the clock of the loop."""
+
+    hand: Hand
+    hands: int
+    late_at: float
+    gone_at: float  # the node has taken it back
 
 
 class Worker(Holder):
@@ -43,12 +55,15 @@ class Worker(Holder):
         self._by = by
         self._request: int | None = None  # the one that is under way
         self._has_asked = False  # since the last message
-        self._fetched: deque[tuple[Hand, int]] = deque()  # not looked at, and of which hands they are
+        self._fetched: deque[Fetched] = deque()
         self._current: Message | None = None
+        self._current_late_at = 0.0
         self._handed: list[Message] = []  # before that, and not acknowledged yet
         self._error: TidingsError | None = None
         self._waiting: Wait | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self.is_over = False
+        link.loops.add(self.leave)
 
     # Fetching
 
@@ -62,14 +77,24 @@ class Worker(Holder):
             self.link.flush_soon()
 
     def _answered(self, result: Any, error: TidingsError | None) -> None:
-        self._request = None
+        request, self._request = self._request, None
         try:
             if error is not None:
                 raise error
-            hands = self.link.core.hands
-            self._fetched.extend((hand, hands) for hand in read_answer(result).messages)
+            self._arrived(read_answer(result, request or 0))
         except TidingsError as trouble:
             self._error = trouble
+        self._go_on()
+
+    def _arrived(self, handed: Handed) -> None:
+        now, hands = self.link.now, self.link.core.hands
+        held_s = inf if handed.held_s is None else handed.held_s
+        late_at, gone_at = now + LATE * held_s, now + held_s
+        self._fetched.extend(Fetched(hand, hands, late_at, gone_at) for hand in handed.messages)
+        self._set_timer()
+
+    def _go_on(self) -> None:
+        """Have whoever waits for a message look again."""
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
@@ -87,18 +112,19 @@ class Worker(Holder):
 
     async def _next_hand(self) -> Hand:
         while True:
-            while self._fetched:
-                hand, hands = self._fetched.popleft()
-                if hands == self.link.core.hands:
-                    return hand  # otherwise the node has taken it back, and will hand it out again
+            self._let_go()
+            if self._fetched:
+                fetched = self._fetched.popleft()
+                self._current_late_at = fetched.late_at
+                return fetched.hand
             await self._wait_fetched()
 
     async def _wait_fetched(self) -> None:
-        if self.is_over:
-            raise StopAsyncIteration
         if self._error is not None:
             error, self._error = self._error, None
             raise error
+        if self.is_over:
+            raise StopAsyncIteration
         if self._waiting is not None:
             raise UserError("two tasks can't iterate over the same messages")
         self._acknowledge_handed()
@@ -108,6 +134,35 @@ class Worker(Holder):
             await self._waiting
         finally:
             self._waiting = None
+
+    # Time
+
+    def _set_timer(self) -> None:
+        """Have `_age` called when something has been held for long."""
+        if self._timer is None:
+            now, first = self.link.now, islice(self._fetched, 1)
+            times = (self._current_late_at, *(fetched.late_at for fetched in first))
+            at = min((one for one in times if one > now), default=inf)
+            if at < inf:
+                self._timer = self.link.call_at(at, self._age)
+
+    def _age(self) -> None:
+        """Acknowledge what was dealt with, and give back what was not begun with, before it is too late."""
+        self._timer = None
+        self._acknowledge_handed()
+        self._let_go()
+        self._set_timer()
+
+    def _let_go(self) -> None:
+        """Give back what is late, and forget what the node has taken back: it will be handed out again."""
+        now, hands = self.link.now, self.link.core.hands
+        late: list[Hand] = []
+        while self._fetched and (self._fetched[0].hands != hands or self._fetched[0].late_at <= now):
+            fetched = self._fetched.popleft()
+            if fetched.hands == hands and fetched.gone_at > now:
+                late.append(fetched.hand)
+        if late:
+            self.give_back(late, UNOPENED)
 
     # Acknowledging
 
@@ -151,10 +206,12 @@ class Worker(Holder):
 
         The counter of the last thing said, 0 if there is nothing to say.
         """
-        if self.is_over or self.link.core.failure is not None:
-            self.is_over = True
+        was_over, self.is_over, self._error = self.is_over, True, None
+        self.link.loops.discard(self.leave)
+        if self._timer is not None:
+            self._timer.cancel()
+        if was_over or self.link.core.failure is not None:
             return 0
-        self.is_over = True
         if self._request is not None:
             self.link.core.cancel_get(self._request)
         if is_clean and self._by != "client":
@@ -162,18 +219,24 @@ class Worker(Holder):
         self._acknowledge_handed()
         last = [] if self._current is None else [self._current]
         self.say_all(self._handed + last, GIVE_BACK)
-        self.give_back([hand for hand, _ in self._fetched], UNOPENED)
+        self._let_go()
+        self.give_back([fetched.hand for fetched in self._fetched], UNOPENED)
         self._fetched.clear()
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
+        self._go_on()
         return self.link.core.publications.last
+
+    def leave(self) -> None:
+        """End it because the bus is closed, which whoever goes on with the loop is told."""
+        self.end()
+        self._error = Disconnected("the bus was closed")
 
 
 class Messages:
     """The messages of a queue as an async iterator, inside `async with` or as it is; from `Queue.messages`.
 
     Left by `break` or an error, what was fetched ahead goes back, and so does the last message unless it was
-    settled. A block that ends without an error acknowledges it.
+    settled: at the end of the block, or else when nothing refers to this any more. A block that ends without
+    an error acknowledges it.
     """
 
     def __init__(self, worker: Worker) -> None:

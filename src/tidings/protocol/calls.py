@@ -11,7 +11,7 @@ from tidings.protocol.frames import encode
 from tidings.protocol.messages import Reply, Request
 
 CALLS_MAX = 10_000
-"""Requests that wait for their answers."""
+"""Requests that wait for their answers: so many for messages, and so many others."""
 
 Answer = Callable[[Any, TidingsError | None], None]
 """Called once with the result of a request, or with why there is none."""
@@ -21,6 +21,10 @@ OnCut = Literal["fail", "again", "forget"]
 `fail`: whether it was done is not known, and its answer is Disconnected. `again`: it is sent once more, doing
 it twice being no different from doing it once. `forget`: whoever sent it begins anew by himself.
 """
+
+_FOR_MESSAGES = frozenset({"get", "get.cancel"})
+# What ends something stands for what it ends, so there can't be too many; without it the node would go on.
+_ENDINGS = frozenset({"get.cancel", "rollback"})
 
 
 class Call:
@@ -51,18 +55,29 @@ class Calls:
     def __init__(self) -> None:
         self._made = 0
         self._waiting: dict[int, Call] = {}
+        self._for_messages = 0  # how many of these are
 
     def add(self, operation: str, arguments: dict[str, Any], answer: Answer, on_cut: OnCut) -> Call:
-        """A new request; Refused when too many wait."""
-        if len(self._waiting) >= CALLS_MAX:
+        """A new request; Refused when too many of its sort wait."""
+        is_for_messages = operation in _FOR_MESSAGES
+        alike = self._for_messages if is_for_messages else len(self._waiting) - self._for_messages
+        if alike >= CALLS_MAX and operation not in _ENDINGS:
             raise Refused("limit", f"{CALLS_MAX} requests wait for their answers already")
         self._made += 1
+        self._for_messages += is_for_messages
         call = self._waiting[self._made] = Call(self._made, operation, arguments, answer, on_cut)
+        return call
+
+    def _remove(self, number: int) -> Call | None:
+        """One that waits no longer; None if it does not wait."""
+        call = self._waiting.pop(number, None)
+        if call is not None:
+            self._for_messages -= call.operation in _FOR_MESSAGES
         return call
 
     def cancel(self, number: int) -> bool:
         """Nobody waits for the answer any more; whether the node may have heard of the request."""
-        call = self._waiting.pop(number, None)
+        call = self._remove(number)
         return call is None or call.was_sent
 
     def frames(self) -> list[bytes]:
@@ -71,7 +86,7 @@ class Calls:
 
     def take(self, reply: Reply) -> None:
         """An answer has come; one that nobody waits for is passed over."""
-        call = self._waiting.pop(reply.number, None)
+        call = self._remove(reply.number)
         if call is None:
             return
         failure = reply.error
@@ -85,13 +100,13 @@ class Calls:
         for call in list(self._waiting.values()):
             call.was_cut = True
             if call.on_cut != "again":
-                del self._waiting[call.number]
+                self._remove(call.number)
             if call.on_cut == "fail":
                 call.answer(None, Disconnected(f"the connection broke; {call.operation} may have been done"))
 
     def fail(self, error: TidingsError) -> None:
         """There will be no answers any more."""
-        calls, self._waiting = self._waiting, {}
+        calls, self._waiting, self._for_messages = self._waiting, {}, 0
         for call in calls.values():
             call.answer(None, error)
 

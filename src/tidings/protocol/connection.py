@@ -70,7 +70,7 @@ class Connection:
         self.failure: TidingsError | None = None
         self._origin = ids.origin
         self._name = name
-        self._reader = FrameReader()
+        self._reader = FrameReader(FRAME_MAX)
         self._frames: list[bytes] = []
         self._heard_at: float | None = None  # None while there is no transport
         self._is_asked = False
@@ -85,7 +85,7 @@ class Connection:
 
     def connect(self, now: float) -> None:
         """A transport is there."""
-        self._reader = FrameReader()
+        self._reader = FrameReader(FRAME_MAX)  # WELCOME has all refusals that were not seen
         self._heard_at, self._is_asked, self.is_given_up = now, False, False
         system, epoch = self._origin.system or "", self._origin.epoch
         hello = Hello([VERSION], system, epoch, self._name, self.session, self.publications.accepted)
@@ -323,7 +323,6 @@ class Connection:
         self.node, self.boot, self.session = welcome.node, welcome.boot, welcome.session
         self.hands += not welcome.kept
         self.is_up = True
-        self._reader.limit = FRAME_MAX
         waiting = self._calls.frames()
         for intake in self._intakes.values():
             if not is_same_node:

@@ -22,7 +22,7 @@ from tidings.protocol.messages import KINDS, Message, Publish, Put
 FRAME_MAX = 16 << 20
 """Bytes of a frame behind its length."""
 FIRST_FRAME_MAX = 64 << 10
-"""The same before the two ends know each other."""
+"""The same, for what a node reads before it knows who is there."""
 PREFIX = 5
 """Bytes of the length and the kind."""
 PUBLISH = Publish()
