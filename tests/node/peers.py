@@ -32,6 +32,15 @@ def run(test: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(test, 2 * ANSWER_S_MAX))
 
 
+def inside(node: Node) -> Peer:
+    """Someone in the node's own process."""
+    reader = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(reader)
+    node.attach(protocol)
+    transport = protocol._transport  # type: ignore[attr-defined]  # as open_connection does it
+    return Peer(reader, asyncio.StreamWriter(transport, protocol, reader, asyncio.get_running_loop()))
+
+
 class Peer:
     """One connection that says what it is told to say."""
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from node.peers import ANSWER_S_MAX, SOURCE, Peer, peer_of, run
+from node.peers import ANSWER_S_MAX, SOURCE, inside, peer_of, run
 
 from tidings import Event
 from tidings.errors import Disconnected, NotAllowed, StoreInUse
@@ -64,11 +64,11 @@ def holder(home: Path) -> int:
     return int((home / "state" / "tidings" / "lock").read_text())
 
 
-def test_a_node_in_this_process_is_talked_to_over_a_pair_of_sockets() -> None:
+def test_a_node_in_this_process_is_talked_to_over_a_pipe() -> None:
     async def scenario() -> None:
         async with run_in_process(None) as node:
-            one = Peer(*await asyncio.open_connection(sock=await node.attach()))
-            other = Peer(*await asyncio.open_connection(sock=await node.attach()))
+            one = inside(node)
+            other = inside(node)
             await one.hello("one")
             await other.hello("other")
             await one.subscribe("value > 1")
@@ -84,7 +84,7 @@ def test_a_node_in_this_process_is_talked_to_over_a_pair_of_sockets() -> None:
 def test_a_node_in_this_process_keeps_what_it_stores(tmp_path: Path) -> None:
     async def visit() -> int:
         async with run_in_process(tmp_path / "node") as node:
-            peer = Peer(*await asyncio.open_connection(sock=await node.attach()))
+            peer = inside(node)
             counter = (await peer.hello("peer")).counter
             peer.counter = counter
             await peer.subscribe(durable="all")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from node.peers import Peer, peer_of, run, running
+from node.peers import inside, peer_of, run, running
 
 from tidings import Event
 from tidings.errors import UserError
@@ -305,10 +305,10 @@ def test_a_peer_that_says_goodbye_is_let_go() -> None:
     run(scenario())
 
 
-def test_the_other_end_of_a_pair_is_a_connection_like_any(tmp_path: Path) -> None:
+def test_the_other_end_of_a_pipe_is_a_connection_like_any(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running() as node:
-            peer = Peer(*await asyncio.open_connection(sock=await node.attach()))
+            peer = inside(node)
             assert (await peer.hello()).version == 1
             peer.close()
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from tidings.client.transport import Dial, dial, dial_socket
+from tidings.client.transport import Dial, dial
 from tidings.queues.types import Volatile
 
 START_S = 130.0
@@ -37,4 +37,8 @@ async def process_node(
     from tidings.node import local
 
     node = await held.enter_async_context(local.run_in_process(path, queue_types))
-    return dial_socket(node.attach)
+
+    async def connect(protocol: asyncio.Protocol) -> None:
+        node.attach(protocol)
+
+    return connect

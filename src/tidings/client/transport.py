@@ -57,13 +57,3 @@ def dial_unix(path: str) -> Dial:
             await asyncio.get_running_loop().create_unix_connection(lambda: protocol, path)
 
     return connect
-
-
-def dial_socket(attach: Callable[[], Awaitable[socket.socket]]) -> Dial:
-    """By a socket that is connected already."""
-
-    async def connect(protocol: asyncio.Protocol) -> None:
-        connected = await attach()
-        await asyncio.get_running_loop().create_connection(lambda: protocol, sock=connected)
-
-    return connect

@@ -1,7 +1,7 @@
 """The node of this process, and the node of this machine.
 
 A program that opens a directory has a node in its own process: the same broker on the program's own loop,
-reached over a pair of sockets, so that all is as with a node elsewhere. A program that connects without an
+reached over a pipe, so that all is as with a node elsewhere. A program that connects without an
 address finds the node of this machine, one for each user: its Unix socket lies in a directory that only this
 user can open. If none answers, one is started that stays when the program ends. However many programs find
 that out at the same time, a lock lets one of them start it.
@@ -43,7 +43,7 @@ LOG_TAIL = 2_000
 async def run_in_process(
     path: str | Path | None, queue_types: Sequence[type[Volatile]] = ()
 ) -> AsyncIterator[Node]:
-    """A node on this loop, for as long as the block lasts; `await node.attach()` gives a connected socket.
+    """A node on this loop, for as long as the block lasts; `node.attach(protocol)` connects a client.
 
     Without a path it keeps nothing.
     """

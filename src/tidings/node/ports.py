@@ -1,4 +1,4 @@
-"""Ports: connections as asyncio sees them, over TCP, Unix sockets and pairs of sockets.
+"""Ports: connections as asyncio sees them, over TCP, Unix sockets and pipes.
 
 A port only carries: bytes in to the driver, frames out to the peer, and word of a peer that is slow or gone.
 TCP_NODELAY is set by asyncio and uvloop for every TCP connection.

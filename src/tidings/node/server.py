@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import socket
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tidings.errors import StoreDamaged
 from tidings.ids import new_system
-from tidings.node import compiled, logs, metrics
+from tidings.node import compiled, logs, metrics, pipe
 from tidings.node.config import NodeConfig
 from tidings.node.driver import Driver
 from tidings.node.http import Responder
@@ -123,19 +122,9 @@ class Node:
         number = server.sockets[0].getsockname()[1]
         self.metrics_address = f"http://{self.config.host}:{number}/metrics"
 
-    async def attach(self) -> socket.socket:
-        """The other end of a new connection, for a client in this process."""
-        ours, theirs = socket.socketpair()
-        loop = asyncio.get_running_loop()
-        try:
-            ours.setblocking(False)
-            theirs.setblocking(False)
-            await loop.connect_accepted_socket(self._make_port, ours)
-        except BaseException:
-            ours.close()
-            theirs.close()
-            raise
-        return theirs
+    def attach(self, client: asyncio.Protocol) -> None:
+        """Connect a client in this process, on this loop."""
+        pipe.connect(self._make_port(), client)
 
     async def close(self) -> None:
         """Take no more connections, tell those there are, have everything stored, and end."""
