@@ -46,3 +46,24 @@ def test_what_leaves_is_what_came_in_its_order_and_never_early(steps: list[tuple
         assert left == [frame for frame, _ in put[: len(left)]]
         assert outbox.size == sum(len(frame) for frame, _ in put[len(left) :])
         assert len(outbox) == len(put) - len(left)
+
+
+def test_what_is_patient_lets_others_pass_and_keeps_its_order() -> None:
+    outbox = Outbox()
+    outbox.put(b"first", 1, is_patient=True)
+    outbox.put(b"answer")
+    outbox.put(b"second", 2, is_patient=True)
+    outbox.put(b"promise", 2)
+    outbox.put(b"behind it")
+    assert outbox.take(0) == [b"answer"]
+    assert outbox.take(1) == [b"first"]
+    assert outbox.take(2) == [b"second", b"promise", b"behind it"]
+    assert outbox.size == 0
+
+
+def test_the_last_word_passes_nothing() -> None:
+    outbox = Outbox()
+    outbox.put(b"accepted", 1, is_patient=True)
+    outbox.end(b"bye")
+    assert outbox.take(0) == []
+    assert outbox.take(1) == [b"accepted", b"bye"]

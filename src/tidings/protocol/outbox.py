@@ -1,4 +1,8 @@
-"""The outbox of a connection: first in, first out, and nothing leaves before what it promises is on disk."""
+"""The outbox of a connection: first in, first out, and nothing leaves before what it promises is on disk.
+
+Only what is *patient* lets others pass while it waits: an acceptance, which says nothing of what comes behind
+it. So who acknowledges one message and asks for the next does not wait for the disk.
+"""
 
 from __future__ import annotations
 
@@ -11,27 +15,38 @@ class Outbox:
     __slots__ = ("_items", "size")
 
     def __init__(self) -> None:
-        self._items: deque[tuple[int, bytes]] = deque()
+        self._items: deque[tuple[int, bytes, bool]] = deque()
         self.size = 0
         """Bytes that wait."""
 
-    def put(self, frame: bytes, mark: int = 0) -> None:
-        """Add a frame that may leave when this mark is durable, and all before it have left."""
-        self._items.append((mark, frame))
+    def put(self, frame: bytes, mark: int = 0, is_patient: bool = False) -> None:
+        """Add a frame that may leave when the mark is durable, and those before it have left or let it pass."""
+        self._items.append((mark, frame, is_patient))
         self.size += len(frame)
+
+    def end(self, frame: bytes) -> None:
+        """Add the last frame: nothing lets it pass."""
+        self._items = deque((mark, before, False) for mark, before, _ in self._items)
+        self.put(frame)
 
     def take(self, durable: int) -> list[bytes]:
         """The frames that may leave now, in order."""
         items = self._items
         ready: list[bytes] = []
-        while items and items[0][0] <= durable:
-            ready.append(items.popleft()[1])
+        passed: list[tuple[int, bytes, bool]] = []
+        while items and (items[0][0] <= durable or items[0][2]):
+            item = items.popleft()
+            if item[0] <= durable:
+                ready.append(item[1])
+            else:
+                passed.append(item)
+        items.extendleft(reversed(passed))
         self.size -= sum(map(len, ready))
         return ready
 
     def waits_for(self, first: int) -> bool:
         """Whether a frame waits for this mark or a later one."""
-        return any(mark >= first for mark, _ in self._items)
+        return any(mark >= first for mark, _, _ in self._items)
 
     def __len__(self) -> int:
         return len(self._items)

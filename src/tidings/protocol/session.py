@@ -130,10 +130,10 @@ class Session:
 
     # What the broker and the outlets call
 
-    def post(self, frame: bytes, mark: int = 0) -> None:
+    def post(self, frame: bytes, mark: int = 0, is_patient: bool = False) -> None:
         """Send a frame when the mark is durable; nothing follows a BYE."""
         if not self.is_closed:
-            self.outbox.put(frame, mark)
+            self.outbox.put(frame, mark, is_patient)
             self.broker.touch(self, mark)
 
     def finish_tick(self) -> None:
@@ -142,7 +142,7 @@ class Session:
             self.close("limit", "too much waits to be read")
         if self.counter > self._accepted and not self._holds and not self.is_closed:
             self._accepted = self.counter
-            self.post(encode(Accepted(self.counter)), self.accept_mark)
+            self.post(encode(Accepted(self.counter)), self.accept_mark, is_patient=True)
 
     def depends_on(self, mark: int) -> bool:
         """Whether anything it has to say, now or with more credit, waits for this commit or a later one."""
@@ -168,7 +168,7 @@ class Session:
         if not self.is_closed:
             self.broker.count("closed", reason=code)
             self._leave()
-            self.outbox.put(encode(Bye(code, text)))
+            self.outbox.end(encode(Bye(code, text)))
 
     def _leave(self, is_clean: bool = False) -> None:
         """Take away all that ends with the session; whether its client has said that it goes."""
