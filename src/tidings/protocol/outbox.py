@@ -20,7 +20,7 @@ class Outbox:
         """Bytes that wait."""
 
     def put(self, frame: bytes, mark: int = 0, is_patient: bool = False) -> None:
-        """Add a frame that may leave when the mark is durable, and those before it have left or let it pass."""
+        """Add a frame that may leave when the mark is durable, and those before have left or let it pass."""
         self._items.append((mark, frame, is_patient))
         self.size += len(frame)
 
