@@ -61,8 +61,18 @@ def give_back_unopened(self: queue.Queue, held: Any, counts: bool = True, reason
 
 
 def hand_without_holding(self: queue.Queue, held: Any) -> None:
+    """Let others have it a moment later; when it comes back, have the shelf not find that out."""
     TAKE_UP(self, held)
-    self.shelf.add(held.message.number, held.message, self.kind.place(held.message))
+    shelf, message = self.shelf, held.message
+
+    def add(key: int, item: Any, order: int) -> None:
+        if key not in shelf:
+            type(shelf).add(shelf, key, item, order)
+
+    shelf.add = add  # type: ignore[method-assign]
+    self._host.timers.at(
+        self._host.now + 0.01, lambda _now: self.held.get(message.number) is held and self._place(message)
+    )
 
 
 def resume_with_nothing(self: Publications, counter: int, window: int, is_same_boot: bool) -> None:
@@ -101,8 +111,7 @@ def storms(count: int) -> None:
 def test_a_node_that_errs_is_found_out(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     owner, name, wrong, finding = FAULTS[fault]
     monkeypatch.setattr(owner, name, wrong)
-    with pytest.raises((AssertionError, ValueError), match=f"{finding}|on the shelf already") as failed:
+    with pytest.raises(AssertionError, match=finding) as failed:
         storms(20)
-    if isinstance(failed.value, AssertionError):  # otherwise the node itself has found it out
-        (note,) = failed.value.__notes__
-        assert note.startswith("seed ")
+    (note,) = failed.value.__notes__
+    assert note.startswith("seed ")

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from tidings.client.blocking_subscription import Subscription
 from tidings.client.fetching import Where
+from tidings.client.message import EventView
 from tidings.client.message import Message as AsyncMessage
 from tidings.client.message import Take as AsyncTake
 from tidings.client.queue import Queue as AsyncQueue
@@ -17,10 +18,10 @@ from tidings.event import Event
 from tidings.queues.description import Description
 
 
-class Message:
+class Message(EventView):
     """An event from a queue, whose fields are read here as there."""
 
-    __slots__ = ("_inner", "_runner", "deliveries", "event", "number", "redelivered")
+    __slots__ = ("_inner", "_runner", "deliveries", "number", "redelivered")
 
     def __init__(self, runner: Runner, inner: AsyncMessage) -> None:
         self._runner = runner
@@ -41,17 +42,6 @@ class Message:
     def release(self) -> None:
         """It was not dealt with: it goes back to its old place."""
         self._runner.run(self._inner.release())
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "event":  # not made yet
-            raise AttributeError(name)
-        return getattr(self.event, name)
-
-    def __getitem__(self, name: str) -> Any:
-        return self.event[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.event
 
     def __repr__(self) -> str:
         return repr(self._inner)

@@ -22,14 +22,32 @@ _WORDS = {
 }
 
 
-class Message:
+class EventView:
+    """Something that is read as the event it has."""
+
+    __slots__ = ("event",)
+    event: Event
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "event":  # not made yet
+            raise AttributeError(name)
+        return getattr(self.event, name)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.event[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.event
+
+
+class Message(EventView):
     """An event from a queue; its fields are read here as there: `message["color"]`, `message.priority`.
 
     Whoever holds it acknowledges it, gives it back or rejects it, once: MessageNotHeld the second time, or
     when it has gone back because its time was up. What was got with `get` is acknowledged already.
     """
 
-    __slots__ = ("_hands", "deliveries", "event", "number", "outcome", "redelivered")
+    __slots__ = ("_hands", "deliveries", "number", "outcome", "redelivered")
 
     def __init__(self, hand: Hand, event: Event, hands: Hands) -> None:
         self.event = event
@@ -59,17 +77,6 @@ class Message:
     async def release(self) -> None:
         """It was not dealt with: it goes back to its old place, for whoever comes next."""
         await self._hands.settle(self, GIVE_BACK)
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "event":  # not made yet
-            raise AttributeError(name)
-        return getattr(self.event, name)
-
-    def __getitem__(self, name: str) -> Any:
-        return self.event[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.event
 
     def __repr__(self) -> str:
         return f"<Message {self.number}, delivery {self.deliveries}: {self.event!r}>"

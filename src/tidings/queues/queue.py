@@ -59,9 +59,8 @@ class Queue:
         self.held: dict[int, Held] = {}
         self.shelf: Shelf[int, Message] = Shelf(sight, distinct=True)
         self._host = host
-        self._timed: OrderedDict[int, Held] = (
-            OrderedDict()
-        )  # those that must be settled in time, who is due first
+        # Those that must be settled in time, who is due first.
+        self._timed: OrderedDict[int, Held] = OrderedDict()
         self._adds = any(
             one is not None for one in (description.priority, description.ttl_s, description.lease_s_max)
         )
@@ -191,8 +190,6 @@ class Queue:
     def _offer(self, message: Message) -> bool:
         """Let those who wait have it; whether one has taken it."""
         for reader in self.waiting.readers(message):
-            if reader.up_to is not None and message.number > reader.up_to:
-                continue
             if not reader.fits(message):
                 self.waiting.remove(reader)
                 continue
@@ -239,9 +236,9 @@ class Queue:
     def _choice(self, reader: Reader, own: Shelf[int, Message] | None) -> list[Message]:
         """What a reader will have, found in one search: the shelf must not be changed in between."""
         chosen: list[Message] = []
-        size = reader.size
+        size = 0
         for message in self._candidates(reader, own):
-            if not reader.has_room(len(chosen), size, message):
+            if not reader.fits(message, len(chosen), size):
                 break
             chosen.append(message)
             size += message.size

@@ -58,10 +58,6 @@ class Transaction:
         """What it has put into a queue."""
         return self._shelves.get(queue)
 
-    def has_put(self, number: int) -> bool:
-        """Whether it has put this message itself, and not taken it again."""
-        return number in self._puts
-
     def put(self, queue: Queue, message: Message) -> None:
         """Put a message; its number is for the order in which the transaction sees its own.
 

@@ -99,17 +99,14 @@ class Reader:
         """Whether it wants no more."""
         return len(self.taken) >= self.count or self.size >= ANSWER_SIZE_MAX or self.is_cut
 
-    def fits(self, message: Message) -> bool:
-        """Whether a message can be in the same answer; if not, the reader wants no more."""
-        self.is_cut = self.size + message.size > ANSWER_SIZE_LIMIT and bool(self.taken)
-        return not self.is_cut
+    def fits(self, message: Message, chosen: int = 0, size: int = 0) -> bool:
+        """Whether a message can be in the same answer, beside others that were chosen for it and their bytes.
 
-    def has_room(self, chosen: int, size: int, message: Message) -> bool:
-        """Whether it can have a message beside so many others that were chosen, with their bytes."""
-        count = len(self.taken) + chosen
-        if count >= self.count or size >= ANSWER_SIZE_MAX:
-            return False
-        return not count or size + message.size <= ANSWER_SIZE_LIMIT
+        If not, the reader wants no more.
+        """
+        count, size = len(self.taken) + chosen, self.size + size
+        self.is_cut = size + message.size > ANSWER_SIZE_LIMIT and bool(count)
+        return not (self.is_cut or count >= self.count or size >= ANSWER_SIZE_MAX)
 
     def take(self, message: Message, held: Held | None) -> None:
         """Add a message to what it has got."""

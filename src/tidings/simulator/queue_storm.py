@@ -16,7 +16,7 @@ from tidings.simulator.queue_account import Answer, QueueAccount
 from tidings.simulator.queue_client import QUEUES, QueueClient
 from tidings.simulator.queue_watch import QueueWatch
 from tidings.simulator.storm import STORM_S
-from tidings.simulator.weather import Weather
+from tidings.simulator.weather import Weather, run_storm
 from tidings.simulator.world import World
 
 ACT_S = 0.08
@@ -125,10 +125,4 @@ class QueueStorm:
 
 def queue_storm(seed: int, duration_s: float = STORM_S) -> QueueVerdict:
     """Run one storm over queues; AssertionError tells what went wrong, with the seed that repeats it."""
-    run = QueueStorm(seed)
-    try:
-        run.rage(duration_s)
-        return run.calm()
-    except AssertionError as error:
-        error.add_note(f"seed {seed}; the last that happened:\n" + "\n".join(run.world.notes))
-        raise
+    return run_storm(QueueStorm(seed), duration_s)

@@ -16,7 +16,7 @@ from tidings.protocol.intake import Wanted
 from tidings.simulator.account import Account
 from tidings.simulator.client import Publisher, SimulatedClient, SubscriberClient
 from tidings.simulator.node import SimulatedNode
-from tidings.simulator.weather import Weather
+from tidings.simulator.weather import Weather, run_storm
 from tidings.simulator.world import World
 
 STORM_S = 15.0
@@ -135,10 +135,4 @@ class Storm:
 
 def storm(seed: int, duration_s: float = STORM_S) -> Verdict:
     """Run one storm; AssertionError tells what went wrong, with the seed that repeats it."""
-    run = Storm(seed)
-    try:
-        run.rage(duration_s)
-        return run.calm()
-    except AssertionError as error:
-        error.add_note(f"seed {seed}; the last that happened:\n" + "\n".join(run.world.notes))
-        raise
+    return run_storm(Storm(seed), duration_s)

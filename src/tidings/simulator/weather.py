@@ -7,6 +7,7 @@ how often, is another choice in each world; `calm` heals everything.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
 
 from tidings.simulator.client import SimulatedClient
 from tidings.simulator.network import Conditions, Link
@@ -17,6 +18,8 @@ FAULT_S = (0.2, 0.5, 1.0)
 """The mean time from one fault to the next, in one storm or another."""
 CALM_S = 60.0
 """How long everything is given to come right again."""
+
+V = TypeVar("V", covariant=True)  # a verdict
 
 
 class Weather:
@@ -129,3 +132,28 @@ class Weather:
         random.choice(self.clients).pace_s = random.choice((0.0, 0.01, 2.0))
         self.node.sync_s = random.choice((0.001, 0.02, 0.3))
         self.node.read_s = random.choice((0.001, 0.02, 0.5))
+
+
+class Raging(Protocol[V]):
+    """A storm that can be run."""
+
+    @property
+    def world(self) -> World:
+        """Where it is."""
+
+    def rage(self, duration_s: float) -> None:
+        """Break things for a while."""
+
+    def calm(self) -> V:
+        """Heal everything, and tell what came of it; AssertionError if a rule was broken."""
+
+
+def run_storm(storm: Raging[V], duration_s: float) -> V:
+    """Let a storm rage and calm down; AssertionError is told with the seed and what happened last."""
+    try:
+        storm.rage(duration_s)
+        return storm.calm()
+    except AssertionError as error:
+        world = storm.world
+        error.add_note(f"seed {world.seed}; the last that happened:\n" + "\n".join(world.notes))
+        raise

@@ -37,6 +37,7 @@ class StoreThread:
         self._on_failure = on_failure
         self._changed = threading.Condition()
         self._pending: list[Operation] = []
+        self._pending_size = 0
         self._size = 0  # of what is pending and of what is being committed
         self._mark = self._done = 0
         self._has_failed = False
@@ -60,8 +61,10 @@ class StoreThread:
                 raise StoreFailed("store", "is closed")
             if self.is_full:
                 raise StoreFailed("store", f"{self._size} bytes wait to be written: the disk is too slow")
+            size = _size(operations)
             self._pending.extend(operations)
-            self._size += _size(operations)
+            self._pending_size += size
+            self._size += size
             self._mark += 1
             self._changed.notify()
             return self._mark
@@ -69,7 +72,7 @@ class StoreThread:
     def recover(self) -> int:
         """Give up all that was submitted and is not durable, and go on; the last mark that was given up."""
         with self._changed:
-            self._pending, self._size, self._done = [], 0, self._mark
+            self._pending, self._pending_size, self._size, self._done = [], 0, 0, self._mark
             self._has_failed = False
             self._changed.notify()
             return self._mark
@@ -104,11 +107,12 @@ class StoreThread:
                 if self._mark == self._done or self._has_failed:
                     return
                 operations, self._pending = self._pending, []
+                size, self._pending_size = self._pending_size, 0
                 mark = self._mark
             error = self._commit(operations)
             with self._changed:
                 if error is None:
-                    self._size -= _size(operations)
+                    self._size -= size
                     self._done = mark
                 self._has_failed = error is not None
                 first = self._done + 1
