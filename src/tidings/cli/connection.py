@@ -49,8 +49,8 @@ def find_node(address: str | None) -> str:
 
 def _is_there(address: str) -> bool:
     """Whether something listens at an address; what is no address is left to `connect` to refuse."""
-    from tidings.client.transport import dial
     from tidings.node.ports import answers
+    from tidings.transport.dial import dial
 
     dial(address)
     parts = urlsplit(address)

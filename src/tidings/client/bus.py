@@ -25,7 +25,6 @@ from typing import Any, Literal, Self, Unpack
 from tidings.client.encryption import Keyring
 from tidings.client.fetching import Where
 from tidings.client.interest import Interest
-from tidings.client.link import CLOSE_S_MAX, TURN_EVENTS, Link
 from tidings.client.listener import Callback, Listener
 from tidings.client.making import event_of
 from tidings.client.message import Message
@@ -35,7 +34,6 @@ from tidings.client.requests import INBOX, Inbox, answer_event
 from tidings.client.space import Space, open_space
 from tidings.client.subscription import AcknowledgeBy, Subscription
 from tidings.client.transaction import TRANSACTION_S, Transaction
-from tidings.client.transport import Dial
 from tidings.errors import Disconnected, NoAnswer, UserError
 from tidings.event import Event
 from tidings.event.values import plain_moment
@@ -45,6 +43,8 @@ from tidings.protocol.connection import Connection
 from tidings.protocol.intake import Wanted
 from tidings.protocol.publications import SEND_BUFFER_MAX
 from tidings.queues.description import Description, Property
+from tidings.transport.dial import Dial
+from tidings.transport.link import CLOSE_S_MAX, TURN_EVENTS, Link
 
 CONNECT_S = 10.0
 """How long the first connection may take, unless the caller says otherwise."""

@@ -16,7 +16,6 @@ from msgspec import Meta, Struct
 from msgspec.structs import force_setattr, replace
 
 from tidings.client.encryption import QueueKeys
-from tidings.client.link import Link, answer_to
 from tidings.errors import CodecError, Disconnected, FilterError, NoAnswer, UserError
 from tidings.event import Event
 from tidings.event.header import EMPTY_HEADER
@@ -25,6 +24,7 @@ from tidings.event.wire import decode_event
 from tidings.filters import Filter
 from tidings.ids import Origin
 from tidings.queues.description import SECONDS_MAX
+from tidings.transport.link import Link, answer_to
 
 ANSWER_S = 10.0
 """How long a node that is there may take to answer, beyond the time it was given."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from tidings.client.link import Link, Wait, answer_to, no_answer
 from tidings.errors import Refused, UserError
 from tidings.filters import Filter
 from tidings.protocol.offer import Offer
+from tidings.transport.link import Link, Wait, answer_to, no_answer
 
 
 class Interest:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from tidings.client.transport import Dial, dial
 from tidings.queues.types import Volatile
+from tidings.transport.dial import Dial, dial
 
 START_S = 130.0
 """How long to wait for a node that may have to be started, and to compile its code for the first time."""

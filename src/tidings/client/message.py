@@ -7,12 +7,12 @@ from typing import Any, Protocol
 
 from tidings.client.encryption import QueueKeys
 from tidings.client.fetching import Hand, Handed, fetch, whole
-from tidings.client.link import Link
 from tidings.errors import DecryptionError, EventError, MessageNotHeld, QueueEmpty, UserError
 from tidings.event import Event
 from tidings.event.values import plain_text
 from tidings.protocol.messages import DONE, GIVE_BACK, REJECT, UNOPENED
 from tidings.queues.description import REASON_LENGTH_MAX
+from tidings.transport.link import Link
 
 _WORDS = {
     DONE: "acknowledged already",

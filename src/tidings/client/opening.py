@@ -10,8 +10,8 @@ from pathlib import Path
 
 from tidings.client.bus import CONNECT_S, Bus
 from tidings.client.local import START_S, machine_node, process_node
-from tidings.client.transport import Dial, dial
 from tidings.queues.types import Volatile
+from tidings.transport.dial import Dial, dial
 
 
 def connect(

@@ -19,7 +19,6 @@ from tidings.client import sending
 from tidings.client.encryption import QueueKeys
 from tidings.client.fetching import Hand, Handed, Where, check_time, condition, fetch, give_up, whole
 from tidings.client.gathering import Gathering
-from tidings.client.link import Link
 from tidings.client.making import event_of
 from tidings.client.message import Holder, Message, Take, wait_handed
 from tidings.client.requests import Inbox
@@ -31,6 +30,7 @@ from tidings.event import Event
 from tidings.protocol.intake import Wanted
 from tidings.protocol.messages import DONE
 from tidings.queues.description import NAME_LENGTH_MAX, SECONDS_MAX, Description
+from tidings.transport.link import Link
 
 ADDRESS_LENGTH_MAX = 2 * NAME_LENGTH_MAX + 1
 """Characters of `name@node`."""

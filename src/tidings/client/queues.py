@@ -9,12 +9,12 @@ import msgspec
 
 from tidings.client.encryption import Keyring, QueueKeys
 from tidings.client.fetching import Where, check_time, condition
-from tidings.client.link import Link
 from tidings.client.queue import Queue, check_name, read_description
 from tidings.client.requests import Inbox
 from tidings.errors import CodecError, QueueError, QueueNotFound, UserError
 from tidings.filters import Filter
 from tidings.queues.description import TOLD, Description, Property
+from tidings.transport.link import Link
 
 Scope = Literal["local", "remote", "both"]
 

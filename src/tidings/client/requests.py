@@ -12,12 +12,12 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec import structs
 
-from tidings.client.link import Link, Wait, answer_to
 from tidings.errors import Disconnected, EventError, NoAnswer
 from tidings.event import Batch, Event
 from tidings.event.header import EMPTY_HEADER
 from tidings.filters import Filter
 from tidings.protocol.intake import Intake, Wanted
+from tidings.transport.link import Link, Wait, answer_to
 
 INBOX_PREFETCH = 1_000
 """Answers that may be on their way."""

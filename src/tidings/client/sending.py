@@ -12,11 +12,11 @@ from itertools import islice
 from msgspec.structs import replace
 
 from tidings.client.encryption import QueueKeys
-from tidings.client.link import TURN_EVENTS, Link
 from tidings.client.unit import Unit
 from tidings.errors import TidingsError, TransactionLost, UserError
 from tidings.event import Event
 from tidings.protocol.failures import error_of
+from tidings.transport.link import TURN_EVENTS, Link
 
 SEGMENT_SIZE = 1 << 20
 """Bytes of a body, and of each part of one that is longer."""

@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Literal, NamedTuple, Self
 
-from tidings.client.link import TURN_EVENTS, Link, Wait, answer_to, no_answer
 from tidings.errors import Refused, UserError
 from tidings.event import Batch, Event
 from tidings.protocol.calls import Answer
 from tidings.protocol.intake import Intake, Wanted
+from tidings.transport.link import TURN_EVENTS, Link, Wait, answer_to, no_answer
 
 GAPS_KEPT = 100
 """Gaps that are remembered one by one."""

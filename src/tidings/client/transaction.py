@@ -16,13 +16,13 @@ from typing import Any
 
 from tidings.client import sending
 from tidings.client.fetching import Where, check_time
-from tidings.client.link import Link
 from tidings.client.making import event_of
 from tidings.client.message import Message
 from tidings.client.queue import Queue
 from tidings.client.unit import Unit
 from tidings.errors import UserError
 from tidings.event import Event
+from tidings.transport.link import Link
 
 TRANSACTION_S = 30.0
 """How long a transaction may take, unless the caller says otherwise."""

@@ -11,9 +11,9 @@ import asyncio
 from types import TracebackType
 from typing import Self
 
-from tidings.client.link import CLOSE_S_MAX, Link, no_answer
 from tidings.client.message import Message
 from tidings.errors import Disconnected, NoAnswer, TidingsError, TransactionLost, UserError
+from tidings.transport.link import CLOSE_S_MAX, Link, no_answer
 
 
 class Unit:

@@ -17,11 +17,11 @@ from typing import Any, Literal, NamedTuple, Self
 
 from tidings.client.encryption import QueueKeys
 from tidings.client.fetching import LATE, Hand, Handed, read_answer
-from tidings.client.link import Link, Wait
 from tidings.client.message import Holder, Message
 from tidings.errors import Disconnected, MessageNotHeld, TidingsError, UserError
 from tidings.protocol.failures import error_of
 from tidings.protocol.messages import DONE, GIVE_BACK, UNOPENED
+from tidings.transport.link import Link, Wait
 
 LUMP = 100
 """Messages that are acknowledged together with `dups-ok`, at most."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidings.client.link import RETRY_S_MAX, RETRY_S_MIN, Backoff
+from tidings.transport.link import RETRY_S_MAX, RETRY_S_MIN, Backoff
 
 
 @given(st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=50))

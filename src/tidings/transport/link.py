@@ -12,11 +12,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, cast
 
-from tidings.client.transport import Dial
 from tidings.errors import Disconnected, NoAnswer, TidingsError
 from tidings.protocol.calls import Answer, OnCut
 from tidings.protocol.connection import Connection
 from tidings.protocol.failures import error_of
+from tidings.transport.dial import Dial
 
 RETRY_S_MIN = 0.05
 RETRY_S_MAX = 5.0

@@ -7,10 +7,10 @@ import socket
 from pathlib import Path
 
 import pytest
-
 from client.nodes import run
-from tidings.client.transport import dial
+
 from tidings.errors import AddressError
+from tidings.transport.dial import dial
 
 
 class Noted(asyncio.Protocol):
