@@ -31,6 +31,11 @@ class Hello(Message, frozen=True, gc=False):
     name: str = ""
     resume: str | None = None
     seen: int = 0  # it has had every answer up to this counter
+    user: str = ""
+    secret: str = ""  # a password or a token; never shown, never logged
+
+    def __repr__(self) -> str:
+        return f"Hello({self.versions}, {self.system!r}, {self.epoch}, {self.name!r}, user={self.user!r})"
 
 
 class Failure(Struct, array_like=True, frozen=True, gc=False):
@@ -62,6 +67,7 @@ class Welcome(Message, frozen=True, gc=False):
     window: int
     refused: list[Refusal] = []  # above what the client has seen
     kept: bool = False  # what it held it still holds
+    name: str = ""  # what people call the node
 
 
 class Publish(Message, frozen=True, gc=False):
@@ -193,6 +199,24 @@ class Commit(Message, frozen=True, gc=False):
     transaction: int
 
 
+class Forward(Message, frozen=True, gc=False):
+    """Events of one origin, handed on by another node or by a device that had stored them.
+
+    They have the ids and times that they were given there, so it is `numbers`, eight bytes for each event,
+    that are counted. They go into a queue, or to everybody if it has no name. The bodies of a part, which has
+    no numbers, belong to that of the next event on this connection.
+    """
+
+    KIND = 18
+    HAS_EVENTS = True
+    queue: str
+    numbers: bytes
+    system: str | None = None
+    epoch: int = 0
+    source: str | None = None
+    seen: int = 0
+
+
 DONE, GIVE_BACK, REJECT, UNOPENED = range(4)
 """Outcomes: it was dealt with; it was not; it can't be; nobody has looked at it."""
 HANDLE = StructFormat(">QI")
@@ -218,5 +242,6 @@ KINDS: dict[int, type[Message]] = {
         Settle,
         Commit,
         Refusal,
+        Forward,
     )
 }

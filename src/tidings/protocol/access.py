@@ -1,0 +1,171 @@
+"""What a client may do, and who says so.
+
+A gate looks at what a client says of itself in its HELLO, and gives it a permit or refuses it. A permit is a
+set of rules, each of which allows one action; what no rule allows is not allowed. The condition of a rule is
+a filter: an event is published if one of the user's rules matches it, and a subscription has these rules
+ANDed to it, so it can't reach past them.
+
+Nothing here reads files or knows what a password is; `tidings.security` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import reduce
+from operator import or_
+from typing import Literal, Protocol, get_args
+
+from msgspec import Struct
+
+from tidings.errors import NotAllowed
+from tidings.filters import Filter
+
+Action = Literal["publish", "subscribe", "put", "get", "manage"]
+ACTIONS: tuple[Action, ...] = get_args(Action)
+
+
+class Caller(Struct, frozen=True):
+    """What the transport knows of who has connected, before a word is said."""
+
+    peer: str = ""  # its address, for logs
+    host: str | None = None  # None: it came over the node's own socket, which only its owner can open
+    certificate: str | None = None  # whom its certificate names, if it has shown one that we trust
+
+
+OWN = Caller()
+
+
+class Claim(Struct, frozen=True):
+    """What a client says of itself."""
+
+    caller: Caller
+    user: str = ""
+    secret: str = ""  # a password or a token
+    name: str = ""
+
+    def __repr__(self) -> str:
+        return f"Claim({self.caller}, user={self.user!r}, name={self.name!r})"  # never the secret
+
+
+class Denied(NotAllowed):
+    """A client is not let in: the text helps the honest and tells others nothing, `reason` is counted."""
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+class Rule(Struct, frozen=True):
+    """One action that is allowed.
+
+    `where`: for events that match, None for all. `queue`: for queues whose names match this pattern, in which
+    `*` stands for any text and all else for itself; None for all queues.
+    """
+
+    action: Action
+    where: Filter | None = None
+    queue: str | None = None
+
+
+class Permit(Struct, frozen=True):
+    """Who a client is, and what it may do; rules are None for the owner of the node, who may do all."""
+
+    user: str = ""
+    credential: str = ""  # by which it was let in, so that what is revoked can be told
+    is_node: bool = False  # may hand on what others have said, under their names
+    rules: tuple[Rule, ...] | None = None
+
+    def grant(self, action: Action) -> Filter | None:
+        """What may be published or subscribed to, None for everything; NotAllowed for nothing at all."""
+        return self._joined(self._for(action), f"{self.user!r} may not {action}")
+
+    def queue_grant(self, action: Action, queue: str) -> Filter | None:
+        """Which messages of a queue this action is allowed for, None for all; NotAllowed for none."""
+        rules = (rule for rule in self._for(action) if _agrees(rule.queue, queue))
+        return self._joined(rules, f"{self.user!r} may not {_DOING[action]} queue {queue!r}")
+
+    def sees(self, queue: str) -> bool:
+        """Whether there is anything that may be done with a queue."""
+        return self.rules is None or any(
+            rule.action in _DOING and _agrees(rule.queue, queue) for rule in self.rules
+        )
+
+    def _for(self, action: Action) -> Iterable[Rule]:
+        return (rule for rule in self.rules or () if rule.action == action)
+
+    def _joined(self, rules: Iterable[Rule], refusal: str) -> Filter | None:
+        if self.rules is None:
+            return None
+        wheres = [rule.where for rule in rules]
+        if not wheres:
+            raise NotAllowed(refusal)
+        filters = [where for where in wheres if where is not None]
+        return reduce(or_, filters) if len(filters) == len(wheres) else None
+
+
+OWNER = Permit()
+_DOING: dict[Action, str] = {"put": "put into", "get": "get from", "manage": "manage"}
+
+
+def _agrees(pattern: str | None, queue: str) -> bool:
+    return pattern is None or matches(pattern, queue)
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Whether a text is as a pattern says, in which `*` stands for any text and all else for itself."""
+    first, *others = pattern.split("*")
+    if not others:
+        return text == pattern
+    last = others.pop()
+    if len(text) < len(first) + len(last) or not (text.startswith(first) and text.endswith(last)):
+        return False
+    at, end = len(first), len(text) - len(last)
+    for part in others:
+        found = text.find(part, at, end)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return True
+
+
+class Check(Protocol):
+    """Something that takes too long to be done while others wait: whether a password is the right one."""
+
+    def run(self) -> bool:
+        """Whether it is; called once, in a thread of its own."""
+
+
+class Gate(Protocol):
+    """Decides who is let in."""
+
+    def admit(self, claim: Claim, now: float) -> Permit | Check:
+        """What a client may do, or what has to be checked first; Denied if it is not let in."""
+
+    def conclude(self, check: Check, passed: bool, now: float) -> Permit:
+        """The same when the check is done; Denied if it has not passed."""
+
+    def renew(self, permit: Permit) -> Permit | None:
+        """What whoever has this permit may do now; None if that credential is not good any more."""
+
+    def permit_of(self, user: str) -> Permit:
+        """What a user may do who is not there; one who is not known may do nothing."""
+
+
+class OpenGate:
+    """Where nobody else can come: everyone is the owner, and is called what it says."""
+
+    def admit(self, _claim: Claim, _now: float) -> Permit:
+        """Everyone may do everything."""
+        return OWNER
+
+    def conclude(self, _check: Check, _passed: bool, _now: float) -> Permit:
+        """There is nothing to check."""
+        return OWNER
+
+    def renew(self, permit: Permit) -> Permit | None:
+        """Nothing changes."""
+        return permit
+
+    def permit_of(self, _user: str) -> Permit:
+        """Everyone may do everything."""
+        return OWNER
