@@ -33,7 +33,7 @@ from tidings.exchange import Exchange
 from tidings.node.config import PREFIX, NodeConfig, load
 from tidings.node.metrics import HELP
 from tidings.node.server import Node
-from tidings.protocol import session
+from tidings.protocol import session, subscriptions
 from tidings.protocol.broker import Broker
 from tidings.protocol.frames import FIRST_FRAME_MAX, FRAME_MAX
 from tidings.protocol.messages import KINDS
@@ -322,7 +322,7 @@ def test_the_limits_of_the_protocol_are_those_in_force() -> None:
         "OUTBOX_SIZE_MAX": f"{session.OUTBOX_SIZE_MAX >> 20} MiB",
         "WAITING_MAX": f"{WAITING_MAX:,} events",
         "WAITING_SIZE_MAX": f"{WAITING_SIZE_MAX >> 20} MiB",
-        "SUBSCRIPTIONS_MAX": f"{session.SUBSCRIPTIONS_MAX:,}",
+        "SUBSCRIPTIONS_MAX": f"{subscriptions.SUBSCRIPTIONS_MAX:,}",
         "NAME_LENGTH_MAX": f"{session.NAME_LENGTH_MAX} characters",
         "HELLO_S_MAX": f"{session.HELLO_S_MAX:g} s",
         "SILENT_S_MAX": f"{session.SILENT_S_MAX:g} s",

@@ -63,6 +63,13 @@ class Advertisement:
         self.told: tuple[Filter, ...] = ()
 
 
+class Grant:
+    """The sink of a filter that says what someone may publish: it takes nothing, the match is all."""
+
+    def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
+        """That they match is known to who has matched them."""
+
+
 class Exchange:
     """The tables of subscriptions and advertisements of one node."""
 
@@ -70,11 +77,12 @@ class Exchange:
         self._index: Index[Subscription] = Index(patient=True)
         self._demands: dict[Subscription, None] = {}  # subscriptions that are not passive, in their order
         self._advertisements: dict[Advertisement, None] = {}
+        self._grants: dict[Filter, tuple[Subscription, int]] = {}  # and how often each was granted
 
     @property
     def subscriptions(self) -> int:
         """How many subscriptions there are."""
-        return len(self._index)
+        return len(self._index) - len(self._grants)
 
     @property
     def advertisements(self) -> int:
@@ -109,6 +117,23 @@ class Exchange:
         if not subscription.passive:
             del self._demands[subscription]
             self._changed(subscription)
+
+    def grant(self, filter: Filter) -> Subscription:
+        """Have each batch matched with what someone may publish too: that costs no second look at it."""
+        granted, times = self._grants.get(filter, (None, 0))
+        if granted is None:
+            granted = Subscription(filter, Grant(), passive=True)
+            self._index.add(granted, filter)
+        self._grants[filter] = granted, times + 1
+        return granted
+
+    def revoke(self, granted: Subscription) -> None:
+        """One who was granted this is there no longer."""
+        _, times = self._grants.pop(granted.filter)
+        if times > 1:
+            self._grants[granted.filter] = granted, times - 1
+        else:
+            self._index.remove(granted)
 
     def advertise(self, advertisement: Advertisement) -> tuple[Filter, ...]:
         """Offer events; the filters that demand them now. Changes are told from then on."""

@@ -23,8 +23,21 @@ def test_a_newer_peers_further_fields_are_passed_over(kind: type[Message]) -> No
         "failure": ["code", "text"],
         "is_part": True,
         "handles": b"",
+        "numbers": b"",
     }
-    texts = {"node", "session", "operation", "code", "text", "kind", "name", "source", "queue"}
+    texts = {
+        "node",
+        "session",
+        "operation",
+        "code",
+        "text",
+        "kind",
+        "name",
+        "source",
+        "queue",
+        "user",
+        "secret",
+    }
     maps = {"arguments", "details"}
     fields = [
         values.get(name, "x" if name in texts else {} if name in maps else None if name == "resume" else 1)

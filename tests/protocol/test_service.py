@@ -57,7 +57,7 @@ class Echo:
     def parted(self, session: Session, is_clean: bool) -> None:
         self.heard.append("parted cleanly" if is_clean else "parted")
 
-    def watch(self, name: str, subscription: Subscription) -> Callable[[], None]:
+    def watch(self, session: Session, name: str, subscription: Subscription) -> Callable[[], None]:
         raise NotAllowed("an echo can't be watched")
 
     def finish_tick(self) -> None:

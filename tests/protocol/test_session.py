@@ -12,7 +12,7 @@ from strategies import damaged
 
 from protocol.rig import Peer, Rig, event, persistent, reliable
 from tidings.event.wire import encode_events
-from tidings.protocol import session
+from tidings.protocol import session, subscriptions
 from tidings.protocol.frames import FIRST_FRAME_MAX, FRAME_MAX, encode
 from tidings.protocol.messages import (
     Accepted,
@@ -234,7 +234,7 @@ def test_what_is_not_there_can_not_be_ended(operation: str, arguments: dict[str,
 
 
 def test_a_session_has_a_limited_number_of_subscriptions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "SUBSCRIPTIONS_MAX", 2)
+    monkeypatch.setattr(subscriptions, "SUBSCRIPTIONS_MAX", 2)
     peer = Rig().peer()
     peer.subscribe(1)
     peer.subscribe(2)

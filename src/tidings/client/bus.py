@@ -30,7 +30,7 @@ from tidings.client.making import event_of
 from tidings.client.message import Message
 from tidings.client.queue import Queue, check_name
 from tidings.client.queues import Queues, Scope, Wish
-from tidings.client.requests import INBOX, Inbox, answer_event
+from tidings.client.requests import Inbox, answer_event
 from tidings.client.space import Space, open_space
 from tidings.client.subscription import AcknowledgeBy, Subscription
 from tidings.client.transaction import TRANSACTION_S, Transaction
@@ -39,6 +39,7 @@ from tidings.event import Event
 from tidings.event.values import plain_moment
 from tidings.filters import Filter
 from tidings.ids import ClockIds, new_system
+from tidings.protocol.arguments import INBOX
 from tidings.protocol.connection import Connection
 from tidings.protocol.intake import Wanted
 from tidings.protocol.publications import SEND_BUFFER_MAX

@@ -16,13 +16,12 @@ from tidings.errors import Disconnected, EventError, NoAnswer
 from tidings.event import Batch, Event
 from tidings.event.header import EMPTY_HEADER
 from tidings.filters import Filter
+from tidings.protocol.arguments import INBOX
 from tidings.protocol.intake import Intake, Wanted
 from tidings.transport.link import Link, Wait, answer_to
 
 INBOX_PREFETCH = 1_000
 """Answers that may be on their way."""
-INBOX = "inbox."
-"""How the names of inboxes begin; any other place for answers is a queue."""
 
 
 class Inbox:

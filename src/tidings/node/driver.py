@@ -21,6 +21,7 @@ from typing import Any, Protocol, TypeVar
 
 from tidings.errors import TidingsError
 from tidings.node import logs
+from tidings.protocol.access import Caller
 from tidings.protocol.broker import Broker
 from tidings.protocol.session import Session
 from tidings.protocol.streams import Stream
@@ -99,9 +100,9 @@ class Driver:
         """How many peers are connected."""
         return len(self._carriers)
 
-    def connect(self, carrier: Carrier, peer: str) -> Session:
+    def connect(self, carrier: Carrier, caller: Caller) -> Session:
         """A peer has connected."""
-        session = self.broker.connect(time.time(), peer)
+        session = self.broker.connect(time.time(), caller)
         self._carriers[session] = carrier
         self._all_gone.clear()
         return session
@@ -110,7 +111,7 @@ class Driver:
         """Bytes have arrived."""
         self._arrived += len(data)
         self.received += len(data)
-        if not self._survives(session.peer, session.receive, data, time.time()):
+        if not self._survives(session.caller.peer, session.receive, data, time.time()):
             session.close("internal", "the node failed at this; it is told in its log")
         self.schedule()
 
@@ -131,7 +132,7 @@ class Driver:
         """A connection is gone."""
         if self._carriers.pop(session, None) is not None:
             self._held.pop(session, None)
-            self._survives(session.peer, session.lost, time.time())
+            self._survives(session.caller.peer, session.lost, time.time())
             self.schedule()
             if not self._carriers:
                 self._all_gone.set()

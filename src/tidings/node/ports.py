@@ -18,6 +18,7 @@ from typing import Any, cast
 
 from tidings.errors import UserError
 from tidings.node.driver import Driver
+from tidings.protocol.access import Caller
 from tidings.protocol.frames import encode
 from tidings.protocol.messages import Bye
 from tidings.protocol.session import Session
@@ -55,7 +56,7 @@ class Port(asyncio.Protocol):
         elif self._driver.connections >= self._connections_max:
             self._refuse("limit", f"this node has {self._connections_max} connections, and no more")
         else:
-            self._session = self._driver.connect(self, _peer(transport))
+            self._session = self._driver.connect(self, Caller(_peer(transport)))
 
     def data_received(self, data: bytes) -> None:
         """Called whenever bytes have come."""

@@ -84,6 +84,11 @@ class Permit(Struct, frozen=True):
         rules = (rule for rule in self._for(action) if _agrees(rule.queue, queue))
         return self._joined(rules, f"{self.user!r} may not {_DOING[action]} queue {queue!r}")
 
+    def check_manage(self) -> None:
+        """Raise NotAllowed for one who may not manage anything."""
+        if not (self.rules is None or any(rule.action == "manage" for rule in self.rules)):
+            raise NotAllowed(f"{self.user!r} may not manage this node")
+
     def sees(self, queue: str) -> bool:
         """Whether there is anything that may be done with a queue."""
         return self.rules is None or any(
@@ -104,6 +109,8 @@ class Permit(Struct, frozen=True):
 
 
 OWNER = Permit()
+NOBODY = Permit(rules=())
+"""Who has not been let in."""
 _DOING: dict[Action, str] = {"put": "put into", "get": "get from", "manage": "manage"}
 
 
@@ -147,9 +154,6 @@ class Gate(Protocol):
     def renew(self, permit: Permit) -> Permit | None:
         """What whoever has this permit may do now; None if that credential is not good any more."""
 
-    def permit_of(self, user: str) -> Permit:
-        """What a user may do who is not there; one who is not known may do nothing."""
-
 
 class OpenGate:
     """Where nobody else can come: everyone is the owner, and is called what it says."""
@@ -165,7 +169,3 @@ class OpenGate:
     def renew(self, permit: Permit) -> Permit | None:
         """Nothing changes."""
         return permit
-
-    def permit_of(self, _user: str) -> Permit:
-        """Everyone may do everything."""
-        return OWNER

@@ -13,6 +13,9 @@ from tidings.ids import NUMBER_MAX
 NAME_LENGTH_MAX = 255
 """Characters in the name of a client, and of a durable subscription."""
 
+INBOX = "inbox."
+"""How the names of clients' inboxes begin, before their systems; any other place for answers is a queue."""
+
 Number = Annotated[int, Meta(ge=0, lt=2**32)]
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_LENGTH_MAX)]
 OnSlow = Literal["drop-oldest", "latest", "block", "spill"]

@@ -25,16 +25,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import structs
 
-from tidings.errors import Refused, TidingsError
+from tidings.errors import NotAllowed, Refused, TidingsError
 from tidings.event import Batch, Event
 from tidings.event.check import Checked, check
 from tidings.event.header import DELIVERIES
 from tidings.exchange import Exchange, Rows, Subscription
 from tidings.filters import Filter
 from tidings.ids import Origin
+from tidings.protocol.access import OWN, Caller, Check, Gate, OpenGate, Permit
 from tidings.protocol.failures import failure_of
 from tidings.protocol.frames import encode
-from tidings.protocol.ledger import Ledger, check_growing, identity_of
+from tidings.protocol.ledger import Identity, Ledger, check_growing, identity_of
 from tidings.protocol.messages import Message, Refusal
 from tidings.protocol.newest import NewestStream
 from tidings.protocol.session import Session
@@ -69,15 +70,20 @@ _PERSISTENT = DELIVERIES.index("persistent")
 class Broker:
     """See the module."""
 
-    def __init__(self, state: State, now: float = 0.0) -> None:
+    def __init__(self, state: State, now: float = 0.0, name: str = "") -> None:
+        """`name` is what people call the node."""
         self.node = state.node
+        self.name = name
         self.boot = state.boot
         self.life = state.boot << 20  # what clients are told of as `boot`: it changes with failed commits too
         self.now = now
+        self.gate: Gate = OpenGate()
+        self.checks: list[tuple[Session, Check]] = []  # what the gate wants to know: see `take_checks`
         self.exchange = Exchange()
         self.publisher: Session | None = None  # whose events are being handed on
         self.sessions: dict[Session, None] = {}  # in their order, as streams are: a run can be repeated
         self._names: dict[str, Session] = {}
+        self._clients: dict[Identity, set[Session]] = {}  # those that were let in, by who they are
         self.position = self.position_durable = state.position
         self.reads: list[Stream] = []
         self.tallies: Tally[tuple[str, str]] = Tally()  # (what, reason) → how often
@@ -113,11 +119,11 @@ class Broker:
 
     # Sessions
 
-    def connect(self, now: float, peer: str = "") -> Session:
+    def connect(self, now: float, caller: Caller = OWN) -> Session:
         """A peer has connected."""
         self.now = now
         self._sessions_made += 1
-        session = Session(self, f"{self.boot}-{self._sessions_made}", now, peer)
+        session = Session(self, f"{self.boot}-{self._sessions_made}", now, caller)
         self.sessions[session] = None
         self._names[session.name] = session
         self.count("connections")
@@ -133,6 +139,38 @@ class Broker:
         before = self._names.get(name)
         if before is not None and before.origin == origin:
             before.close("exists", "the client has come again on another connection")
+
+    def greet(self, session: Session) -> None:
+        """A client was let in."""
+        assert session.origin is not None
+        self._clients.setdefault(identity_of(session.origin), set()).add(session)
+        if session.permit.rules is not None:
+            session.granted = self.exchange.grant(_publishing(session.permit))
+
+    def part(self, session: Session) -> None:
+        """A client that was let in has gone."""
+        assert session.origin is not None
+        identity = identity_of(session.origin)
+        self._clients[identity].discard(session)
+        if not self._clients[identity]:
+            del self._clients[identity]
+        if session.granted is not None:
+            self.exchange.revoke(session.granted)
+
+    def take_checks(self) -> list[tuple[Session, Check]]:
+        """What the gate wants to know before it lets clients in: run each check, then `session.checked`."""
+        checks, self.checks = self.checks, []
+        return checks
+
+    def review(self) -> None:
+        """The rules have changed: part from all clients who are not let in any more, or for other things."""
+        for session in [one for one in self.sessions if one.origin is not None]:
+            renewed = self.gate.renew(session.permit)
+            if renewed is None:
+                self.count("logins_denied", reason="revoked")
+                session.close("not-allowed", "user or secret is wrong")
+            elif renewed != session.permit:
+                session.close("changed", "the rules have changed: come again")
 
     def touch(self, session: Session, mark: int = 0) -> None:
         """A session has frames to send, now or when the mark is durable."""
@@ -175,6 +213,9 @@ class Broker:
         """What must be committed for this tick; nothing if nothing was stored."""
         for service in self.services:
             service.finish_tick()
+        for identity in self.ledger.take_settled():
+            for session in self._clients.get(identity, ()):
+                self.owe(session)
         owing, self._owing = self._owing, {}
         for session in {**self._dirty, **owing}:
             session.finish_tick()
@@ -269,7 +310,7 @@ class Broker:
         had = self.admit(session, checked.counters)
         if had:
             batch = batch.take(range(had, len(batch)))
-            checked = _rest(checked, had)
+            checked = _part(checked, had, len(checked.counters))
         if len(batch):
             self.hand_on(batch, checked, session)
 
@@ -315,8 +356,13 @@ class Broker:
 
         `waits`: even those that are not stored are for nobody before this tick's commit is made.
         """
-        before, self.publisher = self.publisher, session  # a delivery may lead to another
         matches = self.exchange.match(batch, session)
+        if session is not None and session.granted is not None:
+            allowed = next((rows for one, rows in matches if one is session.granted), ())
+            if len(allowed) < len(batch):
+                self._hand_on_allowed(batch, checked, session, allowed)
+                return
+        before, self.publisher = self.publisher, session  # a delivery may lead to another
         positions = self._keep(batch, checked, matches)
         if waits and positions is None:
             positions = [None] * len(batch)
@@ -327,6 +373,18 @@ class Broker:
             session.accept_mark = self.mark
         self.count("published", len(batch))
         self._remember(batch)
+
+    def _hand_on_allowed(self, batch: Batch, checked: Checked, session: Session, allowed: Rows) -> None:
+        """Hand on what a session may publish of a batch, and refuse the rest."""
+        kept = set(map(int, allowed))
+        error = NotAllowed(f"{session.permit.user!r} may not publish this")
+        for is_kept, rows in groupby(range(len(batch)), kept.__contains__):
+            run = list(rows)
+            if is_kept:
+                part = _part(checked, run[0], run[-1] + 1)
+                self.hand_on(batch.take(run), part, session)
+            else:
+                self.refuse(session, int(checked.counters[run[0]]), int(checked.counters[run[-1]]), error)
 
     def own(self, event: Event) -> Event:
         """An event of the node itself, numbered."""
@@ -441,6 +499,13 @@ class Broker:
         self.add_stream(stream)
         return stream
 
+    def refilter(self, stream: Stream, filter: Filter) -> None:
+        """Give a stream another filter, which takes what its client was granted."""
+        if stream.subscription.filter != filter:
+            self.exchange.unsubscribe(stream.subscription)
+            stream.subscription.filter = filter
+            self.exchange.subscribe(stream.subscription)
+
     def add_stream(self, stream: Stream) -> None:
         """A place in the stored stream is needed."""
         self._streams[stream] = None
@@ -464,7 +529,15 @@ class Broker:
             operations.append(Trim(passed))
 
 
-def _rest(checked: Checked, start: int) -> Checked:
-    """What is known of the rows of a batch from this one on."""
-    deliveries = checked.deliveries[start:]
-    return Checked(None, checked.counters[start:], deliveries, not any(deliveries))
+def _part(checked: Checked, start: int, end: int) -> Checked:
+    """What is known of these rows of a batch."""
+    deliveries = checked.deliveries[start:end]
+    return Checked(None, checked.counters[start:end], deliveries, not any(deliveries))
+
+
+def _publishing(permit: Permit) -> Filter:
+    """What a user may publish, who is not the owner."""
+    try:
+        return permit.grant("publish") or Filter()
+    except NotAllowed:
+        return ~Filter()

@@ -2,7 +2,10 @@
 
 Everything that a client does is numbered, by its system and in its epoch, so the highest number tells what
 was done. That is stored with whatever else a commit holds of the client's doing, unless it can be told from
-that; what was refused is remembered until the client says that it has seen the answer.
+that; what was refused is remembered until the client says that it has seen the answer. What was counted but
+is being done elsewhere is *pending*: nothing from there on is safe yet.
+
+A system belongs to the user who was first seen with it, so nobody can count in another's name.
 """
 
 from __future__ import annotations
@@ -45,6 +48,9 @@ class Ledger:
         self._due: dict[Identity, bool] = {}  # who waits for this tick's commit; whether its count is stored
         self._flying: dict[Identity, int] = {}  # who waits for a commit, and how far it had counted
         self._flights: deque[tuple[int, dict[Identity, int]]] = deque()  # the same by the mark of the commit
+        self._pending: dict[Identity, dict[int, None]] = {}  # counters that are not done yet, in their order
+        self._settled: dict[Identity, None] = {}  # who has had anything done of that since the last tick
+        self._owners: dict[str, str] = {}  # systems, and the users they belong to
         for one in counters:
             self._counters[one.system, one.epoch] = one.counter
             if one.refused:
@@ -55,6 +61,42 @@ class Ledger:
     def counter_of(self, origin: Origin) -> int:
         """The highest counter known of a client."""
         return self._counters.get(identity_of(origin), 0)
+
+    def claim(self, system: str, user: str) -> bool:
+        """Whether a user may count as this system: nobody else was seen with it."""
+        owner = self._owners.pop(system, user)
+        self._owners[system] = owner
+        if len(self._owners) > SYSTEMS_MAX:
+            del self._owners[next(iter(self._owners))]
+        return owner == user
+
+    # What is being done elsewhere
+
+    def pend(self, origin: Origin, counter: int) -> None:
+        """What a client has just done with this counter, or did not yet, is not safe before `settle`."""
+        self._pending.setdefault(identity_of(origin), {})[counter] = None
+
+    def settle(self, origin: Origin, counter: int) -> None:
+        """It is done, or was refused."""
+        identity = identity_of(origin)
+        pending = self._pending.get(identity, {})
+        if counter in pending:
+            del pending[counter]
+            self._settled[identity] = None
+            if not pending:
+                del self._pending[identity]
+
+    def safe_of(self, origin: Origin, counter: int) -> int:
+        """Up to where all is done of what a client has done up to this counter."""
+        pending = self._pending.get(identity_of(origin)) if self._pending else None
+        return min(counter, next(iter(pending)) - 1) if pending else counter
+
+    def take_settled(self) -> Iterable[Identity]:
+        """Clients of which more may be safe than at the last tick."""
+        settled, self._settled = self._settled, {}
+        return settled
+
+    # What was found, and what is counted
 
     def learn(self, origin: Origin, counter: int) -> None:
         """Something of a client that has this counter was found on disk."""
@@ -163,6 +205,9 @@ class Ledger:
         for identity in uncounted:
             before = self._durable.get(identity, 0)
             self._counters[identity] = before
+            pending = {one: None for one in self._pending.pop(identity, ()) if one <= before}
+            if pending:
+                self._pending[identity] = pending
             refused = [one for one in self._refusals.pop(identity, []) if one.last <= before]
             if refused:
                 self._refusals[identity] = refused

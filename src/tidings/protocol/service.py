@@ -68,8 +68,11 @@ class Service(Protocol):
     def parted(self, session: Session, is_clean: bool) -> None:
         """A session has ended; whether its client has said so."""
 
-    def watch(self, name: str, subscription: Subscription) -> Callable[[], None]:
-        """Tell a subscription of what comes into the thing of that name; what ends that."""
+    def watch(self, session: Session, name: str, subscription: Subscription) -> Callable[[], None] | None:
+        """Tell a subscription of what comes into the thing of that name, as far as it was granted.
+
+        Gives what ends that, or None if it is another's business: the service that came last is asked first.
+        """
 
     def status(self) -> dict[str, Any]:
         """What the node says of it, beside what the broker says."""

@@ -12,12 +12,15 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import structs
 
-from tidings.errors import CodecError, EventError, Refused, UserError
-from tidings.exchange import Advertisement, Subscription
+from tidings.errors import CodecError, EventError, NotAllowed, Refused, UserError
+from tidings.exchange import Subscription
 from tidings.filters import Filter
 from tidings.ids import NUMBER_MAX, Origin, check_system
+from tidings.protocol.access import NOBODY, Action, Caller, Check, Claim, Denied, Permit
 from tidings.protocol.arguments import (
+    INBOX,
     NAME_LENGTH_MAX,
     Advertise,
     Subscribe,
@@ -33,7 +36,6 @@ from tidings.protocol.messages import (
     Credit,
     Hello,
     Message,
-    Notice,
     Ping,
     Pong,
     Publish,
@@ -41,11 +43,8 @@ from tidings.protocol.messages import (
     Welcome,
 )
 from tidings.protocol.outbox import Outbox
-from tidings.protocol.outlets import BlockingOutlet, DroppingOutlet, LatestOutlet, Outlet
-from tidings.protocol.recent import last_values
 from tidings.protocol.service import LATER, Asked
-from tidings.protocol.streams import Stream
-from tidings.store.interface import Durable
+from tidings.protocol.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
     from tidings.protocol.broker import Broker
@@ -54,8 +53,8 @@ WINDOW = 4 << 20
 """Bytes of events that a client may have on their way unaccepted."""
 OUTBOX_SIZE_MAX = 64 << 20
 """Bytes that may wait to be read by a client before it is given up."""
-SUBSCRIPTIONS_MAX = 10_000
-"""Subscriptions, and advertisements, of one session."""
+ALLOWED_KEPT = 1_000
+"""Answers of a permit that are remembered."""
 HELLO_S_MAX = 10.0
 """How long a connection may be silent before its HELLO."""
 SILENT_S_MAX = 60.0
@@ -65,10 +64,12 @@ SILENT_S_MAX = 60.0
 class Session:
     """One client, as the node sees it."""
 
-    def __init__(self, broker: Broker, name: str, now: float, peer: str) -> None:
+    def __init__(self, broker: Broker, name: str, now: float, caller: Caller) -> None:
         self.broker = broker
         self.name = name
-        self.peer = peer
+        self.caller = caller
+        self.permit = NOBODY
+        self.granted: Subscription | None = None  # what it may publish, None for everything
         self.outbox = Outbox()
         self.origin: Origin | None = None  # set by the HELLO
         self.last = 0  # the counter of the last event that came on this connection
@@ -77,13 +78,13 @@ class Session:
         self.is_closed = False
         self._accepted = 0
         self._holds = 0
+        self._hello: Hello | None = None  # while the gate looks at it
+        self._allowed: dict[tuple[Action, str], Filter | None] = {}  # what was asked of the permit
         self._reader = FrameReader()
         self._heard_at = now
         self._is_asked = False
         self._asked_at = now
-        self._outlets: dict[int, Outlet] = {}
-        self._endings: dict[int, Callable[[], None]] = {}  # what ends the subscriptions of outlets
-        self._advertisements: dict[int, Advertisement] = {}
+        self._subscriptions = Subscriptions(self)
 
     # What the driver calls
 
@@ -141,13 +142,15 @@ class Session:
         if self.outbox.size > OUTBOX_SIZE_MAX:
             self.close("limit", "too much waits to be read")
         if self.counter > self._accepted and not self._holds and not self.is_closed:
-            self._accepted = self.counter
-            self.post(encode(Accepted(self.counter)), self.accept_mark, is_patient=True)
+            assert self.origin is not None
+            safe = self.broker.ledger.safe_of(self.origin, self.counter)
+            if safe > self._accepted:
+                self._accepted = safe
+                self.post(encode(Accepted(safe)), self.accept_mark, is_patient=True)
 
     def depends_on(self, mark: int) -> bool:
         """Whether anything it has to say, now or with more credit, waits for this commit or a later one."""
-        marks = (outlet.mark for outlet in self._outlets.values())
-        return self.accept_mark >= mark or self.outbox.waits_for(mark) or any(one >= mark for one in marks)
+        return self.accept_mark >= mark or self.outbox.waits_for(mark) or self._subscriptions.depends_on(mark)
 
     def fail(self, text: str) -> None:
         """What it waits for will not be: none of it may be said, and the client must come again."""
@@ -176,12 +179,9 @@ class Session:
             return
         self.is_closed = True
         self.broker.touch(self)  # whoever drives it closes the connection when all has left
-        for number in list(self._outlets):
-            self._end(number)
-        for advertisement in self._advertisements.values():
-            self.broker.exchange.withdraw(advertisement)
-        self._advertisements.clear()
+        self._subscriptions.close()
         if self.origin is not None:
+            self.broker.part(self)
             for service in self.broker.services:
                 service.parted(self, is_clean)
 
@@ -196,8 +196,9 @@ class Session:
 
     def _take(self, message: Message, events: bytes) -> None:
         kind = type(message)
-        if self.origin is None and kind is not Hello:
-            raise Refused("protocol", f"{kind.__name__} before Hello")
+        if self.origin is None and (self._hello is not None or kind is not Hello):
+            self._take_early(kind)
+            return
         if kind is Publish:
             self.broker.publish(self, events)
         elif kind in self.broker.frames:
@@ -207,6 +208,15 @@ class Session:
             if handler is None:
                 raise Refused("protocol", f"{kind.__name__} is not for a node")
             handler(self, message)
+
+    def _take_early(self, kind: type[Message]) -> None:
+        """Something came before the client was let in."""
+        awaited = "Hello" if self._hello is None else "Welcome"
+        if self._hello is None or kind is not Bye:
+            raise Refused("protocol", f"{kind.__name__} before {awaited}")
+        self._leave(is_clean=True)
+
+    # Who the client is
 
     def _greet(self, hello: Hello) -> None:
         if self.origin is not None:
@@ -220,20 +230,85 @@ class Session:
             raise Refused("protocol", str(error)) from None
         if not 0 <= hello.epoch <= NUMBER_MAX or len(hello.name) > NAME_LENGTH_MAX:
             raise Refused("protocol", "an epoch or a name that can't be")
-        self.origin = Origin(hello.system, hello.epoch, hello.name or None)
-        if hello.resume is not None:
-            self.broker.supersede(hello.resume, self.origin)
+        claim = Claim(self.caller, hello.user, hello.secret, hello.name)
+        self._hello = structs.replace(hello, secret="")
+        self._let_in(partial(self.broker.gate.admit, claim, self.broker.now))
+
+    def checked(self, check: Check, passed: bool, now: float) -> None:
+        """What the gate wanted to know is known; called by whoever drives the broker."""
+        self.broker.now = now
+        if not self.is_closed:
+            self._let_in(partial(self.broker.gate.conclude, check, passed, now))
+
+    def _let_in(self, decide: Callable[[], Permit | Check]) -> None:
+        """Welcome the client if the gate says so, now or when it has checked more."""
+        assert self._hello is not None
+        try:
+            answer = decide()
+            if not isinstance(answer, Permit):
+                self.broker.checks.append((self, answer))
+                return
+            self._welcome(self._hello, answer)
+        except Denied as error:
+            self.broker.count("logins_denied", reason=error.reason)
+            self.close("not-allowed", str(error))
+
+    def _welcome(self, hello: Hello, permit: Permit) -> None:
+        origin = Origin(hello.system, hello.epoch, _source(hello.name, permit) or None)
         broker, ledger = self.broker, self.broker.ledger
-        self.counter = self._accepted = ledger.counter_of(self.origin)
+        if not ledger.claim(hello.system, permit.user):
+            raise Denied("system", "this system's events are another's: begin anew")
+        self.permit, self.origin, self._hello = permit, origin, None
+        if hello.resume is not None:
+            broker.supersede(hello.resume, origin)
+        self.counter = ledger.counter_of(origin)
+        self._accepted = ledger.safe_of(origin, self.counter)
         self._reader.limit = FRAME_MAX
-        ledger.see(self.origin, hello.seen)
-        refused = ledger.refused(self.origin)
+        ledger.see(origin, hello.seen)
+        refused = ledger.refused(origin)
+        broker.greet(self)
         kept = [service.greeted(self) for service in broker.services]
         welcome = Welcome(
-            VERSION, broker.node, broker.life, self.name, self.counter, WINDOW, refused, any(kept)
+            VERSION,
+            broker.node,
+            broker.life,
+            self.name,
+            self._accepted,
+            WINDOW,
+            refused,
+            any(kept),
+            broker.name,
         )
         # A counter accepts what another connection brought.
         self.post(encode(welcome), broker.promise if self.counter else 0)
+
+    # What the client may do
+
+    def allow(self, action: Action, queue: str) -> Filter | None:
+        """Which messages of a queue this is allowed for, None for all; NotAllowed for none."""
+        if self.permit.rules is None:
+            return None
+        key = action, queue
+        if key not in self._allowed:
+            if len(self._allowed) >= ALLOWED_KEPT:
+                self._allowed.clear()
+            self._allowed[key] = self.permit.queue_grant(action, queue)
+        return self._allowed[key]
+
+    def narrow(self, action: Action, filter: Filter) -> Filter:
+        """A filter as far as it was granted; NotAllowed if nothing of it is."""
+        if self.permit.rules is None:
+            return filter
+        assert self.origin is not None
+        inbox = Filter("subject = :name", name=f"{INBOX}{self.origin.system}")
+        if action == "subscribe" and inbox.covers(filter):
+            return filter  # who may ask may hear the answer
+        granted = self.permit.grant(action)
+        if granted is None:
+            return filter
+        if not granted.overlaps(filter):
+            raise NotAllowed(f"{self.permit.user!r} may {action} only what matches: {granted}")
+        return filter & granted
 
     def _answer(self, request: Request) -> None:
         asked = Asked(self, request.number)
@@ -250,76 +325,13 @@ class Session:
         name, arguments = request.operation, request.arguments
         if name in _OPERATIONS:
             kind, method = _OPERATIONS[name]
-            return method(self, msgspec.convert(arguments, kind))
+            return method(self._subscriptions, msgspec.convert(arguments, kind))
+        if name == "status":
+            return self._status()
         if name in self.broker.operations:
             kind, operation = self.broker.operations[name]
             return operation(asked, msgspec.convert(arguments, kind))
         raise Refused("not-found", f"there is no operation {name[:40]!r}")
-
-    def _subscribe(self, wanted: Subscribe) -> dict[str, Any]:
-        self._check_free(wanted.number, self._outlets)
-        filter = Filter(wanted.filter)
-        wanted.check()
-        if wanted.durable is not None:
-            self._outlets[wanted.number] = self._open_durable(wanted, filter)
-        elif wanted.is_stored or wanted.on_slow == "spill":
-            self._outlets[wanted.number] = self._open_stream(wanted, filter)
-        else:
-            outlet = _outlet(self, wanted)
-            subscription = Subscription(filter, outlet, wanted.passive)
-            self._endings[wanted.number] = self._begin(wanted, subscription)
-            self._outlets[wanted.number] = outlet
-            if wanted.last:
-                outlet.depend()
-                for batch, rows in last_values(self.broker.recent, filter, self.broker.now):
-                    outlet.deliver(batch, rows, None)
-        return {"position": self.broker.position}
-
-    def _begin(self, wanted: Subscribe, subscription: Subscription) -> Callable[[], None]:
-        """Let events flow, of all that is published or of what is put into a queue; what ends that."""
-        if wanted.queue is None:
-            self.broker.exchange.subscribe(subscription)
-            return partial(self.broker.exchange.unsubscribe, subscription)
-        for service in self.broker.services:
-            return service.watch(wanted.queue, subscription)
-        raise Refused("not-found", "this node has no queues")
-
-    def _open_durable(self, wanted: Subscribe, filter: Filter) -> Stream:
-        assert wanted.durable is not None
-        start = self._start(wanted) - 1
-        record = Durable(wanted.durable, self.owner, str(filter), start, start, wanted.options)
-        is_new = self.broker.find_durable(self.owner, wanted.durable) is None
-        stream = self.broker.open_durable(record)
-        if stream.subscription.filter != filter:
-            raise Refused("exists", f"{wanted.durable!r} exists with the filter {stream.subscription.filter}")
-        if stream.record is not None and stream.record.options != wanted.options:
-            raise Refused("exists", f"{wanted.durable!r} exists with another order, or is passive or not")
-        if stream.session is not None:
-            stream.session.end(stream.number, "taken over")
-        if is_new:
-            stream.since_us = wanted.since_us
-        stream.attach(self, wanted.number, wanted.credit)
-        return stream
-
-    def _open_stream(self, wanted: Subscribe, filter: Filter) -> Stream:
-        stream = Stream(
-            self.broker,
-            filter,
-            self._start(wanted),
-            keeps_all=wanted.on_slow == "spill",
-            passive=wanted.passive,
-        )
-        stream.since_us = wanted.since_us
-        self.broker.add_stream(stream)
-        stream.attach(self, wanted.number, wanted.credit)
-        return stream
-
-    def _start(self, wanted: Subscribe) -> int:
-        """The first position that is wanted; for a time it is found when the store is read."""
-        following = self.broker.position + 1
-        if wanted.since is None:
-            return following if wanted.since_us is None else 1
-        return min(max(1, wanted.since), following)
 
     @property
     def owner(self) -> str:
@@ -327,68 +339,13 @@ class Session:
         assert self.origin is not None
         return self.origin.source or ""
 
-    def _unsubscribe(self, unwanted: Unsubscribe) -> None:
-        if unwanted.durable is not None:
-            stream = self.broker.find_durable(self.owner, unwanted.durable)
-            if stream is None:
-                raise Refused("not-found", f"there is no durable subscription {unwanted.durable!r}")
-            if stream.session is not None:
-                stream.session.end(stream.number, "unsubscribed")
-            self.broker.end_durable(stream)
-        elif unwanted.number in self._outlets:
-            self._end(unwanted.number)
-        else:
-            raise Refused("not-found", f"there is no subscription {unwanted.number}")
-
     def end(self, number: int, reason: str) -> None:
         """End a subscription of this session from outside, and tell the client."""
-        self._end(number)
-        self.post(encode(Notice("ended", number, {"reason": reason})))
+        self._subscriptions.end(number, reason)
 
-    def _end(self, number: int) -> None:
-        outlet = self._outlets.pop(number)
-        outlet.close()
-        if isinstance(outlet, Stream):
-            outlet.detach()
-            if outlet.record is None:
-                self.broker.remove_stream(outlet)
-        else:
-            self._endings.pop(number)()
-
-    def _advertise(self, offered: Advertise) -> dict[str, Any]:
-        self._check_free(offered.number, self._advertisements)
-
-        def tell(wanted: tuple[Filter, ...]) -> None:
-            self.post(encode(Notice("interest", offered.number, {"filters": [str(f) for f in wanted]})))
-
-        advertisement = Advertisement(Filter(offered.filter), tell)
-        self._advertisements[offered.number] = advertisement
-        return {"filters": [str(filter) for filter in self.broker.exchange.advertise(advertisement)]}
-
-    def _unadvertise(self, offered: Unadvertise) -> None:
-        advertisement = self._advertisements.pop(offered.number, None)
-        if advertisement is None:
-            raise Refused("not-found", f"there is no advertisement {offered.number}")
-        self.broker.exchange.withdraw(advertisement)
-
-    def _check_free(self, number: int, taken: dict[int, Any]) -> None:
-        if number in taken:
-            raise Refused("exists", f"number {number} is in use")
-        if len(taken) >= SUBSCRIPTIONS_MAX:
-            raise Refused("limit", f"a session has at most {SUBSCRIPTIONS_MAX} of these")
-
-    def _status(self, _nothing: dict[str, Any]) -> dict[str, Any]:
+    def _status(self) -> dict[str, Any]:
+        self.permit.check_manage()
         return self.broker.status()
-
-    def _acknowledge(self, message: Acknowledge) -> None:
-        stream = self._outlets.get(message.subscription)
-        if isinstance(stream, Stream):
-            stream.acknowledge(message.position)
-
-    def _grant(self, message: Credit) -> None:
-        outlet = self._outlets.get(message.subscription)
-        if outlet is not None:
-            outlet.grant(message.total)
 
     def _pong(self, message: Ping) -> None:
         self.post(encode(Pong(message.number)))
@@ -406,26 +363,27 @@ def _code_of(error: CodecError) -> str:
     return "event" if error.place.startswith("$[") else "protocol"
 
 
-def _outlet(session: Session, wanted: Subscribe) -> Outlet:
-    if wanted.slow_key:
-        return LatestOutlet(session, wanted.number, wanted.credit, wanted.slow_key)
-    kind = BlockingOutlet if wanted.on_slow == "block" else DroppingOutlet
-    return kind(session, wanted.number, wanted.credit)
+def _source(name: str, permit: Permit) -> str:
+    """What a client is called: what it says, if that is its user's name or begins with it."""
+    if permit.rules is None or name == permit.user or name.startswith(f"{permit.user}/"):
+        return name
+    if name:
+        raise Denied("source", f"the name must be {permit.user!r}, or begin with {permit.user + '/'!r}")
+    return permit.user
 
 
 _HANDLERS: dict[type[Message], Callable[[Session, Any], None]] = {
     Hello: Session._greet,
     Request: Session._answer,
-    Acknowledge: Session._acknowledge,
-    Credit: Session._grant,
+    Acknowledge: lambda session, message: session._subscriptions.acknowledge(message),
+    Credit: lambda session, message: session._subscriptions.give_credit(message),
     Ping: Session._pong,
     Pong: Session._heard,
     Bye: Session._part,
 }
-_OPERATIONS: dict[str, tuple[Any, Callable[[Session, Any], Any]]] = {
-    "subscribe": (Subscribe, Session._subscribe),
-    "unsubscribe": (Unsubscribe, Session._unsubscribe),
-    "advertise": (Advertise, Session._advertise),
-    "unadvertise": (Unadvertise, Session._unadvertise),
-    "status": (dict[str, Any], Session._status),
+_OPERATIONS: dict[str, tuple[Any, Callable[[Subscriptions, Any], Any]]] = {
+    "subscribe": (Subscribe, Subscriptions.subscribe),
+    "unsubscribe": (Unsubscribe, Subscriptions.unsubscribe),
+    "advertise": (Advertise, Subscriptions.advertise),
+    "unadvertise": (Unadvertise, Subscriptions.unadvertise),
 }

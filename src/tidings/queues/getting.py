@@ -57,16 +57,22 @@ class Readers:
 
     # Requests
 
-    def get(self, asked: Asked, wanted: Get, transaction: Transaction | None) -> Any:
-        """Answer with messages, now or later."""
-        queue = self._manager.find(wanted.queue)
+    def get(
+        self,
+        asked: Asked,
+        wanted: Get,
+        queue: Queue,
+        granted: Filter | None,
+        transaction: Transaction | None,
+    ) -> Any:
+        """Answer with messages, now or later; `granted` says which of them may be got, None for all."""
         if asked.number in self._waiting.get(asked.session, {}):
             raise Refused("exists", f"get {asked.number} is waiting already")
         reader = Reader(
             queue,
             asked,
             identity(asked.session),
-            filter_of(wanted.where) if wanted.where else None,
+            both(filter_of(wanted.where) if wanted.where else None, granted),
             wanted.count,
             is_copier=wanted.action == "read",
             is_if_exists=wanted.if_exists,
@@ -193,6 +199,13 @@ def identity(session: Session) -> Identity:
     """Whose session it is."""
     assert session.origin is not None
     return identity_of(session.origin)
+
+
+def both(one: Filter | None, other: Filter | None) -> Filter | None:
+    """What matches both, None being everything."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other
 
 
 def filter_of(text: str) -> Filter:

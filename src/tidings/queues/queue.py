@@ -87,6 +87,10 @@ class Queue:
         """Whether a message is here, on the shelf or in someone's hands."""
         return number in self.shelf or number in self.held
 
+    def shows(self, number: int, granted: Filter | None) -> bool:
+        """Whether a message can be read by whoever was granted this, None being all of them."""
+        return number in self.shelf and (granted is None or granted.matches(sight(self.shelf[number])))
+
     def describe(self) -> Description:
         """The description, and how the queue stands."""
         self.sweep()

@@ -12,20 +12,32 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from tidings.errors import CodecError, MessageNotHeld, QueueError, QueueNotFound, Refused, UserError
+from msgspec.structs import replace
+
+from tidings.errors import (
+    CodecError,
+    MessageNotHeld,
+    NotAllowed,
+    QueueError,
+    QueueNotFound,
+    Refused,
+    UserError,
+)
 from tidings.event import Batch, Origin
 from tidings.event.check import check
 from tidings.exchange import Subscription
 from tidings.filters import Filter
 from tidings.ids import NUMBER_MAX
+from tidings.protocol.access import Action
 from tidings.protocol.messages import DONE, GIVE_BACK, HANDLE, REJECT, UNOPENED, Commit, Put, Settle
 from tidings.protocol.outlets import Outlet
 from tidings.protocol.service import Asked
 from tidings.protocol.session import Session
 from tidings.queues import arguments
 from tidings.queues.description import REASON_LENGTH_MAX, Description
-from tidings.queues.getting import Readers, filter_of, identity
+from tidings.queues.getting import Readers, both, filter_of, identity
 from tidings.queues.held import Held, Identity
+from tidings.queues.letters import DEAD
 from tidings.queues.manager import QueueManager
 from tidings.queues.message import Message, check_length
 from tidings.queues.queue import Queue
@@ -134,22 +146,36 @@ class QueueService:
             if message.transaction:
                 self._put_in(self._transactions.find(session, message.transaction), message, batch, put)
             else:
-                self._put_at_once(session, self._queue(message), batch, put)
+                self._put_at_once(session, self._queue(session, message), batch, put)
         except (UserError, Refused) as error:
             self._broker.refuse(session, int(counters[len(put)]), session.last, error)
         self._broker.count("put", len(put))
 
-    def _queue(self, message: Put) -> Queue:
+    def _queue(self, session: Session, message: Put) -> Queue:
         if not 1 <= len(message.queue) <= arguments.ADDRESS_LENGTH_MAX:
             raise QueueNotFound(message.queue[:100], "is no name of a queue")
         if message.is_part and not message.transaction:
             raise Refused("protocol", "parts are put in a transaction")
-        return self.manager.find(message.queue)
+        return self._found(session, "put", message.queue)[0]
+
+    def _found(self, session: Session, action: Action, address: str) -> tuple[Queue, Filter | None]:
+        """A queue, and for which messages a client may do this there; NotAllowed if for none.
+
+        Whoever may do nothing with a queue is not told whether there is one.
+        """
+        try:
+            queue = self.manager.find(address)
+        except QueueNotFound:
+            session.allow(action, address)
+            raise
+        return queue, session.allow(action, queue.name)
 
     def _put_at_once(self, session: Session, queue: Queue, batch: Batch, put: list[None]) -> None:
         is_stored = queue.kind.persistent
         waits = is_stored or self._waits(session)
-        for raw in batch.raws:
+        granted = session.allow("put", queue.name)
+        for row, raw in enumerate(batch.raws):
+            _check_granted(session, granted, batch, row)
             check_length(raw)
             self.manager.check_size(queue.name)
             queue.check_room()
@@ -170,13 +196,20 @@ class QueueService:
         return False
 
     def _put_in(self, transaction: Transaction, message: Put, batch: Batch, put: list[None]) -> None:
+        session = transaction.session
         if not message.queue:
             self.manager.check_size("")
+            granted = None if session.granted is None else session.granted.filter
+            for row in range(len(batch)):
+                _check_granted(session, granted, batch, row)
             transaction.publish(batch)
             return
-        queue = self._queue(message)
+        queue = self._queue(session, message)
+        granted = session.allow("put", queue.name)
         self.manager.check_size(queue.name)
         for row, raw in enumerate(batch.raws):
+            if not message.is_part:
+                _check_granted(session, granted, batch, row)
             check_length(raw)
             if message.is_part:
                 transaction.put_part(queue, batch[row].body or b"")
@@ -254,10 +287,15 @@ class QueueService:
 
     # Requests
 
-    def _create(self, _asked: Asked, wanted: Description) -> Description:
+    def _create(self, asked: Asked, wanted: Description) -> Description:
+        asked.session.allow("manage", wanted.name)
+        if wanted.bind is not None:
+            bound = asked.session.narrow("subscribe", Filter(wanted.bind))
+            wanted = replace(wanted, bind=str(bound))
         return self.manager.create(wanted).describe()
 
-    def _delete(self, _asked: Asked, unwanted: arguments.Named) -> None:
+    def _delete(self, asked: Asked, unwanted: arguments.Named) -> None:
+        self._found(asked.session, "manage", unwanted.queue)
         queue = self.manager.delete(unwanted.queue)
         if queue is not None:
             self._readers.close(queue, QueueNotFound(queue.name, "it was deleted"))
@@ -265,36 +303,49 @@ class QueueService:
                 if isinstance(watcher.sink, Outlet):
                     watcher.sink.session.end(watcher.sink.number, "the queue was deleted")
 
-    def _describe(self, _asked: Asked, named: arguments.Named) -> Description:
-        return self.manager.find(named.queue).describe()
+    def _describe(self, asked: Asked, named: arguments.Named) -> Description:
+        return self._seen(asked.session, named.queue).describe()
 
-    def _find(self, _asked: Asked, sought: arguments.Find) -> list[Description]:
-        return self.manager.search(sought.name, sought.text, sought.properties)
+    def _seen(self, session: Session, address: str) -> Queue:
+        """A queue with which a client may do anything; for others there is none."""
+        queue = self.manager.find(address)
+        if not session.permit.sees(queue.name):
+            raise QueueNotFound(address, "there is no such queue")
+        return queue
 
-    def _alias(self, _asked: Asked, wanted: arguments.Alias) -> Description:
+    def _find(self, asked: Asked, sought: arguments.Find) -> list[Description]:
+        found = self.manager.search(sought.name, sought.text, sought.properties)
+        return [one for one in found if asked.session.permit.sees(one.alias_of or one.name)]
+
+    def _alias(self, asked: Asked, wanted: arguments.Alias) -> Description:
+        asked.session.allow("manage", wanted.name)
+        self._found(asked.session, "manage", wanted.target)
         return self.manager.alias(wanted.name, wanted.target).describe()
 
-    def _purge(self, _asked: Asked, unwanted: arguments.Purge) -> int:
-        return self.manager.find(unwanted.queue).purge(filter_of(unwanted.where))
+    def _purge(self, asked: Asked, unwanted: arguments.Purge) -> int:
+        queue, _ = self._found(asked.session, "manage", unwanted.queue)
+        return queue.purge(filter_of(unwanted.where))
 
-    def _replay(self, _asked: Asked, wanted: arguments.Replay) -> int:
+    def _replay(self, asked: Asked, wanted: arguments.Replay) -> int:
+        """Dead letters are those of all queues, so whoever puts them back must manage them all."""
+        asked.session.allow("manage", DEAD)
         return self.manager.letters.replay(filter_of(wanted.where), wanted.queue)
 
-    def _renew(self, _asked: Asked, wanted: arguments.Renew) -> float:
-        queue = self.manager.find(wanted.queue)
+    def _renew(self, asked: Asked, wanted: arguments.Renew) -> float:
+        queue, granted = self._found(asked.session, "get", wanted.queue)
         if wanted.lease_s and not queue.description.expiry:
             raise QueueError(queue.name, "its messages have no lease: it was made without expiry=True")
         queue.sweep()
-        number = queue.shelf.first(Filter("id = :id", id=wanted.id))
+        number = queue.shelf.first(both(Filter("id = :id", id=wanted.id), granted))
         if number is None:
             raise MessageNotHeld(queue.name, f"there is no message {wanted.id}, or it is in someone's hands")
         return queue.renew(number, wanted.lease_s)
 
     def _get(self, asked: Asked, wanted: arguments.Get) -> Any:
         number = wanted.transaction
-        return self._readers.get(
-            asked, wanted, self._transactions.find(asked.session, number) if number else None
-        )
+        transaction = self._transactions.find(asked.session, number) if number else None
+        queue, granted = self._found(asked.session, "get", wanted.queue)
+        return self._readers.get(asked, wanted, queue, granted, transaction)
 
     def _cancel(self, asked: Asked, unwanted: arguments.Cancel) -> None:
         self._readers.cancel(asked, unwanted)
@@ -302,11 +353,12 @@ class QueueService:
             transaction.cancel(unwanted.number)
 
     def _part(self, asked: Asked, wanted: arguments.Part) -> bytes:
-        queue, number, session = self.manager.find(wanted.queue), wanted.number, asked.session
+        number, session = wanted.number, asked.session
+        queue, granted = self._found(session, "get", wanted.queue)
         held = queue.held.get(number)
         if held is not None and held.delivery == wanted.delivery and _is_with(held, session):
             return queue.part(number, wanted.index)
-        if number in queue.shelf and wanted.delivery == 0:
+        if wanted.delivery == 0 and queue.shows(number, granted):
             return queue.part(number, wanted.index)
         for transaction in self._transactions.of(session):
             part = transaction.part(number, wanted.index)
@@ -314,9 +366,12 @@ class QueueService:
                 return part
         raise MessageNotHeld(queue.name, f"message {number} is not in this client's hands, nor in the queue")
 
-    def watch(self, name: str, subscription: Subscription) -> Callable[[], None]:
-        """Tell a subscription of what is put into a queue; what ends that."""
-        waiting = self.manager.find(name).waiting
+    def watch(self, session: Session, name: str, subscription: Subscription) -> Callable[[], None]:
+        """Tell a subscription of what is put into a queue, as far as it may be got; what ends that."""
+        queue, granted = self._found(session, "get", name)
+        if granted is not None:
+            subscription.filter &= granted
+        waiting = queue.waiting
         waiting.watch(subscription)
         return partial(waiting.unwatch, subscription)
 
@@ -357,6 +412,12 @@ def _checked(events: bytes, origin: Origin | None) -> tuple[Batch, Sequence[int]
         return batch, [event.counter for event in batch.events]
     checked = check(events)
     return Batch(events, origin, checked.offsets), checked.counters
+
+
+def _check_granted(session: Session, granted: Filter | None, batch: Batch, row: int) -> None:
+    """Raise NotAllowed for an event that a client may not put or publish."""
+    if granted is not None and not granted.matches(batch[row]):
+        raise NotAllowed(f"{session.permit.user!r} may put or publish only what matches: {granted}")
 
 
 def _is_with(held: Held, session: Session) -> bool:

@@ -18,6 +18,7 @@ from tidings.event import Batch
 from tidings.event.wire import decode_event
 from tidings.ids import Origin
 from tidings.protocol.broker import Broker
+from tidings.protocol.bystander import Bystander
 from tidings.protocol.frames import FRAME_MAX, FrameReader
 from tidings.protocol.messages import (
     DONE,
@@ -40,7 +41,6 @@ from tidings.protocol.session import Session
 from tidings.queues import Description
 from tidings.queues.transactions import TRANSACTION_S
 from tidings.simulator.account import Identity
-from tidings.simulator.bystander import Bystander
 from tidings.simulator.hands import Client, Hand, Hands, Unit
 from tidings.simulator.watch import Watch
 from tidings.store.interface import Dequeue, Enqueue, Operation, State, StoredMessage

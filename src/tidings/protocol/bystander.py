@@ -1,4 +1,7 @@
-"""A service of the broker that only looks on: it is told who comes and goes when the others are."""
+"""A service of the broker that does nothing, and so what a service begins with that does little.
+
+It is told who comes and goes when the others are.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +30,14 @@ class Bystander:
     def parted(self, session: Session, is_clean: bool) -> None:
         """A session has ended."""
 
-    def watch(self, name: str, subscription: Subscription) -> Callable[[], None]:
-        """Nobody can watch anything here."""
-        raise AssertionError(f"{name} is watched by {subscription}")
+    def watch(
+        self,
+        session: Session,
+        name: str,
+        subscription: Subscription,  # noqa: ARG002
+    ) -> Callable[[], None] | None:
+        """There is nothing here to be watched."""
+        return None
 
     def status(self) -> dict[str, Any]:
         """There is nothing to tell."""

@@ -1,0 +1,207 @@
+"""What one client subscribes to and advertises, as the node sees it.
+
+All of it ends with the session, save durable subscriptions. What the client's permit says is ANDed to what it
+asks for, so a subscription can't reach past what was granted, whether it is live, stored or both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tidings.errors import Refused
+from tidings.exchange import Advertisement, Subscription
+from tidings.filters import Filter
+from tidings.protocol.arguments import Advertise, Subscribe, Unadvertise, Unsubscribe
+from tidings.protocol.frames import encode
+from tidings.protocol.messages import Acknowledge, Credit, Notice
+from tidings.protocol.outlets import BlockingOutlet, DroppingOutlet, LatestOutlet, Outlet
+from tidings.protocol.recent import last_values
+from tidings.protocol.streams import Stream
+from tidings.store.interface import Durable
+
+if TYPE_CHECKING:
+    from tidings.protocol.session import Session
+
+SUBSCRIPTIONS_MAX = 10_000
+"""Subscriptions, and advertisements, of one session."""
+
+
+class Subscriptions:
+    """See the module."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._broker = session.broker
+        self._outlets: dict[int, Outlet] = {}
+        self._endings: dict[int, Callable[[], None]] = {}  # what ends the subscriptions of outlets
+        self._advertisements: dict[int, Advertisement] = {}
+
+    def depends_on(self, mark: int) -> bool:
+        """Whether any of them waits for this commit or a later one."""
+        return any(outlet.mark >= mark for outlet in self._outlets.values())
+
+    def close(self) -> None:
+        """The session ends."""
+        for number in list(self._outlets):
+            self._end(number)
+        for advertisement in self._advertisements.values():
+            self._broker.exchange.withdraw(advertisement)
+        self._advertisements.clear()
+
+    # Subscribing
+
+    def subscribe(self, wanted: Subscribe) -> dict[str, Any]:
+        """Begin a subscription; where the stored stream stands."""
+        self._check_free(wanted.number, self._outlets)
+        wanted.check()
+        filter = self._reach(wanted)
+        if wanted.durable is not None:
+            self._outlets[wanted.number] = self._open_durable(wanted, filter)
+        elif wanted.is_stored or wanted.on_slow == "spill":
+            self._outlets[wanted.number] = self._open_stream(wanted, filter)
+        else:
+            outlet = _outlet(self._session, wanted)
+            subscription = Subscription(filter, outlet, wanted.passive)
+            self._endings[wanted.number] = self._begin(wanted, subscription)
+            self._outlets[wanted.number] = outlet
+            if wanted.last:
+                outlet.depend()
+                for batch, rows in last_values(self._broker.recent, filter, self._broker.now):
+                    outlet.deliver(batch, rows, None)
+        return {"position": self._broker.position}
+
+    def _reach(self, wanted: Subscribe) -> Filter:
+        """What is wanted, as far as it was granted; of a queue, whoever has it says that."""
+        filter = Filter(wanted.filter)
+        return filter if wanted.queue is not None else self._session.narrow("subscribe", filter)
+
+    def _begin(self, wanted: Subscribe, subscription: Subscription) -> Callable[[], None]:
+        """Let events flow, of all that is published or of what is put into a queue; what ends that."""
+        if wanted.queue is None:
+            self._broker.exchange.subscribe(subscription)
+            return partial(self._broker.exchange.unsubscribe, subscription)
+        for service in reversed(self._broker.services):
+            ending = service.watch(self._session, wanted.queue, subscription)
+            if ending is not None:
+                return ending
+        raise Refused("not-found", "this node has no queues")
+
+    def _open_durable(self, wanted: Subscribe, filter: Filter) -> Stream:
+        assert wanted.durable is not None
+        start = self._start(wanted) - 1
+        asked = Filter(wanted.filter)  # what was granted may change, and is not kept
+        record = Durable(wanted.durable, self._session.owner, str(asked), start, start, wanted.options)
+        is_new = self._broker.find_durable(self._session.owner, wanted.durable) is None
+        stream = self._broker.open_durable(record)
+        assert stream.record is not None
+        if Filter(stream.record.filter) != asked:
+            raise Refused("exists", f"{wanted.durable!r} exists with the filter {stream.record.filter}")
+        if stream.record.options != wanted.options:
+            raise Refused("exists", f"{wanted.durable!r} exists with another order, or is passive or not")
+        if stream.session is not None:
+            stream.session.end(stream.number, "taken over")
+        if is_new:
+            stream.since_us = wanted.since_us
+        self._broker.refilter(stream, filter)
+        stream.attach(self._session, wanted.number, wanted.credit)
+        return stream
+
+    def _open_stream(self, wanted: Subscribe, filter: Filter) -> Stream:
+        stream = Stream(
+            self._broker,
+            filter,
+            self._start(wanted),
+            keeps_all=wanted.on_slow == "spill",
+            passive=wanted.passive,
+        )
+        stream.since_us = wanted.since_us
+        self._broker.add_stream(stream)
+        stream.attach(self._session, wanted.number, wanted.credit)
+        return stream
+
+    def _start(self, wanted: Subscribe) -> int:
+        """The first position that is wanted; for a time it is found when the store is read."""
+        following = self._broker.position + 1
+        if wanted.since is None:
+            return following if wanted.since_us is None else 1
+        return min(max(1, wanted.since), following)
+
+    def unsubscribe(self, unwanted: Unsubscribe) -> None:
+        """End a subscription, a durable one for good."""
+        if unwanted.durable is not None:
+            stream = self._broker.find_durable(self._session.owner, unwanted.durable)
+            if stream is None:
+                raise Refused("not-found", f"there is no durable subscription {unwanted.durable!r}")
+            if stream.session is not None:
+                stream.session.end(stream.number, "unsubscribed")
+            self._broker.end_durable(stream)
+        elif unwanted.number in self._outlets:
+            self._end(unwanted.number)
+        else:
+            raise Refused("not-found", f"there is no subscription {unwanted.number}")
+
+    def end(self, number: int, reason: str) -> None:
+        """End a subscription of this session from outside, and tell the client."""
+        self._end(number)
+        self._session.post(encode(Notice("ended", number, {"reason": reason})))
+
+    def _end(self, number: int) -> None:
+        outlet = self._outlets.pop(number)
+        outlet.close()
+        if isinstance(outlet, Stream):
+            outlet.detach()
+            if outlet.record is None:
+                self._broker.remove_stream(outlet)
+        else:
+            self._endings.pop(number)()
+
+    # Advertising
+
+    def advertise(self, offered: Advertise) -> dict[str, Any]:
+        """Begin an advertisement; who wants what it offers."""
+        self._check_free(offered.number, self._advertisements)
+
+        def tell(wanted: tuple[Filter, ...]) -> None:
+            details = {"filters": [str(filter) for filter in wanted]}
+            self._session.post(encode(Notice("interest", offered.number, details)))
+
+        offer = self._session.narrow("publish", Filter(offered.filter))
+        advertisement = Advertisement(offer, tell)
+        self._advertisements[offered.number] = advertisement
+        return {"filters": [str(filter) for filter in self._broker.exchange.advertise(advertisement)]}
+
+    def unadvertise(self, offered: Unadvertise) -> None:
+        """End an advertisement."""
+        advertisement = self._advertisements.pop(offered.number, None)
+        if advertisement is None:
+            raise Refused("not-found", f"there is no advertisement {offered.number}")
+        self._broker.exchange.withdraw(advertisement)
+
+    def _check_free(self, number: int, taken: dict[int, Any]) -> None:
+        if number in taken:
+            raise Refused("exists", f"number {number} is in use")
+        if len(taken) >= SUBSCRIPTIONS_MAX:
+            raise Refused("limit", f"a session has at most {SUBSCRIPTIONS_MAX} of these")
+
+    # What the client says of what it gets
+
+    def acknowledge(self, message: Acknowledge) -> None:
+        """A durable subscription has dealt with something."""
+        stream = self._outlets.get(message.subscription)
+        if isinstance(stream, Stream):
+            stream.acknowledge(message.position)
+
+    def give_credit(self, message: Credit) -> None:
+        """A subscription may have more."""
+        outlet = self._outlets.get(message.subscription)
+        if outlet is not None:
+            outlet.grant(message.total)
+
+
+def _outlet(session: Session, wanted: Subscribe) -> Outlet:
+    if wanted.slow_key:
+        return LatestOutlet(session, wanted.number, wanted.credit, wanted.slow_key)
+    kind = BlockingOutlet if wanted.on_slow == "block" else DroppingOutlet
+    return kind(session, wanted.number, wanted.credit)
