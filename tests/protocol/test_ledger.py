@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tidings.errors import CodecError
 from tidings.ids import Origin
 from tidings.protocol import ledger as ledger_module
-from tidings.protocol.ledger import Ledger, check_growing
+from tidings.protocol.ledger import Ledger, check_growing, identity_of
 from tidings.protocol.messages import Failure, Refusal
 from tidings.store.interface import Count, Operation
 
@@ -206,3 +206,43 @@ def test_counters_must_grow_from_the_last_one_on(counters: list[int], last: int)
     else:
         with pytest.raises(CodecError, match="is not above"):
             check_growing(counters, last)
+
+
+# -- what is being done elsewhere
+
+
+def test_nothing_is_safe_from_the_first_on_that_is_pending() -> None:
+    ledger = Ledger([])
+    for counter in (3, 4, 7):
+        ledger.pend(ANN, counter)
+    assert ledger.safe_of(ANN, 9) == 2
+    assert ledger.safe_of(ANN, 1) == 1
+    ledger.settle(ANN, 4)
+    assert ledger.safe_of(ANN, 9) == 2
+    ledger.settle(ANN, 3)
+    assert ledger.safe_of(ANN, 9) == 6
+    ledger.settle(ANN, 7)
+    ledger.settle(ANN, 7)
+    assert ledger.safe_of(ANN, 9) == 9
+    assert list(ledger.take_settled()) == [identity_of(ANN)]
+    assert list(ledger.take_settled()) == []
+
+
+def test_what_was_not_counted_after_all_is_not_pending_either() -> None:
+    ledger = Ledger([])
+    ledger.count_up(ANN, 5)
+    ledger.pend(ANN, 5)
+    ledger.keep(ANN)
+    ledger.failed()
+    assert ledger.safe_of(ANN, 5) == 5
+
+
+# -- whose system it is
+
+
+def test_a_system_belongs_to_who_was_first_seen_with_it() -> None:
+    ledger = Ledger([])
+    assert ledger.claim("machine", "ann")
+    assert not ledger.claim("machine", "bob")
+    assert ledger.claim("machine", "ann")
+    assert ledger.claim("other", "bob")

@@ -87,10 +87,11 @@ def pass_time(rig: Rig, seconds: float) -> None:
 class Client:
     """One client in one of its lives, on one connection after another."""
 
-    def __init__(self, rig: Rig, system: str = "sys", name: str = "ann") -> None:
+    def __init__(self, rig: Rig, system: str = "sys", name: str = "ann", user: str = "") -> None:
         self.rig = rig
         self.system = system
         self.name = name
+        self.user = user  # whose secret is its name backwards
         self.counter = 0
         self.seen = 0
         self._asked = 0
@@ -103,7 +104,8 @@ class Client:
         """Connect, or come again; to another node that stands for the same one after a crash."""
         self.rig = rig or self.rig
         self.peer: Peer = self.rig.connect()
-        self.peer.send(Hello([1], self.system, 1, self.name, self.session, self.seen))
+        secret = self.user[::-1]
+        self.peer.send(Hello([1], self.system, 1, self.name, self.session, self.seen, self.user, secret))
         if run:
             self.rig.run()
             self.session = self.welcome.session

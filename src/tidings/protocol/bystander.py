@@ -32,8 +32,8 @@ class Bystander:
 
     def watch(
         self,
-        session: Session,
-        name: str,
+        session: Session,  # noqa: ARG002
+        name: str,  # noqa: ARG002
         subscription: Subscription,  # noqa: ARG002
     ) -> Callable[[], None] | None:
         """There is nothing here to be watched."""

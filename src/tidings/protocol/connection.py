@@ -57,11 +57,15 @@ _FATAL = {"protocol", "version", "too-large", "event", "not-allowed"}
 
 
 class Connection:
-    """See the module. `ids` numbers the events, `name` is who the client says it is."""
+    """See the module. `ids` numbers the events, `name` is who the client says it is.
 
-    def __init__(self, ids: Ids, name: str = "") -> None:
+    `says` gives the user and the secret of each HELLO; it is called when a transport is there.
+    """
+
+    def __init__(self, ids: Ids, name: str = "", says: Callable[[], tuple[str, str]] | None = None) -> None:
         self.publications = Publications(ids)
         self.node = ""
+        self.node_name = ""  # what people call the node
         self.boot: int | None = None
         self.session: str | None = None
         self.hands = 0  # changes when the node has taken back what this client held
@@ -70,6 +74,7 @@ class Connection:
         self.failure: TidingsError | None = None
         self._origin = ids.origin
         self._name = name
+        self._says = _nobody if says is None else says
         self._reader = FrameReader(FRAME_MAX)
         self._frames: list[bytes] = []
         self._heard_at: float | None = None  # None while there is no transport
@@ -88,7 +93,8 @@ class Connection:
         self._reader = FrameReader(FRAME_MAX)  # WELCOME has all refusals that were not seen
         self._heard_at, self._is_asked, self.is_given_up = now, False, False
         system, epoch = self._origin.system or "", self._origin.epoch
-        hello = Hello([VERSION], system, epoch, self._name, self.session, self.publications.accepted)
+        seen = self.publications.accepted
+        hello = Hello([VERSION], system, epoch, self._name, self.session, seen, *self._says())
         self._frames = [encode(hello)]
 
     def receive(self, data: bytes, now: float) -> None:
@@ -321,6 +327,7 @@ class Connection:
             self.publications.refuse(refusal)
         self.publications.resume(welcome.counter, welcome.window, is_same_node and welcome.boot == self.boot)
         self.node, self.boot, self.session = welcome.node, welcome.boot, welcome.session
+        self.node_name = welcome.name
         self.hands += not welcome.kept
         self.is_up = True
         waiting = self._calls.frames()
@@ -383,6 +390,11 @@ _HANDLERS: dict[type[Message], Callable[[Connection, Any, bytes], None]] = {
     Pong: Connection._heard,
     Bye: Connection._parted,
 }
+
+
+def _nobody() -> tuple[str, str]:
+    """For nodes that do not ask who a client is."""
+    return "", ""
 
 
 def _pass_over(_result: Any, _error: TidingsError | None) -> None:

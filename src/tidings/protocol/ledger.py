@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tidings.errors import CodecError
-from tidings.ids import Origin
+from tidings.ids import Handed, Origin
 from tidings.protocol.messages import Refusal
 from tidings.store.interface import Count, Counter, Operation
 
@@ -100,6 +100,8 @@ class Ledger:
 
     def learn(self, origin: Origin, counter: int) -> None:
         """Something of a client that has this counter was found on disk."""
+        if isinstance(origin, Handed):
+            return  # the client may be known here too, and counts by itself
         identity = identity_of(origin)
         if counter > self._counters.get(identity, 0):
             self._counters[identity] = self._durable[identity] = counter
@@ -158,8 +160,9 @@ class Ledger:
         return any(self._due.values())
 
     def keep(self, origin: Origin) -> None:
-        """Have a client's count stored with this tick."""
-        self._due[identity_of(origin)] = True
+        """Have a client's count stored with this tick; what others have handed on counts for nobody here."""
+        if not isinstance(origin, Handed):
+            self._due[identity_of(origin)] = True
 
     def wait(self, origin: Origin) -> None:
         """What a client has just done is in this tick's commit, and itself tells how far it has counted."""
@@ -168,6 +171,8 @@ class Ledger:
     def gone(self, origin: Origin, counter: int) -> None:
         """Something that told how far a client has counted is not stored any more."""
         identity = identity_of(origin)
+        if isinstance(origin, Handed):
+            return
         if counter > self._seen.get(identity, 0):  # otherwise the client will not come again with it
             self._due[identity] = True
 

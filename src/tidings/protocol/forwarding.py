@@ -1,0 +1,210 @@
+"""The sending end of FORWARD: one numbered stream to another node, without I/O.
+
+Unlike a client's `Connection`, it numbers nothing itself and holds nothing: whoever stores what it sends has
+numbers that grow, and says the same ones again after a cut or a crash, under the same system and epoch. The
+node at the other end tells, whenever it welcomes the stream, up to which number it has had everything.
+
+A driver moves it as it moves a Connection: `connect`, `receive`, `lost`, `wake` at `wake_at`, and `output`
+after each of these and after what was sent.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from struct import pack
+from typing import Any, Protocol
+
+from tidings.errors import CodecError, TidingsError
+from tidings.event import Event
+from tidings.event.wire import array_head, encode_events
+from tidings.ids import Origin
+from tidings.protocol.connection import SILENT_S_MAX, WELCOME_S_MAX
+from tidings.protocol.failures import error_of
+from tidings.protocol.frames import FRAME_MAX, FrameReader, encode
+from tidings.protocol.messages import (
+    VERSION,
+    Accepted,
+    Bye,
+    Failure,
+    Forward,
+    Hello,
+    Message,
+    Ping,
+    Pong,
+    Refusal,
+    Welcome,
+)
+
+NOWHERE = Origin()
+
+
+class Listener(Protocol):
+    """Who hears what comes of a stream."""
+
+    def welcomed(self, counter: int, refused: list[Refusal]) -> None:
+        """The node is there: it has had everything up to this number, and would not do some of it."""
+
+    def accepted(self, counter: int) -> None:
+        """The node has everything up to this number, as safe as it must be."""
+
+    def refused(self, refusal: Refusal) -> None:
+        """It would not do what has these numbers; said before they are accepted."""
+
+    def lost(self) -> None:
+        """The node is there no longer; said once for each time it was."""
+
+
+class Sender:
+    """See the module; `says` gives the user and the secret of each HELLO."""
+
+    def __init__(
+        self, origin: Origin, listener: Listener, says: Callable[[], tuple[str, str]] | None = None
+    ) -> None:
+        self.origin = origin
+        self.seen = 0  # answers up to this number are kept here, and need not be there any more
+        self.node = ""
+        self.is_up = False  # WELCOME has come
+        self.is_given_up = False  # the driver is to end the transport, and to call `lost`
+        self.trouble: TidingsError | None = None  # what the node said when it ended the connection
+        self._listener = listener
+        self._says = says
+        self._session: str | None = None
+        self._reader = FrameReader(FRAME_MAX)
+        self._frames: list[bytes] = []
+        self._heard_at: float | None = None  # None while there is no transport
+        self._is_asked = False
+        self._window = 0
+        self._flying: deque[tuple[int, int]] = deque()  # last number and size of what is not accepted yet
+        self._flying_size = 0
+
+    # What the driver calls
+
+    def connect(self, now: float) -> None:
+        """A transport is there."""
+        self._reader = FrameReader(FRAME_MAX)
+        self._heard_at, self._is_asked, self.is_given_up, self.trouble = now, False, False, None
+        user, secret = ("", "") if self._says is None else self._says()
+        system, epoch = self.origin.system or "", self.origin.epoch
+        hello = Hello([VERSION], system, epoch, "", self._session, self.seen, user, secret)
+        self._frames = [encode(hello)]
+
+    def receive(self, data: bytes, now: float) -> None:
+        """Bytes have arrived; what is no answer of a node ends the connection."""
+        try:
+            for message, _ in self._reader.feed(data):
+                if self.is_given_up:
+                    return
+                self._heard_at, self._is_asked = now, False
+                self._take(message)
+        except CodecError as error:
+            self.is_given_up, self.trouble = True, error
+
+    def lost(self) -> None:
+        """The transport is gone, or to be gone."""
+        was_up, self.is_up, self._heard_at = self.is_up, False, None
+        self._frames = []
+        self._flying.clear()
+        self._flying_size = 0
+        if was_up:
+            self._listener.lost()
+
+    def close(self) -> None:
+        """Say goodbye: no more will be sent."""
+        if self.is_up:
+            self._frames.append(encode(Bye()))
+
+    @property
+    def wake_at(self) -> float | None:
+        """When `wake` is to be called; None while there is no transport."""
+        if self._heard_at is None:
+            return None
+        return self._heard_at + (SILENT_S_MAX * (1 + self._is_asked) if self.is_up else WELCOME_S_MAX)
+
+    def wake(self, now: float) -> None:
+        """Time has passed: ask a silent node whether it is there, and give up one that does not answer."""
+        if self.wake_at is None or now < self.wake_at:
+            return
+        if self.is_up and not self._is_asked:
+            self._is_asked = True
+            self._frames.append(encode(Ping()))
+        else:
+            self.is_given_up = True
+
+    def output(self) -> list[bytes]:
+        """The frames that are to be sent now."""
+        frames, self._frames = self._frames, []
+        return frames
+
+    # What is sent
+
+    @property
+    def room(self) -> int:
+        """How many bytes may be sent now; something always may if nothing is under way."""
+        if not self.is_up:
+            return 0
+        return max(self._window - self._flying_size, 0 if self._flying else 1)
+
+    def send(
+        self,
+        queue: str,
+        origin: Origin,
+        numbers: Sequence[int],
+        raws: Sequence[bytes],
+        parts: Sequence[bytes] = (),
+    ) -> None:
+        """Send events of one origin, with `parts` of the body of the first; to be called while there is room.
+
+        The numbers grow, from call to call too.
+        """
+        frames = [
+            encode(Forward(queue, b""), encode_events([Event("part", body=part, time=0)])) for part in parts
+        ]
+        packed = pack(f">{len(numbers)}Q", *numbers)
+        message = Forward(queue, packed, origin.system, origin.epoch, origin.source, self.seen)
+        frames.append(encode(message, array_head(len(raws)) + b"".join(raws)))
+        size = sum(map(len, frames))
+        self._frames += frames
+        self._flying.append((numbers[-1], size))
+        self._flying_size += size
+
+    # What the node says
+
+    def _take(self, message: Message) -> None:
+        handler = _HANDLERS.get(type(message))
+        if handler is None or self.is_up is isinstance(message, Welcome):
+            raise CodecError("$", f"{type(message).__name__} is not for a client now")
+        handler(self, message)
+
+    def _greeted(self, welcome: Welcome) -> None:
+        self.node, self._session, self._window = welcome.node, welcome.session, welcome.window
+        self.is_up = True
+        self._listener.welcomed(welcome.counter, welcome.refused)
+
+    def _accepted(self, message: Accepted) -> None:
+        while self._flying and self._flying[0][0] <= message.counter:
+            self._flying_size -= self._flying.popleft()[1]
+        self._listener.accepted(message.counter)
+
+    def _refused(self, message: Refusal) -> None:
+        self._listener.refused(message)
+
+    def _asked(self, message: Ping) -> None:
+        self._frames.append(encode(Pong(message.number)))
+
+    def _heard(self, _message: Pong) -> None:
+        """Being heard is all that was wanted."""
+
+    def _parted(self, message: Bye) -> None:
+        self.is_given_up = True
+        self.trouble = error_of(Failure(message.code, message.text))
+
+
+_HANDLERS: dict[type[Message], Callable[[Sender, Any], None]] = {
+    Welcome: Sender._greeted,
+    Accepted: Sender._accepted,
+    Refusal: Sender._refused,
+    Ping: Sender._asked,
+    Pong: Sender._heard,
+    Bye: Sender._parted,
+}

@@ -1,0 +1,171 @@
+"""Queues and who may do what with them."""
+
+from __future__ import annotations
+
+import pytest
+from protocol.guarded import ALL, guarded, may
+
+from queues.rig import DONE, Client, Rig, job, numbers
+from tidings.protocol.access import Rule
+from tidings.queues.letters import DEAD
+
+
+def visit(rig: Rig, user: str, system: str | None = None) -> Client:
+    return Client(rig, system or f"sys-{user}", "", user)
+
+
+def house(*rules: Rule) -> tuple[Client, Client]:
+    """The boss of a node with a queue of jobs, and ann, who has these rules."""
+    rig = guarded(boss=ALL, ann=list(rules))
+    boss = visit(rig, "boss")
+    boss.create("jobs", expiry=True)
+    return boss, visit(rig, "ann")
+
+
+def test_who_may_put_may_not_get_and_the_reverse() -> None:
+    boss, ann = house(may("put", queue="jobs"))
+    ann.put("jobs", 1)
+    assert ann.fails("get", queue="jobs").code == "not-allowed"
+    assert numbers(boss.get("jobs")) == [1]
+    boss, ann = house(may("get", queue="jobs"))
+    ann.put("jobs", 1)
+    boss.put("jobs", 2)
+    boss.rig.run()
+    assert ann.refusals == [(1, 1, "not-allowed")]
+    assert numbers(ann.get("jobs", 10)) == [2]
+
+
+def test_a_grant_with_a_filter_is_anded_to_every_way_of_getting() -> None:
+    boss, ann = house(may("get", "color = 'blue'", "jobs"))
+    boss.put("jobs", job(1, color="red"), job(2, color="blue"), job(3, color="red"), job(4, color="blue"))
+    boss.rig.run()
+    assert numbers(ann.read("jobs")) == [2, 4]
+    assert numbers(ann.read("jobs", where="n > 2")) == [4]
+    assert numbers(ann.read("jobs", where="color = 'red'")) == []
+    assert numbers(ann.read("jobs", bodies=False)) == [2, 4]
+    assert numbers(ann.get("jobs", 10)) == [2, 4]
+    waiting = ann.wait("jobs", where="n > 4")
+    boss.put("jobs", job(5, color="red"), job(6, color="blue"))
+    boss.rig.run()
+    got = ann.got(waiting)
+    assert got is not None
+    assert numbers(got) == [6]
+
+
+def test_a_watch_shows_only_what_may_be_got() -> None:
+    boss, ann = house(may("get", "color = 'blue'", "jobs"))
+    boss.ask("queue.alias", name="open", target="jobs")
+    ann.ask("subscribe", number=1, queue="open", credit=100)
+    boss.put("jobs", job(1, color="red"), job(2, color="blue"))
+    boss.rig.run()
+    assert ann.told == [2]
+    boss.create("secret")
+    assert ann.fails("subscribe", number=2, queue="secret").code == "not-allowed"
+
+
+def test_a_grant_with_a_filter_holds_for_each_event_that_is_put() -> None:
+    boss, ann = house(may("put", "n < 3", "jobs"))
+    ann.put("jobs", 1, 2, 3)
+    ann.begin(1)
+    ann.put("jobs", 9, transaction=1)
+    ann.rig.run()
+    assert ann.refusals == [(3, 3, "not-allowed"), (4, 4, "not-allowed")]
+    assert numbers(boss.get("jobs", 10)) == [1, 2]
+
+
+def test_what_is_published_in_a_transaction_must_be_granted() -> None:
+    _, ann = house(may("publish", "n < 3"))
+    ann.begin(1)
+    ann.put("", 1, transaction=1)
+    ann.put("", 5, transaction=1)
+    ann.rig.run()
+    assert ann.refusals == [(2, 2, "not-allowed")]
+
+
+def test_another_name_of_a_queue_gives_no_other_rights() -> None:
+    boss, ann = house(may("get", queue="open*"), may("put", queue="jobs"))
+    boss.ask("queue.alias", name="open", target="jobs")
+    identity = boss.describe("jobs")["id"]
+    for address in ("open", "jobs", identity):
+        assert ann.fails("get", queue=address).code == "not-allowed"
+        ann.put(address, 1)
+    ann.rig.run()
+    assert ann.refusals == []
+
+
+@pytest.mark.parametrize(
+    ("operation", "arguments"),
+    [
+        ("queue.create", {"name": "more"}),
+        ("queue.delete", {"queue": "jobs"}),
+        ("queue.purge", {"queue": "jobs"}),
+        ("queue.alias", {"name": "more", "target": "jobs"}),
+        ("queue.replay", {}),
+    ],
+)
+def test_management_is_an_action_of_its_own(operation: str, arguments: dict[str, object]) -> None:
+    boss, ann = house(may("get"), may("put"), may("publish"), may("subscribe"))
+    assert ann.fails(operation, **arguments).code == "not-allowed"
+    boss.ask(operation, **arguments)
+
+
+def test_a_manager_of_some_queues_manages_no_others() -> None:
+    _, ann = house(may("manage", queue="ann-*"))
+    ann.create("ann-1")
+    assert ann.fails("queue.create", name="bob-1").code == "not-allowed"
+    assert ann.fails("queue.alias", name="ann-2", target="jobs").code == "not-allowed"
+    assert ann.fails("queue.alias", name="bob", target="ann-1").code == "not-allowed"
+    assert ann.fails("queue.delete", queue="jobs").code == "not-allowed"
+    assert ann.fails("queue.replay").code == "not-allowed"
+
+
+def test_a_queue_that_one_can_do_nothing_with_is_not_seen() -> None:
+    boss, ann = house(may("put", queue="jobs"))
+    boss.create("secret")
+    assert [one["name"] for one in ann.ask("queue.find")] == ["jobs"]
+    assert ann.describe("jobs")["name"] == "jobs"
+    unseen, missing = (ann.fails("queue.describe", queue=name) for name in ("secret", "missing"))
+    assert unseen.code == missing.code == "queue-not-found"
+    denied, missing = (ann.fails("get", queue=name) for name in ("secret", "missing"))
+    assert denied.code == missing.code == "not-allowed"
+
+
+def test_a_bound_queue_gets_no_more_than_its_maker_may_subscribe_to() -> None:
+    boss, ann = house(may("manage"), may("get"), may("subscribe", "color = 'blue'"))
+    ann.create("mine", bind="n > 1")
+    ann.create("mine", bind="n > 1")
+    assert ann.fails("queue.create", name="reds", bind="color = 'red'").code == "not-allowed"
+    boss.begin(1)
+    boss.put("", job(1, color="blue"), job(2, color="blue"), job(3, color="red"), transaction=1)
+    boss.commit(1)
+    boss.rig.run()
+    assert numbers(ann.get("mine", 10)) == [2]
+
+
+def test_dead_letters_are_for_those_who_may_get_them() -> None:
+    boss, ann = house(may("get", queue="jobs"))
+    assert ann.fails("get", queue=DEAD).code == "not-allowed"
+    boss.rig.run()
+
+
+def test_nobody_settles_what_is_in_anothers_hands() -> None:
+    rig = guarded(boss=ALL, ann=ALL)
+    boss, ann = visit(rig, "boss"), visit(rig, "ann")
+    boss.create("jobs")
+    boss.put("jobs", 1)
+    (hand,) = boss.get("jobs")
+    ann.settle(DONE, hand)
+    rig.run()
+    assert ann.refusals == [(1, 1, "not-yours")]
+    boss.settle(DONE, hand)
+    rig.run()
+    assert boss.refusals == []
+
+
+def test_a_lease_is_renewed_by_those_who_may_get_the_message() -> None:
+    boss, ann = house(may("get", "n > 1", "jobs"))
+    boss.put("jobs", job(1, ttl_s=10.0), job(2, ttl_s=10.0))
+    boss.rig.run()
+    first, second = (hand.event.id for hand in boss.read("jobs"))
+    assert ann.ask("queue.renew", queue="jobs", id=second, lease_s=60.0) == 60.0
+    assert ann.fails("queue.renew", queue="jobs", id=first, lease_s=60.0).code == "not-yours"
