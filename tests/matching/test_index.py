@@ -19,6 +19,7 @@ from tidings import Event, Filter
 from tidings.errors import CodecError
 from tidings.event import Batch
 from tidings.matching import Index
+from tidings.matching import index as index_module
 
 
 def small() -> Index[int]:
@@ -113,6 +114,40 @@ class ComingAndGoing(RuleBasedStateMachine):
 
 TestComingAndGoing = ComingAndGoing.TestCase
 TestComingAndGoing.settings = settings(max_examples=30, stateful_step_count=25)
+
+
+class FewForBatches(ComingAndGoing):
+    """The same of an index with few filters, which single events ask plainly and batches do not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.index = Index(plain_max=1000, capacity=16, pending_max=4)
+
+    @rule(one=likely_events)
+    def match_a_batch(self, one: Event) -> None:
+        made = [one] * index_module.ROWS_COMPILED
+        rows = {key: list(found) for key, found in self.index.match_rows(Batch.of(made)).items()}
+        assert rows == {key: list(range(len(made))) for key in wanted(self.held, one)}
+
+
+TestFewForBatches = FewForBatches.TestCase
+TestFewForBatches.settings = settings(max_examples=30, stateful_step_count=25)
+
+
+def test_once_the_engine_is_there_it_matches_batches_for_few_filters_too() -> None:
+    index_module.prepare()
+    index: Index[str] = Index(patient=True)
+    index.add("hot", Filter("value > 40"))
+    few = Batch.of([Event("air", value=41)] * (index_module.ROWS_COMPILED - 1))
+    many = Batch.of([Event("air", value=41), Event("air", value=3)] * index_module.ROWS_COMPILED)
+    assert dict(index.match_rows(few).items()) == {"hot": list(range(len(few)))}
+    assert not index.memory
+    assert {key: list(rows) for key, rows in index.match_rows(many).items()} == {
+        "hot": list(range(0, len(many), 2))
+    }
+    assert index.memory
+    index.remove("hot")
+    assert not list(index.match_rows(many).items())
 
 
 def mixed_filter(rng: random.Random) -> Filter:

@@ -1,8 +1,9 @@
 """The index: which of many filters does an event match?
 
 Up to PLAIN_MAX filters are asked in plain Python, those that demand one value only by events that have it
-(`equalities.py`); beyond that, where numba is installed, a compiled engine takes over (`engine.py`). Filters
-that match everything, or nothing, are kept apart.
+(`equalities.py`); beyond that, where numba is installed, a compiled engine takes over (`engine.py`). Once it
+is there, whole batches are given to it even if there are few filters: it need not decode them. Filters that
+match everything, or nothing, are kept apart.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ def prepare() -> None:
 _is_prepared = False
 
 
+ROWS_COMPILED = 16
+"""Rows of a batch from which on the engine is quicker, however few filters there are."""
 ROWS_MANY = 64
 """Rows of a key from which on an array is better than a list."""
 
@@ -97,6 +100,7 @@ class Index(Generic[Key]):
         self._everything: dict[Key, None] = {}
         self._nothing: set[Key] = set()
         self._engine: Engine | None = None
+        self._twin: Engine | None = None  # has the same filters as the plain ones, for whole batches
         has_numba = find_spec("numba") is not None
         self._plain_max = plain_max if has_numba else None
         self._is_patient = patient
@@ -118,10 +122,14 @@ class Index(Generic[Key]):
         else:
             if not self._demanding.add(key, wanted):
                 self._plain[key] = wanted
+            if self._twin is not None:
+                self._twin.add(key, wanted)
             self._outgrow()
 
     def remove(self, key: Key) -> None:
         """Take the filter of a key out; KeyError if there is none."""
+        if self._twin is not None and key in self._twin:
+            self._twin.remove(key)
         if key in self._plain:
             del self._plain[key]
         elif key in self._demanding:
@@ -141,12 +149,25 @@ class Index(Generic[Key]):
             return
         if self._is_patient and not _is_prepared:
             return
-        from tidings.matching.engine import Engine
-
-        self._engine = Engine(self._seed, **self._sizes)
+        self._engine, self._twin = self._make_engine(), None
         for key, wanted in chain(self._plain.items(), self._demanding.items()):
             self._add_to_engine(key, wanted)
         self._plain, self._demanding = {}, Equalities()
+
+    def _make_engine(self) -> Engine:
+        from tidings.matching.engine import Engine
+
+        return Engine(self._seed, **self._sizes)
+
+    def _engine_for(self, rows: int) -> Engine | None:
+        """What matches a batch of so many rows, None for plain evaluation."""
+        if self._engine is not None or rows < ROWS_COMPILED or not _is_prepared:
+            return self._engine
+        if self._twin is None and (self._plain or len(self._demanding)):
+            self._twin = self._make_engine()
+            for key, wanted in chain(self._plain.items(), self._demanding.items()):
+                self._twin.add(key, wanted)
+        return self._twin
 
     def _add_to_engine(self, key: Key, wanted: Filter) -> None:
         assert self._engine is not None
@@ -193,7 +214,8 @@ class Index(Generic[Key]):
         """The rows of a batch that each key's filter matches; CodecError if not all of it is events."""
         if self._engine is None:
             self._outgrow()
-        if self._engine is None:
+        engine = self._engine_for(len(batch))
+        if engine is None:
             by_key = self._rows_plainly(batch)
             keys: list[Key] = list(by_key)
             offsets = array("i", [0])
@@ -202,7 +224,7 @@ class Index(Generic[Key]):
             matches: Matches[Key] = Matches(keys, offsets, array("i", chain.from_iterable(by_key.values())))
             return matches
         source = None if batch.origin is None else batch.origin.source
-        hit = self._engine.by_key(*self._engine.match(batch.raw, source, batch.__getitem__))
+        hit = engine.by_key(*engine.match(batch.raw, source, batch.__getitem__))
         return self._with_everything(*hit, len(batch)) if self._everything and len(batch) else Matches(*hit)
 
     def _rows_plainly(self, batch: Batch) -> dict[Key, Sequence[int]]:
@@ -230,4 +252,5 @@ class Index(Generic[Key]):
     @property
     def memory(self) -> dict[str, int]:
         """Bytes the engine holds, by part: Python objects estimated, filters it must keep left out."""
-        return {} if self._engine is None else self._engine.memory
+        engine = self._engine or self._twin
+        return {} if engine is None else engine.memory
