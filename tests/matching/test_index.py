@@ -121,6 +121,8 @@ class FewForBatches(ComingAndGoing):
 
     def __init__(self) -> None:
         super().__init__()
+        if not index_module._is_prepared:
+            index_module.prepare()
         self.index = Index(plain_max=1000, capacity=16, pending_max=4)
 
     @rule(one=likely_events)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from protocol.rig import Peer, Rig, event, persistent, reliable, with_header
-from tidings.protocol import broker, streams
+from tidings.protocol import places, streams
 from tidings.protocol.messages import Bye
 
 
@@ -375,7 +375,7 @@ def test_a_reading_from_before_a_commit_does_not_hide_what_was_committed_since()
 
 
 def test_a_stream_goes_over_what_was_trimmed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker, "TRIM_AFTER", 1)
+    monkeypatch.setattr(places, "TRIM_AFTER", 1)
     rig = Rig()
     ann, bob = rig.peer("x"), rig.peer()
     bob.subscribe(9, durable="d", filter="n = 1")

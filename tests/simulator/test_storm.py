@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tidings.protocol import broker, outlets, streams
+from tidings.protocol import outlets, places, streams
 from tidings.simulator import World, storm
 
 SEEDS = range(2_000 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 50)
@@ -20,7 +20,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 def narrow(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits so low that they are reached in a short storm."""
     monkeypatch.setattr(streams, "HANDED_AHEAD", 3)
-    monkeypatch.setattr(broker, "TRIM_AFTER", 10)
+    monkeypatch.setattr(places, "TRIM_AFTER", 10)
     monkeypatch.setattr(outlets, "WAITING_MAX", 20)
 
 

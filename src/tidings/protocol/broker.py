@@ -22,10 +22,9 @@ from itertools import groupby
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from msgspec import structs
 
-from tidings.errors import NotAllowed, Refused, TidingsError
+from tidings.errors import NotAllowed, TidingsError
 from tidings.event import Batch, Event
 from tidings.event.check import Checked, check
 from tidings.event.header import DELIVERIES
@@ -37,19 +36,15 @@ from tidings.protocol.failures import failure_of
 from tidings.protocol.frames import encode
 from tidings.protocol.ledger import Identity, Ledger, check_growing, identity_of
 from tidings.protocol.messages import Message, Refusal
-from tidings.protocol.newest import NewestStream
+from tidings.protocol.places import Places
 from tidings.protocol.session import Session
 from tidings.protocol.streams import Stream
 from tidings.store.interface import (
     Append,
     Count,
-    Drop,
-    Durable,
     Operation,
-    Put,
     State,
     StoredBatch,
-    Trim,
 )
 
 if TYPE_CHECKING:
@@ -57,10 +52,6 @@ if TYPE_CHECKING:
 
     from tidings.protocol.service import Asked, Service
 
-DURABLES_MAX = 100_000
-"""Durable subscriptions of a node."""
-TRIM_AFTER = 1_000
-"""Positions that all durable subscriptions have passed before it is worth to trim the stream."""
 RECENT_SIZE_MAX = 8 << 20
 """Bytes of events kept in memory for those who ask for last values."""
 
@@ -89,9 +80,6 @@ class Broker:
         self.tallies: Tally[tuple[str, str]] = Tally()  # (what, reason) → how often
         self.recent: deque[Batch] = deque()
         self._recent_size = 0
-        self._durables: dict[tuple[str, str], Stream] = {}
-        self._streams: dict[Stream, None] = {}  # durable or not, all that need the stored stream
-        self.attached: dict[Stream, None] = {}  # those of them that have a client
         self.ledger = Ledger(state.counters)
         self.services: list[Service] = []
         self.operations: dict[str, tuple[Any, Callable[[Asked, Any], Any]]] = {}
@@ -99,17 +87,14 @@ class Broker:
         self._own = Origin(state.node, state.boot, state.node)
         self._own_counter = 0
         self._operations: list[Operation] = []
-        self._records: dict[tuple[str, str], Durable] = {}  # changed in this tick
         self._mark = self._durable = 0
         self._positions: deque[tuple[int, int]] = deque()  # (mark, last position of that commit)
         self._flying: deque[tuple[int, list[Operation]]] = deque()  # commits that are not on disk yet
-        self._trimmed = 0
         self._dirty: dict[Session, None] = {}
         self._waiting: dict[Session, None] = {}  # those whose frames wait for a commit
         self._owing: dict[Session, None] = {}  # those that may have to be told that something was accepted
         self._sessions_made = 0
-        for record in state.durables:
-            self._add_durable(record)
+        self.places = Places(self, state.durables)
 
     def add(self, service: Service) -> None:
         """Have a service beside the broker; before the first client is there."""
@@ -198,7 +183,7 @@ class Broker:
     @property
     def promise(self) -> int:
         """The mark of the last commit that holds anything done so far, in this tick or before."""
-        return self._mark + bool(self._operations or self._records or self.ledger.is_due)
+        return self._mark + bool(self._operations or self.places.is_due or self.ledger.is_due)
 
     def store(self, operation: Operation) -> None:
         """Have something stored with this tick."""
@@ -220,11 +205,11 @@ class Broker:
         for session in {**self._dirty, **owing}:
             session.finish_tick()
         operations = self._operations
-        operations += [Put(record) for record in self._records.values()]
+        operations += self.places.take_due()
         operations += self.ledger.take_due(self.now, self._mark + 1)
         if operations:
-            self._trim(operations)
-            self._operations, self._records = [], {}
+            operations += self.places.trim()
+            self._operations = []
             self._mark += 1
             self._positions.append((self._mark, self.position))
             self._flying.append((self._mark, operations))
@@ -242,12 +227,7 @@ class Broker:
             self.position_durable = self._positions.popleft()[1]
         self._waiting = {session: None for session in self._waiting if len(session.outbox)}
         self._dirty.update(self._waiting)
-        self._read_on()
-
-    def _read_on(self) -> None:
-        """What has become durable may be what streams with a client wait for."""
-        for stream in self.attached:
-            stream.read_on()
+        self.places.read_on()
 
     def failed(self, first: int, last: int, why: str) -> None:
         """The commits from `first` to `last` were not made, and `last` is the newest one handed out.
@@ -274,7 +254,7 @@ class Broker:
         self.recent.clear()
         self._recent_size = 0
         self._durable, self.position_durable = last, self.position  # settled, one way or the other
-        self._read_on()
+        self.places.read_on()
 
     def take_dirty(self) -> Iterable[Session]:
         """The sessions that may have frames to send, each once."""
@@ -451,82 +431,11 @@ class Broker:
             "advertisements": self.exchange.advertisements,
             "position": self.position,
             "counts": [[what, reason, times] for (what, reason), times in sorted(self.tallies.items())],
-            "durables": [
-                {
-                    "name": name,
-                    "owner": owner,
-                    "cursor": stream.cursor,
-                    "depth": self.position - stream.cursor,
-                }
-                for (owner, name), stream in sorted(self._durables.items())
-            ],
+            "durables": self.places.status(),
         }
         for service in self.services:
             told |= service.status()
         return told
-
-    # Streams
-
-    def open_durable(self, record: Durable) -> Stream:
-        """The durable subscription of that owner and name, made if there is none."""
-        stream = self._durables.get((record.owner, record.name))
-        if stream is None:
-            if len(self._durables) >= DURABLES_MAX:
-                raise Refused("limit", f"a node has at most {DURABLES_MAX} durable subscriptions")
-            self.keep_record(record)
-            stream = self._add_durable(record)
-        return stream
-
-    def find_durable(self, owner: str, name: str) -> Stream | None:
-        """The durable subscription of that owner and name, if there is one."""
-        return self._durables.get((owner, name))
-
-    def end_durable(self, stream: Stream) -> None:
-        """A durable subscription is wanted no longer."""
-        record = stream.record
-        assert record is not None
-        del self._durables[record.owner, record.name]
-        self._records.pop((record.owner, record.name), None)
-        self._operations.append(Drop(record.name, record.owner))
-        self.remove_stream(stream)
-
-    def _add_durable(self, record: Durable) -> Stream:
-        options = msgspec.msgpack.decode(record.options) if record.options else {}
-        kind = NewestStream if options.get("newest") else Stream
-        is_passive = bool(options.get("passive"))
-        stream = kind(self, Filter(record.filter), record.cursor + 1, record, passive=is_passive)
-        self._durables[record.owner, record.name] = stream
-        self.add_stream(stream)
-        return stream
-
-    def refilter(self, stream: Stream, filter: Filter) -> None:
-        """Give a stream another filter, which takes what its client was granted."""
-        if stream.subscription.filter != filter:
-            self.exchange.unsubscribe(stream.subscription)
-            stream.subscription.filter = filter
-            self.exchange.subscribe(stream.subscription)
-
-    def add_stream(self, stream: Stream) -> None:
-        """A place in the stored stream is needed."""
-        self._streams[stream] = None
-        self.exchange.subscribe(stream.subscription)
-
-    def remove_stream(self, stream: Stream) -> None:
-        """It is needed no longer."""
-        del self._streams[stream]
-        self.exchange.unsubscribe(stream.subscription)
-
-    def keep_record(self, record: Durable) -> None:
-        """Have what is kept of a durable subscription stored with this tick."""
-        self._records[record.owner, record.name] = record
-
-    def _trim(self, operations: list[Operation]) -> None:
-        """Give up what all have passed, now and then."""
-        passed = min((stream.cursor for stream in self._streams), default=self.position_durable)
-        passed = min(passed, self.position_durable)
-        if passed - self._trimmed >= TRIM_AFTER:
-            self._trimmed = passed
-            operations.append(Trim(passed))
 
 
 def _part(checked: Checked, start: int, end: int) -> Checked:

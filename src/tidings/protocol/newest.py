@@ -131,4 +131,4 @@ class NewestStream(Stream):
         if not self._is_behind and cursor > self.record.cursor:
             self.record = replace(self.record, cursor=cursor)
             self._back = cursor
-            self.broker.keep_record(self.record)
+            self.broker.places.keep(self.record)

@@ -73,7 +73,7 @@ class Stream(Outlet):
 
     def attach(self, session: Session, number: int, credit: int) -> None:
         """A client is there, and gets what it has not acknowledged."""
-        self.broker.attached[self] = None
+        self.broker.places.attach(self)
         self.session, self.number, self.total, self.sent, self.lost = session, number, credit, 0, 0
         self._head = None
         if self.record is not None:
@@ -94,11 +94,11 @@ class Stream(Outlet):
         if self.record is not None:
             self._last = position - 1
             self.record = replace(self.record, cursor=position - 1, handed=position - 1)
-            self.broker.keep_record(self.record)
+            self.broker.places.keep(self.record)
 
     def detach(self) -> None:
         """The client has gone; the store goes on for it."""
-        self.broker.attached.pop(self, None)
+        self.broker.places.detach(self)
         self.session = None
         self.is_abreast = False
 
@@ -111,7 +111,7 @@ class Stream(Outlet):
         """The client has dealt with everything up to the position; what was never sent can't be meant."""
         if self.record is not None and self.record.cursor < position < self.next:
             self.record = replace(self.record, cursor=position)
-            self.broker.keep_record(self.record)
+            self.broker.places.keep(self.record)
 
     # New events
 
@@ -222,7 +222,7 @@ class Stream(Outlet):
         """Have it stored that events up to the position may have been delivered, before they are."""
         if self.record is not None and position > self.record.handed:
             self.record = replace(self.record, handed=position + HANDED_AHEAD)
-            self.broker.keep_record(self.record)
+            self.broker.places.keep(self.record)
 
 
 def _is_expired(ttl_s: float | None, stored: StoredBatch, now: float) -> bool:

@@ -93,8 +93,8 @@ class Subscriptions:
         start = self._start(wanted) - 1
         asked = Filter(wanted.filter)  # what was granted may change, and is not kept
         record = Durable(wanted.durable, self._session.owner, str(asked), start, start, wanted.options)
-        is_new = self._broker.find_durable(self._session.owner, wanted.durable) is None
-        stream = self._broker.open_durable(record)
+        is_new = self._broker.places.find_durable(self._session.owner, wanted.durable) is None
+        stream = self._broker.places.open_durable(record)
         assert stream.record is not None
         if Filter(stream.record.filter) != asked:
             raise Refused("exists", f"{wanted.durable!r} exists with the filter {stream.record.filter}")
@@ -104,7 +104,7 @@ class Subscriptions:
             stream.session.end(stream.number, "taken over")
         if is_new:
             stream.since_us = wanted.since_us
-        self._broker.refilter(stream, filter)
+        self._broker.places.refilter(stream, filter)
         stream.attach(self._session, wanted.number, wanted.credit)
         return stream
 
@@ -117,7 +117,7 @@ class Subscriptions:
             passive=wanted.passive,
         )
         stream.since_us = wanted.since_us
-        self._broker.add_stream(stream)
+        self._broker.places.add(stream)
         stream.attach(self._session, wanted.number, wanted.credit)
         return stream
 
@@ -131,12 +131,12 @@ class Subscriptions:
     def unsubscribe(self, unwanted: Unsubscribe) -> None:
         """End a subscription, a durable one for good."""
         if unwanted.durable is not None:
-            stream = self._broker.find_durable(self._session.owner, unwanted.durable)
+            stream = self._broker.places.find_durable(self._session.owner, unwanted.durable)
             if stream is None:
                 raise Refused("not-found", f"there is no durable subscription {unwanted.durable!r}")
             if stream.session is not None:
                 stream.session.end(stream.number, "unsubscribed")
-            self._broker.end_durable(stream)
+            self._broker.places.end_durable(stream)
         elif unwanted.number in self._outlets:
             self._end(unwanted.number)
         else:
@@ -153,7 +153,7 @@ class Subscriptions:
         if isinstance(outlet, Stream):
             outlet.detach()
             if outlet.record is None:
-                self._broker.remove_stream(outlet)
+                self._broker.places.remove(outlet)
         else:
             self._endings.pop(number)()
 

@@ -1,0 +1,139 @@
+"""All places in the stored stream: those of durable subscriptions, and those that end with a session.
+
+What every place has passed is needed by nobody, and is given up now and then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tidings.errors import Refused
+from tidings.filters import Filter
+from tidings.protocol.newest import NewestStream
+from tidings.protocol.streams import Stream
+from tidings.store.interface import Drop, Durable, Operation, Put, Trim
+
+if TYPE_CHECKING:
+    from tidings.protocol.broker import Broker
+
+DURABLES_MAX = 100_000
+"""Durable subscriptions of a node."""
+TRIM_AFTER = 1_000
+"""Positions that all durable subscriptions have passed before it is worth to trim the stream."""
+
+
+class Places:
+    """See the module."""
+
+    def __init__(self, broker: Broker, records: Iterable[Durable]) -> None:
+        self._broker = broker
+        self._durables: dict[tuple[str, str], Stream] = {}  # by owner and name
+        self._streams: dict[Stream, None] = {}  # durable or not
+        self._attached: dict[Stream, None] = {}  # those that have a client
+        self._records: dict[tuple[str, str], Durable] = {}  # changed in this tick
+        self._trimmed = 0
+        for record in records:
+            self._add_durable(record)
+
+    # Durable ones
+
+    def open_durable(self, record: Durable) -> Stream:
+        """The durable subscription of that owner and name, made if there is none."""
+        stream = self._durables.get((record.owner, record.name))
+        if stream is None:
+            if len(self._durables) >= DURABLES_MAX:
+                raise Refused("limit", f"a node has at most {DURABLES_MAX} durable subscriptions")
+            self.keep(record)
+            stream = self._add_durable(record)
+        return stream
+
+    def find_durable(self, owner: str, name: str) -> Stream | None:
+        """The durable subscription of that owner and name, if there is one."""
+        return self._durables.get((owner, name))
+
+    def end_durable(self, stream: Stream) -> None:
+        """A durable subscription is wanted no longer."""
+        record = stream.record
+        assert record is not None
+        del self._durables[record.owner, record.name]
+        self._records.pop((record.owner, record.name), None)
+        self._broker.store(Drop(record.name, record.owner))
+        self.remove(stream)
+
+    def _add_durable(self, record: Durable) -> Stream:
+        options = msgspec.msgpack.decode(record.options) if record.options else {}
+        kind = NewestStream if options.get("newest") else Stream
+        is_passive = bool(options.get("passive"))
+        filter = Filter(record.filter)
+        stream = kind(self._broker, filter, record.cursor + 1, record, passive=is_passive)
+        self._durables[record.owner, record.name] = stream
+        self.add(stream)
+        return stream
+
+    # All of them
+
+    def add(self, stream: Stream) -> None:
+        """A place in the stored stream is needed."""
+        self._streams[stream] = None
+        self._broker.exchange.subscribe(stream.subscription)
+
+    def remove(self, stream: Stream) -> None:
+        """It is needed no longer."""
+        del self._streams[stream]
+        self._broker.exchange.unsubscribe(stream.subscription)
+
+    def refilter(self, stream: Stream, filter: Filter) -> None:
+        """Give a place another filter: what its client was granted may have changed."""
+        if stream.subscription.filter != filter:
+            self._broker.exchange.unsubscribe(stream.subscription)
+            stream.subscription.filter = filter
+            self._broker.exchange.subscribe(stream.subscription)
+
+    def attach(self, stream: Stream) -> None:
+        """It has a client."""
+        self._attached[stream] = None
+
+    def detach(self, stream: Stream) -> None:
+        """It has none, or not any more."""
+        self._attached.pop(stream, None)
+
+    def read_on(self) -> None:
+        """What has become durable may be what those with a client wait for."""
+        for stream in self._attached:
+            stream.read_on()
+
+    # Commits
+
+    @property
+    def is_due(self) -> bool:
+        """Whether any record is to be stored with this tick."""
+        return bool(self._records)
+
+    def keep(self, record: Durable) -> None:
+        """Have what is kept of a durable subscription stored with this tick."""
+        self._records[record.owner, record.name] = record
+
+    def take_due(self) -> list[Operation]:
+        """The records to be stored with this tick."""
+        records, self._records = self._records, {}
+        return [Put(record) for record in records.values()]
+
+    def trim(self) -> list[Operation]:
+        """What gives up what all have passed, now and then."""
+        on_disk = self._broker.position_durable
+        passed = min(min((stream.cursor for stream in self._streams), default=on_disk), on_disk)
+        if passed - self._trimmed < TRIM_AFTER:
+            return []
+        self._trimmed = passed
+        return [Trim(passed)]
+
+    def status(self) -> list[dict[str, Any]]:
+        """How the durable ones stand."""
+        position = self._broker.position
+        return [
+            {"name": name, "owner": owner, "cursor": stream.cursor, "depth": position - stream.cursor}
+            for (owner, name), stream in sorted(self._durables.items())
+        ]
