@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tidings.protocol import outlets, places, streams
+from tidings.protocol import broker, outlets, places, streams
 from tidings.simulator import World, storm
 
 SEEDS = range(2_000 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 50)
