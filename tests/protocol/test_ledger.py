@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from tidings.ids import Origin
 from tidings.protocol import ledger as ledger_module
 from tidings.protocol.ledger import Ledger, check_growing, identity_of
 from tidings.protocol.messages import Failure, Refusal
-from tidings.store.interface import Count, Operation
+from tidings.store.interface import Count, Counter, Operation
 
 ANN, BOB = Origin("a", 1, "ann"), Origin("b", 1, "bob")
 
@@ -246,3 +247,25 @@ def test_a_system_belongs_to_who_was_first_seen_with_it() -> None:
     assert not ledger.claim("machine", "bob")
     assert ledger.claim("machine", "ann")
     assert ledger.claim("other", "bob")
+    assert ledger.claim("machine", "")
+
+
+def test_whose_a_system_is_is_known_after_a_restart() -> None:
+    ledger = Ledger([])
+    ledger.claim("a", "ann")
+    ledger.count_up(ANN, 3)
+    ledger.keep(ANN)
+    (stored,) = (one.counter for one in ledger.take_due(1.0, 1) if isinstance(one, Count))
+    again = Ledger([stored])
+    assert again.counter_of(ANN) == 3
+    assert not again.claim("a", "bob")
+    assert again.claim("a", "ann")
+    again.learn(BOB, 7)
+    assert not again.claim("b", "ann")
+
+
+def test_refusals_as_an_earlier_release_stored_them_are_understood() -> None:
+    refused = [refusal(1, 2), refusal(4, 4)]
+    ledger = Ledger([Counter("a", 1, 4, 0, msgspec.msgpack.encode(refused))])
+    assert ledger.refused(ANN) == refused
+    assert ledger.claim("a", "ann")

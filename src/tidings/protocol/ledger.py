@@ -16,6 +16,7 @@ from operator import lt
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import Struct
 
 from tidings.errors import CodecError
 from tidings.ids import Handed, Origin
@@ -54,8 +55,11 @@ class Ledger:
         for one in counters:
             self._counters[one.system, one.epoch] = one.counter
             if one.refused:
-                refused = msgspec.msgpack.decode(one.refused, type=list[Refusal])
-                self._refusals[one.system, one.epoch] = refused
+                kept = _decode_kept(one.refused)
+                if kept.owner:
+                    self._owners[one.system] = kept.owner
+                if kept.refused:
+                    self._refusals[one.system, one.epoch] = kept.refused
         self._durable = dict(self._counters)
 
     def counter_of(self, origin: Origin) -> int:
@@ -63,12 +67,12 @@ class Ledger:
         return self._counters.get(identity_of(origin), 0)
 
     def claim(self, system: str, user: str) -> bool:
-        """Whether a user may count as this system: nobody else was seen with it."""
+        """Whether a user may count as this system: nobody else was seen with it. The node's owner may."""
         owner = self._owners.pop(system, user)
         self._owners[system] = owner
         if len(self._owners) > SYSTEMS_MAX:
             del self._owners[next(iter(self._owners))]
-        return owner == user
+        return user in ("", owner)
 
     # What is being done elsewhere
 
@@ -103,6 +107,8 @@ class Ledger:
         if isinstance(origin, Handed):
             return  # the client may be known here too, and counts by itself
         identity = identity_of(origin)
+        if origin.source:
+            self._owners.setdefault(identity[0], origin.source.partition("/")[0])
         if counter > self._counters.get(identity, 0):
             self._counters[identity] = self._durable[identity] = counter
 
@@ -189,9 +195,9 @@ class Ledger:
         return [Count(self._counter(identity, int(now * 1e6))) for identity in stored]
 
     def _counter(self, identity: Identity, now_us: int) -> Counter:
-        refused = self._refusals.get(identity)
-        kept = msgspec.msgpack.encode(refused) if refused else b""
-        return Counter(*identity, self._counters.get(identity, 0), now_us, kept)
+        kept = _Kept(self._refusals.get(identity, []), self._owners.get(identity[0], ""))
+        stored = msgspec.msgpack.encode(kept) if kept.refused or kept.owner else b""
+        return Counter(*identity, self._counters.get(identity, 0), now_us, stored)
 
     def durable(self, mark: int) -> None:
         """The commits up to this mark are on disk."""
@@ -210,6 +216,8 @@ class Ledger:
         for identity in uncounted:
             before = self._durable.get(identity, 0)
             self._counters[identity] = before
+            if before:
+                self._due[identity] = True  # what told so may be gone with what is stored nonetheless
             pending = {one: None for one in self._pending.pop(identity, ()) if one <= before}
             if pending:
                 self._pending[identity] = pending
@@ -217,6 +225,21 @@ class Ledger:
             if refused:
                 self._refusals[identity] = refused
         return uncounted
+
+
+class _Kept(Struct, array_like=True, frozen=True):
+    """What is stored with a count."""
+
+    refused: list[Refusal]
+    owner: str
+
+
+def _decode_kept(stored: bytes) -> _Kept:
+    """What was stored with a count; earlier releases stored the refusals alone."""
+    try:
+        return msgspec.msgpack.decode(stored, type=_Kept)
+    except msgspec.ValidationError:
+        return _Kept(msgspec.msgpack.decode(stored, type=list[Refusal]), "")
 
 
 def check_growing(counters: Sequence[int], last: int) -> None:
