@@ -12,7 +12,7 @@ from protocol.rig import Rig, event
 from tidings.errors import NotAllowed
 from tidings.event import Header
 from tidings.filters import Filter
-from tidings.protocol.access import OWNER, Claim, Permit, matches
+from tidings.protocol.access import OWNER, Claim, Denied, Permit, matches
 from tidings.protocol.frames import FIRST_FRAME_MAX, encode
 from tidings.protocol.messages import Bye, Hello, Notice, Ping, Publish, Refusal, Welcome
 
@@ -52,6 +52,11 @@ def test_who_says_more_before_it_is_let_in_is_parted_from_and_who_leaves_may_lea
         session.checked(check, check.run(), rig.now)
     rig.run()
     assert not is_in(leaving)
+
+
+def test_who_comes_when_too_much_is_being_checked_may_come_again() -> None:
+    assert Denied("busy", "too many come at once").code == "limit"
+    assert Denied("password", "user or secret is wrong").code == "not-allowed"
 
 
 def test_a_second_hello_is_refused_while_the_first_is_looked_at_and_after_it() -> None:

@@ -10,8 +10,9 @@ from strategies import damaged
 from protocol.clients import Client, Recorder, event, run, spoken
 from protocol.rig import Rig
 from tidings.errors import Disconnected, FilterError, NotAllowed, Refused, TidingsError
-from tidings.protocol.connection import SILENT_S_MAX, WELCOME_S_MAX
-from tidings.protocol.frames import FIRST_FRAME_MAX, encode
+from tidings.ids import StoredIds
+from tidings.protocol.connection import SILENT_S_MAX, WELCOME_S_MAX, Connection
+from tidings.protocol.frames import FIRST_FRAME_MAX, FRAME_MAX, FrameReader, encode
 from tidings.protocol.messages import (
     Accepted,
     Bye,
@@ -218,6 +219,25 @@ def test_a_node_that_will_never_have_us_fails_everything(
     assert "go away" in recorder.reason
     with pytest.raises(kind):
         client.core.publish(event())
+
+
+def test_a_node_may_refuse_a_client_before_it_has_welcomed_it(rig: Rig) -> None:
+    client = Client(rig)
+    client.core.receive(encode(Bye("not-allowed", "user or secret is wrong")), rig.now)
+    assert isinstance(client.core.failure, NotAllowed)
+    assert str(client.core.failure) == "user or secret is wrong"
+
+
+def test_user_and_secret_are_asked_for_at_each_connection() -> None:
+    secrets = iter(["first", "second"])
+    core = Connection(StoredIds("one", 1), "ann", lambda: ("ada", next(secrets)))
+    for secret in ("first", "second"):
+        core.connect(0.0)
+        ((hello, _),) = FrameReader(FRAME_MAX).feed(b"".join(core.output()))
+        assert isinstance(hello, Hello)
+        assert (hello.user, hello.secret) == ("ada", secret)
+        assert secret not in repr(hello)
+        core.lost(0.0)
 
 
 def test_a_node_that_stops_is_connected_to_again(rig: Rig) -> None:

@@ -7,7 +7,20 @@ from typing import Annotated
 import typer
 
 import tidings
-from tidings.cli import backup, bench, demo, filter, node, publish, queue, simulate, subscribe, top
+from tidings.cli import (
+    backup,
+    bench,
+    demo,
+    filter,
+    node,
+    publish,
+    queue,
+    security,
+    simulate,
+    subscribe,
+    top,
+    user,
+)
 
 app = typer.Typer(
     help="News of events, for things that come and go.",
@@ -24,6 +37,8 @@ app.command()(backup.backup)
 app.command()(backup.restore)
 app.command()(demo.demo)
 app.add_typer(queue.app, name="queue", help="Make queues, put messages into them and get them out.")
+app.add_typer(security.app, name="security", help="Make and check what lets others come to a node safely.")
+app.add_typer(user.app, name="user", help="Say who may come to a node, and by what.")
 app.add_typer(filter.app, name="filter", help="Check filters, and try them on events.")
 app.add_typer(simulate.app, name="simulate", help="Run the node's own code in virtual time.")
 app.add_typer(bench.app, name="bench", help="Measure, beside reference code in the same run.")

@@ -24,6 +24,10 @@ Action = Literal["publish", "subscribe", "put", "get", "manage"]
 ACTIONS: tuple[Action, ...] = get_args(Action)
 
 
+BUSY = "busy"
+"""The reason for which one is denied who may come again soon: too much is being checked."""
+
+
 class Caller(Struct, frozen=True):
     """What the transport knows of who has connected, before a word is said."""
 
@@ -53,6 +57,11 @@ class Denied(NotAllowed):
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(text)
         self.reason = reason
+
+    @property
+    def code(self) -> str:
+        """With what the connection is ended: final for the client, unless it may just come again."""
+        return "limit" if self.reason == BUSY else "not-allowed"
 
 
 class Rule(Struct, frozen=True):

@@ -246,6 +246,8 @@ class Broker:
         for service in self.services:
             kept = service.failed(kept)
         self._operations = kept + self._operations
+        if self._operations:
+            self.ledger.keep_again(uncounted)
         for session in list(self.sessions):
             if session.depends_on(first) or (session.origin and identity_of(session.origin) in uncounted):
                 session.fail(why)

@@ -317,7 +317,8 @@ class Connection:
 
     def _take(self, message: Message, events: bytes) -> None:
         handler = _HANDLERS.get(type(message))
-        if handler is None or self.is_up is isinstance(message, Welcome):
+        is_in_turn = isinstance(message, Bye) or self.is_up is not isinstance(message, Welcome)
+        if handler is None or not is_in_turn:
             raise CodecError("$", f"{type(message).__name__} is not for a client now")
         handler(self, message, events)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import ValidationError
 
 from tidings.errors import (
+    Disconnected,
     FilterError,
     MessageNotHeld,
     MissingExtra,
@@ -48,6 +49,8 @@ def failure_of(error: TidingsError | ValidationError) -> Failure:
             return Failure("rolled-back", str(error))
         case NotAllowed():
             return Failure("not-allowed", str(error))
+        case Disconnected():
+            return Failure("away", str(error))
         case Refused():
             return Failure(error.code, error.problem)
         case _:
@@ -68,4 +71,6 @@ def error_of(failure: Failure) -> TidingsError:
         return TransactionLost(text)
     if code == "not-allowed":
         return NotAllowed(text)
+    if code == "away":
+        return Disconnected(text)
     return Refused(code, text)

@@ -15,9 +15,10 @@ from collections.abc import Callable, Sequence
 from struct import pack
 from typing import Any, Protocol
 
+import msgspec
+
 from tidings.errors import CodecError, TidingsError
-from tidings.event import Event
-from tidings.event.wire import array_head, encode_events
+from tidings.event.wire import array_head
 from tidings.ids import Origin
 from tidings.protocol.connection import SILENT_S_MAX, WELCOME_S_MAX
 from tidings.protocol.failures import error_of
@@ -36,7 +37,7 @@ from tidings.protocol.messages import (
     Welcome,
 )
 
-NOWHERE = Origin()
+_encode_event = msgspec.msgpack.Encoder().encode
 
 
 class Listener(Protocol):
@@ -140,10 +141,13 @@ class Sender:
 
     @property
     def room(self) -> int:
-        """How many bytes may be sent now; something always may if nothing is under way."""
-        if not self.is_up:
-            return 0
-        return max(self._window - self._flying_size, 0 if self._flying else 1)
+        """How many bytes may be sent now, to stay within the window."""
+        return self._window - self._flying_size if self.is_up else 0
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether nothing is under way: then something may be sent however large it is."""
+        return self.is_up and not self._flying
 
     def send(
         self,
@@ -153,13 +157,11 @@ class Sender:
         raws: Sequence[bytes],
         parts: Sequence[bytes] = (),
     ) -> None:
-        """Send events of one origin, with `parts` of the body of the first; to be called while there is room.
+        """Send events of one origin, with `parts` of the body of the first; there must be room.
 
         The numbers grow, from call to call too.
         """
-        frames = [
-            encode(Forward(queue, b""), encode_events([Event("part", body=part, time=0)])) for part in parts
-        ]
+        frames = [encode(Forward(queue, b""), _bearer(part)) for part in parts]
         packed = pack(f">{len(numbers)}Q", *numbers)
         message = Forward(queue, packed, origin.system, origin.epoch, origin.source, self.seen)
         frames.append(encode(message, array_head(len(raws)) + b"".join(raws)))
@@ -198,6 +200,11 @@ class Sender:
     def _parted(self, message: Bye) -> None:
         self.is_given_up = True
         self.trouble = error_of(Failure(message.code, message.text))
+
+
+def _bearer(part: bytes) -> bytes:
+    """An event that bears a part of a body, and says nothing else."""
+    return array_head(1) + _encode_event((0, "part", 0, {}, None, part))
 
 
 _HANDLERS: dict[type[Message], Callable[[Sender, Any], None]] = {

@@ -216,8 +216,6 @@ class Ledger:
         for identity in uncounted:
             before = self._durable.get(identity, 0)
             self._counters[identity] = before
-            if before:
-                self._due[identity] = True  # what told so may be gone with what is stored nonetheless
             pending = {one: None for one in self._pending.pop(identity, ()) if one <= before}
             if pending:
                 self._pending[identity] = pending
@@ -225,6 +223,10 @@ class Ledger:
             if refused:
                 self._refusals[identity] = refused
         return uncounted
+
+    def keep_again(self, identities: Iterable[Identity]) -> None:
+        """Have counts stored again: what told them may be gone with what is stored nonetheless."""
+        self._due.update({one: True for one in identities if self._durable.get(one)})
 
 
 class _Kept(Struct, array_like=True, frozen=True):

@@ -251,7 +251,7 @@ class Session:
             self._welcome(self._hello, answer)
         except Denied as error:
             self.broker.count("logins_denied", reason=error.reason)
-            self.close("not-allowed", str(error))
+            self.close(error.code, str(error))
 
     def _welcome(self, hello: Hello, permit: Permit) -> None:
         origin = Origin(hello.system, hello.epoch, _source(hello.name, permit) or None)
@@ -323,14 +323,14 @@ class Session:
 
     def _do(self, asked: Asked, request: Request) -> Any:
         name, arguments = request.operation, request.arguments
+        if name in self.broker.operations:
+            kind, operation = self.broker.operations[name]
+            return operation(asked, msgspec.convert(arguments, kind))
         if name in _OPERATIONS:
             kind, method = _OPERATIONS[name]
             return method(self._subscriptions, msgspec.convert(arguments, kind))
         if name == "status":
             return self._status()
-        if name in self.broker.operations:
-            kind, operation = self.broker.operations[name]
-            return operation(asked, msgspec.convert(arguments, kind))
         raise Refused("not-found", f"there is no operation {name[:40]!r}")
 
     @property
@@ -338,6 +338,14 @@ class Session:
         """To whom durable subscriptions belong."""
         assert self.origin is not None
         return self.origin.source or ""
+
+    def subscribe(self, wanted: Subscribe) -> dict[str, Any]:
+        """Begin a subscription, for a service that does more about it; what the client is to be told."""
+        return self._subscriptions.subscribe(wanted)
+
+    def unsubscribe(self, number: int) -> None:
+        """End it again without telling the client."""
+        self._subscriptions.unsubscribe(Unsubscribe(number))
 
     def end(self, number: int, reason: str) -> None:
         """End a subscription of this session from outside, and tell the client."""

@@ -1,0 +1,184 @@
+"""`tidings security`: the directory by which a node knows who may come, and shows who it is."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shlex
+import socket
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from tidings.cli.connection import Json
+from tidings.cli.user import PasswordFile, directory_of, find_password, hashed, print_users, tell_consequences
+
+if TYPE_CHECKING:
+    from tidings.security.certificates import Certificate
+    from tidings.security.checking import Report
+    from tidings.security.directory import SecurityDirectory
+
+app = typer.Typer(no_args_is_help=True)
+
+PORT = 7300
+
+New = Annotated[Path, typer.Argument(metavar="DIR", help="The directory to make.")]
+There = Annotated[Path, typer.Argument(metavar="DIR", help="The security directory of a node.")]
+Name = Annotated[
+    str | None, typer.Option(metavar="NODE", help="The name of the node.  [that of this machine]")
+]
+Hosts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--host", metavar="NAME_OR_IP", help="Under what others reach the node; may be given again."
+    ),
+]
+AdminName = Annotated[str, typer.Option(metavar="NAME", help="The user who may do everything.")]
+NodeName = Annotated[str, typer.Argument(metavar="NAME", help="The name of the other node.")]
+UserName = Annotated[str, typer.Argument(metavar="USER", help="The user whom the certificate names.")]
+From = Annotated[Path, typer.Option("--from", metavar="DIR", help="A security directory with ca.key in it.")]
+To = Annotated[Path, typer.Option("--to", metavar="DIR", help="The directory to make.")]
+
+
+@app.command()
+def init(
+    directory: New,
+    name: Name = None,
+    host: Hosts = None,
+    admin: AdminName = "admin",
+    password_file: PasswordFile = None,
+) -> None:
+    """Make a security directory: certificates, an administrator, a user for devices, and rules.
+
+    The administrator's password is asked for, or is in a file or in TIDINGS_PASSWORD. Where there is no
+    terminal one is made up, and written to DIR/admin.password.
+    """
+    from tidings.security.directory import SecurityDirectory
+    from tidings.security.making import Admin, make_security, node_name, own_certificate, refuse_place
+
+    refuse_place(directory)
+    node = name or node_name(socket.gethostname())
+    hosts = host or [socket.gethostname()]
+    given = find_password(admin, password_file)
+    told = secrets.token_urlsafe(24) if given is None else None
+    who = Admin(admin, hashed(given or told or ""), told)
+    make_security(directory, node, hosts, who, os.urandom, datetime.now(UTC))
+    _tell_made(directory, own_certificate(SecurityDirectory(directory)))
+    typer.echo(_how_to_begin(directory, node, hosts[0]))
+    if told is not None:
+        typer.echo(f"\nThe password of {admin} was made up: it is in {directory / 'admin.password'}")
+
+
+@app.command("node")
+def add_node(name: NodeName, home: From, to: To, host: Hosts = None) -> None:
+    """Make a security directory for another node, so that it and this one know each other."""
+    from tidings.security.certificates import HOSTS
+    from tidings.security.directory import SecurityDirectory
+    from tidings.security.making import make_sibling, own_certificate
+
+    here, hosts = directory_of(home), host or [name]
+    this = make_sibling(here, to, name, hosts, datetime.now(UTC))
+    _tell_made(to, own_certificate(SecurityDirectory(to)))
+    reached = [one for one in own_certificate(here).hosts if one not in HOSTS]
+    peers = {name: (this, (reached or ["HOST"])[0]), this: (name, hosts[0])}
+    typer.echo(f"\nMove all of {to} to the machine of {name}. Start it there with")
+    typer.echo(f"  {_start(name, 'security')} {_peers(*peers[name])}")
+    typer.echo(f"and {this} here with")
+    typer.echo(f"  {_start(this, str(home))} {_peers(*peers[this])}")
+    typer.echo("What they may ask of each other is in the access.toml of each.")
+    tell_consequences(here)
+
+
+@app.command()
+def certificate(user: UserName, home: From, to: To) -> None:
+    """Make a certificate by which a client comes in as USER, who may be new."""
+    from tidings.security.making import make_client
+
+    here = directory_of(home)
+    make_client(here, to, user, datetime.now(UTC))
+    typer.echo(f"made {to}: a certificate for {user}\n\nMove it to the client's machine. There:")
+    for variable, file in (("CA", "ca.pem"), ("CERT", "client.pem"), ("KEY", "client.key")):
+        typer.echo(f"  export TIDINGS_{variable}={shlex.quote(str(to / file))}")
+    tell_consequences(here, user)
+
+
+@app.command()
+def renew(directory: There, host: Hosts = None) -> None:
+    """Make a new certificate for the node; without --host it has the names and addresses of the old one.
+
+    A running node takes it up by itself; clients need nothing new.
+    """
+    from tidings.security.making import renew_node
+
+    made = renew_node(directory_of(directory), host, datetime.now(UTC))
+    typer.echo(_certificate_text("renewed", made))
+
+
+@app.command()
+def check(directory: There, json: Json = False) -> None:
+    """Read everything as a node would, and tell what it says; exit with 2 if something is wrong."""
+    from tidings.security.checking import report_on
+
+    home = directory_of(directory)
+    report = report_on(home, datetime.now(UTC))
+    if json:
+        typer.echo(msgspec.json.encode(report).decode())
+    else:
+        _print_report(home, report)
+
+
+def _print_report(home: SecurityDirectory, report: Report) -> None:
+    kept = "its key is in ca.key" if report.has_authority_key else "its key is kept elsewhere"
+    typer.echo(f"authority {report.authority.name}, until {report.authority.until:%Y-%m-%d}; {kept}")
+    typer.echo(_certificate_text("node", report.node) + "\n")
+    print_users(report.users)
+    for user in report.users:
+        whole = [rule for rule in user.rules if " " not in rule]
+        parts = [rule for rule in user.rules if rule not in whole]
+        if user.rules:
+            typer.echo("\n  ".join([f"\n{user.user} may {', '.join(whole)}".rstrip(), *parts]))
+    for warning in report.warnings:
+        typer.echo(f"note: {warning}", err=True)
+    typer.echo(f"\n{home.path} is in order")
+
+
+def _tell_made(directory: Path, certificate: Certificate) -> None:
+    typer.echo(_certificate_text(f"made {directory}: node", certificate))
+
+
+def _certificate_text(before: str, certificate: Certificate) -> str:
+    hosts = ", ".join(certificate.hosts)
+    return f"{before} {certificate.name}, reached as {hosts}, until {certificate.until:%Y-%m-%d}"
+
+
+def _how_to_begin(directory: Path, node: str, host: str) -> str:
+    ca, token = (shlex.quote(str(directory / name)) for name in ("ca.pem", "device.token"))
+    return f"""
+Start the node with
+  {_start(node, str(directory))}
+and copy to the other machine
+  {ca} {token}
+where only you may read them. There:
+  export TIDINGS_NODE={_address(host)}
+  export TIDINGS_CA=ca.pem
+  export TIDINGS_TOKEN_FILE=device.token
+  tidings subscribe "value > 40"
+  tidings publish air.pm10 value=41.2
+
+Who may do what is in {directory / "access.toml"}. With {directory / "ca.key"} more certificates are made;
+the node does not need it, so it may be kept elsewhere."""
+
+
+def _start(node: str, directory: str) -> str:
+    return f"tidings node --name {node} --dir data --security {shlex.quote(directory)} --host 0.0.0.0"
+
+
+def _peers(name: str, host: str) -> str:
+    return f'--peers "{name}={_address(host)}"'
+
+
+def _address(host: str) -> str:
+    return f"tidings+tls://{f'[{host}]' if ':' in host else host}:{PORT}"

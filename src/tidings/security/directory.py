@@ -1,0 +1,112 @@
+"""The directory that says who may come to a node, and by which it shows who it is itself.
+
+    ca.pem       the authority that has issued all certificates       ca.key     secret; may be kept elsewhere
+    node.pem     the node's own certificate                            node.key   secret
+    users        who there is: secret, see `users`
+    access.toml  who may do what: see `rules`
+
+What is secret may be used by its owner only, and nothing may be written by others; else it is refused, with
+the command that mends it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from tidings.errors import ConfigError
+from tidings.security.rules import Rules, read_rules
+from tidings.security.users import User, read_users
+
+FILE_SIZE_MAX = 16 << 20
+"""Bytes of a file that is read."""
+VARIABLE = "TIDINGS_SECURITY"
+"""Where the environment names the directory."""
+
+_USE = 0o077  # what a mode may allow to its owner's group and to all others
+_WRITE = 0o022
+
+Signature = tuple[tuple[int, int, int] | None, ...]
+
+
+class SecurityDirectory:
+    """The files of a directory; nothing is read before `load`."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.ca = self.path / "ca.pem"
+        self.ca_key = self.path / "ca.key"
+        self.certificate = self.path / "node.pem"
+        self.key = self.path / "node.key"
+        self.users = self.path / "users"
+        self.access = self.path / "access.toml"
+
+    def signature(self) -> Signature:
+        """Another one when a file was changed, as far as time and size tell: five calls of the system."""
+        files = (self.ca, self.certificate, self.key, self.users, self.access)
+        return tuple(_stamp(file) for file in files)
+
+    def load(self) -> tuple[dict[str, User], Rules]:
+        """The users and the rules; ConfigError for the first file that can't be, or is not kept safe."""
+        self.check()
+        users = self.load_users()
+        text = read_text(self.access, is_secret=False)
+        return users, read_rules(text, str(self.access), users)
+
+    def load_users(self) -> dict[str, User]:
+        """The users alone."""
+        return read_users(read_text(self.users), str(self.users))
+
+    def check(self) -> None:
+        """Refuse what others may use, and what is not there."""
+        check_directory(self.path)
+        for file in (self.ca, self.certificate):
+            read_text(file, is_secret=False)
+        read_text(self.key)
+        if self.ca_key.exists():
+            read_text(self.ca_key)
+
+
+def check_directory(path: Path) -> None:
+    """Refuse a directory that is not there, or that others may use."""
+    try:
+        found = path.stat()
+    except OSError as error:
+        hint = "; 'tidings security init' makes one" if isinstance(error, FileNotFoundError) else ""
+        raise ConfigError(str(path), "", f"can't be read: {error.strerror}{hint}") from None
+    if not stat.S_ISDIR(found.st_mode):
+        raise ConfigError(str(path), "", "is no directory")
+    _check_mode(path, found, _USE, "700")
+
+
+def read_text(path: Path, is_secret: bool = True) -> str:
+    """What is in a file; ConfigError if others may write it, or read it though it is secret."""
+    try:
+        with path.open("rb") as file:
+            found, content = os.fstat(file.fileno()), file.read(FILE_SIZE_MAX + 1)
+    except OSError as error:
+        raise ConfigError(str(path), "", f"can't be read: {error.strerror}") from None
+    _check_mode(path, found, *((_USE, "600") if is_secret else (_WRITE, "644")))
+    if len(content) > FILE_SIZE_MAX:
+        raise ConfigError(str(path), "", f"has more than {FILE_SIZE_MAX} bytes")
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise ConfigError(str(path), "", "is no text in UTF-8") from None
+
+
+def _check_mode(path: Path, found: os.stat_result, forbidden: int, wanted: str) -> None:
+    mode, me = stat.S_IMODE(found.st_mode), os.geteuid()
+    if mode & forbidden:
+        raise ConfigError(str(path), "", f"others may use it (mode {mode:o}): chmod {wanted} {path}")
+    if me and found.st_uid not in (me, 0):  # root may read for others what is theirs
+        raise ConfigError(str(path), "", "belongs to another user of this machine")
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

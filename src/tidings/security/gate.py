@@ -1,0 +1,278 @@
+"""The gate of a node with security: certificate, token or password, in this order.
+
+Certificates have been checked by the transport, and tokens are checked at once. A password takes scrypt, and
+that is left to a thread: `admit` gives a check, and `conclude` decides when it has run. The rules kept:
+
+- Whoever is denied is told the same, whether user, password or token is wrong, after the same work.
+- An attempt counts as failed from the moment its check is handed out until it has passed, so neither many at
+  once nor going away before the answer gets a host more of them than `attempts` allows.
+- A password that has passed is remembered, as a hash under a key of this process, for the host it came from:
+  coming again costs nothing, and is not held up by others who fail there. After some wrong ones it is
+  forgotten, or guessing against the memory would have no limit.
+
+It opens no file and asks no clock; `now` is the time in seconds since 1970, and randomness comes in.
+"""
+
+from __future__ import annotations
+
+import os
+from hashlib import blake2b
+from hmac import compare_digest
+from threading import Lock
+from weakref import WeakSet
+
+from tidings.protocol.access import OWNER, Check, Claim, Denied, Permit
+from tidings.security.attempts import Attempts, network_of
+from tidings.security.passwords import Cost, Password, Random, Token, hash_token, is_token
+from tidings.security.rules import Rules
+from tidings.security.users import User, Users
+
+CHECKS_MAX = 64
+"""Passwords that are being checked, or wait for it."""
+CHECKS_HOST_MAX = 32
+"""The same from one host, which could else keep all others waiting with a password that it has tried."""
+KNOWN_MAX = 10_000
+"""Passwords that are remembered, one for each user and host; the oldest is forgotten first."""
+GUESSES_MAX = 100
+"""Wrong passwords after which the right one is no longer remembered for that host."""
+REASONS = ("none", "user", "password", "token", "expired", "certificate", "proofs", "limit", "busy")
+"""Why clients are denied, as it is counted; they are not told which."""
+
+WRONG = "user or secret is wrong"
+BUSY = "too many passwords are being checked: come again"
+CERTIFICATE = "certificate"
+"""The credential of those who came in by a certificate."""
+_KEY_SIZE = 32
+
+
+class Watchman:
+    """Decides who is let in, by users and rules that can be replaced."""
+
+    def __init__(self, users: Users, rules: Rules, random: Random = os.urandom) -> None:
+        self._random = random
+        self._key = random(_KEY_SIZE)
+        self._attempts = Attempts()
+        self._under_way: WeakSet[PasswordCheck] = WeakSet()  # one that nobody holds any more is not
+        self._now = 0.0
+        self.reload(users, rules)
+
+    def reload(self, users: Users, rules: Rules, now: float | None = None) -> None:
+        """Decide by these from now on; those who are inside are to be looked at with `renew`."""
+        self._users, self._rules = users, rules
+        self._tokens = {
+            token.digest: (user, token)
+            for user in users.values()
+            if not user.is_locked
+            for token in user.tokens
+        }
+        self._known: dict[tuple[str, str, str], _Known] = {}
+        costs = [user.password.cost for user in users.values() if user.password is not None]
+        self._nobody = Password(costs[0] if costs else Cost(), self._random(16), self._random(32))
+        self._now = self._now if now is None else now
+
+    # What a node asks
+
+    def admit(self, claim: Claim, now: float) -> Permit | Check:
+        """What a client may do, or a password to check first; Denied if it is not let in."""
+        self._now = now
+        caller = claim.caller
+        if caller.host is None:
+            return OWNER
+        if caller.certificate is not None:
+            if claim.user not in ("", caller.certificate):
+                raise Denied("proofs", WRONG)
+            permit = self._permit_for(caller.certificate, CERTIFICATE)
+            if permit is not None:
+                return self._beside(permit, claim.secret)
+            if not claim.secret:
+                told = f"the certificate is for {caller.certificate!r}, who is not let in here by one"
+                raise Denied(CERTIFICATE, told)
+        user = claim.user or caller.certificate or ""
+        if is_token(claim.secret):
+            return self._by_token(claim.secret, user, network_of(caller.host), now)
+        return self._by_password(claim.secret, user, network_of(caller.host), now)
+
+    def conclude(self, check: Check, passed: bool, now: float) -> Permit:
+        """The same when a password was checked."""
+        assert isinstance(check, PasswordCheck)
+        self._now = now
+        self._under_way.discard(check)
+        attempt = check.attempt
+        if not passed:
+            raise Denied("password" if attempt.user in self._users else "user", WRONG)
+        if not attempt.is_forgiven:
+            attempt.is_forgiven = True
+            self._attempts.forgive(attempt.host, now)
+        permit = self._permit_for(attempt.user, attempt.credential)
+        if permit is None:
+            raise Denied("password", WRONG)  # it was changed while the old one was checked
+        self._remember(attempt)
+        return permit
+
+    def renew(self, permit: Permit) -> Permit | None:
+        """What whoever has this permit may do now; None if that credential is not good any more."""
+        return OWNER if permit.rules is None else self._permit_for(permit.user, permit.credential)
+
+    # By which proof
+
+    def _beside(self, permit: Permit, secret: str) -> Permit:
+        """The permit of a certificate, unless a token beside it is another's; a password is not looked at."""
+        if is_token(secret):
+            found = self._tokens.get(hash_token(secret))
+            if found is None or found[0].name != permit.user or not found[1].is_good(self._now):
+                raise Denied("proofs", WRONG)
+        return permit
+
+    def _by_token(self, token: str, name: str, host: str, now: float) -> Permit:
+        found = self._tokens.get(hash_token(token))
+        if found is None or name not in ("", found[0].name):
+            raise self._failed("token", host, now)
+        user, kept = found
+        if not kept.is_good(now):
+            raise self._failed("expired", host, now)
+        return self._permit(user, _token_credential(kept))
+
+    def _by_password(self, secret: str, name: str, host: str, now: float) -> Permit | Check:
+        if not secret or not name:
+            raise Denied("none", "this node wants to know who you are: a user and password, or a token")
+        user = self._users.get(name)
+        password = None if user is None or user.is_locked else user.password
+        attempt = _Attempt(host, name, password or self._nobody, secret, self._key)
+        if user is not None and password is not None and self._knows(attempt):
+            return self._permit(user, attempt.credential)
+        return self._check(attempt, now)
+
+    def _check(self, attempt: _Attempt, now: float) -> PasswordCheck:
+        """A check of a password; of several at a time that are the same, one does the work."""
+        mine = [check.attempt for check in self._under_way if check.attempt.host == attempt.host]
+        if len(self._under_way) >= CHECKS_MAX or len(mine) >= CHECKS_HOST_MAX:
+            raise Denied("busy", BUSY)
+        same = [other for other in mine if other.key == attempt.key]
+        if not same:
+            self._count(attempt.host, now)
+        check = PasswordCheck(same[0] if same else attempt)
+        self._under_way.add(check)
+        return check
+
+    # How often
+
+    def _failed(self, reason: str, host: str, now: float) -> Denied:
+        """What one is told who has failed."""
+        self._count(host, now)
+        return Denied(reason, WRONG)
+
+    def _count(self, host: str, now: float) -> None:
+        """Count an attempt as failed; Denied if there were too many, or may be when all checks are done."""
+        wait_s = self._attempts.wait_s(host, now)
+        if not wait_s:
+            self._attempts.fail(host, now)
+            return
+        open_ones = {check.attempt for check in self._under_way if check.attempt.host == host}
+        if self._attempts.wait_s(host, now, len(open_ones)) == 0:
+            raise Denied("busy", BUSY)
+        raise Denied("limit", f"too many failed attempts from your address: wait {wait_s} s")
+
+    def _knows(self, attempt: _Attempt) -> bool:
+        """Whether this password has passed before, from this host."""
+        known = self._known.get(attempt.place)
+        if known is None:
+            return False
+        if compare_digest(known.digest, attempt.digest):
+            return True
+        known.guesses += 1
+        if known.guesses >= GUESSES_MAX:
+            del self._known[attempt.place]
+        return False
+
+    def _remember(self, attempt: _Attempt) -> None:
+        self._known.pop(attempt.place, None)
+        self._known[attempt.place] = _Known(attempt.digest)
+        if len(self._known) > KNOWN_MAX:
+            del self._known[next(iter(self._known))]
+
+    # What for
+
+    def _permit_for(self, name: str, credential: str) -> Permit | None:
+        """The permit of a user who came by this credential; None if that is not good, or not any more."""
+        user = self._users.get(name)
+        if user is None or user.is_locked or credential not in _credentials(user, self._now):
+            return None
+        return self._permit(user, credential)
+
+    def _permit(self, user: User, credential: str) -> Permit:
+        is_node = user.is_node and credential == CERTIFICATE
+        return Permit(user.name, credential, is_node, self._rules.get(user.name, ()))
+
+
+class PasswordCheck:
+    """One client who waits until a password is checked."""
+
+    def __init__(self, attempt: _Attempt) -> None:
+        self.attempt = attempt
+
+    def run(self) -> bool:
+        """Whether the password is right; called in a thread, and takes as long as its cost says."""
+        return self.attempt.is_right()
+
+
+class _Attempt:
+    """A password that is tried; clients who try the same one from the same host share it."""
+
+    def __init__(self, host: str, user: str, password: Password, secret: str, key: bytes) -> None:
+        self.host = host
+        self.user = user
+        self.credential = _password_credential(password)
+        self.digest = blake2b(
+            secret.encode(errors="surrogatepass"), key=key, salt=password.salt[:16]
+        ).digest()
+        self.is_forgiven = False
+        self._password = password
+        self._secret = secret
+        self._lock = Lock()
+        self._outcome: bool | None = None
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """Where the password is remembered."""
+        return self.user, self.credential, self.host
+
+    @property
+    def key(self) -> tuple[tuple[str, str, str], bytes]:
+        """What is the same for all who share it."""
+        return self.place, self.digest
+
+    def is_right(self) -> bool:
+        """Whether it is; who comes while another finds that out waits for the outcome."""
+        with self._lock:
+            if self._outcome is None:
+                self._outcome = self._password.is_right(self._secret)
+                self._secret = ""
+            return self._outcome
+
+
+class _Known:
+    """A password that has passed, and how often a wrong one came since."""
+
+    __slots__ = ("digest", "guesses")
+
+    def __init__(self, digest: bytes) -> None:
+        self.digest = digest
+        self.guesses = 0
+
+
+def _credentials(user: User, now: float) -> set[str]:
+    """All by which a user may be inside."""
+    found = {_token_credential(token) for token in user.tokens if token.is_good(now)}
+    if user.password is not None:
+        found.add(_password_credential(user.password))
+    if user.has_certificate:
+        found.add(CERTIFICATE)
+    return found
+
+
+def _password_credential(password: Password) -> str:
+    return f"password:{password.key}"
+
+
+def _token_credential(token: Token) -> str:
+    return f"token:{token.label}:{token.digest}"

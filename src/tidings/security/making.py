@@ -1,0 +1,213 @@
+"""Security directories, as `tidings security` makes them: for a node, for another node, for a client.
+
+A directory is made whole beside its place and then moved there, so it is there with everything or not at all.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shutil
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from tidings.errors import ConfigError, UserError
+from tidings.protocol.access import ACTIONS, Action
+from tidings.security.certificates import HOSTS, Authority, Certificate, Issued, describe, read_key
+from tidings.security.directory import SecurityDirectory, read_text
+from tidings.security.editing import OPEN, SECRET, alone, edited, write_file
+from tidings.security.lines import refuse
+from tidings.security.passwords import Password, Random, Token, hash_token, make_token
+from tidings.security.rules import Rules, read_rules
+from tidings.security.users import User, line_of, name_problem, read_entries
+
+DEVICE = "device"
+"""The user that every new directory has beside its administrator."""
+LABEL = "first"
+"""The label of that user's token."""
+EVERYDAY: tuple[Action, ...] = ("publish", "subscribe", "put", "get")
+"""What devices and other nodes may do at first."""
+
+_NODE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
+_USERS = "# Who may come in, and by what: a credential in each line. 'tidings user' changes this file.\n"
+_ACCESS = "# Who may do what. What no entry allows is not allowed.\n"
+
+Content = Mapping[str, tuple[str, int]]
+"""The texts and modes of files."""
+
+
+class Admin(Struct, frozen=True):
+    """The first user, who may do everything."""
+
+    name: str
+    password: Password
+    told: str | None = None  # the password itself, where it was made up and has to be told
+
+    def __repr__(self) -> str:
+        return f"<Admin {self.name!r}>"
+
+
+def node_name(text: str) -> str:
+    """What of a text can be the name of a node: the name of a host mostly is one."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", text.partition(".")[0])[:64] or "node"
+
+
+def make_security(
+    path: Path, node: str, hosts: Iterable[str], admin: Admin, random: Random, now: datetime
+) -> None:
+    """A new directory with an authority of its own, the admin, and a user for devices with a token."""
+    _check_node_name(node)
+    refuse(name_problem(admin.name))
+    if admin.name in (DEVICE, node):
+        raise UserError(
+            f"{admin.name!r} is the name of {'a user' if admin.name == DEVICE else 'the node'} already"
+        )
+    authority, token = Authority.make(now), make_token(random)
+    kept = Token(LABEL, hash_token(token))
+    users = [line_of(admin.name, admin.password), line_of(DEVICE, kept)]
+    access = [allowance([admin.name], ACTIONS), allowance([DEVICE], EVERYDAY)]
+    content = {
+        **_of_node(authority, authority.issue_node(node, hosts, now), users, access),
+        "ca.key": (authority.pem.key, SECRET),
+        "device.token": (f"{token}\n", SECRET),
+    }
+    if admin.told is not None:
+        content["admin.password"] = (f"{admin.told}\n", SECRET)
+    _place(path, content)
+
+
+def make_sibling(home: SecurityDirectory, path: Path, node: str, hosts: Iterable[str], now: datetime) -> str:
+    """A directory for another node, so that it and the one of `home` know each other; gives that one's name.
+
+    Whoever may manage everything here has the same credentials there.
+    """
+    _check_node_name(node)
+    users, rules = home.load()
+    this = own_certificate(home).name
+    refuse(name_problem(this))
+    if node == this or (node in users and not users[node].is_node):
+        raise UserError(f"there is {'the node' if node == this else 'a user'} {node!r} already")
+    admins = [user.name for user in users.values() if _is_admin(user, rules)]
+    entries = read_entries(read_text(home.users), str(home.users))
+    lines = [str(entry) for entry in entries if entry.name in admins] + [line_of(this, "node")]
+    access = [*([allowance(admins, ACTIONS)] if admins else []), allowance([this], EVERYDAY)]
+    authority = authority_of(home)
+    _place(path, _of_node(authority, authority.issue_node(node, hosts, now), lines, access))
+    if node not in users:
+        with edited(home) as changed:
+            changed.add(node, "node")
+    if node not in rules:
+        add_allowance(home, allowance([node], EVERYDAY))
+    return this
+
+
+def make_client(home: SecurityDirectory, path: Path, user: str, now: datetime) -> bool:
+    """What a client needs to come as this user by certificate; tells whether the user is new."""
+    refuse(name_problem(user))
+    is_new = user not in home.load_users()
+    authority = authority_of(home)
+    issued = authority.issue_client(user, now)
+    content = {
+        "ca.pem": (authority.pem.certificate, OPEN),
+        "client.pem": (issued.certificate, OPEN),
+        "client.key": (issued.key, SECRET),
+    }
+    _place(path, content)
+    with edited(home) as lines:
+        lines.mark(user)
+    return is_new
+
+
+def renew_node(home: SecurityDirectory, hosts: list[str] | None, now: datetime) -> Certificate:
+    """A new certificate for the same node and key; without hosts, for those of the old one."""
+    with alone(home.path):
+        old = own_certificate(home)
+        if hosts is None:
+            hosts = [host for host in old.hosts if host not in HOSTS]
+        key = read_key(read_text(home.key), str(home.key))
+        issued = authority_of(home).issue_node(old.name, hosts, now, key)
+        write_file(home.certificate, issued.certificate, OPEN)
+        return own_certificate(home)
+
+
+def own_certificate(home: SecurityDirectory) -> Certificate:
+    """What the node's certificate says."""
+    return describe(read_text(home.certificate, is_secret=False), str(home.certificate))
+
+
+def authority_of(home: SecurityDirectory) -> Authority:
+    """The authority whose key lies in the directory."""
+    if not home.ca_key.exists():
+        raise ConfigError(
+            str(home.ca_key), "", "is not there: bring it from where it is kept, for this command"
+        )
+    return Authority.read(read_text(home.ca, is_secret=False), read_text(home.ca_key), str(home.ca))
+
+
+def allowance(users: Iterable[str], actions: Iterable[str]) -> str:
+    """An entry of access.toml."""
+    return f"\n[[allow]]\nusers = {_toml(users)}\nactions = {_toml(actions)}\n"
+
+
+def add_allowance(home: SecurityDirectory, entry: str) -> None:
+    """Write one more entry to access.toml; it is read through before that."""
+    with alone(home.path):
+        text = read_text(home.access, is_secret=False)
+        text = f"{text}{entry}" if text.endswith("\n") or not text else f"{text}\n{entry}"
+        read_rules(text, str(home.access), home.load_users())
+        write_file(home.access, text, OPEN)
+
+
+def _toml(texts: Iterable[str]) -> str:
+    return f"[{', '.join(msgspec.json.encode(text).decode() for text in texts)}]"
+
+
+def _is_admin(user: User, rules: Rules) -> bool:
+    mine = rules.get(user.name, ())
+    return not user.is_node and any(rule.action == "manage" and rule.queue is None for rule in mine)
+
+
+def _check_node_name(name: str) -> None:
+    if not _NODE_NAME.fullmatch(name):
+        raise UserError(
+            f"{name!r} is no name of a node: 1 to 64 of the letters A-Z and a-z, digits, _ . and -"
+        )
+
+
+def _of_node(
+    authority: Authority, issued: Issued, users: list[str], access: list[str]
+) -> dict[str, tuple[str, int]]:
+    """The files that every node needs."""
+    return {
+        "ca.pem": (authority.pem.certificate, OPEN),
+        "node.pem": (issued.certificate, OPEN),
+        "node.key": (issued.key, SECRET),
+        "users": (_USERS + "".join(f"{line}\n" for line in users), SECRET),
+        "access.toml": (_ACCESS + "".join(access), OPEN),
+    }
+
+
+def refuse_place(path: Path) -> None:
+    """ConfigError if there is something already where a directory is to be made."""
+    if path.is_symlink() or (path.exists() and (not path.is_dir() or any(path.iterdir()))):
+        raise ConfigError(str(path), "", "is there already, and is not written over")
+
+
+def _place(path: Path, content: Content) -> None:
+    """Make a directory of these files."""
+    refuse_place(path)
+    beside = path.absolute().with_name(f".{path.absolute().name}.{secrets.token_hex(8)}")
+    try:
+        path.absolute().parent.mkdir(parents=True, exist_ok=True)
+        beside.mkdir(mode=0o700)
+        for name, (text, mode) in content.items():
+            write_file(beside / name, text, mode)
+        beside.replace(path)
+    except OSError as error:
+        raise ConfigError(str(path), "", f"can't be made: {error.strerror}") from None
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
