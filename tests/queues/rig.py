@@ -52,6 +52,7 @@ class Hand(NamedTuple):
     source: str | None
     parts: int
     raw: bytes
+    received: int | None = None  # its number in a queue elsewhere
 
     @property
     def event(self) -> Event:

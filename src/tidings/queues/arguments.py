@@ -15,6 +15,8 @@ ADDRESS_LENGTH_MAX = 600
 
 Address = Annotated[str, Meta(min_length=1, max_length=ADDRESS_LENGTH_MAX)]
 Wait = Annotated[float, Meta(ge=0, le=SECONDS_MAX)]
+Scope = Literal["local", "remote", "both"]
+"""Where queues are looked for: at the node that is asked, elsewhere, or both."""
 
 
 class Named(Struct, frozen=True):
@@ -29,6 +31,7 @@ class Find(Struct, frozen=True):
     name: str | None = None
     text: str | None = None
     properties: dict[str, Property] | None = None
+    scope: Scope = "local"
 
 
 class Alias(Struct, frozen=True):

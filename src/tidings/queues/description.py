@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import asdict, replace
 
-from tidings.errors import QueueError, QueueNotFound
+from tidings.errors import CodecError, QueueError, QueueNotFound
 from tidings.event.header import PRIORITY_MAX
 from tidings.filters import Filter
 
@@ -22,6 +22,8 @@ REDELIVERY_S = 60.0
 DELIVERIES_MAX = 10
 """How often a message is handed out before it is a dead letter, unless the description says otherwise."""
 SECONDS_MAX = 1e10
+TRANSMISSION = "to:"
+"""How the names begin of queues whose messages go on to another node, before the address there."""
 
 Count = Annotated[int, Meta(ge=1, le=2**53)]
 Seconds = Annotated[float, Meta(gt=0, le=SECONDS_MAX)]
@@ -56,6 +58,8 @@ class Description(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_
     messages: int = 0
     in_flight: int = 0
     waiting: int = 0
+    node: str = ""  # the name of the node that has it; empty if it is in no node, or that has no name
+    is_away: bool = False  # that node is not there: this is what was known of the queue, if anything
 
     @property
     def is_full(self) -> bool:
@@ -86,7 +90,7 @@ class Description(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_
         )
 
 
-TOLD = frozenset(("id", "alias_of", "messages", "in_flight", "waiting"))
+TOLD = frozenset(("id", "alias_of", "messages", "in_flight", "waiting", "node", "is_away"))
 """The fields that a node tells, and nobody asks for."""
 
 
@@ -121,8 +125,9 @@ def checked(wanted: Description, lasts: bool, types: dict[str, bool]) -> Descrip
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that could not be told from another address."""
-    if "@" in name or not name.isprintable() or name != name.strip():
+    """Refuse a name that could not be told from another address; `to:name@node` is no other's."""
+    is_address = "@" in name and not name.startswith(TRANSMISSION)
+    if is_address or not name.isprintable() or name != name.strip():
         raise QueueError(name, "a name has no @, no control characters and no blanks around it")
 
 
@@ -154,9 +159,21 @@ def split_address(address: str) -> tuple[str, str | None]:
 
 def encode(description: Description) -> bytes:
     """The description as it is stored."""
-    return msgspec.msgpack.encode(replace(description, messages=0, in_flight=0, waiting=0))
+    kept = replace(description, messages=0, in_flight=0, waiting=0, node="", is_away=False)
+    return msgspec.msgpack.encode(kept)
 
 
 def decode(stored: bytes) -> Description:
     """The description that was stored."""
     return msgspec.msgpack.decode(stored, type=Description)
+
+
+def read_description(told: Any) -> Description:
+    """A description as a node tells it; what a newer node adds is passed over. CodecError if it is none."""
+    if not isinstance(told, dict):
+        raise CodecError("$.description", f"is {type(told).__name__}, not a description")
+    try:
+        known = {name: told[name] for name in Description.__struct_fields__ if name in told}
+        return msgspec.convert(known, Description)
+    except msgspec.ValidationError as error:
+        raise CodecError("$.description", str(error)) from None

@@ -7,15 +7,20 @@ whoever answers has the driver finish a tick. Errors are those that a queue of t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from tidings.errors import TidingsError
 from tidings.event import Batch
 from tidings.exchange import Subscription
+from tidings.filters import Filter
 from tidings.protocol.calls import Answer
 from tidings.protocol.session import Session
 from tidings.queues.arguments import Find, Get
 from tidings.queues.description import Description
+
+if TYPE_CHECKING:
+    from tidings.queues.message import Message
+    from tidings.queues.queue import Queue
 
 Done = Callable[[TidingsError | None], None]
 """Called once, when something is done or can't be."""
@@ -53,6 +58,17 @@ class Way(Protocol):
         """Give copies of what is put from now on, and matches, to a subscription; what ends that."""
 
 
+@runtime_checkable
+class Forwarding(Protocol):
+    """A way on which messages may wait in a queue of this node: what a transaction puts does so."""
+
+    def stand_in(self) -> Queue:
+        """That queue."""
+
+    def follow(self, session: Session, message: Message, done: Done) -> bool:
+        """Have it told what becomes of a message that was just put there; False if it is safe as it is."""
+
+
 class Elsewhere(Protocol):
     """A place, or many, where there are further queues."""
 
@@ -74,3 +90,27 @@ class Elsewhere(Protocol):
 
     def search(self, sought: Find, answer: Callable[[list[Description], Any], None]) -> None:
         """Answer with the descriptions that agree, of all that can be reached in time, and no error."""
+
+
+class Others(Protocol):
+    """What the service of this node's queues asks about those elsewhere."""
+
+    def stand_in(self, session: Session, address: str) -> tuple[Queue, Filter | None] | None:
+        """The queue of this node that a transaction puts into instead, and what a client may put there.
+
+        None for a queue of this node; QueueError where no transaction can put.
+        """
+
+    def committed(self, session: Session, counter: int, queue: Queue, message: Message) -> None:
+        """A transaction that was committed with this counter has put a message, and done nothing else.
+
+        If that is to go elsewhere, it is pending until it is there.
+        """
+
+    def conclude(
+        self, session: Session, counter: int, number: int, delivery: int, outcome: int, text: str
+    ) -> bool:
+        """What becomes of a message that a client holds; whether it holds it elsewhere.
+
+        Then what has this counter is pending until that is done.
+        """

@@ -44,10 +44,7 @@ class Letters:
         manager.report(queue, message, "undeliverable", reason)
         if queue.name == DEAD:
             return
-        event = message.event
-        room = ATTRIBUTES_MAX - len(event.values)
-        marks: dict[str, Value] = dict(zip(MARKS[:room], (queue.name, reason, deliveries), strict=False))
-        letter = event_bytes(replace(event, values={**event.values, **marks}))
+        letter = letter_of(message, queue.name, reason, deliveries)
         dead = manager.get(DEAD) or manager.create(Description(name=DEAD, deliveries_max=None))
         while dead.size >= DEAD_MAX and len(dead.shelf):
             dead.drop(next(iter(dead.shelf)))
@@ -107,3 +104,11 @@ class Letters:
         else:
             own = broker.own(report)
             answers.put(event_bytes(own), own.origin, undo=False)
+
+
+def letter_of(message: Message, queue: str, reason: str, deliveries: int) -> bytes:
+    """A message as it is put among the dead letters: with the attributes that say why, as far as they fit."""
+    event = message.event
+    room = ATTRIBUTES_MAX - len(event.values)
+    marks: dict[str, Value] = dict(zip(MARKS[:room], (queue, reason, deliveries), strict=False))
+    return event_bytes(replace(event, values={**event.values, **marks}))

@@ -7,7 +7,7 @@ broker what to store, keeps who holds what, and has the dead letters, a queue li
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -29,7 +29,7 @@ from tidings.queues.description import (
 from tidings.queues.held import Held, Identity
 from tidings.queues.host import Undo
 from tidings.queues.letters import DEAD, Letters
-from tidings.queues.message import Message, Numbers, counter_of
+from tidings.queues.message import Message, Numbers, counter_of, origin_of
 from tidings.queues.queue import Queue
 from tidings.queues.timers import Timers
 from tidings.queues.types import TYPES, Volatile
@@ -69,6 +69,7 @@ class QueueManager:
         )  # messages that are not on disk yet, and the commit they are in
         self.size = 0
         self.letters = Letters(self)
+        self.on_new: Callable[[Queue], None] = _nothing  # called with each queue that is made
         self._queues: dict[str, Queue] = {}  # by name
         self._ids: dict[str, Queue] = {}
         self._aliases: dict[str, tuple[int, Description]] = {}
@@ -116,7 +117,7 @@ class QueueManager:
         if queue is None or not queue.kind.persistent:
             self._give_up((stored.number, *(number for number, _ in parts)))
             return
-        origin = Origin(stored.system, stored.epoch, stored.source)
+        origin = origin_of(stored)
         self.broker.ledger.learn(origin, counter_of(stored.raw))
         message = Message(stored.number, stored.raw, origins.setdefault(origin, origin))
         if queue.restore(message, stored.deliveries, parts):
@@ -166,6 +167,7 @@ class QueueManager:
             )
         queue = Queue(key, description, kind(key, description), self, handed)
         self._queues[queue.name] = self._ids[description.id] = queue
+        self.on_new(queue)
         if description.bind is not None:
             bound = Filter(description.bind)
             queue.binding = Subscription(bound, Bound(self, queue), description.passive)
@@ -191,7 +193,7 @@ class QueueManager:
 
     def delete(self, address: str) -> Queue | None:
         """Delete a queue with all that is in it, or an alias alone; the queue that is gone."""
-        name = self._local(address)
+        name = address if address in self._queues else self._local(address)
         if name in self._aliases:
             self.broker.store(DropQueue(self._aliases.pop(name)[0]))
             return None
@@ -226,9 +228,17 @@ class QueueManager:
     def _local(self, address: str) -> str:
         """The name or id in an address of this node."""
         name, node = split_address(address)
-        if node is not None and node != self.broker.node:
+        if node is not None and node not in (self.broker.node, self.broker.name):
             raise QueueNotFound(address, f"this is {self.broker.node}, which knows no node {node}")
         return name
+
+    def knows(self, address: str) -> bool:
+        """Whether there is a queue of this name, alias, id or `name@node` here."""
+        try:
+            self.find(address)
+        except QueueNotFound:
+            return False
+        return True
 
     def search(
         self, name: str | None, text: str | None, properties: dict[str, Property] | None
@@ -354,6 +364,10 @@ class QueueManager:
             del self.ready_readers[reader]
         if not reader.turn and not reader.is_content:
             queue.waiting.add(reader)
+
+
+def _nothing(_queue: Queue) -> None:
+    """What is called where nobody wants to know."""
 
 
 def _number_of(operation: Operation) -> int | None:

@@ -16,11 +16,13 @@ from msgspec.structs import force_setattr, replace
 
 from tidings.errors import Refused
 from tidings.event import Event
-from tidings.event.header import EMPTY_HEADER
+from tidings.event.header import EMPTY_HEADER, PRIORITY_DEFAULT
 from tidings.event.values import TIME_US_MAX, time_from_us
 from tidings.event.wire import decode_event
-from tidings.ids import Origin
+from tidings.ids import Handed, Origin
 from tidings.protocol.frames import FRAME_MAX
+from tidings.queues.description import Description
+from tidings.store.interface import StoredMessage
 
 LENGTH_MAX = FRAME_MAX - 8192
 """Bytes of an event that can be put: it is handed out in a frame, and more is said of a dead letter."""
@@ -88,6 +90,18 @@ def counter_of(raw: bytes) -> int:
     return head if head < _INT_8 else int.from_bytes(raw[2 : 2 + (1 << (head - _UINT_8))], "big")
 
 
+def stored_epoch(origin: Origin) -> int:
+    """The epoch as it is stored: below 0 where another node has handed the event on, so that this is kept."""
+    return ~origin.epoch if isinstance(origin, Handed) else origin.epoch
+
+
+def origin_of(stored: StoredMessage) -> Origin:
+    """The origin of a message that was stored."""
+    if stored.epoch < 0:
+        return Handed(stored.system, ~stored.epoch, stored.source)
+    return Origin(stored.system, stored.epoch, stored.source)
+
+
 def event_bytes(event: Event) -> bytes:
     """An event on the wire."""
     return _encode((event.counter, event.type, event.time_us, event.values, event.header, event.body))
@@ -110,3 +124,18 @@ class Numbers:
         moment = int(now * 1e6)
         self.last = moment if moment > self.last else self.last + 1
         return self.last
+
+
+def completed(wanted: Description, raw: bytes) -> bytes:
+    """An event with what the description of its queue adds to the header; the same, if that is nothing."""
+    if wanted.priority is None and wanted.ttl_s is None and wanted.lease_s_max is None:
+        return raw
+    event = decode_event(raw, None)
+    header = event.header or EMPTY_HEADER
+    if wanted.priority is not None and header.priority == PRIORITY_DEFAULT:
+        header = replace(header, priority=wanted.priority)
+    ttl_s = wanted.ttl_s if header.ttl_s is None else header.ttl_s
+    lives_s = [one for one in (ttl_s, wanted.lease_s_max) if one is not None]
+    if lives_s:
+        header = replace(header, ttl_s=min(lives_s))
+    return raw if header == event.header else event_bytes(replace(event, header=header))

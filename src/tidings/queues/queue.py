@@ -20,8 +20,8 @@ from msgspec.structs import replace
 
 from tidings.errors import MessageNotHeld, QueueError
 from tidings.event import Batch, Event, Origin
-from tidings.event.header import EMPTY_HEADER, PRIORITY_DEFAULT
-from tidings.event.wire import array_head, decode_event
+from tidings.event.header import EMPTY_HEADER
+from tidings.event.wire import array_head
 from tidings.exchange import Subscription
 from tidings.filters import Filter
 from tidings.matching import Shelf
@@ -30,7 +30,7 @@ from tidings.queues.expiry import Expiry
 from tidings.queues.held import Held, Identity
 from tidings.queues.host import Host, Undo
 from tidings.queues.locks import Locks
-from tidings.queues.message import Message, event_bytes, sight
+from tidings.queues.message import Message, completed, event_bytes, sight
 from tidings.queues.parts import Part, Parts
 from tidings.queues.timers import Timer
 from tidings.queues.types import Volatile
@@ -61,9 +61,6 @@ class Queue:
         self._host = host
         # Those that must be settled in time, who is due first.
         self._timed: OrderedDict[int, Held] = OrderedDict()
-        self._adds = any(
-            one is not None for one in (description.priority, description.ttl_s, description.lease_s_max)
-        )
         self._doubted: set[int] = set()  # handed out before, though that does not count
         self._returned: dict[int, int] = {}  # how often those were handed out that have come back
         self._parts = Parts()
@@ -112,6 +109,10 @@ class Queue:
             "age_s": 0.0 if following is None else max(0.0, self._host.now - following / 1e6),
         }
 
+    def pass_over(self, number: int) -> None:
+        """Have no message come under a number up to this one, after a restart too, once that is stored."""
+        self._handed = max(self._handed, number)
+
     def record(self) -> PutQueue:
         """What is stored of the queue."""
         return PutQueue(QueueRecord(self.key, self.name, self._handed, encode(self.description)))
@@ -130,8 +131,7 @@ class Queue:
         """Take an event in, for which there is room; `parts` are more of its body."""
         host = self._host
         self.kind.make_room(self)
-        if self._adds:
-            raw = self.completed(raw)
+        raw = completed(self.description, raw)
         message = Message(host.numbers.next(host.now), raw, origin)
         operations = self.kind.put(message)
         if parts:
@@ -142,19 +142,6 @@ class Queue:
         host.grow(message.size)
         self._add(message)
         return message
-
-    def completed(self, raw: bytes) -> bytes:
-        """An event with what the description adds to its header; the same, if it has that already."""
-        wanted, event = self.description, decode_event(raw, None)
-        header = event.header or EMPTY_HEADER
-        if wanted.priority is not None and header.priority == PRIORITY_DEFAULT:
-            header = replace(header, priority=wanted.priority)
-        if header.ttl_s is None:
-            header = replace(header, ttl_s=wanted.ttl_s)
-        if wanted.lease_s_max is not None:
-            ttl_s = wanted.lease_s_max if header.ttl_s is None else min(header.ttl_s, wanted.lease_s_max)
-            header = replace(header, ttl_s=ttl_s)
-        return raw if header == event.header else event_bytes(replace(event, header=header))
 
     def _put_parts(self, message: Message, parts: Sequence[bytes]) -> list[Operation]:
         numbered = [(self._host.numbers.next(self._host.now), part) for part in parts]
@@ -275,17 +262,24 @@ class Queue:
 
     def _hand(self, message: Message, reader: Reader) -> None:
         """Put a message, which is not on the shelf, into a reader's hands."""
-        delivery = self._returned.get(message.number, 0) + 1
         wait_s = self.description.redelivery_s
         holder = reader.transaction or reader.holder
         due = self._host.now + wait_s if wait_s is not None and reader.transaction is None else inf
-        held = Held(self, message, delivery, holder, reader.asked.number, due)
+        reader.take(message, self._give(message, holder, reader.asked.number, due))
+
+    def take(self, number: int, holder: Identity) -> Held:
+        """Put a message on the shelf into someone's hands, until he says what becomes of it."""
+        return self._give(self.shelf.remove(number), holder, 0, inf)
+
+    def _give(self, message: Message, holder: Identity | Transaction, request: int, due: float) -> Held:
+        delivery = self._returned.get(message.number, 0) + 1
+        held = Held(self, message, delivery, holder, request, due)
         self._take_up(held)
-        reader.take(message, held)
         if self.kind.persistent and message.number > self._handed:
             self._handed = message.number + HANDED_AHEAD_US
             if self.description.keep:
                 self.handed_mark = self._host.keep([self.record()])
+        return held
 
     def hold_again(self, number: int, delivery: int, holder: Identity) -> Held | None:
         """A message that was in someone's hands when the node was killed, and in none since: in his again.
@@ -359,6 +353,11 @@ class Queue:
             undo = partial(self._unfinish, held, self._parts.of(held.message.number))
         self._forget(held.message, undo)
         self._host.report(self, held.message, "delivered")
+
+    def hand_on(self, held: Held) -> None:
+        """It is in another queue now, where what becomes of it is reported."""
+        self._let_go(held)
+        self._forget(held.message)
 
     def take_back(self, held: Held, counts: bool, reason: str) -> None:
         """Its reader is gone, and may have looked at it whether or not that counts as a delivery."""

@@ -34,12 +34,13 @@ from tidings.protocol.outlets import Outlet
 from tidings.protocol.service import Asked
 from tidings.protocol.session import Session
 from tidings.queues import arguments
-from tidings.queues.description import REASON_LENGTH_MAX, Description
+from tidings.queues.description import REASON_LENGTH_MAX, TRANSMISSION, Description
+from tidings.queues.elsewhere import Others
 from tidings.queues.getting import Readers, both, filter_of, identity
 from tidings.queues.held import Held, Identity
 from tidings.queues.letters import DEAD
 from tidings.queues.manager import QueueManager
-from tidings.queues.message import Message, check_length
+from tidings.queues.message import Message, check_length, completed
 from tidings.queues.queue import Queue
 from tidings.queues.timers import Timer
 from tidings.queues.transaction import Transaction
@@ -65,6 +66,7 @@ class QueueService:
         self._present: dict[Identity, set[Session]] = {}
         self._missed: dict[Identity, Timer] = {}  # who was lost, until it comes back or is given up
         self._transactions = Transactions(manager, self._readers)
+        self.others: Others | None = None  # who knows of queues elsewhere, and what is held there
 
     @property
     def frames(self) -> dict[type[Any], Callable[[Session, Any, bytes], None]]:
@@ -133,7 +135,7 @@ class QueueService:
 
     def _put(self, session: Session, message: Put, events: bytes) -> None:
         self._see(session, message.seen)
-        batch, counters = _checked(events, session.origin)
+        batch, counters = read_batch(events, session.origin)
         if not len(batch):
             return
         had = self._broker.admit(session, counters)
@@ -146,17 +148,28 @@ class QueueService:
             if message.transaction:
                 self._put_in(self._transactions.find(session, message.transaction), message, batch, put)
             else:
-                self._put_at_once(session, self._queue(session, message), batch, put)
+                self._put_at_once(session, *self._target(session, message), batch, put)
         except (UserError, Refused) as error:
             self._broker.refuse(session, int(counters[len(put)]), session.last, error)
         self._broker.count("put", len(put))
 
-    def _queue(self, session: Session, message: Put) -> Queue:
+    def _target(self, session: Session, message: Put) -> tuple[Queue, Filter | None]:
+        """The queue that something is put into, and what a client may put there.
+
+        In a transaction that may be one in which messages wait for a queue elsewhere.
+        """
         if not 1 <= len(message.queue) <= arguments.ADDRESS_LENGTH_MAX:
             raise QueueNotFound(message.queue[:100], "is no name of a queue")
         if message.is_part and not message.transaction:
             raise Refused("protocol", "parts are put in a transaction")
-        return self._found(session, "put", message.queue)[0]
+        if message.transaction and self.others is not None:
+            stand_in = self.others.stand_in(session, message.queue)
+            if stand_in is not None:
+                return stand_in
+        queue, granted = self._found(session, "put", message.queue)
+        if queue.name.startswith(TRANSMISSION):
+            session.allow("manage", queue.name)  # others go the way on which what they put is checked
+        return queue, granted
 
     def _found(self, session: Session, action: Action, address: str) -> tuple[Queue, Filter | None]:
         """A queue, and for which messages a client may do this there; NotAllowed if for none.
@@ -170,10 +183,11 @@ class QueueService:
             raise
         return queue, session.allow(action, queue.name)
 
-    def _put_at_once(self, session: Session, queue: Queue, batch: Batch, put: list[None]) -> None:
+    def _put_at_once(
+        self, session: Session, queue: Queue, granted: Filter | None, batch: Batch, put: list[None]
+    ) -> None:
         is_stored = queue.kind.persistent
         waits = is_stored or self._waits(session)
-        granted = session.allow("put", queue.name)
         for row, raw in enumerate(batch.raws):
             _check_granted(session, granted, batch, row)
             check_length(raw)
@@ -204,8 +218,7 @@ class QueueService:
                 _check_granted(session, granted, batch, row)
             transaction.publish(batch)
             return
-        queue = self._queue(session, message)
-        granted = session.allow("put", queue.name)
+        queue, granted = self._target(session, message)
         self.manager.check_size(queue.name)
         for row, raw in enumerate(batch.raws):
             if not message.is_part:
@@ -215,7 +228,7 @@ class QueueService:
                 transaction.put_part(queue, batch[row].body or b"")
             else:
                 number = self.manager.numbers.next(self._broker.now)
-                transaction.put(queue, Message(number, queue.completed(raw), batch.origin))
+                transaction.put(queue, Message(number, completed(queue.description, raw), batch.origin))
             put.append(None)
         self._readers.look_again(queue, transaction)
 
@@ -236,7 +249,8 @@ class QueueService:
             number, delivery = handles[place]
             held = self._held(number, delivery, client)
             if held is None:
-                refused.append((counters[place], self._name_around(number)))
+                if not self._conclude_elsewhere(session, counters[place], handles[place], message):
+                    refused.append((counters[place], self._name_around(number)))
                 continue
             self._conclude(held, message.outcome, message.text)
             is_stored = is_stored or held.queue.kind.persistent
@@ -272,12 +286,23 @@ class QueueService:
         else:
             held.queue.give_back(held, counts=outcome == GIVE_BACK, reason=text[:REASON_LENGTH_MAX])
 
+    def _conclude_elsewhere(
+        self, session: Session, counter: int, handle: tuple[int, int], message: Settle
+    ) -> bool:
+        """The same of a message that is held elsewhere; whether it is."""
+        if self.others is None:
+            return False
+        text = message.text[:REASON_LENGTH_MAX]
+        return self.others.conclude(session, counter, *handle, message.outcome, text)
+
     def _commit(self, session: Session, message: Commit, _events: bytes) -> None:
         self._see(session, message.seen)
         if self._broker.admit(session, _numbers(message.counter, 1)):
             return
         try:
-            self._transactions.carry_out(session, message.transaction)
+            put = self._transactions.carry_out(session, message.transaction)
+            if put is not None and self.others is not None:
+                self.others.committed(session, message.counter, *put)
         except (UserError, Refused) as error:
             self._broker.refuse(session, message.counter, message.counter, error)
 
@@ -345,6 +370,8 @@ class QueueService:
         number = wanted.transaction
         transaction = self._transactions.find(asked.session, number) if number else None
         queue, granted = self._found(asked.session, "get", wanted.queue)
+        if wanted.action == "take" and queue.name.startswith(TRANSMISSION):
+            raise QueueError(queue.name, "its messages go to another node, each once: they can be read only")
         return self._readers.get(asked, wanted, queue, granted, transaction)
 
     def _cancel(self, asked: Asked, unwanted: arguments.Cancel) -> None:
@@ -405,7 +432,7 @@ class QueueService:
         self.manager.timers.wake(now)
 
 
-def _checked(events: bytes, origin: Origin | None) -> tuple[Batch, Sequence[int]]:
+def read_batch(events: bytes, origin: Origin | None) -> tuple[Batch, Sequence[int]]:
     """Events that came, with their counters; CodecError if they are not all events."""
     batch = Batch(events, origin)
     if len(batch) <= FEW:

@@ -15,6 +15,7 @@ from tidings.protocol.session import Session
 from tidings.queues.arguments import Begin, Rollback
 from tidings.queues.getting import Readers
 from tidings.queues.manager import QueueManager
+from tidings.queues.message import Message
 from tidings.queues.queue import Queue
 from tidings.queues.transaction import Transaction
 
@@ -68,8 +69,11 @@ class Transactions:
         """Have nothing of it done; one that is not open is as well."""
         self._forget(asked.session, unwanted.transaction)
 
-    def carry_out(self, session: Session, number: int) -> None:
-        """Let all of it be done; raise and have done nothing, if that can't be, and then it is over too."""
+    def carry_out(self, session: Session, number: int) -> tuple[Queue, Message] | None:
+        """Let all of it be done; raise and have done nothing, if that can't be, and then it is over too.
+
+        The message that it has put, and where, if that is all it did.
+        """
         transaction = self.find(session, number)
         try:
             self._check(transaction)
@@ -78,8 +82,10 @@ class Transactions:
             raise
         del self._begun[session][number]
         self._broker.accept(session)  # before anything that waits for this commit
-        self._do_all(transaction)
+        is_one = len(transaction.puts) == 1 and not (transaction.held or transaction.publications)
+        put = self._do_all(transaction)
         self._broker.count("transactions", reason="committed")
+        return put[0] if is_one else None
 
     def _check(self, transaction: Transaction) -> None:
         transaction.check_room()
@@ -87,18 +93,21 @@ class Transactions:
             if self._manager.find(queue.name) is not queue:
                 raise QueueNotFound(queue.name, "it was deleted and made anew")
 
-    def _do_all(self, transaction: Transaction) -> None:
+    def _do_all(self, transaction: Transaction) -> list[tuple[Queue, Message]]:
         self._manager.timers.cancel(transaction.timer)
         self._readers.end(transaction)
         transaction.release()
         queues = transaction.queues
         for held in list(transaction.held.values()):
             held.queue.finish(held)
-        for queue, message, parts in transaction.puts:
-            queue.put(message.raw, message.origin, parts)
+        put = [
+            (queue, queue.put(message.raw, message.origin, parts))
+            for queue, message, parts in transaction.puts
+        ]
         for batch in transaction.publications:
             self._broker.hand_on(batch, check(batch.raw), transaction.session, waits=True)
         self._unlock(transaction, queues)
+        return put
 
     def _forget(self, session: Session, number: int, reason: str = "rolled back") -> None:
         transaction = self._begun.get(session, {}).pop(number, None)

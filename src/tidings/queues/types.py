@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar
 from tidings.errors import QueueFull, UserError
 from tidings.event.header import PRIORITY_MAX
 from tidings.queues.description import Description
-from tidings.queues.message import Message, sight
+from tidings.queues.message import Message, sight, stored_epoch
 from tidings.store.interface import Dequeue, Enqueue, Operation, Revise, StoredMessage
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class Sqlite(Volatile):
             message.number,
             self.key,
             origin.system,
-            origin.epoch,
+            stored_epoch(origin),
             origin.source,
             deliveries,
             raw,

@@ -1,0 +1,178 @@
+"""The queues of a database and their descriptions: made, found and deleted.
+
+A description never changes, and a queue that is made anew has another key, so what was read once holds until
+the queue is deleted. The thread keeps all of them; the loop has a copy that follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from msgspec.structs import replace
+
+from tidings.errors import QueueError, QueueExists, QueueNotFound
+from tidings.ids import make_id
+from tidings.postgres.turn import CREATED, DELETED, Row, Turn
+from tidings.queues.description import Description, checked, decode, encode
+from tidings.queues.letters import DEAD
+from tidings.queues.types import Volatile
+
+TYPE = "postgres"
+QUEUES_MAX = 100_000
+"""Queues of one database."""
+
+_COLUMNS = "SELECT key, description FROM tidings.queues"
+
+
+class Known:
+    """A queue that is known to be there, or to have been."""
+
+    __slots__ = ("description", "key", "kind")
+
+    def __init__(self, key: int, description: Description) -> None:
+        self.key = key
+        self.description = description
+        self.kind = Volatile(key, description)  # for the places of messages, which are those of any queue
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.description.name
+
+
+Told = Callable[[Sequence[Known], Sequence[Known]], None]
+"""Called with the queues that have come and those that have gone."""
+
+
+class Catalog:
+    """All queues of the database, as far as they are known. `told` is called with each change."""
+
+    def __init__(self, node: str, told: Told) -> None:
+        self._node = node
+        self._told = told
+        self._keys: dict[int, Known] = {}
+        self._names: dict[str, Known] = {}  # by name and by id
+
+    def __iter__(self) -> Iterator[Known]:
+        return iter(list(self._keys.values()))
+
+    def load(self, turn: Turn) -> list[Known]:
+        """Read all of them; those that are gone."""
+        found = {row[0]: row for row in turn.rows(_COLUMNS)}
+        gone = [known for key, known in self._keys.items() if key not in found]
+        for known in gone:
+            self._remove(known)
+        come = [self._add(_known(row)) for key, row in found.items() if key not in self._keys]
+        self._told(come, gone)
+        return gone
+
+    def learn(self, turn: Turn, key: int) -> None:
+        """Another node has made a queue."""
+        row = None if key in self._keys else turn.row(_COLUMNS + " WHERE key = %s", key)
+        if row is not None:
+            self._told([self._add(_known(row))], ())
+
+    def adopt(self, known: Known) -> None:
+        """We have made a queue."""
+        if known.key not in self._keys:
+            self._told([self._add(known)], ())
+
+    def forget(self, key: int) -> Known | None:
+        """A queue is there no longer; the one it was, if it was known."""
+        known = self._keys.get(key)
+        if known is not None:
+            self._remove(known)
+            self._told((), [known])
+        return known
+
+    def _add(self, known: Known) -> Known:
+        self._keys[known.key] = self._names[known.name] = self._names[known.description.id] = known
+        return known
+
+    def _remove(self, known: Known) -> None:
+        del self._keys[known.key]
+        for name in (known.name, known.description.id):
+            if self._names.get(name) is known:
+                del self._names[name]
+
+    def find(self, turn: Turn, address: str) -> Known:
+        """The queue of this name or id, also one that was made just now; QueueNotFound if there is none."""
+        known = self._names.get(address)
+        if known is None:
+            row = turn.row(_COLUMNS + " WHERE name = %s OR id = %s", address, address)
+            if row is None:
+                raise QueueNotFound(address, "there is no such queue")
+            self.forget(row[0])
+            known = self._add(_known(row))
+            self._told([known], ())
+        return known
+
+    def get(self, key: int) -> Known | None:
+        """The queue of this key, if it is known."""
+        return self._keys.get(key)
+
+    def of(self, turn: Turn, key: int) -> Known:
+        """The queue of this key, which is in the database."""
+        self.learn(turn, key)
+        return self._keys[key]
+
+    def create(self, turn: Turn, wanted: Description) -> Known:
+        """Make a queue; the one that is there if it has the same description, QueueExists if another."""
+        key = turn.value("SELECT nextval(pg_get_serial_sequence('tidings.queues', 'key'))")
+        identity = make_id(self._node, turn.life, key)
+        description = completed(replace(wanted, name=wanted.name or identity))
+        stored = encode(replace(description, id=identity, alias_of=None))
+        if turn.value("SELECT count(*) FROM tidings.queues") >= QUEUES_MAX and description.name != DEAD:
+            raise QueueError(description.name, f"a database has at most {QUEUES_MAX} queues")
+        made = turn.do(
+            "INSERT INTO tidings.queues (key, name, id, description) OVERRIDING SYSTEM VALUE"
+            " VALUES (%s, %s, %s, %s) ON CONFLICT (name) DO NOTHING",
+            key,
+            description.name,
+            identity,
+            stored,
+        )
+        if made:
+            turn.notice(CREATED, key)
+            turn.made.append(known := Known(key, decode(stored)))
+            return known
+        row = turn.row(_COLUMNS + " WHERE name = %s", description.name)
+        if row is None:
+            raise QueueNotFound(description.name, "it was deleted at the same time")
+        known = _known(row)
+        difference = known.description.difference(description)
+        if difference:
+            raise QueueExists(description.name, f"it is there already: {difference}")
+        return known
+
+    def delete(self, turn: Turn, known: Known) -> None:
+        """Delete a queue with all that is in it."""
+        if not turn.do("DELETE FROM tidings.queues WHERE key = %s", known.key):
+            raise QueueNotFound(known.name, "it was deleted")
+        turn.do("DELETE FROM tidings.messages WHERE queue = %s", known.key)
+        turn.do("DELETE FROM tidings.counted WHERE queue = %s", known.key)
+        turn.do("DELETE FROM tidings.copies WHERE queue = %s", known.key)
+        turn.notice(DELETED, known.key)
+
+    def dead(self, turn: Turn) -> Known:
+        """The queue of the dead letters of this database, made when it is first needed."""
+        known = self._names.get(DEAD)
+        return known or self.create(turn, Description(name=DEAD, type=TYPE, deliveries_max=None))
+
+
+def _known(row: Row) -> Known:
+    return Known(row[0], decode(row[1]))
+
+
+def completed(wanted: Description) -> Description:
+    """The description with all that was left open filled in; QueueError for what can't be in a database."""
+    description = checked(wanted, True, {TYPE: True})
+    if description.bind is not None:
+        raise QueueError(wanted.name, "a queue of several nodes can't be bound: bind one of a node")
+    if not description.keep:
+        raise QueueError(wanted.name, "a queue in a database is kept: keep=False")
+    if description.compress:
+        from tidings.store.packing import check_compression
+
+        check_compression()
+    return description

@@ -1,0 +1,118 @@
+"""What is done with a queue as a whole, and with messages that are in nobody's hands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from msgspec.structs import replace
+
+from tidings.errors import MessageNotHeld, QueueError
+from tidings.event.header import EMPTY_HEADER
+from tidings.filters import Filter
+from tidings.postgres.catalog import Known
+from tidings.postgres.putting import expires_at, packed
+from tidings.postgres.readers import FIRST
+from tidings.postgres.taking import look_in_order
+from tidings.postgres.turn import Turn
+from tidings.queues.arguments import Find
+from tidings.queues.description import Description
+from tidings.queues.message import Message, event_bytes, sight
+
+_COUNTS = """
+SELECT queue,
+    count(*) FILTER (WHERE holder IS NULL AND (expires_at IS NULL OR expires_at > tidings.now_us())),
+    count(*) FILTER (WHERE holder IS NOT NULL)
+FROM tidings.messages WHERE queue = ANY(%b::int[]) GROUP BY queue
+"""
+
+
+def describe(turn: Turn, queues: list[Known], waiting: dict[int, int]) -> list[Description]:
+    """The descriptions of queues, and how these stand; `waiting` says how many readers of this node wait."""
+    if not queues:
+        return []
+    counts = {row[0]: row[1:] for row in turn.rows(_COUNTS, [known.key for known in queues])}
+    return [
+        replace(
+            known.description,
+            messages=counts.get(known.key, (0, 0))[0],
+            in_flight=counts.get(known.key, (0, 0))[1],
+            waiting=waiting.get(known.key, 0),
+        )
+        for known in queues
+    ]
+
+
+def agreeing(queues: Iterable[Known], sought: Find) -> list[Known]:
+    """The queues whose descriptions agree."""
+    return [one for one in queues if one.description.agrees(sought.name, sought.text, sought.properties)]
+
+
+def purge(turn: Turn, known: Known, filter: Filter) -> int:
+    """Throw away all messages that match and are in nobody's hands; how many they were."""
+    count = 0
+    for page in _pages(turn, known):
+        numbers = [message.number for message in page if filter.matches(sight(message))]
+        if numbers:
+            count += turn.do(
+                "DELETE FROM tidings.messages WHERE queue = %s AND number IN (SELECT number"
+                " FROM tidings.messages WHERE queue = %s AND number = ANY(%b::bigint[])"
+                " AND coalesce(holder, 0) = 0 FOR UPDATE SKIP LOCKED)",
+                known.key,
+                known.key,
+                numbers,
+            )
+    return count
+
+
+def renew(turn: Turn, known: Known, identity: str, lease_s: float) -> float:
+    """Let a message in nobody's hands live for so long from now on; how long it is. 0 ends it."""
+    if lease_s and not known.description.expiry:
+        raise QueueError(known.name, "its messages have no lease: it was made without expiry=True")
+    message = _lock_message(turn, known, identity)
+    most = known.description.lease_s_max
+    granted = lease_s if most is None else min(lease_s, most)
+    if granted <= 0:
+        turn.do("DELETE FROM tidings.messages WHERE queue = %s AND number = %s", known.key, message.number)
+        return 0.0
+    _prolong(turn, known, message, granted)
+    return granted
+
+
+def _lock_message(turn: Turn, known: Known, identity: str) -> Message:
+    filter = Filter("id = :id", id=identity)
+    for page in _pages(turn, known):
+        for message in page:
+            if filter.matches(sight(message)) and turn.row(
+                "SELECT 1 FROM tidings.messages WHERE queue = %s AND number = %s AND coalesce(holder, 0) = 0"
+                " FOR UPDATE SKIP LOCKED",
+                known.key,
+                message.number,
+            ):
+                return message
+    raise MessageNotHeld(known.name, f"there is no message {identity}, or it is in someone's hands")
+
+
+def _prolong(turn: Turn, known: Known, message: Message, granted_s: float) -> None:
+    now_us: int = turn.value("SELECT tidings.now_us()")
+    event, ttl_s = message.event, (now_us - message.number) / 1e6 + granted_s
+    event = replace(event, header=replace(event.header or EMPTY_HEADER, ttl_s=ttl_s))
+    renewed = Message(message.number, event_bytes(event), message.origin)
+    packing, data = packed(known.description, renewed.raw)
+    turn.do(
+        "UPDATE tidings.messages SET raw = %s, packing = %s, size = %s, expires_at = %s"
+        " WHERE queue = %s AND number = %s",
+        data,
+        packing,
+        len(renewed.raw),
+        expires_at(known.description, renewed),
+        known.key,
+        message.number,
+    )
+
+
+def _pages(turn: Turn, known: Known) -> Iterator[list[Message]]:
+    """All messages in nobody's hands, in their order."""
+    place = FIRST
+    while page := look_in_order(turn, known, place):
+        yield [candidate.message for candidate in page]
+        place = page[-1].place

@@ -1,0 +1,241 @@
+"""Putting: the events of many clients in one statement, each of them once.
+
+How far each client has counted is kept for each queue, beside the counters that were refused, in the same
+transaction as the messages. So an event that comes again, to this node or another, is not put again, though
+its message was taken long ago; and one that was refused, and whose sender never heard of it, is tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import LiteralString
+
+from tidings.errors import QueueFull, QueueNotFound, Refused, TidingsError
+from tidings.ids import Origin
+from tidings.postgres.catalog import Known
+from tidings.postgres.turn import PUT, Turn
+from tidings.queues.description import Description
+from tidings.queues.message import Message, Numbers, check_length, completed, counter_of, sight
+from tidings.store.packing import PLAIN, pack
+
+REFUSED_MAX = 1_000
+"""Refused counters that are kept of one client; the oldest are forgotten, and taken for done."""
+
+RowDone = Callable[[int, TidingsError | None], None]
+Identity = tuple[str, int]
+Told = tuple[RowDone, int, TidingsError | None]
+
+
+class Put:
+    """Events that one client puts into one queue, in their order."""
+
+    __slots__ = ("address", "deadline", "done", "origin", "raws", "size")
+
+    def __init__(self, address: str, raws: list[bytes], origin: Origin | None, done: RowDone) -> None:
+        self.address = address
+        self.raws = raws
+        self.origin = origin
+        self.done = done
+        self.size = sum(map(len, raws))
+        self.deadline: float | None = None  # it waits until the database is there
+
+    def fail(self, error: TidingsError) -> None:
+        """None of them could be put."""
+        for row in range(len(self.raws)):
+            self.done(row, error)
+
+
+class Counted:
+    """How far the clients have counted that put something in this turn."""
+
+    def __init__(self, turn: Turn, queue: int, clients: Iterable[Identity]) -> None:
+        self._queue = queue
+        self._counters: dict[Identity, int] = {}
+        self._refused: dict[Identity, set[int]] = {}
+        self._changed: dict[Identity, None] = {}
+        wanted = list(clients)
+        if wanted:
+            found = turn.rows(
+                "SELECT system, epoch, counter, refused FROM tidings.counted"
+                " JOIN unnest(%b::text[], %b::bigint[]) AS wanted (system, epoch) USING (system, epoch)"
+                " WHERE queue = %s",
+                [system for system, _ in wanted],
+                [epoch for _, epoch in wanted],
+                queue,
+            )
+            for system, epoch, counter, refused in found:
+                self._counters[system, epoch] = counter
+                self._refused[system, epoch] = set(refused)
+
+    def has(self, client: Identity | None, counter: int) -> bool:
+        """Whether an event was put before."""
+        if client is None:
+            return False
+        return counter <= self._counters.get(client, 0) and counter not in self._refused.get(client, ())
+
+    def count(self, client: Identity | None, counter: int, is_refused: bool) -> None:
+        """It is put now, or is refused."""
+        if client is None:
+            return
+        self._changed[client] = None
+        self._counters[client] = max(counter, self._counters.get(client, 0))
+        refused = self._refused.setdefault(client, set())
+        if is_refused:
+            refused.add(counter)
+        else:
+            refused.discard(counter)
+
+    def keep(self, turn: Turn) -> None:
+        """Store what has changed; most have never been refused anything, and are stored together."""
+        plain = [client for client in self._changed if not self._refused[client]]
+        if plain:
+            turn.do(
+                "INSERT INTO tidings.counted SELECT %s, system, epoch, counter, '{}', tidings.now_us()"
+                " FROM unnest(%b::text[], %b::bigint[], %b::bigint[]) AS counted (system, epoch, counter)"
+                + _RECOUNT,
+                self._queue,
+                [system for system, _ in plain],
+                [epoch for _, epoch in plain],
+                [self._counters[client] for client in plain],
+            )
+        for client in self._changed:
+            if self._refused[client]:
+                turn.do(
+                    "INSERT INTO tidings.counted VALUES (%s, %s, %s, %s, %s::bigint[], tidings.now_us())"
+                    + _RECOUNT,
+                    self._queue,
+                    *client,
+                    self._counters[client],
+                    sorted(self._refused[client])[-REFUSED_MAX:],
+                )
+
+
+_RECOUNT: LiteralString = """
+ON CONFLICT (queue, system, epoch) DO UPDATE
+SET counter = excluded.counter, refused = excluded.refused, seen_us = excluded.seen_us
+"""
+
+
+def put_all(turn: Turn, known: Known, puts: Sequence[Put]) -> None:
+    """Put what several clients want to be in one queue; QueueNotFound if that is there no longer."""
+    numbers = lock(turn, known)
+    clients = {client for put in puts if (client := _client(put.origin)) is not None}
+    counted = Counted(turn, known.key, clients)
+    room = _room(turn, known)
+    messages: list[Message] = []
+    told: list[Told] = []
+    for put in puts:
+        client, error = _client(put.origin), None
+        for row, raw in enumerate(put.raws):
+            counter = counter_of(raw)
+            if not counted.has(client, counter):
+                error = error or _objection(known, raw, room - len(messages))
+                counted.count(client, counter, error is not None)
+                if error is None:
+                    messages.append(Message(numbers.next(0), completed(known.description, raw), put.origin))
+                told.append((put.done, row, error))
+            else:
+                told.append((put.done, row, None))
+    insert(turn, known, messages)
+    counted.keep(turn)
+    turn.tell(lambda: _tell(told))
+
+
+def _tell(told: list[Told]) -> None:
+    for done, row, error in told:
+        done(row, error)
+
+
+def _client(origin: Origin | None) -> Identity | None:
+    return None if origin is None or origin.system is None else (origin.system, origin.epoch)
+
+
+def _objection(known: Known, raw: bytes, room: float) -> TidingsError | None:
+    """Why an event can't be put; those that its sender put after it can't be either, to keep their order."""
+    try:
+        check_length(raw)
+    except Refused as error:
+        return error
+    if room > 0:
+        return None
+    most = known.description.max_messages
+    return QueueFull(known.name, f"it holds {most} of at most {most} messages")
+
+
+def lock(turn: Turn, known: Known) -> Numbers:
+    """Keep others from putting until the turn is over; the numbers that new messages get."""
+    row = turn.row("SELECT last, tidings.now_us() FROM tidings.queues WHERE key = %s FOR UPDATE", known.key)
+    if row is None:
+        raise QueueNotFound(known.name, "it was deleted")
+    return Numbers(max(row[0], row[1] - 1))
+
+
+def _room(turn: Turn, known: Known) -> float:
+    """How many more messages a queue that is locked may hold: others may take some away in the meantime."""
+    most = known.description.max_messages
+    if most is None:
+        return float("inf")
+    if known.description.expiry:
+        turn.do(
+            "DELETE FROM tidings.messages WHERE queue = %s AND number IN (SELECT number FROM tidings.messages"
+            " WHERE queue = %s AND coalesce(holder, 0) = 0 AND expires_at <= tidings.now_us()"
+            " FOR UPDATE SKIP LOCKED)",
+            known.key,
+            known.key,
+        )
+    # Counted each time: a count kept in a row would be one more row that all who take must wait for.
+    held = turn.value(
+        "SELECT count(*) FROM (SELECT 1 FROM tidings.messages WHERE queue = %s LIMIT %s) AS held",
+        known.key,
+        most,
+    )
+    return float(most - held)
+
+
+def insert(turn: Turn, known: Known, messages: Sequence[Message]) -> None:
+    """Add messages, which have their numbers, to a queue that is locked."""
+    if not messages:
+        return
+    description = known.description
+    packings = [packed(description, one.raw) for one in messages]
+    origins = [one.origin or _NOBODY for one in messages]
+    turn.do(
+        "INSERT INTO tidings.messages"
+        " (queue, number, place, raw, packing, size, system, epoch, source, expires_at)"
+        " SELECT %s, * FROM unnest(%b::bigint[], %b::bigint[], %b::bytea[], %b::smallint[], %b::int[],"
+        " %b::text[], %b::bigint[], %b::text[], %b::bigint[])",
+        known.key,
+        [one.number for one in messages],
+        [known.kind.place(one) for one in messages],
+        [data for _, data in packings],
+        [packing for packing, _ in packings],
+        [len(one.raw) for one in messages],
+        [origin.system for origin in origins],
+        [origin.epoch for origin in origins],
+        [origin.source for origin in origins],
+        [expires_at(description, one) for one in messages],
+    )
+    first, last = messages[0].number, messages[-1].number
+    turn.do("UPDATE tidings.queues SET last = %s WHERE key = %s", last, known.key)
+    if turn.row("SELECT 1 FROM tidings.watchers WHERE queue = %s LIMIT 1", known.key):
+        turn.do(
+            "INSERT INTO tidings.copies SELECT queue, number, raw, packing, size, system, epoch, source"
+            " FROM tidings.messages WHERE queue = %s AND number >= %s",
+            known.key,
+            first,
+        )
+    turn.notice(PUT, known.key)
+
+
+_NOBODY = Origin()
+
+
+def packed(description: Description, raw: bytes) -> tuple[int, bytes]:
+    """How an event lies in the database, and what lies there then."""
+    return pack(raw) if description.compress else (PLAIN, raw)
+
+
+def expires_at(description: Description, message: Message) -> int | None:
+    """The microsecond from which on nobody may have a message."""
+    ttl_s = sight(message).ttl_s if description.expiry else None
+    return None if ttl_s is None else min(message.number + int(ttl_s * 1e6), 2**63 - 1)

@@ -1,0 +1,231 @@
+"""Readers of queues in the database: what each wants, what it has got, and the lines in which they wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any, NamedTuple
+
+from tidings.errors import TidingsError
+from tidings.filters import Filter
+from tidings.postgres.settling import message_of
+from tidings.postgres.turn import Row
+from tidings.protocol.calls import Answer
+from tidings.queues.arguments import Get
+from tidings.queues.message import BYTES_EACH, Message, sight
+from tidings.queues.waiting import ANSWER_SIZE_LIMIT, ANSWER_SIZE_MAX
+
+FIRST = -(2**63)
+"""A place before all others."""
+
+Hand = tuple[Any, ...]
+"""A message as it is handed out."""
+
+
+class Candidate(NamedTuple):
+    """A message that may be had; the columns that make it are there where someone has a condition."""
+
+    number: int
+    place: int
+    length: int
+    columns: Row = ()
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it holds."""
+        return self.length + BYTES_EACH
+
+    @property
+    def message(self) -> Message:
+        """The message itself."""
+        return message_of(self.number, *self.columns)
+
+
+class Reader:
+    """One who wants messages, and what it has got so far."""
+
+    __slots__ = (
+        "address",
+        "answer",
+        "deadline",
+        "due",
+        "filter",
+        "is_cancelled",
+        "is_cut",
+        "is_searching",
+        "is_stale",
+        "place",
+        "seen",
+        "size",
+        "taken",
+        "wanted",
+    )
+
+    def __init__(self, address: str, wanted: Get, filter: Filter | None, answer: Answer) -> None:
+        self.address = address
+        self.wanted = wanted
+        self.filter = filter
+        self.answer = answer
+        self.deadline: float | None = None  # by then it fails, if the database is away
+        self.due: float | None = None  # by then it is told that there is nothing
+        self.is_cancelled = False
+        self.begin()
+
+    def begin(self) -> None:
+        """It has nothing, and is to look at everything."""
+        self.taken: dict[int, tuple[Candidate, Hand | None]] = {}
+        self.size = 0
+        self.is_cut = False  # there was one more, which did not fit
+        self.is_searching = False  # it has looked up to its place only
+        self.is_stale = False  # something has come back meanwhile, maybe before its place
+        self.place = FIRST if self.wanted.after is None else self.wanted.after
+        self.seen = 0  # it has looked at everything up to this number
+
+    def look_again(self, last: int) -> None:
+        """It has looked at everything up to a number: it waits for more, or has to do so once more."""
+        self.place = FIRST if self.wanted.after is None else self.wanted.after
+        self.is_searching, self.is_stale = self.is_stale and self.waits, False
+        # Who takes whatever comes first finds that at once, wherever it is.
+        self.seen = last if self.is_choosy and not self.is_searching else 0
+
+    @property
+    def is_copier(self) -> bool:
+        """Whether it leaves the messages where they are."""
+        return self.wanted.action == "read"
+
+    @property
+    def is_choosy(self) -> bool:
+        """Whether it does not simply take what comes first."""
+        return self.is_copier or self.filter is not None
+
+    @property
+    def is_content(self) -> bool:
+        """Whether it wants no more."""
+        return len(self.taken) >= self.wanted.count or self.size >= ANSWER_SIZE_MAX or self.is_cut
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits if there is nothing; not for what exists, as nobody's transaction holds that."""
+        wanted = self.wanted
+        is_over = wanted.wait_s == 0 or wanted.up_to is not None or wanted.after is not None
+        return not (is_over or wanted.if_exists)
+
+    def wants(self, candidate: Candidate) -> bool:
+        """Whether a message is one that it looks for, and fits its answer."""
+        if self.is_content or candidate.number <= self.seen or candidate.place <= self.place:
+            return False
+        if self.wanted.up_to is not None and candidate.number > self.wanted.up_to:
+            return False
+        if self.filter is not None and not self.filter.matches(sight(candidate.message)):
+            return False
+        self.is_cut = bool(self.taken) and self.size + candidate.size > ANSWER_SIZE_LIMIT
+        return not self.is_cut
+
+    def take(self, candidate: Candidate, hand: Hand | None = None) -> None:
+        """Add a message to what it has got; without a hand it is promised only."""
+        self.taken[candidate.number] = candidate, hand
+        self.size += candidate.size
+
+    def lose(self, number: int) -> None:
+        """Another was quicker to take what was promised."""
+        candidate, _ = self.taken.pop(number)
+        self.size -= candidate.size
+        self.is_cut = False
+
+    def fail(self, error: TidingsError) -> None:
+        """It gets nothing."""
+        self.answer(None, error)
+
+
+class Lines:
+    """The readers that wait, in a line at each queue, and which queues they are to look at."""
+
+    def __init__(self) -> None:
+        self._lines: dict[int, dict[Reader, None]] = {}
+        self._woken: dict[int, None] = {}
+        self._dues: list[tuple[float, int, int, Reader]] = []
+        self._turns = count()
+
+    def add(self, queue: int, reader: Reader) -> None:
+        """Let a reader wait at the end of the line; one that is there stays where it is."""
+        line = self._lines.setdefault(queue, {})
+        if reader not in line:
+            line[reader] = None
+            if reader.due is not None:
+                heappush(self._dues, (reader.due, next(self._turns), queue, reader))
+
+    def remove(self, queue: int, readers: Iterable[Reader]) -> None:
+        """They wait no longer; who does not wait is passed over."""
+        line = self._lines.get(queue, {})
+        for reader in readers:
+            line.pop(reader, None)
+        if not line:
+            self._lines.pop(queue, None)
+
+    def at(self, queue: int) -> list[Reader]:
+        """Those who wait at a queue; who was cancelled does not any more."""
+        line = self._lines.get(queue, {})
+        self.remove(queue, [reader for reader in line if reader.is_cancelled])
+        return list(line)
+
+    def close(self, queue: int) -> list[Reader]:
+        """A queue is there no longer: those who waited at it."""
+        self._woken.pop(queue, None)
+        return list(self._lines.pop(queue, ()))
+
+    def wake(self, queue: int) -> None:
+        """Those who wait at a queue are to look."""
+        if queue in self._lines:
+            self._woken[queue] = None
+
+    def restart(self, queue: int) -> None:
+        """They are to look at everything, as something has come back; who is about to do so goes on first."""
+        for reader in self._lines.get(queue, ()):
+            if reader.is_searching:
+                reader.is_stale = True
+            else:
+                reader.begin()
+
+    def wake_all(self) -> None:
+        """Anything may have come back."""
+        for queue in self._lines:
+            self.wake(queue)
+            self.restart(queue)
+
+    def begin_all(self) -> None:
+        """What they were given was not to be: all begin anew."""
+        for queue, line in self._lines.items():
+            self.wake(queue)
+            for reader in line:
+                reader.begin()
+
+    def lengths(self) -> dict[int, int]:
+        """How many wait at each queue."""
+        return {queue: len(line) for queue, line in self._lines.items()}
+
+    @property
+    def has_woken(self) -> bool:
+        """Whether there is a queue to be looked at."""
+        return bool(self._woken)
+
+    def take_woken(self) -> list[int]:
+        """The queues that are to be looked at; they are not any more."""
+        woken, self._woken = [queue for queue in self._woken if queue in self._lines], {}
+        return woken
+
+    @property
+    def due_at(self) -> float | None:
+        """When the next reader has waited for long enough."""
+        while self._dues and self._dues[0][3] not in self._lines.get(self._dues[0][2], ()):
+            heappop(self._dues)
+        return self._dues[0][0] if self._dues else None
+
+    def take_due(self, now: float) -> list[Reader]:
+        """Those who have waited for long enough; they wait no longer."""
+        due: list[Reader] = []
+        while (at := self.due_at) is not None and at <= now:
+            _, _, queue, reader = heappop(self._dues)
+            self.remove(queue, [reader])
+            due.append(reader)
+        return due

@@ -1,0 +1,142 @@
+"""The tables: one schema with a version, made by whichever node comes first.
+
+A message is a row from its put until it is settled; `place` is its place in the queue, as in a queue of a
+node, and its number the microsecond at which it came by the clock of the server. Numbers are given while the
+row of the queue is locked, so they grow in the order of the commits, and who has seen a number has seen all
+before it. Who holds a message is told by `holder`, a life of a node, and since which of its turns.
+
+Where a message is meant by its number, or by its time, statements ask for `coalesce(holder, 0)`: so the
+server can't use an index for them that is made for what is in nobody's hands, and read all of that.
+
+What is of a queue does not refer to it in SQL, as each new row would be checked; whoever puts holds the lock
+of the queue's row, and so does whoever deletes it with all that is of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from psycopg import Connection, Cursor
+
+from tidings.errors import StoreTooNew
+
+VERSION = 1
+LOCK = 0x7469646E
+"""The class of all advisory locks of tidings; the lock 0 is for the schema, the others for lives."""
+
+SESSION = (
+    "SET default_transaction_isolation = 'read committed'",
+    # A node that was stopped in the middle of something must not hold up the others.
+    "SET idle_in_transaction_session_timeout = '10s'",
+    "SET lock_timeout = '10s'",
+    "SET tcp_keepalives_idle = 5",
+    "SET tcp_keepalives_interval = 2",
+    "SET tcp_keepalives_count = 3",
+    # Rows live for seconds, so what the planner knows of the tables is always old; the indexes are right.
+    "SET enable_seqscan = off",
+    "SET enable_bitmapscan = off",
+)
+
+TABLES = (
+    "CREATE SCHEMA IF NOT EXISTS tidings",
+    "CREATE TABLE tidings.format (version int NOT NULL)",
+    f"INSERT INTO tidings.format VALUES ({VERSION})",
+    """
+    CREATE FUNCTION tidings.now_us() RETURNS bigint LANGUAGE sql VOLATILE
+    AS $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$
+    """,
+    """
+    CREATE TABLE tidings.lives (
+        life int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        node text NOT NULL
+    )
+    """,
+    """
+    CREATE TABLE tidings.queues (
+        key int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        name text NOT NULL UNIQUE,
+        id text NOT NULL UNIQUE,
+        description bytea NOT NULL,
+        last bigint NOT NULL DEFAULT 0
+    )
+    """,
+    """
+    CREATE TABLE tidings.messages (
+        queue int NOT NULL,
+        number bigint NOT NULL,
+        place bigint NOT NULL,
+        raw bytea NOT NULL,
+        packing smallint NOT NULL,
+        size int NOT NULL,
+        system text,
+        epoch bigint NOT NULL,
+        source text,
+        expires_at bigint,
+        deliveries int NOT NULL DEFAULT 0,
+        doubted boolean NOT NULL DEFAULT false,
+        holder int,
+        turn bigint,
+        held_until bigint,
+        PRIMARY KEY (queue, number)
+    ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000)
+    """,
+    "CREATE INDEX messages_shelf ON tidings.messages (queue, place) WHERE holder IS NULL",
+    "CREATE INDEX messages_held ON tidings.messages (holder) WHERE holder IS NOT NULL",
+    "CREATE INDEX messages_due ON tidings.messages (held_until) WHERE held_until IS NOT NULL",
+    "CREATE INDEX messages_expiry ON tidings.messages (expires_at) WHERE expires_at IS NOT NULL",
+    """
+    CREATE TABLE tidings.counted (
+        queue int NOT NULL,
+        system text NOT NULL,
+        epoch bigint NOT NULL,
+        counter bigint NOT NULL,
+        refused bigint[] NOT NULL,
+        seen_us bigint NOT NULL,
+        PRIMARY KEY (queue, system, epoch)
+    )
+    """,
+    """
+    CREATE TABLE tidings.watchers (
+        queue int NOT NULL REFERENCES tidings.queues ON DELETE CASCADE,
+        life int NOT NULL REFERENCES tidings.lives ON DELETE CASCADE,
+        PRIMARY KEY (queue, life)
+    )
+    """,
+    """
+    CREATE TABLE tidings.copies (
+        queue int NOT NULL,
+        number bigint NOT NULL,
+        raw bytea NOT NULL,
+        packing smallint NOT NULL,
+        size int NOT NULL,
+        system text,
+        epoch bigint NOT NULL,
+        source text,
+        PRIMARY KEY (queue, number)
+    )
+    """,
+)
+
+
+def prepare(connection: Connection[tuple[Any, ...]], shown: str) -> None:
+    """Make the tables if they are not there; StoreTooNew if a newer tidings has made them."""
+    with connection.transaction(), connection.cursor() as cursor:
+        for setting in SESSION:
+            cursor.execute(setting)
+        cursor.execute("SELECT pg_advisory_xact_lock(%s, 0)", (LOCK,))
+        version = _version(cursor)
+        if version is None:
+            for statement in TABLES:
+                cursor.execute(statement)
+        elif version > VERSION:
+            raise StoreTooNew(shown, f"its tables have format {version}; this tidings knows {VERSION}")
+
+
+def _version(cursor: Cursor[tuple[Any, ...]]) -> int | None:
+    cursor.execute("SELECT to_regclass('tidings.format') IS NOT NULL")
+    found = cursor.fetchone()
+    if found is None or not found[0]:
+        return None
+    cursor.execute("SELECT version FROM tidings.format")
+    row = cursor.fetchone()
+    return None if row is None else int(row[0])

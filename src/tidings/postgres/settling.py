@@ -1,0 +1,184 @@
+"""What becomes of messages that were handed out: dealt with, given back, or put among the dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+from tidings.errors import MessageNotHeld, QueueNotFound, TidingsError
+from tidings.ids import Origin
+from tidings.postgres.catalog import Catalog, Known
+from tidings.postgres.putting import insert, lock
+from tidings.postgres.turn import RETURNED, Row, Turn
+from tidings.protocol.messages import DONE, GIVE_BACK, REJECT
+from tidings.queues.elsewhere import Done
+from tidings.queues.letters import DEAD, letter_of
+from tidings.queues.message import Message
+from tidings.store.packing import unpack
+
+REASON_REJECTED = "rejected"
+
+
+class Settle:
+    """What one reader says of one message."""
+
+    __slots__ = ("address", "deadline", "delivery", "done", "life", "number", "outcome", "text")
+
+    def __init__(self, address: str, number: int, delivery: int, outcome: int, text: str, done: Done) -> None:
+        self.address = address
+        self.number = number
+        self.delivery = delivery
+        self.outcome = outcome
+        self.text = text
+        self.done = done
+        self.deadline: float | None = None
+        self.life: int | None = None  # in which it was tried before, and may have been done
+
+    def fail(self, error: TidingsError) -> None:
+        """It could not be done."""
+        self.done(error)
+
+
+class Hand(NamedTuple):
+    """A message that is in someone's hands, and locked by this turn."""
+
+    number: int
+    delivery: int
+    is_expired: bool
+
+
+def settle_all(turn: Turn, catalog: Catalog, known: Known, settles: Sequence[Settle]) -> None:
+    """Settle what our own readers have got from one queue."""
+    done = [one for one in settles if one.outcome == DONE]
+    held = _finish(turn, known, done) if done else set()
+    for one in (one for one in settles if one.outcome != DONE):
+        hand = _held(turn, known, one)
+        if hand is not None:
+            held.add((one.number, one.delivery))
+            _conclude(turn, catalog, known, one, hand)
+    told = [(one.done, _verdict(turn, known, one, held)) for one in settles]
+    for done_with, error in told:
+        turn.tell(partial(done_with, error))
+
+
+def _finish(turn: Turn, known: Known, settles: Sequence[Settle]) -> set[tuple[int, int]]:
+    """Delete messages that were dealt with; those that were ours."""
+    rows = turn.rows(
+        "DELETE FROM tidings.messages USING unnest(%b::bigint[], %b::int[]) AS done (number, delivery)"
+        " WHERE queue = %s AND messages.number = done.number AND deliveries = done.delivery"
+        " AND coalesce(holder, 0) = %s RETURNING messages.number, deliveries",
+        [one.number for one in settles],
+        [one.delivery for one in settles],
+        known.key,
+        turn.life,
+    )
+    return {(number, delivery) for number, delivery in rows}
+
+
+def _held(turn: Turn, known: Known, settle: Settle) -> Hand | None:
+    row = turn.row(
+        "SELECT number, deliveries, coalesce(expires_at <= tidings.now_us(), false) FROM tidings.messages"
+        " WHERE queue = %s AND number = %s AND deliveries = %s AND coalesce(holder, 0) = %s FOR UPDATE",
+        known.key,
+        settle.number,
+        settle.delivery,
+        turn.life,
+    )
+    return None if row is None else Hand(*row)
+
+
+def _conclude(turn: Turn, catalog: Catalog, known: Known, settle: Settle, hand: Hand) -> None:
+    if settle.outcome == REJECT:
+        bury(turn, catalog, known, hand, settle.text or REASON_REJECTED)
+    else:
+        give_back(turn, catalog, known, [hand], settle.outcome == GIVE_BACK, settle.text)
+
+
+def _verdict(turn: Turn, known: Known, settle: Settle, held: set[tuple[int, int]]) -> TidingsError | None:
+    if (settle.number, settle.delivery) in held:
+        return None
+    if settle.life == turn.life:
+        return None  # nobody else has ended that life, so it was done when the connection was lost
+    return MessageNotHeld(known.name, "the message is not in this client's hands, or not any more")
+
+
+def give_back(
+    turn: Turn,
+    catalog: Catalog,
+    known: Known,
+    hands: Sequence[Hand],
+    counts: bool,
+    reason: str = "",
+    is_doubted: bool = False,
+) -> None:
+    """Messages were not dealt with: they go to their old places, or after too many times are dead letters."""
+    most = known.description.deliveries_max
+    back: list[int] = []
+    for hand in hands:
+        if hand.is_expired:
+            _delete(turn, known, hand.number)
+        elif counts and most is not None and hand.delivery >= most:
+            bury(turn, catalog, known, hand, reason or f"was handed out {hand.delivery} times")
+        else:
+            back.append(hand.number)
+    if back:
+        turn.do(
+            "UPDATE tidings.messages SET holder = NULL, turn = NULL, held_until = NULL,"
+            " deliveries = deliveries - %s, doubted = doubted OR %s"
+            " WHERE queue = %s AND number = ANY(%b::bigint[])",
+            0 if counts else 1,
+            is_doubted,
+            known.key,
+            back,
+        )
+        turn.notice(RETURNED, known.key)
+
+
+def bury(turn: Turn, catalog: Catalog, known: Known, hand: Hand, reason: str) -> None:
+    """Put a message among the dead letters of the database; one that is there already is thrown away."""
+    if known.name != DEAD:
+        row = turn.row(
+            "SELECT number, raw, packing, system, epoch, source FROM tidings.messages"
+            " WHERE queue = %s AND number = %s",
+            known.key,
+            hand.number,
+        )
+        assert row is not None  # it is locked
+        message = message_of(*row)
+        _send_letter(turn, catalog, letter_of(message, known.name, reason, hand.delivery), message.origin)
+    _delete(turn, known, hand.number)
+
+
+def _send_letter(turn: Turn, catalog: Catalog, letter: bytes, origin: Origin | None) -> None:
+    dead = catalog.dead(turn)
+    try:
+        numbers = lock(turn, dead)
+    except QueueNotFound:  # another node has just deleted it
+        catalog.forget(dead.key)
+        dead = catalog.dead(turn)
+        numbers = lock(turn, dead)
+    insert(turn, dead, [Message(numbers.next(0), letter, origin)])
+
+
+def _delete(turn: Turn, known: Known, number: int) -> None:
+    turn.do("DELETE FROM tidings.messages WHERE queue = %s AND number = %s", known.key, number)
+
+
+def return_rows(
+    turn: Turn, catalog: Catalog, rows: Sequence[Row], counts: bool, reason: str, is_doubted: bool = False
+) -> None:
+    """Give back messages of any queues: rows of queue, number, deliveries, and whether they have expired."""
+    queues: dict[int, list[Hand]] = {}
+    for queue, *hand in rows:
+        queues.setdefault(queue, []).append(Hand(*hand))
+    for queue, hands in queues.items():
+        give_back(turn, catalog, catalog.of(turn, queue), hands, counts, reason, is_doubted)
+
+
+def message_of(
+    number: int, data: bytes, packing: int, system: str | None, epoch: int, source: str | None
+) -> Message:
+    """The message that a row has."""
+    origin = None if system is None and source is None and not epoch else Origin(system, epoch, source)
+    return Message(number, unpack(packing, data), origin)

@@ -1,0 +1,237 @@
+"""Taking: all readers that want something of one queue are served together, in the order in which they came.
+
+The messages are looked at in their order, page by page; each goes to the first reader in line that wants it,
+and copies to those that only read. Then exactly those are locked that were chosen: what another node has
+taken in the meantime is passed over. Where nobody has a condition the pages are locked as they are read, and
+nothing but the sizes is read of what is not taken.
+
+A reader with a condition that has looked at everything looks, when it is woken, at what is new only; what
+comes back is told apart, and then it looks at everything again. A long search pauses so that others have
+their turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from msgspec.structs import replace
+
+from tidings.errors import QueueNotFound
+from tidings.postgres.catalog import Known
+from tidings.postgres.readers import Candidate, Hand, Reader
+from tidings.postgres.settling import message_of
+from tidings.postgres.turn import Row, Turn
+from tidings.queues.message import BYTES_EACH, Message, event_bytes
+from tidings.queues.waiting import ANSWER_SIZE_MAX
+
+PAGE = 500
+"""Messages that are looked at at a time, where someone has a condition."""
+PAGE_BYTES = 4 << 20
+PAGES_MAX = 20
+"""Pages after which a search pauses."""
+TAKEN_BYTES_MAX = 32 << 20
+"""Bytes that are taken out of one queue in one turn, about."""
+FIRST_MAX = 2 * ANSWER_SIZE_MAX // BYTES_EACH
+"""Messages that are locked at a time, where nobody has a condition."""
+
+_FIRST = """
+SELECT number, place, size FROM tidings.messages
+WHERE queue = %s AND holder IS NULL AND place > %s AND (expires_at IS NULL OR expires_at > tidings.now_us())
+ORDER BY place LIMIT %s FOR UPDATE SKIP LOCKED
+"""
+_IN_ORDER = """
+SELECT number, place, size, raw, packing, system, epoch, source FROM (
+    SELECT *, sum(size) OVER (ORDER BY place) - size AS before FROM (
+        SELECT * FROM tidings.messages
+        WHERE queue = %s AND holder IS NULL AND place > %s
+        AND (expires_at IS NULL OR expires_at > tidings.now_us())
+        ORDER BY place LIMIT %s
+    ) AS page
+) AS page WHERE before < %s ORDER BY place
+"""
+_NEW = """
+SELECT number, place, size, raw, packing, system, epoch, source FROM (
+    SELECT *, sum(size) OVER (ORDER BY number) - size AS before FROM (
+        SELECT * FROM tidings.messages
+        WHERE queue = %s AND coalesce(holder, 0) = 0 AND number > %s
+        AND (expires_at IS NULL OR expires_at > tidings.now_us())
+        ORDER BY number LIMIT %s
+    ) AS page
+) AS page WHERE before < %s ORDER BY place
+"""
+_LOCK = """
+SELECT number FROM tidings.messages
+WHERE queue = %s AND number = ANY(%b::bigint[]) AND coalesce(holder, 0) = 0
+FOR UPDATE SKIP LOCKED
+"""
+_TAKE = """
+UPDATE tidings.messages SET holder = %s, turn = %s, deliveries = deliveries + 1,
+    held_until = tidings.now_us() + %s::bigint
+WHERE queue = %s AND number = ANY(%b::bigint[])
+RETURNING number, raw, packing, system, epoch, source, deliveries, doubted
+"""
+
+
+class Search:
+    """One walk over a queue on behalf of a line of readers."""
+
+    def __init__(self, turn: Turn, known: Known, line: Sequence[Reader]) -> None:
+        self._turn = turn
+        self._known = known
+        self._line = list(line)
+        self._is_over = False  # everything was looked at
+        self._place = min(reader.place for reader in line)
+        self._is_choosy = any(reader.is_choosy for reader in line)
+        self._seen = min(reader.seen for reader in line)
+        self._taken_bytes = 0
+
+    def run(self, last: int) -> None:
+        """Look at page after page while someone wants more; `last` is the last number there is."""
+        for _ in range(PAGES_MAX):
+            self._line = [reader for reader in self._line if not reader.is_content]
+            if not self._line or self._is_over or self._taken_bytes >= TAKEN_BYTES_MAX:
+                break
+            self._look_on()
+        self._pause(last)
+
+    def _look_on(self) -> None:
+        if not self._is_choosy:
+            page = self._first()
+        elif self._seen:
+            page = self._new()
+        else:
+            page = self._in_order()
+        promised = self._promise(page)
+        if promised:
+            self._take(promised)
+
+    def _first(self) -> list[Candidate]:
+        wanted = sum(reader.wanted.count - len(reader.taken) for reader in self._line)
+        limit = min(wanted, FIRST_MAX)
+        rows = self._turn.rows(_FIRST, self._known.key, self._place, limit)
+        self._is_over = len(rows) < limit
+        return [Candidate(*row) for row in rows]
+
+    def _in_order(self) -> list[Candidate]:
+        page = look_in_order(self._turn, self._known, self._place)
+        self._is_over = not page
+        return page
+
+    def _new(self) -> list[Candidate]:
+        """What is new; if that is more than a page, it has to be looked at in the order of the queue."""
+        page = _page(self._turn.rows(_NEW, self._known.key, self._seen, PAGE, PAGE_BYTES))
+        self._seen = 0
+        if len(page) == PAGE or sum(one.length for one in page) >= PAGE_BYTES:
+            return []
+        self._is_over = True
+        return page
+
+    def _promise(self, page: list[Candidate]) -> dict[int, Reader]:
+        """Decide who gets what of a page."""
+        promised: dict[int, Reader] = {}
+        line = list(self._line)
+        for candidate in page:
+            if self._taken_bytes >= TAKEN_BYTES_MAX or not line:
+                self._is_over = False
+                break
+            self._place = candidate.place
+            taker = self._offer(candidate, line)
+            if taker is not None:
+                promised[candidate.number] = taker
+                if taker.is_content:
+                    line.remove(taker)
+        return promised
+
+    def _offer(self, candidate: Candidate, line: list[Reader]) -> Reader | None:
+        """The first in line who takes a message; those before him who only read have a copy then."""
+        for reader in line:
+            if reader.wants(candidate):
+                self._taken_bytes += candidate.size
+                if not reader.is_copier:
+                    reader.take(candidate)
+                    return reader
+                reader.take(candidate, _hand(candidate.message, 0, False, reader))
+        return None
+
+    def _take(self, promised: dict[int, Reader]) -> None:
+        """Take what was promised, as far as nobody else has."""
+        key, wait_s = self._known.key, self._known.description.redelivery_s
+        wait_us = None if wait_s is None else int(wait_s * 1e6)
+        turn, numbers = self._turn, list(promised)
+        if self._is_choosy:
+            numbers = [number for (number,) in turn.rows(_LOCK, key, numbers)]
+        rows = turn.rows(_TAKE, turn.life, turn.number, wait_us, key, numbers)
+        for number, raw, packing, system, epoch, source, delivery, doubted in rows:
+            reader = promised.pop(number)
+            message = message_of(number, raw, packing, system, epoch, source)
+            hand = _hand(message, delivery, delivery > 1 or doubted, reader)
+            reader.taken[number] = reader.taken[number][0], hand
+        for number, reader in promised.items():
+            reader.lose(number)
+
+    def _pause(self, last: int) -> None:
+        """Those who want more go on from here another time, or have looked at everything."""
+        for reader in self._line:
+            if self._is_over:
+                reader.look_again(last)
+            else:
+                reader.is_searching = True
+                reader.place = max(reader.place, self._place)
+                reader.seen = 0
+
+
+def look_in_order(turn: Turn, known: Known, place: int) -> list[Candidate]:
+    """The next messages after a place that are in nobody's hands; none if there are no more."""
+    return _page(turn.rows(_IN_ORDER, known.key, place, PAGE, PAGE_BYTES))
+
+
+def _page(rows: list[Row]) -> list[Candidate]:
+    return [Candidate(number, place, size, tuple(columns)) for number, place, size, *columns in rows]
+
+
+def serve(turn: Turn, known: Known, readers: Sequence[Reader]) -> None:
+    """Give readers what they want of what is there, and answer those who have got something or do not wait.
+
+    QueueNotFound if the queue is there no longer.
+    """
+    row = turn.row("SELECT last FROM tidings.queues WHERE key = %s", known.key)
+    if row is None:
+        raise QueueNotFound(known.name, "it was deleted")
+    Search(turn, known, readers).run(row[0])
+    for reader in readers:
+        if is_served(reader):
+            answer(turn, known, reader, row[0])
+
+
+def is_served(reader: Reader) -> bool:
+    """Whether a reader is not to wait, nor to look on."""
+    return bool(reader.taken) or not (reader.waits or reader.is_searching)
+
+
+def answer(turn: Turn, known: Known, reader: Reader, last: int) -> None:
+    """Tell a reader what it has got, when this is committed."""
+    hands = [hand for _, hand in reader.taken.values() if hand is not None]
+    place = None
+    if reader.is_copier and reader.is_content:
+        place = next(reversed(reader.taken.values()))[0].place
+    result = {
+        "messages": hands,
+        "last": last,
+        "next": place,
+        "held_s": known.description.redelivery_s,
+    }
+    turn.tell(partial(reader.answer, result, None))
+
+
+def tell_nothing(reader: Reader) -> None:
+    """A reader has waited for long enough."""
+    reader.answer({"messages": [], "last": reader.seen, "next": None, "held_s": None}, None)
+
+
+def _hand(message: Message, delivery: int, redelivered: bool, reader: Reader) -> Hand:
+    """A message as it is handed out."""
+    origin = message.origin
+    sender = (None, 0, None) if origin is None else (origin.system, origin.epoch, origin.source)
+    raw = message.raw if reader.wanted.bodies else event_bytes(replace(message.event, body=None))
+    return message.number, delivery, redelivered, *sender, 0, raw

@@ -1,0 +1,84 @@
+"""What is due now and then, done by whichever node comes first: nobody is in charge.
+
+Messages that were held for too long, or by a node that is gone, are given back; what has expired, what was
+copied for watchers and what is known of clients long gone is thrown away.
+"""
+
+from __future__ import annotations
+
+from tidings.postgres.catalog import Catalog
+from tidings.postgres.lives import Lives, claim, end
+from tidings.postgres.settling import return_rows
+from tidings.postgres.turn import Turn
+from tidings.postgres.watching import KEPT_S
+from tidings.queues.letters import DEAD, DEAD_MAX
+
+BATCH = 1_000
+"""Messages that are dealt with in one turn."""
+UPKEEP_S = 1.0
+"""How often there is a look at what is due."""
+TIDY_S = 60.0
+"""How often there is a look at what is long over."""
+COUNTED_KEPT_S = 30 * 86_400
+"""How long a client that does not put anything into a queue is known there."""
+
+_HELD = (
+    "SELECT queue, number, deliveries, coalesce(expires_at <= tidings.now_us(), false) FROM tidings.messages"
+)
+
+
+def return_due(turn: Turn, catalog: Catalog) -> float:
+    """Give back what was held for too long; in how many seconds there is more, at most UPKEEP_S."""
+    rows = turn.rows(
+        _HELD + " WHERE held_until <= tidings.now_us() ORDER BY held_until LIMIT %s FOR UPDATE SKIP LOCKED",
+        BATCH,
+    )
+    return_rows(turn, catalog, rows, True, "was held for too long")
+    due = turn.value("SELECT min(held_until) - tidings.now_us() FROM tidings.messages WHERE held_until > 0")
+    return UPKEEP_S if due is None else min(max(due / 1e6, 0.0), UPKEEP_S)
+
+
+def return_lost(turn: Turn, catalog: Catalog, lives: Lives, now: float) -> None:
+    """Give back what nodes held that are gone; that does not count, but they may have looked at it."""
+    for life in lives.over(turn, now):
+        if claim(turn, life):
+            return_all(turn, catalog, life)
+            end(turn, life)
+
+
+def return_all(turn: Turn, catalog: Catalog, life: int) -> None:
+    """Give back all that was in the hands of a life."""
+    while rows := turn.rows(_HELD + " WHERE holder = %s LIMIT %s FOR UPDATE", life, BATCH):
+        return_rows(turn, catalog, rows, False, "", is_doubted=True)
+
+
+def return_untold(turn: Turn, catalog: Catalog, number: int) -> None:
+    """Give back what was taken in a turn of ours of which nobody was told, as if it had not been."""
+    rows = turn.rows(_HELD + " WHERE holder = %s AND turn = %s FOR UPDATE", turn.life, number)
+    return_rows(turn, catalog, rows, False, "")
+
+
+def drop_expired(turn: Turn) -> None:
+    """Throw away messages that have outlived their time."""
+    turn.do(
+        "DELETE FROM tidings.messages WHERE (queue, number) IN (SELECT queue, number FROM tidings.messages"
+        " WHERE expires_at <= tidings.now_us() AND coalesce(holder, 0) = 0 LIMIT %s FOR UPDATE SKIP LOCKED)",
+        BATCH,
+    )
+
+
+def tidy(turn: Turn) -> None:
+    """Throw away what nobody will ask for any more."""
+    turn.do("DELETE FROM tidings.copies WHERE number < tidings.now_us() - %s::bigint", KEPT_S * 1_000_000)
+    turn.do(
+        "DELETE FROM tidings.counted WHERE seen_us < tidings.now_us() - %s::bigint",
+        COUNTED_KEPT_S * 1_000_000,
+    )
+    turn.do(
+        "DELETE FROM tidings.messages WHERE holder IS NULL AND queue = (SELECT key FROM tidings.queues"
+        " WHERE name = %s) AND place <= (SELECT place FROM tidings.messages WHERE holder IS NULL AND queue ="
+        " (SELECT key FROM tidings.queues WHERE name = %s) ORDER BY place DESC OFFSET %s LIMIT 1)",
+        DEAD,
+        DEAD,
+        DEAD_MAX,
+    )

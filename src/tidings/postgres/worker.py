@@ -1,0 +1,313 @@
+"""The thread that asks the database: takes turns while there is a connection, and finds it again when lost.
+
+All jobs that wait are done in one transaction. If the connection is lost, what was under way is done again on
+the next one: events are counted, a settlement that finds nothing was made, and what was taken but never told
+goes back first. Jobs that can't wait for that fail with Disconnected.
+"""
+
+from __future__ import annotations
+
+import select
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from functools import partial
+
+import psycopg
+from psycopg import errors
+
+from tidings.errors import Disconnected, InternalError, QueueNotFound, TidingsError
+from tidings.postgres import upkeep
+from tidings.postgres.catalog import Catalog, Known
+from tidings.postgres.connection import Link
+from tidings.postgres.conninfo import problem_of
+from tidings.postgres.group import Group
+from tidings.postgres.jobs import Ask, Job, Jobs
+from tidings.postgres.lives import Lives, end
+from tidings.postgres.readers import Lines, Reader
+from tidings.postgres.settling import Settle
+from tidings.postgres.taking import is_served, tell_nothing
+from tidings.postgres.turn import CREATED, DELETED, PUT, RETURNED, Notice, Turn
+from tidings.postgres.watching import Watched
+from tidings.queues.message import Message
+
+LOOK_S = 5.0
+"""How often readers look again though nothing was noticed: whoever had locked a message may have died."""
+BACKOFF_S = 0.1
+BACKOFF_S_MAX = 1.0
+"""How long to wait before connecting again: twice as long each time, up to the second.
+
+That is well below RESUME_S: so when a server is back, no node is taken for dead that has not tried yet.
+"""
+CLOSE_S = 10.0
+"""How long a node that stops waits for its last turn."""
+OVERDUE_S = 0.1
+"""How often there is a look at who can't wait any longer, while the database is away."""
+
+# The connection is there, but the transaction could not be: it is done anew.
+AGAIN = (errors.DeadlockDetected, errors.SerializationFailure, errors.LockNotAvailable)
+LOST = (psycopg.OperationalError, psycopg.InterfaceError, errors.ReadOnlySqlTransaction)
+
+Call = Callable[[Callable[[], None]], None]
+Tell = Callable[[str | None], None]
+OnCopies = Callable[[int, list[Message]], None]
+
+
+class Worker:
+    """See the module. `call` has things called on the loop: answers, and `tell` and `on_copies`."""
+
+    def __init__(self, link: Link, catalog: Catalog, call: Call, tell: Tell, on_copies: OnCopies) -> None:
+        self.catalog = catalog
+        self.jobs = Jobs()
+        self.lines = Lines()
+        self.watched = Watched()
+        self._link = link
+        self._call = call
+        self._tell = tell
+        self._on_copies = on_copies
+        self._lives = Lives()
+        self._upkeep_at = self._tidy_at = self._look_at = 0.0
+        self._was_connected = False
+        self._closing = threading.Event()
+        self._alone = 0  # jobs that are done one by one, since it is not known which of them can't be
+        self._thread = threading.Thread(target=self._run, name="tidings-postgres", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Do what waits, if the database is there, give back all that is held, and end; blocks until then.
+
+        What could not be done is not answered: who has put something will come again with it. A server that
+        has a connection and says nothing is left alone after CLOSE_S.
+        """
+        self._closing.set()
+        self.jobs.end()
+        self._thread.join(CLOSE_S)
+        if not self._thread.is_alive():
+            self.jobs.close()
+
+    # The connection
+
+    def _run(self) -> None:
+        backoff_s, is_away = BACKOFF_S, False
+        while not self._closing.is_set():
+            problem = self._work_while_connected()
+            self._link.disconnect()
+            if self._closing.is_set():
+                return
+            if self._was_connected or not is_away:
+                backoff_s, is_away = BACKOFF_S, True
+                self._call(partial(self._tell, problem))
+            self._sit_out(backoff_s, problem)
+            backoff_s = min(2 * backoff_s, BACKOFF_S_MAX)
+
+    def _work_while_connected(self) -> str:
+        """Connect and work until the connection is lost; why it was, or could not be made."""
+        self._was_connected = False
+        try:
+            self._link.connect()
+            self._resume()
+            self._was_connected = True
+            self._call(partial(self._tell, None))
+            while self._work():
+                pass
+        except TidingsError as error:
+            return str(error)
+        except LOST as error:
+            return problem_of(error)
+        except Exception as error:  # the one place that must survive whatever comes
+            return f"{type(error).__name__}: {problem_of(error)}"
+        return "the node is closing"
+
+    def _resume(self) -> None:
+        """There is a new connection: anything may have happened in the meantime."""
+        self._lives.forget()
+        with self._link.turn() as turn:
+            for number in list(self._link.untold - {turn.number}):
+                upkeep.return_untold(turn, self.catalog, number)
+            gone = self.catalog.load(turn)
+            self.watched.resume(turn)
+        self._link.untold.clear()
+        for known in gone:
+            self._deleted(known)
+        for queue in self.watched:
+            self._pass_copies(queue)
+        self.lines.wake_all()
+
+    def _sit_out(self, wait_s: float, problem: str) -> None:
+        """Wait before the next attempt; meanwhile those fail that can't wait any longer."""
+        until = time.monotonic() + wait_s
+        while not self._closing.is_set() and (now := time.monotonic()) < until:
+            self._fail_overdue(now, problem)
+            poll = select.poll()
+            poll.register(self.jobs.wake_fd, select.POLLIN)
+            poll.poll(min(until - now, OVERDUE_S) * 1000)
+            self.jobs.calm()
+
+    def _fail_overdue(self, now: float, problem: str) -> None:
+        error = Disconnected(f"the database {self._link.conninfo.shown} is away: {problem}")
+        for job in [*self.jobs.take_overdue(now), *self.lines.take_due(now)]:
+            self._call(partial(job.fail, error))
+
+    # Work
+
+    def _work(self) -> bool:
+        """One round; whether there is to be another."""
+        self.jobs.calm()
+        jobs = self.jobs.take(1) if self._alone else self.jobs.take()
+        if jobs:
+            self._alone = max(0, self._alone - 1)
+            self._do(jobs)
+        elif self._closing.is_set():
+            self._leave()
+            return False
+        self._heed(self._link.take_heard())
+        self._keep_up(time.monotonic())
+        if self.lines.has_woken:
+            self._do([])
+        elif not jobs:
+            self._link.wait(self.jobs.wake_fd, self._next_at() - time.monotonic())
+        return True
+
+    def _do(self, jobs: Sequence[Job]) -> None:
+        """Do jobs, and serve those who were woken, in one turn."""
+        woken = self.lines.take_woken()
+        try:
+            turn, served = self._take_turn(jobs, woken)
+        except AGAIN as error:
+            self._undo(jobs)
+            self._fail_overdue(time.monotonic(), problem_of(error))
+        except LOST:
+            self._undo(jobs)
+            raise
+        except Exception as error:  # one that we can't foresee must not take the others with it
+            trouble = InternalError(f"{type(error).__name__}: {problem_of(error)}")
+            self._blame(jobs, woken, error if isinstance(error, TidingsError) else trouble)
+        else:
+            self._heed(list(turn.notices), served)
+
+    def _blame(self, jobs: Sequence[Job], woken: Sequence[int], error: TidingsError) -> None:
+        """A turn could not be: the one that it was for fails; if there were several, they are done apart."""
+        if len(jobs) > 1:
+            self._undo(jobs)
+            self._alone = len(jobs)
+            return
+        self.lines.begin_all()
+        failed = jobs or [reader for queue in woken for reader in self.lines.close(queue)]
+        for job in failed:
+            self._call(partial(job.fail, error))
+
+    def _undo(self, jobs: Sequence[Job]) -> None:
+        """Jobs were not done, or nobody knows: they are to be done again."""
+        for job in jobs:
+            if isinstance(job, Settle):
+                job.life = self._link.life
+            elif isinstance(job, Ask):
+                job.is_again = True
+            elif isinstance(job, Reader):
+                job.begin()
+        self.jobs.put_back(jobs)
+        self.lines.begin_all()
+
+    def _take_turn(self, jobs: Sequence[Job], woken: Sequence[int]) -> tuple[Turn, Collection[int]]:
+        """One turn; it, and the queues whose readers were served in it."""
+        with self._link.turn() as turn:
+            group = Group(turn, self.catalog, self.lines)
+            group.do(jobs, woken)
+        for known in turn.made:
+            self.catalog.adopt(known)
+        for queue, line in group.served.items():
+            self._line_up(queue, line)
+        if turn.answers:
+            self._call(partial(_tell_all, turn.answers))
+        return turn, group.served
+
+    def _line_up(self, queue: int, line: Sequence[Reader]) -> None:
+        """Those who were answered wait no longer, the others do."""
+        self.lines.remove(queue, [reader for reader in line if is_served(reader)])
+        for reader in line:
+            if not is_served(reader):
+                self.lines.add(queue, reader)
+                if reader.is_searching:
+                    self.lines.wake(queue)
+        known = self.catalog.get(queue)
+        held_s = None if known is None else known.description.redelivery_s
+        if held_s is not None:
+            self._upkeep_at = min(self._upkeep_at, time.monotonic() + held_s)
+
+    # Notices
+
+    def _heed(self, notices: Sequence[Notice], served: Collection[int] = ()) -> None:
+        """Something has happened, here or at another node; who was `served` after it need not look."""
+        for kind, queue in notices:
+            if kind == DELETED:
+                known = self.catalog.forget(queue)
+                if known is not None:
+                    self._deleted(known)
+            elif kind == CREATED and self.catalog.get(queue) is None:
+                with self._link.turn() as turn:
+                    self.catalog.learn(turn, queue)
+            elif kind in (PUT, RETURNED) and queue not in served:
+                self.lines.wake(queue)
+                if kind == RETURNED:
+                    self.lines.restart(queue)
+            if kind == PUT and queue in self.watched:
+                self._pass_copies(queue)
+
+    def _deleted(self, known: Known) -> None:
+        self.watched.forget(known.key)
+        error = QueueNotFound(known.name, "it was deleted")
+        for reader in self.lines.close(known.key):
+            self._call(partial(reader.fail, error))
+
+    def _pass_copies(self, queue: int) -> None:
+        while True:
+            with self._link.turn() as turn:
+                copies = self.watched.read(turn, queue)
+            if not copies:
+                return
+            self._call(partial(self._on_copies, queue, copies))
+
+    # Time
+
+    def _next_at(self) -> float:
+        due = self.lines.due_at
+        return min(self._upkeep_at, self._look_at, self._upkeep_at if due is None else due)
+
+    def _keep_up(self, now: float) -> None:
+        """Do what is due."""
+        for reader in self.lines.take_due(now):
+            self._call(partial(tell_nothing, reader))
+        if now >= self._look_at:
+            self._look_at = now + LOOK_S
+            self.lines.wake_all()
+        if now >= self._upkeep_at:
+            self._upkeep_at = now + upkeep.UPKEEP_S
+            with suppress(*AGAIN):
+                self._give_back(now)
+        if now >= self._tidy_at:
+            self._tidy_at = now + upkeep.TIDY_S
+            with self._link.turn() as turn:
+                upkeep.tidy(turn)
+            for queue in self.watched:
+                self._pass_copies(queue)
+
+    def _give_back(self, now: float) -> None:
+        with self._link.turn() as turn:
+            wait_s = upkeep.return_due(turn, self.catalog)
+            upkeep.return_lost(turn, self.catalog, self._lives, now)
+            upkeep.drop_expired(turn)
+        for known in turn.made:
+            self.catalog.adopt(known)
+        self._upkeep_at = now + wait_s
+        self._heed(list(turn.notices))
+
+    def _leave(self) -> None:
+        with self._link.turn() as turn:
+            upkeep.return_all(turn, self.catalog, turn.life)
+            end(turn, turn.life)
+
+
+def _tell_all(answers: Sequence[Callable[[], None]]) -> None:
+    for answer in answers:
+        answer()
