@@ -91,6 +91,28 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10 < 40)"
     assert python(commands, code).splitlines() == ["['jobs'] 2", "3 ('a', 3)", "True"]
 
 
+def test_queues_of_other_nodes_are_found_and_used(commands: Path) -> None:
+    code = """
+import asyncio
+import tidings
+from tidings.node.config import NodeConfig
+from tidings.node.server import Node
+async def work():
+    kitchen = Node(NodeConfig(name="kitchen", port=0))
+    await kitchen.start()
+    async with tidings.connect(kitchen.addresses[0]) as there:
+        await there.create_queue("jobs")
+    async with tidings.open(peers={"kitchen": kitchen.addresses[0]}) as bus:
+        while not await bus.lookup("jobs", scope="remote"):
+            pass
+        jobs = await bus.queue("jobs")
+        await jobs.put("job", number=1)
+        print(jobs, (await jobs.get(timeout_s=5))["number"])
+    await kitchen.close()
+asyncio.run(work())"""
+    assert python(commands, code) == "<Queue 'jobs@kitchen'> 1"
+
+
 REGULAR_EXPRESSION = """
 from tidings import Filter
 Filter("MATCHES(name, 'a+')")"""

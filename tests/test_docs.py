@@ -276,6 +276,7 @@ def test_the_file_of_settings_is_one(tmp_path: Path) -> None:
 def test_the_metrics_are_those_there_are(node: Node) -> None:
     with tidings.blocking.connect(node.addresses[0]) as bus, bus.subscribe(durable="all"):
         bus.create_queue("jobs")
+        node.peering.registry.discover("kitchen", "tidings+tls://127.0.0.1:1", 0.0)
         assert node.metrics_address is not None
         with urlopen(node.metrics_address) as page:
             shown = set(re.findall(r"^# TYPE (\w+)", page.read().decode(), re.MULTILINE))
@@ -399,6 +400,30 @@ def test_every_guarantee_names_tests_that_exist(heading: str) -> None:
     for row in rows_of("guarantees.md", heading):
         assert re.fullmatch(r"(`[\w/]+\.py::test_\w+`(, )?)+", row[-1]), row
         for name in names_in(row[-1]):
+            file, _, function = name.partition("::")
+            assert f"\ndef {function}(" in (ROOT / "tests" / file).read_text(), name
+
+
+# -- what a node is protected from
+
+
+THREATS = [
+    "On the way",
+    "Who comes in",
+    "What each may do",
+    "What comes in",
+    "Secrets and files",
+    "Other nodes",
+]
+
+
+@pytest.mark.parametrize("heading", THREATS)
+def test_every_threat_names_tests_that_exist_or_says_that_there_is_none(heading: str) -> None:
+    rows = rows_of("threats.md", heading)
+    assert rows
+    for threat, _, tests in rows:
+        assert tests == "no test" or re.fullmatch(r"(`[\w/]+\.py::test_\w+`(, )?)+", tests), threat
+        for name in names_in(tests):
             file, _, function = name.partition("::")
             assert f"\ndef {function}(" in (ROOT / "tests" / file).read_text(), name
 

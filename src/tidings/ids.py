@@ -36,6 +36,10 @@ class Origin(Struct, frozen=True, gc=False):
     source: str | None = None
 
 
+class Handed(Origin, frozen=True, gc=False):
+    """The origin of events that another node has handed on: their numbers are counted there, not here."""
+
+
 class Ids(Protocol):
     """Numbers the events of one system."""
 

@@ -60,6 +60,18 @@ def test_queues_come_fullest_first() -> None:
     ]
 
 
+def test_peers_are_shown_where_there_are_any() -> None:
+    peers = [
+        {"name": "attic", "state": "away", "waiting": 1200, "for_s": 61.0, "node": "", "error": "gone"},
+        {"name": "kitchen", "state": "there", "waiting": 0, "for_s": 5.0, "node": "abc", "error": ""},
+    ]
+    assert text_of(status(0), {**status(0), "peers": peers})[-3:] == [
+        "peer     state    for  waiting",
+        "attic    away   1 min    1,200",
+        "kitchen  there    5 s        0",
+    ]
+
+
 def test_of_very_many_durable_subscriptions_the_rest_is_counted() -> None:
     durables = [
         {"name": f"d{number:03}", "owner": "", "depth": 1, "cursor": 0}

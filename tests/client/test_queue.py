@@ -142,7 +142,7 @@ def test_a_message_that_was_got_is_acknowledged_already() -> None:
     async def work(bus: Bus, queue: Queue) -> None:
         await queue.put("job", n=1)
         message = await queue.get()
-        with pytest.raises(MessageNotHeld, match=r"'jobs'.*acknowledged already"):
+        with pytest.raises(MessageNotHeld, match=r"'jobs.*acknowledged already"):
             await message.acknowledge()
         with pytest.raises(MessageNotHeld):
             await message.reject("no")
@@ -275,7 +275,7 @@ def test_a_message_that_was_held_for_too_long_is_not_held_any_more() -> None:
                 assert (await queue.get(timeout_s=30)).deliveries == 2
                 assert message.deliveries == 1
 
-        with pytest.raises(MessageNotHeld, match="'jobs'"):
+        with pytest.raises(MessageNotHeld, match="'jobs"):
             await dawdle()
 
     with_queue(work, redelivery_s=0.05)

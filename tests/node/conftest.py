@@ -1,12 +1,36 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
-from node.peers import Start, starting
+import uvloop
+from node.peers import ANSWER_S_MAX, Run, Start, starting
+from node.secured import Secured
+
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture
 def start() -> Iterator[Start]:
     """Starts nodes as processes of their own; those still running at the end of the test are killed."""
     yield from starting()
+
+
+@pytest.fixture(params=LOOPS)
+def on_loop(request: pytest.FixtureRequest) -> Run:
+    """Runs a test on each of the loops there are, and ends it if it hangs."""
+
+    def run(test: Coroutine[Any, Any, None]) -> None:
+        with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
+            runner.run(asyncio.wait_for(test, 2 * ANSWER_S_MAX))
+
+    return run
+
+
+@pytest.fixture
+def secured(tmp_path: Path) -> Secured:
+    """A security directory."""
+    return Secured(tmp_path)

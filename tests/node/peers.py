@@ -25,6 +25,8 @@ ANSWER_S_MAX = 30.0
 SOURCE = Path(__file__).parents[2] / "src"
 
 Kind = TypeVar("Kind", bound=Message)
+Run = Callable[[Coroutine[Any, Any, None]], None]
+"""Runs a test on a loop."""
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:

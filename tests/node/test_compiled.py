@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,46 @@ def test_a_cache_that_can_not_be_made_is_reported(
     assert "could not compile" in caplog.text
 
 
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o702])
+def test_a_cache_that_others_can_write_to_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, mode: int
+) -> None:
+    monkeypatch.setenv(compiled.CACHE_VARIABLE, "")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(compiled, "COMPILE_S_MAX", 0.0)
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    cache.chmod(mode)
+    (cache / f"filled-{compiled.fingerprint()}").touch()
+    compiled.prepare(cache)
+    used = Path(os.environ[compiled.CACHE_VARIABLE])
+    assert used != cache
+    assert compiled.is_private(used)
+    assert "others can write to the cache of compiled code" in caplog.text
+
+
+def test_a_cache_is_private_if_neither_it_nor_what_it_lies_in_can_be_changed_by_others(
+    tmp_path: Path,
+) -> None:
+    shared, cache = tmp_path / "shared", tmp_path / "shared" / "cache"
+    cache.mkdir(parents=True, mode=0o700)
+    assert compiled.is_private(cache)
+    shared.chmod(0o777)
+    assert not compiled.is_private(cache)
+    shared.chmod(0o1777)  # as /tmp is
+    assert compiled.is_private(cache)
+    (tmp_path / "link").symlink_to(cache)
+    assert not compiled.is_private(tmp_path / "link")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to another user")
+def test_a_cache_that_belongs_to_another_user_is_not_private(tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir(mode=0o700)
+    os.chown(tmp_path / "cache", 65534, -1)
+    assert not compiled.is_private(tmp_path / "cache")
+
+
 def run_code(code: str, cache: Path) -> str:
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), compiled.CACHE_VARIABLE: str(cache)}
     result = subprocess.run(
@@ -67,6 +108,7 @@ def run_code(code: str, cache: Path) -> str:
 def test_a_filled_cache_leaves_nothing_to_compile_and_the_node_that_filled_it_small(tmp_path: Path) -> None:
     prepare = f"""
 import sys
+import tempfile
 from pathlib import Path
 from tidings.node.compiled import prepare
 prepare(Path({str(tmp_path)!r}))

@@ -4,6 +4,7 @@ import pickle
 from pathlib import Path
 
 import pytest
+from node.peers import run, running
 
 from tidings.errors import ConfigError
 from tidings.node.config import PORT, NodeConfig, load
@@ -45,6 +46,10 @@ def test_truth_comes_from_the_environment_as_a_word() -> None:
         ("port = ", "node.toml: is no TOML"),
         ('host = "example.org"', "line 1: host: 'example.org' is no IP address"),
         ('host = "192.168.1.4"', "line 1: host: 192.168.1.4 can be reached from other machines"),
+        ('host = "0.0.0.0"', "'tidings security init DIR' makes what it needs, and --security DIR uses it"),
+        ('host = "::"\nsecurity = ""', "line 2: security: '' is not possible"),
+        ('name = "the kitchen"', "line 1: name: 'the kitchen' is not possible"),
+        ('name = "a\\n"', "line 1: name: 'a\\n' is not possible"),
     ],
 )
 def test_a_mistake_in_the_file_is_named_with_its_place(tmp_path: Path, text: str, message: str) -> None:
@@ -74,6 +79,35 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_the_error_travels_between_processes() -> None:
     error = ConfigError("node.toml", "port", "is wrong")
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.4"])
+def test_with_security_any_address_is_taken_and_metrics_stay_on_loopback(host: str) -> None:
+    config = load(flags={"host": host, "security": "/etc/tidings/security"})
+    assert (config.host, config.loopback) == (host, "127.0.0.1")
+
+
+def test_settings_made_by_hand_do_not_open_a_node_to_others_either() -> None:
+    async def scenario() -> None:
+        with pytest.raises(
+            ConfigError, match=r"the settings: host: 0\.0\.0\.0 can be reached from other machines"
+        ):
+            async with running(host="0.0.0.0"):
+                pass
+
+    run(scenario())
+
+
+def test_with_security_too_a_host_must_be_an_address() -> None:
+    with pytest.raises(ConfigError, match="is no IP address"):
+        load(flags={"host": "example.org", "security": "/etc/tidings/security"})
+
+
+def test_a_node_without_a_name_is_called_after_its_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidings.node.config.gethostname", lambda: "ada's küche.example" + 100 * "x")
+    name = load().node_name
+    assert name.startswith("ada-s-k-che.example")
+    assert load(flags={"name": name}).node_name == name
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.3.2.1", "::1", "localhost"])

@@ -11,6 +11,7 @@ from tidings import Event
 from tidings.node.http import REQUEST_SIZE_MAX, HttpError, Responder, is_loopback, parse_request
 from tidings.node.metrics import counters, durable_gauges, gauge, render
 
+FROM_A_PAGE = "Host: localhost\r\nOrigin: http://page.example\r\n"
 LINE = re.compile(r'[a-z_]+(\{[a-z]+="(\\.|[^"\\])*"(,[a-z]+="(\\.|[^"\\])*")*\})? -?[0-9.e+-]+')
 
 
@@ -78,6 +79,14 @@ def test_the_node_shows_its_counters_and_depths(tmp_path: Path) -> None:
         ("nonsense\r\n\r\n", 400),
         ("x" * (2 * REQUEST_SIZE_MAX), 431),
         ("GET /fails HTTP/1.1\r\nHost: localhost\r\n\r\n", 500),
+        ("GET /metrics HTTP/1.1\r\nHost: localhost:7380\r\nOrigin: http://localhost:7380\r\n\r\n", 200),
+        ("GET /metrics HTTP/1.1\r\nHost: localhost:7380\r\nOrigin: http://page.example\r\n\r\n", 403),
+        ("GET /metrics HTTP/1.1\r\nHost: localhost:7380\r\nOrigin: http://localhost:3000\r\n\r\n", 403),
+        ("GET /metrics HTTP/1.1\r\nHost: localhost:7380\r\nOrigin: null\r\n\r\n", 403),
+        ("GET /metrics HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: cross-site\r\n\r\n", 403),
+        ("GET /metrics HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: none\r\n\r\n", 200),
+        (f"POST /metrics HTTP/1.1\r\n{FROM_A_PAGE}Content-Length: 4\r\n\r\nfine", 403),
+        (f"GET /metrics HTTP/1.1\r\n{FROM_A_PAGE}Upgrade: websocket\r\n\r\n", 403),
         ("HEAD /metrics HTTP/1.1\r\nHost: [::1]:80\r\n\r\n", 200),
     ],
 )

@@ -20,10 +20,12 @@ PORTS = st.none() | st.integers(0, 65535)
 CONFIGS = st.builds(
     NodeConfig,
     dir=TEXTS,
+    name=st.none() | st.from_regex(r"[A-Za-z0-9_.-]{1,64}", fullmatch=True),
     host=st.sampled_from(["127.0.0.1", "::1", "localhost"]),
     port=PORTS,
     unix=TEXTS,
     http_port=PORTS,
+    security=st.none() | st.text(min_size=1, max_size=20),
     queue_types=TEXTS,
     connections_max=st.integers(1, 2**40),
     compiled=st.booleans(),

@@ -1,17 +1,31 @@
-"""How commands find their node, and what they say when there is none."""
+"""How commands find their node, say who they are, and what they say when there is none.
+
+A command that connects has the option `--node` and is marked with `connects`, which adds those that say who
+it is. A secret is in a file or in the environment, or is asked for; it is never an argument, which all others
+on the machine could see.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
+import os
 import socket
-from collections.abc import Coroutine
+import sys
+from collections.abc import Callable, Coroutine
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Annotated, Any
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from tidings.errors import Disconnected, TidingsError
+from tidings.transport.address import Address as Place
+from tidings.transport.address import parse
+
+if TYPE_CHECKING:
+    from tidings.client import Bus
 
 DEFAULT = "tidings://127.0.0.1:7300"
 CONNECT_S_MAX = 5.0
@@ -22,11 +36,86 @@ Address = Annotated[
         "--node",
         envvar="TIDINGS_NODE",
         metavar="ADDRESS",
-        help=f"The node: tidings://HOST:PORT or tidings+unix:///PATH.  [this machine's, or {DEFAULT}]",
+        help=f"The node: tidings://HOST:PORT, tidings+tls://… or tidings+unix:///PATH."
+        f"  [this machine's, or {DEFAULT}]",
     ),
 ]
 Name = Annotated[str, typer.Option(help="Who this client says it is.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
+
+
+def _option(flag: str, variable: str, help: str, metavar: str = "FILE") -> Any:
+    return typer.Option(flag, envvar=variable, metavar=metavar, help=help, rich_help_panel="With TLS")
+
+
+class Who:
+    """Whom the options say this is."""
+
+    def __init__(
+        self,
+        user: Annotated[str | None, _option("--user", "TIDINGS_USER", "Who you are.", "NAME")] = None,
+        password_file: Annotated[
+            Path | None,
+            _option("--password-file", "TIDINGS_PASSWORD_FILE", "Your password; without it, you are asked."),
+        ] = None,
+        token_file: Annotated[
+            Path | None,
+            _option("--token-file", "TIDINGS_TOKEN_FILE", "A token, which may also be in TIDINGS_TOKEN."),
+        ] = None,
+        ca: Annotated[
+            Path | None, _option("--ca", "TIDINGS_CA", "Whom to trust; without it, whom this system trusts.")
+        ] = None,
+        cert: Annotated[Path | None, _option("--cert", "TIDINGS_CERT", "A certificate of yours.")] = None,
+        key: Annotated[Path | None, _option("--key", "TIDINGS_KEY", "The key of the certificate.")] = None,
+    ) -> None:
+        self.user = user
+        self.password: str | Path | None = password_file
+        self.token: str | Path | None = token_file
+        self.ca = ca
+        self.cert = cert
+        self.key = key
+
+    def credentials(self, place: Place) -> dict[str, Any]:
+        """What `tidings.connect` is told; nothing where there is no TLS. Asks for a password if it must."""
+        if place.kind != "tls":
+            return {}
+        self.user = self.user or place.user or None
+        if not (self.password or self.token or self.cert):
+            self.token = os.environ.get("TIDINGS_TOKEN") or None
+            if self.token is None and self.user is not None and sys.stdin.isatty():
+                self.password = typer.prompt(f"Password of {self.user}", hide_input=True, err=True)
+        return dict(vars(self))
+
+
+_who: ContextVar[Who] = ContextVar("who")
+_OPTIONS = {
+    name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+    for name, parameter in inspect.signature(Who, eval_str=True).parameters.items()
+}
+
+
+def connects(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of `Who`, which `bus_at` goes by."""
+
+    @functools.wraps(command)
+    def known(*arguments: Any, **options: Any) -> None:
+        _who.set(Who(**{name: options.pop(name, None) for name in _OPTIONS}))
+        command(*arguments, **options)
+
+    hints = get_type_hints(command, include_extras=True)
+    own = inspect.signature(command).parameters.values()
+    parameters = [one.replace(annotation=hints[one.name]) for one in own]
+    known.__signature__ = inspect.Signature([*parameters, *_OPTIONS.values()])  # type: ignore[attr-defined]
+    known.__annotations__ = hints | {name: one.annotation for name, one in _OPTIONS.items()}
+    return known
+
+
+def bus_at(address: str, name: str = "", reconnect: bool = True) -> Bus:
+    """A bus to a node, as the options of the command and the environment say."""
+    import tidings
+
+    who = _who.get(None) or Who()
+    return tidings.connect(address, name=name, reconnect=reconnect, **who.credentials(parse(address)))
 
 
 def find_node(address: str | None) -> str:
@@ -48,16 +137,14 @@ def find_node(address: str | None) -> str:
 
 
 def _is_there(address: str) -> bool:
-    """Whether something listens at an address; what is no address is left to `connect` to refuse."""
+    """Whether something listens at an address; AddressError if it is none."""
     from tidings.node.ports import answers
-    from tidings.transport.dial import dial
 
-    dial(address)
-    parts = urlsplit(address)
-    if parts.scheme == "tidings+unix":
-        return answers(Path(unquote(parts.path)))
+    place = parse(address)
+    if place.kind == "unix":
+        return answers(Path(place.path))
     try:
-        socket.create_connection((parts.hostname, parts.port or 7300), CONNECT_S_MAX).close()
+        socket.create_connection((place.host, place.port), CONNECT_S_MAX).close()
     except OSError:
         return False
     return True

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidings.cli.connection import Address, Json, run
+from tidings.cli.connection import Address, Json, connects, run
 from tidings.cli.filter import parse, to_json
 from tidings.cli.messages import age_of, values_text
 from tidings.cli.queue_bus import Where, Yes, add_row, bus_of, new_table, print_table
@@ -27,6 +27,7 @@ Into = Annotated[
 
 
 @app.callback(invoke_without_command=True)
+@connects
 def look(
     context: typer.Context,
     where: Where = "",
@@ -92,6 +93,7 @@ def _print_letters(letters: list[Event]) -> None:
 
 
 @app.command()
+@connects
 def replay(where: Where = "", queue: Into = None, node: Address = None, json: Json = False) -> None:
     """Put dead letters back into the queues they came from, as far as these are there, or into another."""
     wanted = parse(where, json)
@@ -110,6 +112,7 @@ def replay(where: Where = "", queue: Into = None, node: Address = None, json: Js
 
 
 @app.command()
+@connects
 def purge(where: Where = "", yes: Yes = False, node: Address = None, json: Json = False) -> None:
     """Throw away dead letters, or those that match."""
     wanted = parse(where, json)

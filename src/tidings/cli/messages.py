@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidings.cli.connection import Address, Json, Name, run
+from tidings.cli.connection import Address, Json, Name, connects, run
 from tidings.cli.events import Fields, Kind, send_all, source_of
 from tidings.cli.filter import parse, to_json
 from tidings.cli.queue_bus import (
@@ -43,6 +43,7 @@ ReadAll = Annotated[bool, typer.Option("--all", help="Read all that are in it no
 WatchCount = Annotated[int | None, typer.Option("--count", min=1, help="End after so many.")]
 
 
+@connects
 def put(
     queue: QueueName,
     kind: Kind = None,
@@ -88,6 +89,7 @@ class Filler:
         self.done += len(chunk)
 
 
+@connects
 def get(
     queue: QueueName,
     where: Where = "",
@@ -147,6 +149,7 @@ async def _next(tx: Transaction, queue: Queue, wanted: Filter) -> Message | None
         return None
 
 
+@connects
 def read(
     queue: QueueName,
     where: Where = "",
@@ -174,6 +177,7 @@ def read(
     _run(look())
 
 
+@connects
 def headers(queue: QueueName, where: Where = "", node: Address = None, json: Json = False) -> None:
     """Show what is in a queue, without the bodies; nothing is taken."""
     wanted = parse(where, json)
@@ -201,6 +205,7 @@ def _print_headers(events: list[Event]) -> None:
     print_table(table)
 
 
+@connects
 def watch(
     queue: QueueName,
     where: Where = "",

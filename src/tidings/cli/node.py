@@ -11,13 +11,34 @@ import typer
 Dir = Annotated[
     str | None, typer.Option("--dir", metavar="DIR", help="Store events here; without it nothing is kept.")
 ]
-Host = Annotated[str | None, typer.Option(help="The loopback address to listen on.  [127.0.0.1]")]
+Name = Annotated[
+    str | None,
+    typer.Option(help="What people call the node.  [the name of this machine]", show_default=False),
+]
+Host = Annotated[
+    str | None,
+    typer.Option(help="The address to listen on; without --security, a loopback address.  [127.0.0.1]"),
+]
 Port = Annotated[
     int | None,
     typer.Option(help="The TCP port, 0 for a free one.  [7300, or none if there is a Unix socket]"),
 ]
 Unix = Annotated[str | None, typer.Option(metavar="PATH", help="A Unix socket to listen on.")]
 HttpPort = Annotated[int | None, typer.Option(help="Serve metrics for Prometheus here, 0 for a free port.")]
+Security = Annotated[
+    str | None,
+    typer.Option(metavar="DIR", help="Users, rules and certificates, as 'tidings security init' makes them."),
+]
+Peers = Annotated[
+    str | None, typer.Option(metavar="NAME=ADDRESS,…", help="Other nodes whose queues are found here too.")
+]
+Mdns = Annotated[
+    bool | None, typer.Option("--mdns/--no-mdns", help="Find other nodes on the network, and be found.")
+]
+Postgres = Annotated[
+    str | None,
+    typer.Option(metavar="CONNINFO", help="A PostgreSQL database with queues that several nodes share."),
+]
 QueueTypes = Annotated[
     str | None, typer.Option(metavar="MODULE:CLASS,…", help="More types of queues than every node has.")
 ]
@@ -35,10 +56,15 @@ ShowConfig = Annotated[
 
 def node(
     directory: Dir = None,
+    name: Name = None,
     host: Host = None,
     port: Port = None,
     unix: Unix = None,
     http_port: HttpPort = None,
+    security: Security = None,
+    peers: Peers = None,
+    mdns: Mdns = None,
+    postgres: Postgres = None,
     queue_types: QueueTypes = None,
     connections_max: Connections = None,
     compiled: Compiled = None,
@@ -57,10 +83,15 @@ def node(
 
     flags = {
         "dir": directory,
+        "name": name,
         "host": host,
         "port": port,
         "unix": unix,
         "http_port": http_port,
+        "security": security,
+        "peers": peers,
+        "mdns": mdns,
+        "postgres": postgres,
         "queue_types": queue_types,
         "connections_max": connections_max,
         "compiled": compiled,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tidings.cli.connection import Address, Json, Name, find_node, run
+from tidings.cli.connection import Address, Json, Name, bus_at, connects, find_node, run
 from tidings.cli.events import Fields, Kind, send_all, source_of
 
 Delivery = Annotated[
@@ -15,6 +15,7 @@ Delivery = Annotated[
 Count = Annotated[int, typer.Option(min=1, help="Publish the event so many times.")]
 
 
+@connects
 def publish(
     kind: Kind = None,
     fields: Fields = None,
@@ -32,16 +33,16 @@ def publish(
     """
     changes = {} if delivery is None else {"delivery": delivery}
     source = source_of(kind, fields or [], count, **changes)
-    published = 0
+    published = refused = 0
 
     async def work() -> None:
-        import tidings
-
-        nonlocal published
-        async with tidings.connect(find_node(node), name=name, reconnect=False) as bus:
+        nonlocal published, refused
+        async with bus_at(find_node(node), name, reconnect=False) as bus:
             published = await send_all(source, "publishing", bus.publish_all)
+        refused = bus.refused
+        published -= refused
 
     run(work())
     typer.echo(f'{{"published":{published}}}' if json else f"published {published:,}")
-    if source.bad:
+    if source.bad or refused:
         raise typer.Exit(2)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
 from tidings.cli import dead, messages
-from tidings.cli.connection import Address, Json, run
+from tidings.cli.connection import Address, Json, connects, run
 from tidings.cli.events import read_fields
 from tidings.cli.filter import parse, to_json
 from tidings.cli.queue_bus import QueueName, Where, Yes, add_row, bus_of, new_table, print_table, queue_of
@@ -19,6 +20,15 @@ if TYPE_CHECKING:
     from tidings.queues.description import Description
 
 app = typer.Typer(no_args_is_help=True)
+
+
+class Scope(StrEnum):
+    """Where queues are looked for."""
+
+    local = "local"
+    remote = "remote"
+    both = "both"
+
 
 Name = Annotated[str | None, typer.Argument(metavar="NAME", help="The name; without it, the id.")]
 Text = Annotated[str | None, typer.Option(help="What it is for, in words.")]
@@ -74,11 +84,13 @@ DeliveriesMax = Annotated[
 Compress = Annotated[bool, typer.Option("--compress", help="Compress messages on disk.")]
 NameSought = Annotated[str | None, typer.Argument(metavar="NAME", help="Only the queue of this name or id.")]
 TextPart = Annotated[str | None, typer.Option(help="Only those whose text has this in it.")]
+ScopeSought = Annotated[Scope, typer.Option(help="Where to look: at the node, elsewhere, or both.")]
 Target = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue that is meant.")]
 NewName = Annotated[str, typer.Argument(metavar="NAME", help="The further name.")]
 
 
 @app.command()
+@connects
 def create(
     name: Name = None,
     text: Text = None,
@@ -138,6 +150,7 @@ def create(
 
 
 @app.command()
+@connects
 def delete(queue: QueueName, yes: Yes = False, node: Address = None, json: Json = False) -> None:
     """Delete a queue with all that is in it, or a further name of one alone."""
     found: Description | None = None
@@ -162,10 +175,12 @@ def delete(queue: QueueName, yes: Yes = False, node: Address = None, json: Json 
 
 
 @app.command("list")
+@connects
 def show_list(
     name: NameSought = None,
     text: TextPart = None,
     properties: Properties = None,
+    scope: ScopeSought = Scope.local,
     node: Address = None,
     json: Json = False,
 ) -> None:
@@ -174,24 +189,25 @@ def show_list(
 
     async def show() -> None:
         async with bus_of(node) as bus:
-            found = await bus.lookup(name, wanted or None, text)
+            found = await bus.lookup(name, wanted or None, text, scope.value)
         if json:
             for one in found:
                 typer.echo(description_json(one))
         elif found:
-            _print_queues(found)
+            _print_queues(found, has_nodes=scope is not Scope.local)
         else:
             typer.echo("no queue agrees" if name or text or wanted else "no queues", err=True)
 
     run(show())
 
 
-def _print_queues(found: list[Description]) -> None:
+def _print_queues(found: list[Description], has_nodes: bool) -> None:
     numbers = ("messages", "in flight", "readers")
     table = new_table("queue", "type", *numbers, "about", numbers=numbers, wide=("queue", "about"))
-    for one in sorted(found, key=lambda one: one.name):
+    for one in sorted(found, key=lambda one: (one.name, one.node)):
+        name = f"{one.name}@{one.node}" if has_nodes and one.node else one.name
         counts = (f"{one.messages:,}", f"{one.in_flight:,}", f"{one.waiting:,}")
-        add_row(table, word(one.name), one.type, *counts, about(one))
+        add_row(table, word(name), one.type, *counts, about(one))
     print_table(table)
 
 
@@ -208,6 +224,7 @@ def about(one: Description) -> str:
 
 
 @app.command()
+@connects
 def describe(queue: QueueName, node: Address = None, json: Json = False) -> None:
     """Show all there is to say about a queue."""
 
@@ -236,6 +253,7 @@ def _fact(value: object) -> str:
 
 
 @app.command()
+@connects
 def alias(name: NewName, queue: Target, node: Address = None, json: Json = False) -> None:
     """Give a queue a further name."""
 
@@ -251,6 +269,7 @@ def alias(name: NewName, queue: Target, node: Address = None, json: Json = False
 
 
 @app.command()
+@connects
 def purge(
     queue: QueueName, where: Where = "", yes: Yes = False, node: Address = None, json: Json = False
 ) -> None:

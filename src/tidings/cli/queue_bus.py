@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidings.cli.connection import find_node
+from tidings.cli.connection import bus_at, find_node
 from tidings.errors import QueueNotFound
 
 if TYPE_CHECKING:
@@ -39,9 +39,7 @@ Wait = Annotated[bool, typer.Option("--wait", help="Wait for as long as it takes
 @asynccontextmanager
 async def bus_of(node: str | None, name: str = "", reconnect: bool = False) -> AsyncIterator[Bus]:
     """A bus to the node that was named; QueueNotFound from the block names queues that may be meant."""
-    import tidings
-
-    async with tidings.connect(find_node(node), name=name, reconnect=reconnect) as bus:
+    async with bus_at(find_node(node), name, reconnect) as bus:
         try:
             yield bus
         except QueueNotFound as error:

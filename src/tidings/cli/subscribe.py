@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidings.cli.connection import Address, Json, Name, find_node, run
+from tidings.cli.connection import Address, Json, Name, bus_at, connects, find_node, run
 from tidings.errors import UserError
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ Passive = Annotated[bool, typer.Option("--passive", help="Take what flows; ask n
 Count = Annotated[int | None, typer.Option(min=1, help="End after so many events.")]
 
 
+@connects
 def subscribe(
     text: Text = "",
     durable: Durable = None,
@@ -47,10 +48,8 @@ def subscribe(
     wanted = parse(text, json)
 
     async def work() -> None:
-        import tidings
-
         address = find_node(node)
-        async with tidings.connect(address, name=name) as bus:
+        async with bus_at(address, name) as bus:
             beginning = None if since is None else read_since(since)
             subscription = bus.subscribe(wanted, durable=durable, since=beginning, last=last, passive=passive)
             async with subscription as events:

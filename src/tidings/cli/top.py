@@ -14,7 +14,7 @@ import msgspec
 import typer
 from msgspec import Struct
 
-from tidings.cli.connection import Address, Json, find_node, run
+from tidings.cli.connection import Address, Json, bus_at, connects, find_node, run
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 DURABLES_SHOWN = 20
 QUEUES_SHOWN = 20
+PEERS_SHOWN = 20
 
 Once = Annotated[bool, typer.Option("--once", help="Show one screen and end.")]
 Every = Annotated[float, typer.Option(min=0.01, metavar="SECONDS", help="How often to look.")]
@@ -58,6 +59,15 @@ class Queued(Struct, frozen=True):
     age_s: float
 
 
+class Neighbour(Struct, frozen=True):
+    """Another node, how it stands, and how many messages wait here for it."""
+
+    name: str
+    state: str
+    waiting: int
+    for_s: float
+
+
 class Summary(Struct, frozen=True):
     """What is shown."""
 
@@ -69,16 +79,16 @@ class Summary(Struct, frozen=True):
     counts: list[Counted]
     durables: list[Waiting]
     queues: list[Queued]
+    peers: list[Neighbour] = []
 
 
+@connects
 def top(node: Address = None, once: Once = False, every: Every = 1.0, json: Json = False) -> None:
     """Show rates, subscriptions, what waits and what was dropped, until Ctrl-C."""
 
     async def work() -> None:
-        import tidings
-
         address = find_node(node)
-        async with tidings.connect(address, name="top") as bus:
+        async with bus_at(address) as bus:
             await (_print(bus, once, every, json) if once or json else _watch(bus, address, every))
 
     run(work())
@@ -118,6 +128,9 @@ async def _sample(bus: Bus) -> tuple[float, Status]:
     return time.monotonic(), status
 
 
+_NEIGHBOUR = Neighbour.__struct_fields__
+
+
 def summarize(before_s: float, before: Status, after_s: float, after: Status) -> Summary:
     """What two samples say; a node that was restarted in between has counted from nothing."""
     known = {(what, reason): times for what, reason, times in before["counts"]}
@@ -135,7 +148,8 @@ def summarize(before_s: float, before: Status, after_s: float, after: Status) ->
     }
     queues = [Queued(**one) for one in after.get("queues", ())]
     queues.sort(key=lambda one: (-one.messages, one.name))
-    return Summary(**figures, counts=counts, durables=durables, queues=queues)
+    peers = [Neighbour(**{name: one[name] for name in _NEIGHBOUR}) for one in after.get("peers", ())]
+    return Summary(**figures, counts=counts, durables=durables, queues=queues, peers=peers)
 
 
 def screen(summary: Summary) -> RenderableType:
@@ -151,6 +165,8 @@ def screen(summary: Summary) -> RenderableType:
     tables = [_counts_table(summary), _durables_table(summary)]
     if summary.queues:
         tables.append(_queues_table(summary))
+    if summary.peers:
+        tables.append(_peers_table(summary))
     return Group(head, Text(figures), *tables)
 
 
@@ -195,6 +211,22 @@ def _queues_table(summary: Summary) -> RenderableType:
         counts = (f"{count:,}" for count in (one.messages, one.in_flight, one.waiting))
         table.add_row(Text(one.name), *counts, age_text(one.age_s if one.messages else None))
     more = len(summary.queues) - QUEUES_SHOWN
+    if more > 0:
+        table.add_row(Text(f"and {more:,} more", style="dim"))
+    return table
+
+
+def _peers_table(summary: Summary) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("peer", "state", box=None, header_style="dim", pad_edge=False)
+    for name in ("for", "waiting"):
+        table.add_column(name, justify="right")
+    for one in summary.peers[:PEERS_SHOWN]:
+        style = "" if one.state == "there" else "red"
+        table.add_row(Text(one.name), one.state, age_text(one.for_s), f"{one.waiting:,}", style=style)
+    more = len(summary.peers) - PEERS_SHOWN
     if more > 0:
         table.add_row(Text(f"and {more:,} more", style="dim"))
     return table

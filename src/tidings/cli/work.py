@@ -22,7 +22,7 @@ import msgspec
 import typer
 from msgspec import Struct
 
-from tidings.cli.connection import Address, Json, Name, run
+from tidings.cli.connection import Address, Json, Name, connects, run
 from tidings.cli.filter import parse
 from tidings.cli.queue_bus import QueueName, Where, queue_of
 from tidings.cli.subscribe import line_of
@@ -66,6 +66,7 @@ class Report(Struct, frozen=True):
     took_s: float | None = None
 
 
+@connects
 def work(
     queue: QueueName,
     command: Command,

@@ -78,6 +78,11 @@ class Bus:
         return self._runner
 
     @property
+    def refused(self) -> int:
+        """How many transient events the node would not publish, of those it has answered for."""
+        return self._bus.refused
+
+    @property
     def is_connected(self) -> bool:
         """Whether the node is there just now."""
         return self._bus.is_connected

@@ -41,9 +41,11 @@ from tidings.filters import Filter
 from tidings.ids import ClockIds, new_system
 from tidings.protocol.arguments import INBOX
 from tidings.protocol.connection import Connection
+from tidings.protocol.failures import error_of
 from tidings.protocol.intake import Wanted
 from tidings.protocol.publications import SEND_BUFFER_MAX
 from tidings.queues.description import Description, Property
+from tidings.transport.credentials import Says
 from tidings.transport.dial import Dial
 from tidings.transport.link import CLOSE_S_MAX, TURN_EVENTS, Link
 
@@ -73,14 +75,16 @@ class Bus:
         reconnect: bool = True,
         timeout_s: float | None = CONNECT_S,
         random: Callable[[], float] = chance.random,
+        says: Says | None = None,
     ) -> None:
+        """`says` gives the user and the secret of each connection."""
         self._find = find
         self._timeout_s = timeout_s
         self._reconnect = reconnect
         self._random = random
         self._held = AsyncExitStack()
         self._system = new_system(os.urandom)
-        self._core = Connection(ClockIds(self._system, time.time()), name)
+        self._core = Connection(ClockIds(self._system, time.time()), name, says)
         self._publish = self._core.publish
         self._publications = self._core.publications
         self._entered: Link | None = None
@@ -146,6 +150,11 @@ class Bus:
         """Whether the node is there just now."""
         return self._core.is_up
 
+    @property
+    def refused(self) -> int:
+        """How many transient events the node would not publish, of those it has answered for."""
+        return self._publications.unasked
+
     # Publishing
 
     async def publish(
@@ -160,7 +169,10 @@ class Bus:
         """Publish an event, or one made of a type, attributes and header fields.
 
         A transient event is in the bounded send buffer when this returns, a reliable or persistent one is on
-        the node's disk. This is on the hot path: a transient event costs no task, no future and no write.
+        the node's disk; NotAllowed if the node would not have it. Of transient ones that it would not have,
+        the log of Python is told, and `refused` counts them.
+
+        This is on the hot path: a transient event costs no task, no future and no write.
         """
         if event.__class__ is not Event or fields or attributes is not None:
             event = event_of(event, attributes, fields)
@@ -171,13 +183,13 @@ class Bus:
         link.flush_soon()
         header = event.header
         if header is not None and header.delivery != "transient":
-            await link.wait_accepted(counter, timeout_s)
+            await link.wait_done(counter, timeout_s)
 
     async def publish_all(self, events: Iterable[Event], *, timeout_s: float | None = None) -> None:
         """Publish many events, and wait once for those that are not transient."""
         link, publish = self._link, self._publish
         remaining = iter(events)
-        last_kept = 0
+        kept: list[int] = []
         while turn := list(islice(remaining, TURN_EVENTS)):
             if link.unflushed:
                 await link.wait_room(timeout_s)
@@ -187,10 +199,12 @@ class Bus:
                     await link.wait_room(timeout_s)
                 counter = publish(event)
                 if event.header is not None and event.header.delivery != "transient":
-                    last_kept = counter
+                    kept.append(counter)
             link.flush_soon()
-        if last_kept:
-            await link.wait_accepted(last_kept, timeout_s)
+        if kept:
+            await link.wait_accepted(kept[-1], timeout_s)
+            for failure in self._publications.refusals(kept).values():
+                raise error_of(failure)
 
     # Subscribing
 

@@ -46,12 +46,13 @@ class Hand(Struct, array_like=True, frozen=True):
     source: str | None
     parts: int
     raw: bytes
+    received: int | None = None  # its number in a queue elsewhere, which is not that at the node
 
     @property
     def event(self) -> Event:
         """The event, with the first part of its body; the queue took it in at the time that is its number."""
         event = decode_event(self.raw, Origin(self.system, self.epoch, self.source))
-        received_us = min(self.number, TIME_US_MAX)
+        received_us = min(self.number if self.received is None else self.received, TIME_US_MAX)
         force_setattr(event, "header", replace(event.header or EMPTY_HEADER, received_us=received_us))
         return event
 

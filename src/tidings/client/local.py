@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from tidings.peers.registry import Neighbours
+from tidings.peers.upstream import Upstream
 from tidings.queues.types import Volatile
 from tidings.transport.dial import Dial, dial
 
@@ -31,12 +33,16 @@ async def machine_node(_held: AsyncExitStack) -> Dial:
 
 
 async def process_node(
-    path: str | Path | None, queue_types: Sequence[type[Volatile]], held: AsyncExitStack
+    path: str | Path | None,
+    queue_types: Sequence[type[Volatile]],
+    upstream: Upstream | None,
+    peers: Neighbours,
+    held: AsyncExitStack,
 ) -> Dial:
     """How to reach a node that runs in this process until the stack is closed."""
     from tidings.node import local
 
-    node = await held.enter_async_context(local.run_in_process(path, queue_types))
+    node = await held.enter_async_context(local.run_in_process(path, queue_types, upstream, peers))
 
     async def connect(protocol: asyncio.Protocol) -> None:
         node.attach(protocol)

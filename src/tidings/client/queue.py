@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-import msgspec
-
 from tidings.client import sending
 from tidings.client.encryption import QueueKeys
 from tidings.client.fetching import Hand, Handed, Where, check_time, condition, fetch, give_up, whole
@@ -25,11 +23,11 @@ from tidings.client.requests import Inbox
 from tidings.client.subscription import Subscription
 from tidings.client.unit import Unit
 from tidings.client.worker import Acknowledge, Messages, Worker
-from tidings.errors import CodecError, DecryptionError, EventError, QueueError, UserError
+from tidings.errors import DecryptionError, EventError, QueueError, UserError
 from tidings.event import Event
 from tidings.protocol.intake import Wanted
 from tidings.protocol.messages import DONE
-from tidings.queues.description import NAME_LENGTH_MAX, SECONDS_MAX, Description
+from tidings.queues.description import NAME_LENGTH_MAX, SECONDS_MAX, Description, read_description
 from tidings.transport.link import Link
 
 ADDRESS_LENGTH_MAX = 2 * NAME_LENGTH_MAX + 1
@@ -55,7 +53,7 @@ class Queue:
         keys: QueueKeys | None = None,
     ) -> None:
         self.name = name
-        """The name by which it was asked for."""
+        """The name by which it was asked for; `name@node` if another node has it."""
         self._link = link
         self._inbox = inbox
         self._description = description
@@ -300,15 +298,6 @@ def check_name(name: str) -> str:
     if type(name) is not str or not 1 <= len(name) <= ADDRESS_LENGTH_MAX:
         raise QueueError(str(name), f"a queue is asked for by a name of 1 to {ADDRESS_LENGTH_MAX} characters")
     return name
-
-
-def read_description(result: Any) -> Description:
-    """A description as the node tells it; what a newer node adds is passed over."""
-    try:
-        known = {name: result[name] for name in Description.__struct_fields__ if name in result}
-        return msgspec.convert(known, Description)
-    except (TypeError, KeyError, msgspec.ValidationError) as error:
-        raise CodecError("$.description", str(error)) from None
 
 
 def _check_count(name: str, count: int, least: int, most: int) -> None:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypedDict
+from typing import Any, TypedDict, get_args
 
 import msgspec
 
 from tidings.client.encryption import Keyring, QueueKeys
 from tidings.client.fetching import Where, check_time, condition
-from tidings.client.queue import Queue, check_name, read_description
+from tidings.client.queue import Queue, check_name
 from tidings.client.requests import Inbox
 from tidings.errors import CodecError, QueueError, QueueNotFound, UserError
 from tidings.filters import Filter
-from tidings.queues.description import TOLD, Description, Property
+from tidings.queues import arguments
+from tidings.queues.description import TOLD, Description, Property, read_description
 from tidings.transport.link import Link
 
-Scope = Literal["local", "remote", "both"]
+Scope = arguments.Scope
 
 
 class Wish(TypedDict, total=False):
@@ -86,12 +87,11 @@ class Queues:
         timeout_s: float | None,
     ) -> list[Description]:
         """All that agree with what is given."""
-        if scope not in ("local", "remote", "both"):
+        if scope not in get_args(Scope):
             raise UserError(f"scope={scope!r}: 'local', 'remote' or 'both'")
-        if scope != "local":
-            raise UserError(f"scope={scope!r}: this node knows no others yet, only 'local' can be searched")
         told = None if properties is None else dict(properties)
-        given = {"name": name, "text": text, "properties": told}
+        elsewhere = None if scope == "local" else scope
+        given = {"name": name, "text": text, "properties": told, "scope": elsewhere}
         asked = {key: value for key, value in given.items() if value is not None}
         found = await self._call("queue.find", asked, timeout_s)
         if not isinstance(found, list):
@@ -115,11 +115,18 @@ class Queues:
 
     def _queue(self, told: Any, name: str | None, ring: Keyring | None = None) -> Queue:
         description = read_description(told)
-        called = name or description.name
+        called = self._address(description, name)
         keys = None if ring is None else QueueKeys(ring, description.name)
         if keys is not None:  # for whoever names the queue in a transaction, or gives it another name
             self._keys[description.name] = self._keys[called] = keys
         return Queue(self._link, self._inbox, called, description, keys)
+
+    def _address(self, description: Description, name: str | None) -> str:
+        """How a queue is asked for from now on: others are asked for it once."""
+        node = description.node
+        if node and node not in (self._link.core.node_name, self._link.core.node):
+            return f"{description.name or name}@{node}"
+        return name or description.name
 
 
 def wished(name: str | None, wish: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 Code that numba has compiled lies in a cache, which all nodes of a user share. Whether the cache is good is
 told by a mark in it; if not, a child process compiles, so that the node itself stays small. A node loads the
 code, and numba with it, when it becomes busy or has many filters: in a thread, while the loop goes on.
+
+What lies in the cache is run as it is, so nobody else may be able to put anything there.
 """
 
 from __future__ import annotations
@@ -10,8 +12,10 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from importlib import metadata
 from importlib.util import find_spec
@@ -40,21 +44,40 @@ def is_installed() -> bool:
 def prepare(cache: Path) -> None:
     """Fill the cache if it is not filled, and have numba use it; to be called before numba is imported.
 
-    A cache that can't be filled is reported, and compiled code is then made when it is loaded.
+    A cache that can't be filled is reported, and compiled code is then made when it is loaded. One to which
+    others can write is not used: what lies in it would be run.
     """
     os.environ[CACHE_VARIABLE] = str(cache)
+    try:
+        cache.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not is_private(cache):
+            logs.warning("others can write to the cache of compiled code", cache=cache)
+            cache = Path(tempfile.mkdtemp(prefix="tidings-"))
+            os.environ[CACHE_VARIABLE] = str(cache)
+        _fill(cache)
+    except (OSError, subprocess.SubprocessError) as error:
+        output = getattr(error, "stderr", None) or b""
+        logs.warning("could not compile", problem=str(error), output=output.decode(errors="replace")[-500:])
+
+
+def is_private(folder: Path) -> bool:
+    """Whether only this user can put files into a folder, or another folder in its place."""
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        return False
+    modes = (above.stat().st_mode for above in folder.resolve().parents)
+    return not any(mode & stat.S_IWOTH and not mode & stat.S_ISVTX for mode in modes)
+
+
+def _fill(cache: Path) -> None:
     mark = cache / f"filled-{fingerprint()}"
     if mark.exists():
         return
     logs.info("compiling for this machine, once", cache=cache)
-    try:
-        cache.mkdir(parents=True, exist_ok=True, mode=0o700)
-        command = [sys.executable, "-c", "from tidings.node.compiled import exercise; exercise()"]
-        subprocess.run(command, check=True, capture_output=True, timeout=COMPILE_S_MAX)
-        mark.touch()
-    except (OSError, subprocess.SubprocessError) as error:
-        output = getattr(error, "stderr", None) or b""
-        logs.warning("could not compile", problem=str(error), output=output.decode(errors="replace")[-500:])
+    # -P: nothing is imported from the folder in which the node happens to be started.
+    command = [sys.executable, "-P", "-c", "from tidings.node.compiled import exercise; exercise()"]
+    subprocess.run(command, check=True, capture_output=True, timeout=COMPILE_S_MAX)
+    mark.touch()
 
 
 def fingerprint() -> str:

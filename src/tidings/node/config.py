@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from ipaddress import ip_address
 from pathlib import Path
+from socket import gethostname
 from typing import Annotated, Any
 
 import msgspec
@@ -23,10 +24,13 @@ from msgspec import Meta, Struct
 
 from tidings.errors import ConfigError
 from tidings.node.logs import Form, Level
+from tidings.peers.registry import parse_peers
 
 PREFIX = "TIDINGS_"
 PORT = 7300
 Port = Annotated[int, Meta(ge=0, le=65535)]
+Text = Annotated[str, Meta(min_length=1)]
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,64}\Z")]
 
 
 class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,7 +40,16 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
         str | None,
         Meta(description="where it stores events; without it nothing is kept", examples=["/var/lib/tidings"]),
     ] = None
-    host: Annotated[str, Meta(description="the loopback address to listen on")] = "127.0.0.1"
+    name: Annotated[
+        Name | None,
+        Meta(
+            description="what people call the node; without it, the name of this machine",
+            examples=["hall"],
+        ),
+    ] = None
+    host: Annotated[
+        str, Meta(description="the address to listen on; without `security`, a loopback address")
+    ] = "127.0.0.1"
     port: Annotated[
         Port | None,
         Meta(
@@ -53,6 +66,30 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
     ] = None
     http_port: Annotated[
         Port | None, Meta(description="where it serves metrics, 0 for a free port", examples=[7380])
+    ] = None
+    security: Annotated[
+        Text | None,
+        Meta(
+            description="the directory of users, rules and certificates; then TCP is with TLS",
+            examples=["/etc/tidings/security"],
+        ),
+    ] = None
+    peers: Annotated[
+        str | None,
+        Meta(
+            description="other nodes, as `NAME=ADDRESS`, with commas between; see `docs/peers.md`",
+            examples=["kitchen=tidings+tls://10.0.0.7:7300"],
+        ),
+    ] = None
+    mdns: Annotated[
+        bool, Meta(description="announce the node on its network, and find others there; needs `security`")
+    ] = False
+    postgres: Annotated[
+        Text | None,
+        Meta(
+            description="the database with queues that nodes share, without password; see `docs/postgres.md`",
+            examples=["host=db.example user=tidings dbname=tidings"],
+        ),
     ] = None
     queue_types: Annotated[
         str | None,
@@ -74,6 +111,16 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
     def tcp_port(self) -> int | None:
         """The TCP port to open, None for none."""
         return PORT if self.port is None and self.unix is None else self.port
+
+    @property
+    def node_name(self) -> str:
+        """What people call the node."""
+        return self.name or re.sub(r"[^A-Za-z0-9_.-]", "-", gethostname())[:64] or "node"
+
+    @property
+    def loopback(self) -> str:
+        """The address for what is meant for this machine only."""
+        return self.host if _is_loopback(self.host) else "127.0.0.1"
 
 
 Given = tuple[str, Any]
@@ -97,7 +144,9 @@ def load(
     )
     settings = {key: _convert(key, *one) for key, one in given.items()}
     config = NodeConfig(**settings)
-    _check_loopback(config.host, given.get("host", ("the default", ""))[0])
+    check_host(config, given.get("host", ("the default", ""))[0])
+    _check_mdns(config, given.get("mdns", ("the default", ""))[0])
+    parse_peers(config.peers or "", given.get("peers", ("the default", ""))[0], config.node_name)
     return config
 
 
@@ -159,15 +208,32 @@ def _convert(key: str, place: str, value: Any) -> Any:
         raise ConfigError(place, key, f"{value!r} is not possible: {error}") from None
 
 
-def _check_loopback(host: str, place: str) -> None:
+def check_host(config: NodeConfig, place: str = "the settings") -> None:
+    """Refuse an address that others can reach, unless the node knows who may do what."""
     try:
-        is_loopback = host == "localhost" or ip_address(host).is_loopback
+        is_loopback = _is_loopback(config.host)
     except ValueError:
-        raise ConfigError(place, "host", f"{host!r} is no IP address") from None
-    if not is_loopback:
+        raise ConfigError(place, "host", f"{config.host!r} is no IP address") from None
+    if not is_loopback and config.security is None:
         raise ConfigError(
             place,
             "host",
-            f"{host} can be reached from other machines, and a node has no way yet to tell who may do what;"
-            " use a loopback address such as 127.0.0.1",
+            f"{config.host} can be reached from other machines, so the node must know who may do what:"
+            " 'tidings security init DIR' makes what it needs, and --security DIR uses it;"
+            " or use a loopback address such as 127.0.0.1",
         )
+
+
+def _check_mdns(config: NodeConfig, place: str) -> None:
+    if config.mdns and (config.security is None or config.tcp_port is None):
+        raise ConfigError(
+            place,
+            "mdns",
+            "who is found on the network is believed by its certificate, so the node needs --security DIR,"
+            " and a TCP port at which it is found itself",
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether nobody but this machine can reach an address; ValueError if it is none."""
+    return host == "localhost" or ip_address(host).is_loopback

@@ -21,7 +21,8 @@ from typing import Any, Protocol, TypeVar
 
 from tidings.errors import TidingsError
 from tidings.node import logs
-from tidings.protocol.access import Caller
+from tidings.node.logins import Logins
+from tidings.protocol.access import Caller, Check
 from tidings.protocol.broker import Broker
 from tidings.protocol.session import Session
 from tidings.protocol.streams import Stream
@@ -71,9 +72,10 @@ class Driver:
         loop: asyncio.AbstractEventLoop,
         lasts: bool = False,
         queue_types: Sequence[type[Volatile]] = (),
+        name: str = "",
     ) -> None:
-        """`lasts` says whether what is stored is there after a restart."""
-        self.broker = Broker(store.state, time.time())
+        """`lasts` says whether what is stored is there after a restart, `name` what people call the node."""
+        self.broker = Broker(store.state, time.time(), name)
         self.queues = open_queues(self.broker, store, lasts, queue_types)
         self.is_closed = False
         self.lag_s = 0.0  # by how much the last wake came late
@@ -91,6 +93,7 @@ class Driver:
         self._waking = loop.call_later(WAKE_S, self._wake, loop.time() + WAKE_S)
         self._alarm: asyncio.TimerHandle | None = None  # for what is due before the next waking
         self._alarm_at = inf
+        self._logins = Logins(self.broker, loop, self._checked)
         self.schedule()
 
     # What the ports call
@@ -111,8 +114,11 @@ class Driver:
         """Bytes have arrived."""
         self._arrived += len(data)
         self.received += len(data)
+        is_new = session.origin is None
         if not self._survives(session.caller.peer, session.receive, data, time.time()):
             session.close("internal", "the node failed at this; it is told in its log")
+        if is_new and session.is_closed:
+            self._logins.tell(session)
         self.schedule()
 
     def _survives(self, who: str, act: Callable[..., None], *arguments: Any) -> bool:
@@ -158,6 +164,8 @@ class Driver:
         self._send_all(self.broker.take_dirty(), is_busy)
         for stream in self.broker.take_reads():
             self._read(stream)
+        for session, check in self.broker.take_checks():
+            self._logins.check(session, check)
         if self.broker.wake_at != self._alarm_at:
             self._set_alarm()
         if is_busy:
@@ -198,6 +206,21 @@ class Driver:
         held, self._held = self._held, {}
         for session in held:
             self._send(session)
+
+    # Who is let in
+
+    def review(self) -> None:
+        """The rules have changed: part from those who are not let in any more."""
+        self.broker.review()
+        self._logins.new_reasons()
+        self.schedule()
+
+    def _checked(self, session: Session, check: Check, passed: bool) -> None:
+        if not self._survives(session.caller.peer, session.checked, check, passed, time.time()):
+            session.close("internal", "the node failed at this; it is told in its log")
+        if session.is_closed:
+            self._logins.tell(session)
+        self.schedule()
 
     # The store
 
@@ -270,6 +293,7 @@ class Driver:
         now = time.time()
         for session in [one for one in self.broker.sessions if one.wake_at <= now]:
             session.wake(now)
+        self._logins.wake()
         self.on_wake()
         self.schedule()
         following = self._loop.time() + WAKE_S
@@ -329,6 +353,7 @@ class Driver:
     async def _end(self) -> None:
         # What the thread says while it ends is carried out by the loop before this goes on.
         await asyncio.to_thread(self._store.close)
+        await self._logins.close()
         self._send_held()
         for session in list(self._carriers):
             self._send(session)

@@ -1,7 +1,8 @@
 """A responder for `GET /metrics` and nothing else: HTTP/1.1, one request a connection, loopback only.
 
 A web page that someone on this machine looks at can send requests here too, under a name that its author made
-resolve to 127.0.0.1. So a Host that is no loopback name is refused.
+resolve to 127.0.0.1. So a Host that is no loopback name is refused, and so is whatever a browser marks as the
+request of a page from elsewhere.
 """
 
 from __future__ import annotations
@@ -103,12 +104,22 @@ def parse_request(head: bytes) -> tuple[str, str]:
     fields = [
         (name.strip().lower(), value.strip()) for name, _, value in (line.partition(":") for line in lines)
     ]
-    hosts = [value for name, value in fields if name == "host"]
-    if len(hosts) != 1 or not is_loopback(hosts[0]):
-        raise HttpError(403, "the Host must be a loopback name")
+    _check_origin(fields)
     if words[0] not in ("GET", "HEAD"):
         raise HttpError(405, "only GET and HEAD are answered")
     return words[0], words[1].partition("?")[0]
+
+
+def _check_origin(fields: list[tuple[str, str]]) -> None:
+    """Refuse what a page of another site may have sent."""
+    hosts = [value for name, value in fields if name == "host"]
+    if len(hosts) != 1 or not is_loopback(hosts[0]):
+        raise HttpError(403, "the Host must be a loopback name")
+    for name, value in fields:
+        is_foreign_page = name == "origin" and value.lower() != f"http://{hosts[0].lower()}"
+        is_foreign_site = name == "sec-fetch-site" and value.lower() not in ("same-origin", "none")
+        if is_foreign_page or is_foreign_site:
+            raise HttpError(403, "pages of other sites are not answered")
 
 
 def is_loopback(host: str) -> bool:

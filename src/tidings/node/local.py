@@ -26,6 +26,8 @@ from tidings.ids import new_system
 from tidings.node.config import NodeConfig
 from tidings.node.ports import answers
 from tidings.node.server import Node
+from tidings.peers.registry import Neighbours
+from tidings.peers.upstream import Upstream
 from tidings.protocol.frames import encode
 from tidings.protocol.messages import VERSION, Bye, Hello
 from tidings.queues import Volatile
@@ -41,13 +43,16 @@ LOG_TAIL = 2_000
 
 @contextlib.asynccontextmanager
 async def run_in_process(
-    path: str | Path | None, queue_types: Sequence[type[Volatile]] = ()
+    path: str | Path | None,
+    queue_types: Sequence[type[Volatile]] = (),
+    upstream: Upstream | None = None,
+    peers: Neighbours | None = None,
 ) -> AsyncIterator[Node]:
     """A node on this loop, for as long as the block lasts; `node.attach(protocol)` connects a client.
 
-    Without a path it keeps nothing.
+    Without a path it keeps nothing. What is published goes on to the upstream, if there is one.
     """
-    node = Node(NodeConfig(dir=None if path is None else str(path)), queue_types)
+    node = Node(NodeConfig(dir=None if path is None else str(path)), queue_types, upstream, peers)
     node.open()
     try:
         yield node
@@ -128,7 +133,8 @@ async def _start(home: Path, path: Path) -> None:
 
 def _spawn(config: NodeConfig, output: Path) -> int:
     """A process in a session of its own, so that what ends this one does not end it."""
-    command = [sys.executable, "-m", "tidings.node.main", msgspec.json.encode(config).decode()]
+    # -P: nothing is imported from the folder in which a program happens to be started.
+    command = [sys.executable, "-P", "-m", "tidings.node.main", msgspec.json.encode(config).decode()]
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     actions = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),

@@ -40,6 +40,8 @@ async def _run(config: NodeConfig) -> None:
     stopped = asyncio.Event()
     for number in SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    if config.security is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, node.reload)
     for line in describe(node):
         print(line, flush=True)  # noqa: T201  # what the command prints
     logs.info("started", node=node.driver.broker.node, boot=node.driver.broker.boot)
@@ -54,6 +56,8 @@ def describe(node: Node) -> list[str]:
     lines = [f"listening on {address}" for address in node.addresses]
     if node.metrics_address is not None:
         lines.append(f"metrics on {node.metrics_address}")
+    if node.config.security is not None:
+        lines.append(f"letting in whom {node.config.security} names")
     if node.config.dir is None:
         lines.append("keeping nothing: no directory was given (--dir)")
     else:

@@ -2,6 +2,9 @@
 
 A port only carries: bytes in to the driver, frames out to the peer, and word of a peer that is slow or gone.
 TCP_NODELAY is set by asyncio and uvloop for every TCP connection.
+
+Who made the port says whether those who come through it are the node's own. It is never concluded from what
+the system tells of a connection: of one that has been reset it tells nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import socket
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from tidings.errors import UserError
 from tidings.node.driver import Driver
@@ -23,23 +26,31 @@ from tidings.protocol.frames import encode
 from tidings.protocol.messages import Bye
 from tidings.protocol.session import Session
 
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+UNKNOWN = "unknown"
+"""Where a connection comes from that was gone before it could be asked."""
 BACKLOG = 4_096
 """Connections that may wait to be accepted."""
 WRITE_BUFFER_MAX = 256 << 10
 """Bytes handed to the system and not taken by it, from which on frames stay in the outbox."""
 PART_S_MAX = 5.0
 """How long a connection that is closed may take to read the rest."""
+HANDSHAKE_S_MAX = 10.0
+"""How long a handshake of TLS may take."""
 DESCRIPTORS_SPARE = 100
 """File descriptors that are not for connections: the store, the loop, the ports themselves."""
 
 
 class Port(asyncio.Protocol):
-    """One connection."""
+    """One connection; `is_own`: nobody but the owner of the node can have made it."""
 
-    __slots__ = ("_connections_max", "_driver", "_session", "_transport", "is_paused")
+    __slots__ = ("_connections_max", "_driver", "_is_own", "_session", "_transport", "is_paused")
 
-    def __init__(self, driver: Driver, connections_max: int) -> None:
+    def __init__(self, driver: Driver, connections_max: int, is_own: bool = False) -> None:
         self._driver = driver
+        self._is_own = is_own
         self._connections_max = connections_max
         self._session: Session | None = None  # while the connection is there and was not refused
         self._transport: asyncio.Transport
@@ -56,7 +67,7 @@ class Port(asyncio.Protocol):
         elif self._driver.connections >= self._connections_max:
             self._refuse("limit", f"this node has {self._connections_max} connections, and no more")
         else:
-            self._session = self._driver.connect(self, Caller(_peer(transport)))
+            self._session = self._driver.connect(self, _caller(transport, self._is_own))
 
     def data_received(self, data: bytes) -> None:
         """Called whenever bytes have come."""
@@ -99,20 +110,44 @@ class Port(asyncio.Protocol):
         self.part()
 
 
-def _peer(transport: asyncio.BaseTransport) -> str:
+def _caller(transport: asyncio.BaseTransport, is_own: bool) -> Caller:
+    if is_own:
+        return Caller("unix")
     name: Any = transport.get_extra_info("peername")
-    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "unix"
+    if not isinstance(name, tuple):
+        return Caller(UNKNOWN, UNKNOWN)  # gone already: without a certificate, too
+    shown = transport.get_extra_info("peercert")
+    if not shown:
+        return Caller(f"{name[0]}:{name[1]}", name[0])
+    from tidings.transport.tls import common_name
+
+    return Caller(f"{name[0]}:{name[1]}", name[0], common_name(shown))
 
 
-async def listen_tcp(make: Callable[[], Port], host: str, port: int) -> tuple[asyncio.Server, str]:
-    """Take connections on a TCP port, 0 for a free one; the server, and the address it has."""
+async def listen_tcp(
+    make: Callable[[], Port],
+    host: str,
+    port: int,
+    context: SSLContext | None = None,
+    handshake_s_max: float = HANDSHAKE_S_MAX,
+) -> tuple[asyncio.Server, str]:
+    """Take connections on a TCP port, 0 for a free one, with TLS if there is a context for it.
+
+    The server, and the address it has.
+    """
     loop = asyncio.get_running_loop()
+    limits: dict[str, Any] = {}
+    if context is not None:
+        limits = {"ssl_handshake_timeout": handshake_s_max, "ssl_shutdown_timeout": PART_S_MAX}
     try:
-        server = await loop.create_server(make, host, port, backlog=BACKLOG, start_serving=False)
+        server = await loop.create_server(
+            make, host, port, backlog=BACKLOG, start_serving=False, ssl=context, **limits
+        )
     except OSError as error:
         raise UserError(f"can't listen on {host}:{port}: {error.strerror}") from None
     number = server.sockets[0].getsockname()[1]
-    return server, f"tidings://{f'[{host}]' if ':' in host else host}:{number}"
+    scheme = "tidings" if context is None else "tidings+tls"
+    return server, f"{scheme}://{f'[{host}]' if ':' in host else host}:{number}"
 
 
 async def listen_unix(make: Callable[[], Port], path: Path) -> tuple[asyncio.Server, str]:

@@ -6,21 +6,36 @@ import asyncio
 import contextlib
 import os
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tidings.errors import StoreDamaged
 from tidings.ids import new_system
 from tidings.node import compiled, logs, metrics, pipe
-from tidings.node.config import NodeConfig
+from tidings.node.config import NodeConfig, check_host
+from tidings.node.database import Database
 from tidings.node.driver import Driver
+from tidings.node.forwarding import Forwarding
 from tidings.node.http import Responder
+from tidings.node.peering import Peering
 from tidings.node.ports import Port, listen_tcp, listen_unix, raise_descriptor_limit
+from tidings.peers.registry import Neighbours, parse_peers
+from tidings.peers.transmission import Transmission
+from tidings.peers.upstream import Upstream
 from tidings.queues import Volatile
 from tidings.queues.types import load_types
 from tidings.store.interface import Store
 from tidings.store.memory import MemoryStore
 from tidings.store.sqlite import SqliteStore
+from tidings.transport.credentials import Credentials
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+    from tidings.node.discovery import Discovery
+    from tidings.node.guard import Guard
 
 CACHE = "tidings.compiled"
 """The folder of compiled code."""
@@ -29,15 +44,32 @@ CACHE = "tidings.compiled"
 class Node:
     """A node on the running loop: `start`, then `close`."""
 
-    def __init__(self, config: NodeConfig, queue_types: Sequence[type[Volatile]] = ()) -> None:
-        """`queue_types` are the types of queues there are beside those that every node has."""
+    def __init__(
+        self,
+        config: NodeConfig,
+        queue_types: Sequence[type[Volatile]] = (),
+        upstream: Upstream | None = None,
+        peers: Neighbours | None = None,
+    ) -> None:
+        """`queue_types` are the types of queues there are beside those that every node has.
+
+        `upstream` is the node to which goes on what is published here; `peers` are other nodes, if these are
+        not said by the settings.
+        """
         self.config = config
         self._queue_types = queue_types
+        self._upstream = upstream
+        self._peers = peers
         self.addresses: list[str] = []
         self.metrics_address: str | None = None
         self.driver: Driver
+        self.peering: Peering
+        self.forwarding: Forwarding
         self._connections_max = config.connections_max
         self._servers: list[asyncio.Server] = []
+        self._guard: Guard | None = None  # where there is security
+        self._database: Database | None = None  # where nodes share queues
+        self._discovery: Discovery | None = None  # where others are looked for
         self._unix: tuple[Path, int] | None = None  # the socket that was made, and its inode
         self._loader: compiled.Loader | None = None  # where there is compiled code to be loaded
         self._damage: list[StoreDamaged] = []  # as the store finds it
@@ -47,6 +79,7 @@ class Node:
         """Open the store, then listen. What fails has been undone when it raises."""
         self.open()
         try:
+            self._join_database()
             await self._prepare_compiled()
             await self._listen()
         except BaseException:
@@ -55,6 +88,7 @@ class Node:
 
     def open(self) -> None:
         """Open the store and begin to work, for clients in this process: `attach` connects them."""
+        self._guard = _guard(self.config.security)
         types = [*self._queue_types, *load_types(self.config.queue_types or "")]
         lasts = self.config.dir is not None
         store: Store = MemoryStore(new_system(os.urandom))
@@ -64,14 +98,31 @@ class Node:
         self._told = 0
         self._tell_damage()
         try:
-            self.driver = Driver(store, asyncio.get_running_loop(), lasts, types)
+            self.driver = Driver(store, asyncio.get_running_loop(), lasts, types, self.config.node_name)
         except BaseException:
             store.close()
             raise
         self.driver.on_full_tick = self._on_full_tick
         self.driver.on_wake = self._on_wake
+        if self._guard is not None:
+            self.driver.broker.gate = self._guard.gate
         if self.config.compiled and compiled.is_installed():
             self._loader = compiled.Loader()
+        self._meet_peers()
+
+    def _meet_peers(self) -> None:
+        """Have queues of other nodes beside the node's own, and begin to look for these nodes."""
+        transmission = Transmission(self.driver.queues)
+        self.driver.broker.add(transmission)
+        self.peering = Peering(self.driver, self._peers or _peers(self.config), transmission)
+        self.forwarding = Forwarding(self.driver, transmission, self.peering.reach, self.peering.is_there)
+        self.forwarding.go_upstream(self._upstream)
+        self.peering.start()
+
+    def _join_database(self) -> None:
+        """Have the queues of a database beside the node's own, if the settings name one."""
+        if self.config.postgres is not None:
+            self._database = Database(self.config.postgres, self.driver, self.peering.abroad)
 
     def _tell_damage(self) -> None:
         """Log what the store has found damaged since the last time."""
@@ -89,48 +140,106 @@ class Node:
 
     def _on_wake(self) -> None:
         self._tell_damage()
+        if self._guard is not None:
+            self._take(self._guard.look(time.time()))
         if self._loader is not None:
             self._loader.filters(self.driver.broker.exchange.subscriptions)
             self._loader.traffic(self.driver.received)
 
+    def reload(self) -> None:
+        """Read again who may do what, if the node has security."""
+        if self._guard is not None:
+            self._take(self._guard.reload(time.time()))
+
+    def _take(self, is_good: bool | None) -> None:
+        """Go by what was read of security, if anything was."""
+        if is_good is not None:
+            self.driver.broker.count("reloads", reason="done" if is_good else "failed")
+        if is_good:
+            self.driver.review()
+
     async def _listen(self) -> None:
         config = self.config
+        check_host(config)  # again: settings may also be made by hand
         self._connections_max = raise_descriptor_limit(config.connections_max)
         if self._connections_max < config.connections_max:
             logs.warning("the system allows fewer connections", connections_max=self._connections_max)
         if config.tcp_port is not None:
-            self._add(*await listen_tcp(self._make_port, config.host, config.tcp_port))
+            self._add(*await listen_tcp(self._make_port, config.host, config.tcp_port, self._context()))
         if config.unix is not None:
             path = Path(config.unix)
-            self._add(*await listen_unix(self._make_port, path))
+            self._add(*await listen_unix(self._make_own_port, path))
             self._unix = path, path.stat().st_ino
         if config.http_port is not None:
             await self._serve_metrics(config.http_port)
         for server in self._servers:
             await server.start_serving()
+        if config.mdns:
+            await self._discover(_port_of(self.addresses[0]))
+
+    async def _discover(self, port: int) -> None:
+        """Say on the network that the node is there, and look at others who say so."""
+        from tidings.node.discovery import Discovery
+
+        broker, peering = self.driver.broker, self.peering
+        configured = [peer.name for peer in peering.registry]
+        self._discovery = Discovery(
+            broker.name,
+            broker.node,
+            port,
+            lambda found: peering.found(found.name, found.address),
+            peering.gone,
+            host=self.config.host,
+            configured=configured,
+        )
+        await self._discovery.start()
 
     def _make_port(self) -> Port:
         return Port(self.driver, self._connections_max)
+
+    def _make_own_port(self) -> Port:
+        """For whoever comes by a way that only the owner of the node has."""
+        return Port(self.driver, self._connections_max, is_own=True)
+
+    def _context(self) -> SSLContext | None:
+        """How the TCP port speaks TLS, None if it does not."""
+        if self._guard is None:
+            return None
+
+        def room() -> int:
+            return self._connections_max - self.driver.connections
+
+        def fail() -> None:
+            self.driver.broker.count("turned_away", reason="tls")
+
+        return self._guard.open(room, fail)
 
     def _add(self, server: asyncio.Server, address: str) -> None:
         self._servers.append(server)
         self.addresses.append(address)
 
     async def _serve_metrics(self, port: int) -> None:
-        server = await Responder({"/metrics": self._metrics}).serve(self.config.host, port)
+        host = self.config.loopback
+        server = await Responder({"/metrics": self._metrics}).serve(host, port)
         self._servers.append(server)
         number = server.sockets[0].getsockname()[1]
-        self.metrics_address = f"http://{self.config.host}:{number}/metrics"
+        self.metrics_address = f"http://{f'[{host}]' if ':' in host else host}:{number}/metrics"
 
     def attach(self, client: asyncio.Protocol) -> None:
         """Connect a client in this process, on this loop."""
-        pipe.connect(self._make_port(), client)
+        pipe.connect(self._make_own_port(), client)
 
     async def close(self) -> None:
         """Take no more connections, tell those there are, have everything stored, and end."""
         for server in self._servers:
             server.close()
         self._remove_socket()
+        if self._discovery is not None:
+            await self._discovery.close()
+        if self._database is not None:
+            await self._database.close()
+        await self.forwarding.close()
+        await self.peering.close()
         await self.driver.close()
         self._tell_damage()  # what was found since the last wake
         if self._loader is not None:
@@ -161,6 +270,28 @@ class Node:
         yield metrics.gauge("loop_lag_seconds", "By how much the loop was late lately.", driver.lag_s)
         yield from metrics.durable_gauges(status["durables"], ages_s)
         yield from metrics.queue_gauges(status["queues"])
+        yield from self.peering.metrics()
+
+
+def _guard(directory: str | None) -> Guard | None:
+    if directory is None:
+        return None
+    from tidings.node.guard import Guard
+
+    return Guard(Path(directory), time.time())
+
+
+def _port_of(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
+def _peers(config: NodeConfig) -> Neighbours:
+    """The peers of the settings, and who the node is there: by its certificate, if it has security."""
+    credentials = Credentials()
+    if config.security is not None:
+        home = Path(config.security)
+        credentials = Credentials(ca=home / "ca.pem", cert=home / "node.pem", key=home / "node.key")
+    return Neighbours(parse_peers(config.peers or "", own=config.node_name), credentials)
 
 
 def cache_place(directory: str | None) -> Path:

@@ -174,7 +174,8 @@ class Sender:
 
     def _take(self, message: Message) -> None:
         handler = _HANDLERS.get(type(message))
-        if handler is None or self.is_up is isinstance(message, Welcome):
+        is_in_turn = isinstance(message, Bye) or self.is_up is not isinstance(message, Welcome)
+        if handler is None or not is_in_turn:
             raise CodecError("$", f"{type(message).__name__} is not for a client now")
         handler(self, message)
 

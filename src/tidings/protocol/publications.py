@@ -80,6 +80,10 @@ class Publications:
         self._fresh_size = 0
         self._sort: Sort = False  # of these
         self._refused: dict[int, Failure] = {}
+        self.unasked = 0
+        """Transient events that were refused: nobody waits to hear of these."""
+        self.unasked_failure: Failure | None = None
+        """Why the last of them was."""
 
     @property
     def is_full(self) -> bool:
@@ -180,13 +184,23 @@ class Publications:
 
     def accept(self, counter: int) -> None:
         """The node has everything up to this counter."""
-        self.accepted = max(self.accepted, counter)
+        before, self.accepted = self.accepted, max(self.accepted, counter)
         while self._flying and self._flying[0].last <= counter:
-            size = self._flying.popleft().size
+            run = self._flying.popleft()
+            if self._refused and run.head is None and not run.is_kept:
+                self._pass_over(range(before + 1, run.last + 1))
+            before, size = run.last, run.size
             self._flying_size -= size
             self.size -= size
         if self.is_empty:
             self.accepted = self.last  # what was given up behind it is as safe as it asked to be
+
+    def _pass_over(self, counters: range) -> None:
+        """Count what of these was refused, as nobody will ask."""
+        failures = [self._refused.pop(counter) for counter in counters if counter in self._refused]
+        if failures:
+            self.unasked += len(failures)
+            self.unasked_failure = failures[-1]
 
     def resume(self, counter: int, window: int, is_same_boot: bool) -> None:
         """A connection is there again, to a node that has everything up to this counter.

@@ -1,52 +1,105 @@
-"""Addresses of nodes, and how to reach them.
-
-tidings://127.0.0.1:7300        TCP
-tidings+unix:///run/node.sock   a Unix socket
-"""
+"""How to reach the nodes at addresses: by TCP, with TLS, or by a Unix socket."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Awaitable, Callable
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING, Any
 
-from tidings.errors import AddressError
+from tidings.errors import TidingsError, UserError
+from tidings.transport.address import Address, parse
+from tidings.transport.credentials import Credentials
 
-PORT = 7300
-"""Where a node listens unless it is told otherwise."""
+if TYPE_CHECKING:
+    from ssl import SSLContext, SSLError
+
 DIAL_S_MAX = 10.0
 """How long one attempt to connect may take."""
+LOOK_S_MAX = 5.0
+"""How long may be spent on finding out what is wrong with a certificate."""
 
 Dial = Callable[[asyncio.Protocol], Awaitable[None]]
-"""Connects a protocol to a node, or raises OSError."""
+"""Connects a protocol to a node, or raises OSError, or Hopeless."""
 
 
-def dial(address: str) -> Dial:
-    """How to reach the node at an address; AddressError if it is none."""
-    try:
-        parts = urlsplit(address)
-        host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise AddressError(f"{address!r} is no address: {error}") from None
-    if parts.scheme == "tidings+unix" and parts.path and not parts.netloc:
-        return dial_unix(unquote(parts.path))
-    if parts.scheme == "tidings" and host and not parts.path.strip("/"):
-        return dial_tcp(host, PORT if port is None else port)
-    raise AddressError(f"{address!r} is neither tidings://HOST:PORT nor tidings+unix:///PATH")
+class Hopeless(Exception):
+    """An attempt that fails however often it is made; `error` says why."""
+
+    def __init__(self, error: TidingsError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def dial(address: str, credentials: Credentials | None = None) -> Dial:
+    """How to reach the node at an address, AddressError if it is none.
+
+    Credentials go with TLS only: UserError for another address, where others could read them.
+    """
+    place = parse(address)
+    given = Credentials() if credentials is None else credentials
+    if place.kind == "tls":
+        return dial_tls(place, given)
+    if not given.is_empty:
+        raise UserError(f"{address}: who a client is can be told with TLS only, use tidings+tls://HOST:PORT")
+    return dial_unix(place.path) if place.kind == "unix" else dial_tcp(place.host, place.port)
 
 
 def dial_tcp(host: str, port: int) -> Dial:
     """By TCP."""
 
     async def connect(protocol: asyncio.Protocol) -> None:
-        loop = asyncio.get_running_loop()
         async with asyncio.timeout(DIAL_S_MAX):
-            transport, _ = await loop.create_connection(lambda: protocol, host, port)
-        connected = transport.get_extra_info("socket")
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await _connect(protocol, host, port)
 
     return connect
+
+
+def dial_tls(place: Address, credentials: Credentials) -> Dial:
+    """By TCP with TLS; certificates and secrets are read anew each time."""
+
+    async def connect(protocol: asyncio.Protocol) -> None:
+        from ssl import SSLError
+
+        from tidings.transport.tls import client_context
+
+        try:
+            credentials.read()
+            context = client_context(credentials.ca, credentials.cert, credentials.key)
+            async with asyncio.timeout(DIAL_S_MAX):
+                await _connect(protocol, place.host, place.port, context)
+        except UserError as error:
+            raise Hopeless(error) from None
+        except SSLError as error:
+            await _judge(error, place, credentials)
+            raise
+
+    return connect
+
+
+async def _judge(error: SSLError, place: Address, credentials: Credentials) -> None:
+    """Raise Hopeless, with words that help, if a handshake has failed that would fail again."""
+    from tidings.transport.tls import can_be_looked_at, dial_verdict, looking_context
+
+    told = None
+    if can_be_looked_at(error):
+        told = await _look(place, looking_context(credentials.ca))
+    verdict = dial_verdict(error, place.host, credentials.ca, told)
+    if verdict is not None:
+        raise Hopeless(verdict) from None
+
+
+async def _look(place: Address, context: SSLContext) -> dict[str, Any] | None:
+    """The certificate of a node, if it was issued by whom we trust; nothing is said to the node."""
+    with contextlib.suppress(OSError):
+        async with asyncio.timeout(LOOK_S_MAX):
+            protocol = asyncio.Protocol()
+            transport = await _connect(protocol, place.host, place.port, context)
+            told: dict[str, Any] | None = transport.get_extra_info("peercert")
+            transport.abort()
+            return told
+    return None
 
 
 def dial_unix(path: str) -> Dial:
@@ -57,3 +110,12 @@ def dial_unix(path: str) -> Dial:
             await asyncio.get_running_loop().create_unix_connection(lambda: protocol, path)
 
     return connect
+
+
+async def _connect(
+    protocol: asyncio.Protocol, host: str, port: int, context: SSLContext | None = None
+) -> asyncio.Transport:
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.create_connection(lambda: protocol, host, port, ssl=context)
+    transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return transport

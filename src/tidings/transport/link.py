@@ -8,6 +8,7 @@ What is published goes out when the loop runs next, so many calls cost one write
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, cast
@@ -16,7 +17,7 @@ from tidings.errors import Disconnected, NoAnswer, TidingsError
 from tidings.protocol.calls import Answer, OnCut
 from tidings.protocol.connection import Connection
 from tidings.protocol.failures import error_of
-from tidings.transport.dial import Dial
+from tidings.transport.dial import Dial, Hopeless
 
 RETRY_S_MIN = 0.05
 RETRY_S_MAX = 5.0
@@ -25,6 +26,8 @@ CLOSE_S_MAX = 5.0
 """How long closing waits for what was published to be accepted, and for the socket to be written out."""
 WRITE_BUFFER = 1 << 20
 """Bytes the transport may hold; beyond that events wait in the send buffer."""
+WARN_S = 10.0
+"""How often it is told, at most, that events were refused."""
 TURN_EVENTS = 256
 """Events that are published or handed out before others on the loop have their turn."""
 
@@ -72,6 +75,8 @@ class Link(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._is_gone = asyncio.Event()
         self._trouble = ""  # what the last attempt failed with
+        self._unasked = 0  # refused events that were told of
+        self._warn_at = 0.0
         self._for_connection: list[Wait] = []
         self._for_room: list[Wait] = []
         self._for_acceptance: deque[tuple[int, Wait]] = deque()
@@ -87,6 +92,8 @@ class Link(asyncio.Protocol):
         while not self._has_failed():
             try:
                 await dial(self)
+            except Hopeless as error:
+                self._despair(error)
             except (OSError, TidingsError) as error:
                 self._trouble = str(error) or type(error).__name__
             else:
@@ -97,6 +104,12 @@ class Link(asyncio.Protocol):
                 self._fail(Disconnected(self._trouble))
             else:
                 await asyncio.sleep(self._backoff.next_s())
+
+    def _despair(self, hopeless: Hopeless) -> None:
+        """Give up, unless the node was there once: then it may be put in order again, and is waited for."""
+        self._trouble = str(hopeless)
+        if not self.core.node:
+            self.core.close(hopeless.error)
 
     def _has_failed(self) -> bool:
         """Whether the core wants no further connection; then all who wait are told."""
@@ -128,7 +141,8 @@ class Link(asyncio.Protocol):
             await asyncio.wait([self._task])
         if self._transport is None:
             return
-        self._transport.close()
+        if not self._transport.is_closing():
+            self._transport.close()
         try:
             async with asyncio.timeout(CLOSE_S_MAX):
                 await self._is_gone.wait()
@@ -157,11 +171,26 @@ class Link(asyncio.Protocol):
             _resolve([self._for_acceptance.popleft()[1]])
         if self._for_room and not self.core.publications.is_full:
             self._for_room = _resolve(self._for_room)
+        if self.core.publications.unasked > self._unasked:
+            self._warn()
         self.flush()
+
+    def _warn(self) -> None:
+        """Say that transient events were refused, which nobody waits to hear; now and then is enough."""
+        publications = self.core.publications
+        if self._loop.time() >= self._warn_at and publications.unasked_failure is not None:
+            self._warn_at = self._loop.time() + WARN_S
+            refused, self._unasked = publications.unasked - self._unasked, publications.unasked
+            logging.getLogger("tidings").warning(
+                "the node would not publish %d events: %s", refused, publications.unasked_failure.text
+            )
 
     def connection_lost(self, error: Exception | None) -> None:
         """Let the task dial again."""
         self._trouble = str(error or "the connection was lost")
+        refusal = _refusal(error)
+        if refusal is not None:
+            self.core.close(refusal)
         self._transport = None
         if self._timer is not None:
             self._timer.cancel()
@@ -190,7 +219,8 @@ class Link(asyncio.Protocol):
     def flush(self) -> None:
         """Write what may leave now, in one piece."""
         self.unflushed = 0
-        if self._transport is None or self._is_paused:
+        # asyncio's transports with TLS can neither be closed twice nor be written to after that.
+        if self._transport is None or self._is_paused or self._transport.is_closing():
             return
         frames = self.core.output()
         if frames:
@@ -301,6 +331,17 @@ def answer_to(wait: Wait) -> Answer:
 
 def no_answer(_result: Any, _error: TidingsError | None) -> None:
     """For requests whose answer nobody waits for."""
+
+
+def _refusal(error: Exception | None) -> TidingsError | None:
+    """Why a node will not have this client, if TLS has said so: that comes after the handshake."""
+    if not hasattr(error, "library"):  # as those of `ssl` have, which is not loaded for this question
+        return None
+    from ssl import SSLError
+
+    from tidings.transport.tls import alert_verdict
+
+    return alert_verdict(error) if isinstance(error, SSLError) else None
 
 
 def _resolve(waiting: list[Wait]) -> list[Wait]:

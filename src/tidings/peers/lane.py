@@ -1,0 +1,150 @@
+"""A lane: one numbered stream to another node, and the messages of a transmission queue that are on it.
+
+It is told what becomes of them, and settles them in the order in which they were sent. Answers are kept by
+the other node until what came of them is on disk here: `seen` says how far that is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from tidings.event.header import EMPTY_HEADER
+from tidings.event.wire import decode_event
+from tidings.ids import Origin
+from tidings.protocol.forwarding import Sender
+from tidings.protocol.messages import Failure, Refusal
+from tidings.queues.held import Held
+from tidings.queues.message import Message, event_bytes
+
+if TYPE_CHECKING:
+    from tidings.peers.forwarder import Forwarder
+
+UNDER_WAY_MAX = 8_000
+"""Messages that may be under way on one stream: fewer than the other node remembers refusals."""
+
+Says = Callable[[], tuple[str, str]]
+
+_NO_ORIGIN = Origin()
+
+
+class Lane:
+    """One stream to the other node, and what is under way on it; one with a `sweep` descends from there."""
+
+    def __init__(self, forwarder: Forwarder, epoch: int, sweep: int, says: Says | None) -> None:
+        self.sweep = sweep
+        self.sender = Sender(Origin(forwarder.outgoing.broker.node, epoch), self, says)
+        self._forwarder = forwarder
+        self._held: deque[tuple[int, Held]] = deque()  # what is under way, with its number on the stream
+        self._refusals: deque[Refusal] = deque()
+        # Up to which numbers all is settled, by the mark of the commit that says so.
+        self._settled: deque[tuple[int, int]] = deque()
+
+    def counter_of(self, number: int) -> int:
+        """The number of a message on this stream."""
+        return self.sweep - number + 1 if self.sweep else number
+
+    @property
+    def has_room(self) -> bool:
+        """Whether further messages may be under way, as far as their number goes."""
+        return len(self._held) < UNDER_WAY_MAX
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything is under way."""
+        return bool(self._held)
+
+    # What the other node says
+
+    def welcomed(self, counter: int, refused: list[Refusal]) -> None:
+        """It is there, and has had everything up to this number."""
+        self._refusals = deque(sorted(refused, key=_first))
+        self._forwarder.welcomed(self, counter)
+
+    def accepted(self, counter: int) -> None:
+        """It has everything up to this number."""
+        held, outgoing = self._held, self._forwarder.outgoing
+        while held and held[0][0] <= counter:
+            number, one = held.popleft()
+            outgoing.settle_held(one, self.failure_of(number))
+        self.note_settled(counter)
+        self._forwarder.pump()
+
+    def refused(self, refusal: Refusal) -> None:
+        """It would not have these."""
+        self._refusals.append(refusal)
+
+    def lost(self) -> None:
+        """It is there no longer."""
+        self._forwarder.lost(self)
+
+    def failure_of(self, counter: int) -> Failure | None:
+        """Why it would not have what has this number, None if it has it; asked in ascending order."""
+        refusals = self._refusals
+        while refusals and refusals[0].last < counter:
+            refusals.popleft()
+        return refusals[0].failure if refusals and refusals[0].first <= counter else None
+
+    # What is sent
+
+    def send(self, run: list[Held]) -> None:
+        """Send messages of one origin."""
+        queue, now = self._forwarder.outgoing.queue, self._forwarder.outgoing.broker.now
+        numbers = [self.counter_of(held.message.number) for held in run]
+        expires = queue.description.expiry
+        raws = [_with_rest_of_life(held.message, now) if expires else held.message.raw for held in run]
+        origin = run[0].message.origin or _NO_ORIGIN
+        parts = queue.parts_of(run[0].message.number)
+        self.sender.send(self._forwarder.outgoing.target, origin, numbers, raws, parts)
+        self._held += zip(numbers, run, strict=True)
+
+    def give_back(self) -> None:
+        """What is under way may have to be sent again."""
+        held, self._held = self._held, deque()
+        queue = self._forwarder.outgoing.queue
+        for _, one in held:
+            if queue.held.get(one.message.number) is one:
+                queue.give_back(one, counts=False)
+
+    def failed(self) -> None:
+        """Commits were not made: what was put with them is not there, nor is it known what was settled."""
+        queue = self._forwarder.outgoing.queue
+        self._settled.clear()
+        self._held = deque(
+            (counter, one) for counter, one in self._held if queue.held.get(one.message.number) is one
+        )
+
+    # What the other node need not remember any more
+
+    def note_settled(self, counter: int) -> None:
+        """All up to this number is settled with this tick's commit."""
+        self._settled.append((self._forwarder.outgoing.broker.mark, counter))
+
+    @property
+    def is_unseen(self) -> bool:
+        """Whether anything is settled that was not on disk."""
+        return bool(self._settled)
+
+    def durable(self, mark: int) -> None:
+        """The commits up to this mark are on disk."""
+        while self._settled and self._settled[0][0] <= mark:
+            self.sender.seen = max(self.sender.seen, self._settled.popleft()[1])
+
+
+def _with_rest_of_life(message: Message, now: float) -> bytes:
+    """The bytes of a message; its ttl is what is left of it."""
+    if b"ttl_s" not in message.raw:  # most have none, and need not be decoded for that
+        return message.raw
+    event = decode_event(message.raw)
+    header = event.header or EMPTY_HEADER
+    if header.ttl_s is None:
+        return message.raw
+    rest_s = max(0.0, header.ttl_s - max(0.0, now - message.number / 1e6))
+    return event_bytes(replace(event, header=replace(header, ttl_s=rest_s)))
+
+
+def _first(refusal: Refusal) -> int:
+    return refusal.first

@@ -1,0 +1,199 @@
+"""The nodes that this one knows: what they are called, how they are reached, and how each of them stands.
+
+A peer was named in the settings, or found on the network. What was found is a *candidate*: anybody can say
+there that he is a node, so nothing is believed of it until it has shown who it is.
+
+| state | what happens | state then |
+| --- | --- | --- |
+| – | it is named in the settings | away |
+| – | it is found on the network | candidate |
+| candidate, away | it welcomes us, and is who it should be | there |
+| candidate, away | it welcomes us, and is someone else | as before, with the error |
+| there | its connection is lost | away |
+| candidate | it is not found any more | forgotten |
+
+A peer is called by its name, and by the id of its node once that is known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple, NoReturn
+
+from tidings.errors import AddressError, ConfigError, NotAllowed
+from tidings.transport.address import parse
+from tidings.transport.credentials import Credentials
+
+PEERS_MAX = 1_000
+"""Peers of one node; what is found beyond that is passed over."""
+NAME_LENGTH_MAX = 64
+
+State = Literal["candidate", "away", "there"]
+
+_NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{NAME_LENGTH_MAX}}}")
+
+
+class Neighbours(NamedTuple):
+    """What a node is told of others: their addresses by name, and who it is at those with TLS."""
+
+    addresses: Mapping[str, str]
+    credentials: Credentials
+
+
+class Peer:
+    """A node that this one knows."""
+
+    def __init__(self, name: str, address: str, is_configured: bool, now: float) -> None:
+        self.name = name
+        self.address = address
+        self.is_configured = is_configured
+        self.state: State = "away" if is_configured else "candidate"
+        self.node = ""  # its id, once it has shown who it is
+        self.since = now  # when it came into this state
+        self.error = ""  # why it is not there
+
+    def __repr__(self) -> str:
+        return f"<Peer {self.name} at {self.address}: {self.state}>"
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it can be asked."""
+        return self.state == "there"
+
+
+class Registry:
+    """See the module. `name` and `node` are those of this node."""
+
+    def __init__(self, name: str, node: str, peers: Mapping[str, str], now: float) -> None:
+        """`peers` are the settings: addresses by name."""
+        self.name = name
+        self.node = node
+        self._peers = {one: Peer(one, address, True, now) for one, address in peers.items()}
+        self._nodes: dict[str, Peer] = {}
+
+    def __iter__(self) -> Iterator[Peer]:
+        return iter(list(self._peers.values()))
+
+    def __len__(self) -> int:
+        return len(self._peers)
+
+    def find(self, name: str) -> Peer | None:
+        """The peer of this name or id; no candidate."""
+        peer = self._peers.get(name) or self._nodes.get(name)
+        return None if peer is None or peer.state == "candidate" else peer
+
+    # What is found on the network
+
+    def discover(self, name: str, address: str, now: float) -> Peer | None:
+        """A node says that it is there: a candidate; None if that is known, can't be, or is one too many.
+
+        What was named in the settings stays as it is there; what was found may be found elsewhere later.
+        """
+        known = self._peers.get(name)
+        if known is not None and not (known.is_configured or known.is_there):
+            known.address = address
+        if known is not None or name == self.name or len(self._peers) >= PEERS_MAX:
+            return None
+        if _NAME.fullmatch(name) is None:
+            return None
+        peer = self._peers[name] = Peer(name, address, False, now)
+        return peer
+
+    def forget(self, name: str) -> Peer | None:
+        """It is not found any more; the candidate that is gone, None for any other."""
+        peer = self._peers.get(name)
+        if peer is None or peer.state != "candidate":
+            return None
+        return self._peers.pop(name)
+
+    # What happens to a peer
+
+    def check(self, peer: Peer, certificate: str | None) -> None:
+        """It has shown a certificate with this name, or none: NotAllowed if it is not who it should be.
+
+        To be called before anything is said to it.
+        """
+        if certificate is None and not peer.is_configured:
+            self._refuse(peer, "it has shown no certificate")
+        if certificate is not None and certificate != peer.name:
+            self._refuse(peer, f"its certificate is that of {certificate[:NAME_LENGTH_MAX]!r}")
+
+    def welcome(self, peer: Peer, node: str, name: str, certificate: str | None, now: float) -> None:
+        """It has welcomed us, says that it is `node` and called `name`, and has shown a certificate or none.
+
+        NotAllowed, and nothing has changed but its error, if it is not who it should be.
+        """
+        self.check(peer, certificate)
+        known = self._nodes.get(node)
+        if node == self.node:
+            self._refuse(peer, "it is this node itself")
+        if known is not None and known is not peer and known.is_there:
+            self._refuse(peer, f"it is the node that is known as {known.name}")
+        if certificate is not None and name and name != certificate:
+            self._refuse(peer, f"it calls itself {name[:NAME_LENGTH_MAX]!r}")
+        if self._nodes.get(peer.node) is peer:
+            del self._nodes[peer.node]
+        peer.node, self._nodes[node] = node, peer
+        self._change(peer, "there", "", now)
+
+    def _refuse(self, peer: Peer, problem: str) -> NoReturn:
+        peer.error = problem
+        raise NotAllowed(problem)
+
+    def lose(self, peer: Peer, problem: str, now: float) -> None:
+        """Its connection is lost, or could not be had."""
+        if peer.is_there:
+            self._change(peer, "away", problem, now)
+        elif problem:
+            peer.error = problem
+
+    def _change(self, peer: Peer, state: State, error: str, now: float) -> None:
+        peer.state, peer.error, peer.since = state, error, now
+
+    def status(self, now: float) -> list[dict[str, Any]]:
+        """How each stands, for people."""
+        return [
+            {
+                "name": peer.name,
+                "node": peer.node,
+                "address": peer.address,
+                "state": peer.state,
+                "for_s": round(max(0.0, now - peer.since), 1),
+                "error": peer.error,
+            }
+            for peer in sorted(self._peers.values(), key=lambda one: one.name)
+        ]
+
+
+def parse_peers(text: str, place: str = "peers", own: str = "") -> dict[str, str]:
+    """The peers of a setting such as `kitchen=tidings://127.0.0.1:7301, …`: addresses by name.
+
+    ConfigError, with the place where the setting stands, if it can't be; `own` is the name of this node.
+    """
+    peers: dict[str, str] = {}
+    for part in filter(None, (one.strip() for one in text.split(","))):
+        name, is_given, address = (one.strip() for one in part.partition("="))
+        if not is_given or not address:
+            raise ConfigError(place, "peers", f"{part!r} is no NAME=ADDRESS")
+        if name in peers:
+            raise ConfigError(place, "peers", f"{name} is named twice")
+        peers[name] = address
+    return check_peers(peers, place, own)
+
+
+def check_peers(peers: Mapping[str, str], place: str = "peers", own: str = "") -> dict[str, str]:
+    """Addresses by name, as they were given; ConfigError if these can't be."""
+    for name, address in peers.items():
+        if _NAME.fullmatch(name) is None:
+            allowed = f"1 to {NAME_LENGTH_MAX} letters, digits, '_', '.' or '-'"
+            raise ConfigError(place, "peers", f"{name!r} is no name of a node: {allowed}")
+        if name == own:
+            raise ConfigError(place, "peers", f"{name} is the name of this node itself")
+        try:
+            parse(address)
+        except AddressError as error:
+            raise ConfigError(place, "peers", f"{name}: {error}") from None
+    if len(peers) > PEERS_MAX:
+        raise ConfigError(place, "peers", f"names {len(peers)} nodes; at most {PEERS_MAX} are allowed")
+    return dict(peers)

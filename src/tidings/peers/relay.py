@@ -1,0 +1,311 @@
+"""What goes to one peer over its connection, and what comes back: requests, what becomes of messages, copies.
+
+The peer answers as a node answers any client, and its errors are handed on as they are, with the queue called
+`name@node`. What is held there is held by this node, whose connection numbers what it says and says it again
+after a cut. A cut is waited out: by a `get` for as long as it may wait, by anything else for AWAY_S; what
+can't wait is told at once that the node is away. Describing a queue then tells what is known of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from tidings.errors import CodecError, Disconnected, NotAllowed, QueueError, TidingsError
+from tidings.ids import NUMBER_MAX
+from tidings.peers.registry import Peer
+from tidings.protocol.calls import Answer
+from tidings.protocol.connection import Connection
+from tidings.protocol.failures import error_of
+from tidings.queues.arguments import Get
+from tidings.queues.description import SECONDS_MAX, Description, read_description
+from tidings.queues.elsewhere import Done
+from tidings.queues.timers import Timer, Timers
+
+AWAY_S = 5.0
+"""How long a peer that is away is waited for by what can't be put off."""
+DESCRIBE_S = 2.0
+"""How long a peer that is there may take to describe its queues."""
+ANSWER_S = 8.0
+"""How long it may take to answer beyond the time that it was given."""
+KNOWN_MAX = 1_000
+"""Descriptions of a peer's queues that are remembered for when it is away."""
+
+
+class Row(Struct, array_like=True, frozen=True):
+    """A message as it is handed out; what a peer says is checked as what a client says."""
+
+    number: Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
+    delivery: Annotated[int, Meta(ge=0, lt=2**32)]
+    redelivered: bool
+    system: str | None
+    epoch: int
+    source: str | None
+    parts: int
+    raw: bytes
+    received: int | None = None  # its number where the queue is, the time at which that took it in
+
+
+class Handed(Struct, frozen=True):
+    """The answer to a `get`."""
+
+    messages: list[Row]
+    last: int = 0
+    next: Any = None
+    held_s: Annotated[float, Meta(ge=0, le=SECONDS_MAX)] | None = None
+
+
+NOTHING = Handed([])
+
+
+class Relay:
+    """See the module. There is one for each peer, whatever connections it has one after the other.
+
+    Whoever drives it calls `begin` with a new connection, and `changed` after all that happens to that.
+    """
+
+    def __init__(self, peer: Peer, timers: Timers, clock: Callable[[], float]) -> None:
+        self.peer = peer
+        self.timers = timers
+        self.clock = clock
+        self.flush: Callable[[], None] = _nothing
+        """Has the driver send what was said; called after each thing."""
+        self.connection: Connection | None = None
+        self.known: dict[str, Description] = {}
+        self._settling: deque[tuple[int, str, Done]] = deque()
+        self._was_up = False
+        self._giving_up: Timer | None = None
+        self._is_given_up = True  # it has been away for too long to be waited for
+
+    # What the driver calls
+
+    def begin(self, connection: Connection) -> None:
+        """Talk over this connection from now on; the one before has failed."""
+        self._fail_settling()
+        self.connection = connection
+        self._was_up = False
+
+    def changed(self) -> None:
+        """Something has come, or the connection was lost or found again."""
+        connection = self.connection
+        if connection is None:
+            return
+        self._settle_accepted(connection)
+        if connection.failure is not None:
+            self._fail_settling()
+        if self.is_up is self._was_up:
+            return
+        self._was_up = self.is_up
+        self.timers.cancel(self._giving_up)
+        if self.is_up:
+            self._is_given_up = False
+        else:
+            self._giving_up = self.timers.at(self.clock() + AWAY_S, self._give_up)
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the peer can be asked now."""
+        return self.connection is not None and self.connection.is_up and self.peer.is_there
+
+    def away(self, problem: str = "") -> Disconnected:
+        """The error that says so."""
+        why = problem or self.peer.error
+        return Disconnected(f"node {self.peer.name} is away{f': {why}' if why else ''}")
+
+    def _give_up(self, _now: float) -> None:
+        self._is_given_up = True
+        self._fail_settling()
+
+    # Requests
+
+    def ask(self, operation: str, arguments: dict[str, Any], answer: Answer, wait_s: float) -> None:
+        """Have the peer do something that may be done twice, within this time; Disconnected if it is not."""
+        if not self.is_up and (self._is_given_up or wait_s == 0):
+            answer(None, self.away())
+        else:
+            Asking(self, operation, arguments, answer, wait_s).begin()
+
+    def describe(self, queue: str, answer: Answer) -> None:
+        """What a queue is; what is known of it, if the peer is away."""
+
+        def told(result: Any, error: TidingsError | None) -> None:
+            if error is None:
+                try:
+                    answer(self.learn(result), None)
+                except CodecError as wrong:
+                    answer(None, wrong)
+            elif isinstance(error, Disconnected):
+                answer(self.last_known(queue), None)
+            else:
+                answer(None, self.named(queue, error))
+
+        # By the id of the node, so that it asks nobody else.
+        self.ask("queue.describe", {"queue": f"{queue}@{self.peer.node}"}, told, DESCRIBE_S)
+
+    def learn(self, told: Any) -> Description:
+        """A description as the peer tells it; CodecError if it is none."""
+        found = replace(read_description(told), node=self.peer.name, is_away=False)
+        self.known.pop(found.name, None)
+        self.known[found.name] = found
+        if len(self.known) > KNOWN_MAX:
+            del self.known[next(iter(self.known))]
+        return found
+
+    def last_known(self, queue: str) -> Description:
+        """What is known of a queue while the peer is away."""
+        known = self.known.get(queue) or Description(name=queue)
+        return replace(known, node=self.peer.name, is_away=True)
+
+    def get(self, queue: str, wanted: Get, answer: Answer) -> Callable[[], None]:
+        """Get messages; what cancels it, and gives back what it has got."""
+        arguments = msgspec.to_builtins(replace(wanted, queue=queue))
+        getting = Getting(self, queue, arguments, answer, wanted.wait_s)
+        cannot_wait = wanted.wait_s == 0 or wanted.up_to is not None or wanted.after is not None
+        if not self.is_up and (cannot_wait or self.connection is None):
+            answer(None, self.away())
+        else:
+            getting.begin()
+        return getting.cancel
+
+    def named(self, queue: str, error: TidingsError) -> TidingsError:
+        """An error of the peer's, as it is told here."""
+        if isinstance(error, QueueError):
+            return type(error)(f"{queue}@{self.peer.name}", error.problem)
+        if isinstance(error, NotAllowed):
+            return NotAllowed(f"node {self.peer.name}: {error}")
+        return error
+
+    # What becomes of messages
+
+    def settle(self, queue: str, number: int, delivery: int, outcome: int, text: str, done: Done) -> None:
+        """Say what becomes of a message; `done` is called when the peer has heard it, or may not."""
+        if self.connection is None or self.connection.failure is not None:
+            done(self.away())
+            return
+        counter = self.connection.settle(number, delivery, outcome, text)
+        if self._is_given_up and not self.is_up:
+            done(self.away("what becomes of the message is said when it is back"))
+        else:
+            self._settling.append((counter, queue, done))
+        self.flush()
+
+    def _settle_accepted(self, connection: Connection) -> None:
+        publications = connection.publications
+        while self._settling and self._settling[0][0] <= publications.accepted:
+            counter, queue, done = self._settling.popleft()
+            failure = publications.refusal(counter)
+            done(None if failure is None else self.named(queue, error_of(failure)))
+
+    def _fail_settling(self) -> None:
+        settling, self._settling = self._settling, deque()
+        for _, _, done in settling:
+            done(self.away("whether it has heard what became of the message is not known"))
+
+
+class Asking:
+    """A request to a peer that is answered once, at the latest when its time is up."""
+
+    def __init__(
+        self, relay: Relay, operation: str, arguments: dict[str, Any], answer: Answer, wait_s: float | None
+    ) -> None:
+        self._relay = relay
+        self._operation = operation
+        self._arguments = arguments
+        self._answer: Answer | None = answer
+        self._wait_s = wait_s
+        self._number = 0
+        self._session: str | None = None
+        self._timer: Timer | None = None
+        self._connection: Connection | None = None
+
+    def begin(self) -> None:
+        """Ask, now or when the peer is back."""
+        relay, connection = self._relay, self._relay.connection
+        assert connection is not None
+        self._connection, self._session = connection, connection.session
+        try:
+            self._number = connection.request(self._operation, self._arguments, self._answered, "again")
+        except TidingsError as error:
+            self._answered(None, error)
+            return
+        if self._wait_s is not None:
+            self._timer = relay.timers.at(relay.clock() + self._wait_s, self._late)
+        relay.flush()
+
+    def _answered(self, result: Any, error: TidingsError | None) -> None:
+        self.finish(result, None if error is None else self._told(error))
+
+    def _told(self, error: TidingsError) -> TidingsError:
+        """An error as it is told: what the connection ended with is that the peer is away."""
+        is_over = self._connection is not None and self._connection.failure is error
+        return self._relay.away(str(error)) if is_over else error
+
+    def _late(self, _now: float) -> None:
+        self.give_up(self._relay.away(f"it has not answered within {self._wait_s:g} s"))
+
+    def give_up(self, error: TidingsError | None, result: Any = None) -> None:
+        """Wait no longer."""
+        if self._connection is not None:
+            self._cancel(self._connection)
+        self.finish(result, error)
+
+    def _cancel(self, connection: Connection) -> None:
+        connection.cancel(self._number)
+
+    def finish(self, result: Any, error: TidingsError | None) -> None:
+        """Answer, once."""
+        self._relay.timers.cancel(self._timer)
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            answer(result, error)
+
+
+class Getting(Asking):
+    """A request for messages: what it got is given back if nobody takes it.
+
+    The peer waits as long as it was told to, anew after each cut; so it is here that the time is watched.
+    """
+
+    def __init__(
+        self, relay: Relay, queue: str, arguments: dict[str, Any], answer: Answer, wait_s: float | None
+    ) -> None:
+        super().__init__(relay, "get", arguments, answer, wait_s)
+        self._queue = queue
+
+    def cancel(self) -> None:
+        """It is not wanted any more; to be called instead of taking the answer."""
+        if self._answer is not None:
+            self._answer = None
+            self.give_up(None)
+
+    def _answered(self, result: Any, error: TidingsError | None) -> None:
+        if error is not None:
+            self.finish(None, self._relay.named(self._queue, self._told(error)))
+            return
+        try:
+            self.finish(msgspec.convert(result, Handed, builtin_types=(bytes,)), None)
+        except msgspec.ValidationError as wrong:
+            self.give_up(CodecError("$.get", str(wrong)))
+
+    def _late(self, now: float) -> None:
+        relay, connection = self._relay, self._connection
+        assert connection is not None
+        if not relay.is_up:
+            super()._late(now)
+        elif connection.session != self._session:
+            self.give_up(None, NOTHING)
+        else:
+            self._timer = relay.timers.at(now + ANSWER_S, super()._late)
+
+    def _cancel(self, connection: Connection) -> None:
+        connection.cancel_get(self._number)
+        self._relay.flush()
+
+
+def _nothing() -> None:
+    """What is called while there is no driver."""

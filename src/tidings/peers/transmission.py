@@ -1,0 +1,331 @@
+"""Transmission queues: where a node keeps what is for queues of other nodes, until those have it.
+
+There is one for each queue elsewhere, an ordinary queue of this node named `to:jobs@kitchen`; what goes to
+everybody at another node is in `to:@upstream`. A *forwarder* empties it (`forwarder.py`). A queue of such a
+name may also be made by whoever manages the node, say with a limit; it must keep the order of arrival.
+
+While the other node is there, whoever puts is told what that node says, so an error there is an error here.
+Otherwise, and when it goes away meanwhile, what is put is safe once it is stored here, and what the other
+node will not have then becomes a dead letter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+from msgspec.structs import replace
+
+from tidings.errors import QueueError, Refused, TidingsError, UserError
+from tidings.event import Batch
+from tidings.exchange import Subscription
+from tidings.filters import Filter
+from tidings.protocol.bystander import Bystander
+from tidings.protocol.failures import error_of
+from tidings.protocol.messages import Failure
+from tidings.protocol.session import Session
+from tidings.queues.binding import Bound
+from tidings.queues.description import REASON_LENGTH_MAX, TRANSMISSION, Description
+from tidings.queues.held import Held
+from tidings.queues.manager import QueueManager
+from tidings.queues.message import Message, check_length
+from tidings.queues.queue import Queue
+from tidings.store.interface import Operation
+
+UPSTREAM = "upstream"
+"""What the node is called to which everything that is published here goes on."""
+SWEEP, NODE = "sweep", "node"
+"""Properties of a transmission queue: up to which number its newest messages go first; where they go."""
+
+Done = Callable[[TidingsError | None], None]
+
+
+class Forwards(Protocol):
+    """Who empties a transmission queue."""
+
+    @property
+    def is_attended(self) -> bool:
+        """Whether the other node is there, and takes what is put."""
+
+    def pump(self) -> None:
+        """There may be more to be sent, or more may be safe."""
+
+    def failed(self) -> None:
+        """Commits were not made: what was put with them is not there."""
+
+    def close(self) -> None:
+        """The queue is there no longer."""
+
+
+class Waiting(NamedTuple):
+    """Who is to be told what another node says of a message."""
+
+    session: Session
+    done: Done
+
+
+class Outgoing:
+    """One transmission queue, and what becomes of its messages."""
+
+    def __init__(self, manager: QueueManager, queue: Queue) -> None:
+        address = queue.name.removeprefix(TRANSMISSION)
+        self.target, _, self.peer = address.rpartition("@")
+        self.queue = queue
+        self.manager = manager
+        self.broker = manager.broker
+        self.forwarder: Forwards | None = None
+        self.error = ""  # what the last attempt to reach the other node has failed with
+        self.waiting: dict[int, Waiting] = {}  # by the numbers of their messages
+
+    @property
+    def is_attended(self) -> bool:
+        """Whether the other node is there, and takes what is put."""
+        return self.forwarder is not None and self.forwarder.is_attended
+
+    @property
+    def sweep(self) -> int:
+        """Messages up to this number go the newest first; 0 if none do."""
+        return int(self.queue.description.properties.get(SWEEP, 0))
+
+    def begin_sweep(self) -> int:
+        """Have all messages that are there go the newest first; the mark of the commit that says so."""
+        queue, sweep = self.queue, self.manager.numbers.next(self.broker.now)
+        queue.pass_over(sweep)
+        return self._note(SWEEP, sweep)
+
+    @property
+    def node(self) -> str:
+        """The id of the other node, once it was there."""
+        return str(self.queue.description.properties.get(NODE, ""))
+
+    def meet(self, node: str) -> None:
+        """The other node is there, and has this id."""
+        if node != self.node:
+            self._note(NODE, node)
+
+    def _note(self, name: str, value: str | int) -> int:
+        properties = {**self.queue.description.properties, name: value}
+        self.queue.description = replace(self.queue.description, properties=properties)
+        return self.manager.keep([self.queue.record()] if self.queue.description.keep else [])
+
+    # What becomes of messages
+
+    def settle_held(self, held: Held, failure: Failure | None) -> None:
+        """The other node has a message that is under way, or would not have it."""
+        number = held.message.number
+        if self.queue.held.get(number) is not held:
+            self.tell(number, None)  # thrown away meanwhile, with all that was in the queue
+        elif failure is None:
+            self.queue.hand_on(held)
+            self.tell(number, None)
+        elif self._is_awaited(number):
+            self.queue.hand_on(held)
+            self._refuse(number, failure)
+        else:
+            self.queue.reject(held, failure.text[:REASON_LENGTH_MAX])
+            self.tell(number, None)
+
+    def settle(self, number: int, failure: Failure | None) -> None:
+        """The same of a message on the shelf: it was under way before."""
+        held = self.queue.take(number, (self.broker.node, self.queue.key))
+        self.settle_held(held, failure)
+
+    def _is_awaited(self, number: int) -> bool:
+        waiting = self.waiting.get(number)
+        return waiting is not None and not waiting.session.is_closed
+
+    def _refuse(self, number: int, failure: Failure) -> None:
+        self.broker.accept(self.waiting[number].session)  # not before the message is gone from here
+        self.tell(number, error_of(failure))
+
+    def tell(self, number: int, error: TidingsError | None) -> None:
+        """Tell whoever has put a message what has become of it."""
+        waiting = self.waiting.pop(number, None)
+        if waiting is not None:
+            waiting.done(error)
+
+    def tell_all(self) -> None:
+        """The other node is away: what was put is safe here."""
+        for number in list(self.waiting):
+            self.tell(number, None)
+
+    def failed(self) -> None:
+        """Commits were not made: nobody waits for what was not put."""
+        for number in [one for one in self.waiting if not self.queue.has(one)]:
+            self.tell(number, None)
+        if self.forwarder is not None:
+            self.forwarder.failed()
+
+    def status(self) -> dict[str, Any]:
+        """How it stands, in few words."""
+        return {
+            "queue": self.target,
+            "peer": self.peer,
+            "waiting": self.queue.size,
+            "connected": self.is_attended,
+            "error": self.error,
+        }
+
+
+class Transmission(Bystander):
+    """All transmission queues of a node; a service of the broker, behind that of the queues."""
+
+    def __init__(self, manager: QueueManager) -> None:
+        self._manager = manager
+        self._broker = manager.broker
+        self._outgoing: dict[str, Outgoing] = {}
+        self.begin: Callable[[Outgoing], None] = _leave_it
+        """Called, at the end of each tick, with each queue that has messages and no forwarder."""
+        self.is_there: Callable[[str], bool] = _is_nowhere
+        """Whether a peer is there, so that its answer can be waited for."""
+        manager.on_new = self._look_at
+        for queue in manager:
+            self._look_at(queue)
+
+    def __iter__(self) -> Iterator[Outgoing]:
+        return iter(list(self._outgoing.values()))
+
+    # Putting
+
+    def queue(self, peer: str, queue: str) -> Queue:
+        """The queue in which what is for a queue of a peer waits, made if there is none."""
+        return self.outgoing(peer, queue).queue
+
+    def outgoing(self, peer: str, queue: str) -> Outgoing:
+        """The same, with what becomes of its messages."""
+        name = f"{TRANSMISSION}{queue}@{peer}"
+        if self._manager.get(name) is None:
+            wanted = Description(name=name, expiry=True, redelivery_s=None, deliveries_max=None)
+            self._manager.create(wanted)
+        if name not in self._outgoing:
+            raise QueueError(name, "it does not keep the order of arrival: nothing can be forwarded")
+        return self._outgoing[name]
+
+    def _look_at(self, queue: Queue) -> None:
+        """See whether a queue is for another node."""
+        if queue.name.startswith(TRANSMISSION) and "@" in queue.name and _keeps_order(queue):
+            if queue.name in self._outgoing:
+                self._drop(self._outgoing[queue.name])  # it was deleted, and is made anew
+            self._outgoing[queue.name] = Outgoing(self._manager, queue)
+
+    def put(
+        self,
+        session: Session,
+        peer: str,
+        queue: str,
+        batch: Batch,
+        done: Callable[[int, TidingsError | None], None],
+    ) -> None:
+        """Put events; `done` is called once with each row, when the peer has it, or it is safe here.
+
+        What is safe here is so with this tick's commit, for which the session's acceptance waits.
+        """
+        try:
+            outgoing = self.outgoing(peer, queue)
+        except UserError as error:
+            for row in range(len(batch)):
+                done(row, error)
+            return
+        is_awaited = outgoing.is_attended or self.is_there(peer)
+        for row, raw in enumerate(batch.raws):
+            try:
+                message = self._put(session, outgoing.queue, raw, batch)
+            except (UserError, Refused) as error:
+                done(row, error)
+                continue
+            if is_awaited:
+                outgoing.waiting[message.number] = Waiting(session, partial(done, row))
+            else:
+                done(row, None)
+
+    def follow(self, session: Session, peer: str, queue: str, number: int, done: Done) -> bool:
+        """Have it told what the peer says of a message that was just put; False if it is safe as it is."""
+        outgoing = self.outgoing(peer, queue)
+        is_awaited = outgoing.is_attended or self.is_there(peer)
+        if is_awaited:
+            outgoing.waiting[number] = Waiting(session, done)
+        return is_awaited
+
+    def _put(self, session: Session, queue: Queue, raw: bytes, batch: Batch) -> Message:
+        check_length(raw)
+        self._manager.check_size(queue.name)
+        queue.check_room()
+        if queue.kind.persistent:
+            self._broker.accept_stored(session)
+        else:
+            self._broker.accept(session)
+        return queue.put(raw, batch.origin)
+
+    def bind(self, filter: str, peer: str = UPSTREAM) -> Outgoing:
+        """Have all publications that match go to a peer, for everybody there."""
+        outgoing = self.outgoing(peer, "")
+        queue, exchange = outgoing.queue, self._broker.exchange
+        if queue.binding is not None:
+            exchange.unsubscribe(queue.binding)
+        queue.binding = Subscription(Filter(filter), Bound(self._manager, queue))
+        exchange.subscribe(queue.binding)
+        if queue.description.bind != filter:
+            queue.description = replace(queue.description, bind=filter)
+            self._manager.keep([queue.record()] if queue.description.keep else [])
+        return outgoing
+
+    def unbind(self, peer: str = UPSTREAM) -> None:
+        """Let no more go there than what waits already."""
+        queue = self._manager.get(f"{TRANSMISSION}@{peer}")
+        if queue is not None and queue.binding is not None:
+            self._broker.exchange.unsubscribe(queue.binding)
+            queue.binding = None
+            queue.description = replace(queue.description, bind=None)
+            self._manager.keep([queue.record()] if queue.description.keep else [])
+
+    # Ticks
+
+    def finish_tick(self) -> None:
+        """Let forwarders go on, and have some begun."""
+        for outgoing in self._outgoing.values():
+            if outgoing.forwarder is not None:
+                outgoing.forwarder.pump()
+        for outgoing in self:
+            if self._manager.get(outgoing.queue.name) is not outgoing.queue:
+                self._drop(outgoing)
+            elif outgoing.forwarder is None and outgoing.queue.size:
+                self.begin(outgoing)
+
+    def _drop(self, outgoing: Outgoing) -> None:
+        """A queue was deleted."""
+        del self._outgoing[outgoing.queue.name]
+        outgoing.tell_all()
+        if outgoing.forwarder is not None:
+            outgoing.forwarder.close()
+
+    def durable(self, mark: int) -> None:  # noqa: ARG002
+        """More is on disk, and may be sent."""
+        for outgoing in self._outgoing.values():
+            if outgoing.forwarder is not None:
+                outgoing.forwarder.pump()
+
+    def failed(self, lost: list[Operation]) -> list[Operation]:
+        """Commits were not made; what of them is to be stored nonetheless is for others to say."""
+        for outgoing in self:
+            outgoing.failed()
+        return lost
+
+    def status(self) -> dict[str, Any]:
+        """How the transmission queues stand."""
+        told = [outgoing.status() for outgoing in self]
+        upstream = next((one for one in told if not one["queue"]), None)
+        return {"forwarding": [one for one in told if one["queue"]], "upstream": upstream}
+
+
+def _keeps_order(queue: Queue) -> bool:
+    return not queue.description.priorities and queue.kind.name in ("sqlite", "volatile")
+
+
+def _is_nowhere(_peer: str) -> bool:
+    """Where nothing is known of peers."""
+    return False
+
+
+def _leave_it(_outgoing: Outgoing) -> None:
+    """Where there is nobody to forward anything."""

@@ -1,0 +1,64 @@
+"""Addresses of nodes.
+
+tidings://127.0.0.1:7300              TCP
+tidings+tls://alice@10.0.0.7:7300     TCP with TLS, as a user of that node
+tidings+unix:///run/node.sock         a Unix socket
+
+The rule kept: an address may be shown to anyone, so it holds no password.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from msgspec import Struct
+
+from tidings.errors import AddressError
+
+PORT = 7300
+"""Where a node listens unless it is told otherwise."""
+
+Kind = Literal["tcp", "tls", "unix"]
+_KINDS: dict[str, Kind] = {"tidings": "tcp", "tidings+tls": "tls", "tidings+unix": "unix"}
+# A colon before an @: whatever else is wrong with such a text, it must not be shown.
+_PASSWORD = re.compile(r"//[^@]*:.*@", re.DOTALL)
+
+
+class Address(Struct, frozen=True):
+    """Where a node is: a host and a port, or the path of a socket."""
+
+    kind: Kind
+    host: str = ""
+    port: int = PORT
+    path: str = ""
+    user: str = ""  # whom a client means to be there
+
+
+def parse(text: str) -> Address:
+    """The address that a text is; AddressError if it is none."""
+    if _PASSWORD.search(text):
+        raise AddressError(
+            "an address has no password in it, as it is shown in logs and lists of processes;"
+            " keep the password in a file: password=Path(…), or --password-file"
+        )
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise AddressError(f"{text!r} is no address: {error}") from None
+    kind = _KINDS.get(parts.scheme)
+    if kind == "unix" and parts.path and not parts.netloc and _ends_there(parts):
+        return Address("unix", path=unquote(parts.path))
+    if kind in ("tcp", "tls") and host and not parts.path.strip("/") and _ends_there(parts):
+        if kind == "tcp" and parts.username is not None:
+            raise AddressError(f"{text!r}: only an address with TLS has a user, tidings+tls://USER@HOST:PORT")
+        return Address(kind, host, PORT if port is None else port, user=unquote(parts.username or ""))
+    raise AddressError(
+        f"{text!r} is neither tidings://HOST:PORT, tidings+tls://HOST:PORT nor tidings+unix:///PATH"
+    )
+
+
+def _ends_there(parts: SplitResult) -> bool:
+    return not parts.query and not parts.fragment

@@ -1,0 +1,81 @@
+"""Who a client is, and how it proves that.
+
+The rule kept: a secret is in memory, in its file and inside TLS, and nowhere else. What lies in files is read
+again for each connection, so that a secret or a certificate that was replaced is used from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tidings.errors import UserError
+
+SECRET_SIZE_MAX = 4_096
+"""Bytes of a file with a password or a token."""
+
+Secret = str | Path | None
+"""A secret itself, or the file it is in."""
+Says = Callable[[], tuple[str, str]]
+"""What a client says of itself in its HELLO: user and secret."""
+
+
+class Credentials:
+    """See the module. `ca` is the file of whom to trust; without it, that is whom this system trusts."""
+
+    def __init__(
+        self,
+        user: str | None = None,
+        password: Secret = None,
+        token: Secret = None,
+        ca: str | Path | None = None,
+        cert: str | Path | None = None,
+        key: str | Path | None = None,
+    ) -> None:
+        if password is not None and token is not None:
+            raise UserError("either a password or a token says who a client is, not both")
+        if password is not None and not user:
+            raise UserError("a password needs a user: whose is it?")
+        if key is not None and cert is None:
+            raise UserError("a key needs its certificate: cert=FILE")
+        self.user = user or ""
+        self.ca = _path(ca)
+        self.cert = _path(cert)
+        self.key = _path(key)
+        self._what = "password" if token is None else "token"
+        self._given = password if token is None else token
+        self._secret = ""  # as it was read last
+
+    def __repr__(self) -> str:
+        return f"Credentials(user={self.user!r}, ca={self.ca}, cert={self.cert})"  # never a secret
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether they say nothing, and trust nobody in particular."""
+        return not (self.user or self._given or self.ca or self.cert)
+
+    def read(self) -> None:
+        """Read the secret; to be called before each connection. UserError if it can't be."""
+        given = self._given
+        self._secret = _read(given, self._what) if isinstance(given, Path) else given or ""
+
+    def says(self) -> tuple[str, str]:
+        """User and secret, as they were read last."""
+        return self.user, self._secret
+
+
+def _path(given: str | Path | None) -> Path | None:
+    return None if given is None else Path(given)
+
+
+def _read(file: Path, what: str) -> str:
+    try:
+        with file.open("rb") as opened:
+            text = opened.read(SECRET_SIZE_MAX + 1).decode().strip("\r\n")
+    except OSError as error:
+        raise UserError(f"{file}: the {what} can't be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{file}: the {what} is no text") from None
+    if not text or len(text) > SECRET_SIZE_MAX or "\n" in text:
+        raise UserError(f"{file}: must hold the {what}, on one line, and nothing else")
+    return text
