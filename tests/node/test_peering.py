@@ -174,6 +174,22 @@ def test_nodes_with_certificates_know_each_other(tmp_path: Path) -> None:
     run(work())
 
 
+def test_a_peer_is_known_by_the_name_in_its_certificate_wherever_it_is(tmp_path: Path) -> None:
+    async def work() -> None:
+        there = secured(tmp_path / "k", "kitchen", others=("home",))
+        there.authority.issue(there.path / "node.pem", "kitchen", ("elsewhere.example",))
+        here = secured(tmp_path / "h", "home", there)
+        async with running(**settings(there, "kitchen")) as kitchen:
+            peers = f"kitchen={tls(kitchen)}"
+            async with running(**settings(here, "home", peers=peers)) as home, visitor(home) as ann:
+                await wait_state(ann, "kitchen", "there")
+            with pytest.raises(NotAllowed, match=r"is not for 127.0.0.1; it is for elsewhere.example"):
+                async with tidings.connect(tls(kitchen), ca=there.ca, user="ada", password="x"):
+                    pass
+
+    run(work())
+
+
 def test_a_node_of_another_name_is_not_believed(tmp_path: Path) -> None:
     async def work() -> None:
         there = secured(tmp_path / "g", "garage", others=("home",))

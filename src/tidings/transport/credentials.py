@@ -21,7 +21,10 @@ Says = Callable[[], tuple[str, str]]
 
 
 class Credentials:
-    """See the module. `ca` is the file of whom to trust; without it, that is whom this system trusts."""
+    """See the module. `ca` is the file of whom to trust; without it, that is whom this system trusts.
+
+    `checks_host` is False for who goes by the name in a certificate of that CA, wherever its owner is.
+    """
 
     def __init__(
         self,
@@ -31,6 +34,7 @@ class Credentials:
         ca: str | Path | None = None,
         cert: str | Path | None = None,
         key: str | Path | None = None,
+        checks_host: bool = True,
     ) -> None:
         if password is not None and token is not None:
             raise UserError("either a password or a token says who a client is, not both")
@@ -42,6 +46,7 @@ class Credentials:
         self.ca = _path(ca)
         self.cert = _path(cert)
         self.key = _path(key)
+        self.checks_host = checks_host
         self._what = "password" if token is None else "token"
         self._given = password if token is None else token
         self._secret = ""  # as it was read last

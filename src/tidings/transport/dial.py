@@ -66,7 +66,9 @@ def dial_tls(place: Address, credentials: Credentials) -> Dial:
 
         try:
             credentials.read()
-            context = client_context(credentials.ca, credentials.cert, credentials.key)
+            context = client_context(
+                credentials.ca, credentials.cert, credentials.key, credentials.checks_host
+            )
             async with asyncio.timeout(DIAL_S_MAX):
                 await _connect(protocol, place.host, place.port, context)
         except UserError as error:

@@ -46,9 +46,15 @@ _REFUSALS = {
 # Clients
 
 
-def client_context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext:
-    """How a client speaks TLS: the node must be whom it says; ConfigError if a file is no good."""
+def client_context(
+    ca: Path | None, cert: Path | None, key: Path | None, checks_host: bool = True
+) -> ssl.SSLContext:
+    """How a client speaks TLS: the node must be whom it says; ConfigError if a file is no good.
+
+    Without `checks_host` any node of that CA will do, and the caller sees to its name.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = checks_host or ca is None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if ca is None:
         context.load_default_certs()
