@@ -1,0 +1,136 @@
+"""Where networks are: upright boxes in the plane, and which of many boxes meet one.
+
+The unit of the coordinates is not known, so there is no single right size of cell: a box is filed in cells of
+a power of two at least as large as itself, four of them at most, and a search looks through each size that is
+in use. What has no box is everywhere and always found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from math import floor, frexp, inf
+from typing import Generic, NamedTuple, TypeVar
+
+from tidings.gateway.messages import Point
+
+LEVEL_MIN = -7
+"""The smallest cell is two to this power wide; points are filed there."""
+
+T = TypeVar("T", bound=Hashable)
+Cell = tuple[int, int, int]
+
+
+class Box(NamedTuple):
+    """An upright rectangle, its edges included."""
+
+    x_low: float
+    y_low: float
+    x_high: float
+    y_high: float
+
+    def overlaps(self, other: Box) -> bool:
+        """Whether they have a point in common."""
+        return (
+            self.x_low <= other.x_high
+            and other.x_low <= self.x_high
+            and self.y_low <= other.y_high
+            and other.y_low <= self.y_high
+        )
+
+    def covers(self, other: Box) -> bool:
+        """Whether all of the other lies in this one."""
+        return self.hull(other) == self
+
+    def hull(self, other: Box) -> Box:
+        """The smallest box over both."""
+        return Box(
+            min(self.x_low, other.x_low),
+            min(self.y_low, other.y_low),
+            max(self.x_high, other.x_high),
+            max(self.y_high, other.y_high),
+        )
+
+    @property
+    def centre(self) -> tuple[float, float]:
+        """The point in its middle."""
+        return self.x_low / 2 + self.x_high / 2, self.y_low / 2 + self.y_high / 2
+
+
+EVERYWHERE = Box(-inf, -inf, inf, inf)
+
+
+def box_of(points: Iterable[Point] | None) -> Box | None:
+    """The box around a point, a line or a polygon; None, which is everywhere, if there is no point."""
+    corners = [(point.x, point.y) for point in points or ()]
+    if not corners:
+        return None
+    xs, ys = zip(*corners, strict=True)
+    return Box(min(xs), min(ys), max(xs), max(ys))
+
+
+class Areas(Generic[T]):
+    """Things by the box they lie in."""
+
+    def __init__(self) -> None:
+        self._boxes: dict[T, Box | None] = {}
+        self._everywhere: dict[T, None] = {}
+        self._cells: dict[int, dict[Cell, dict[T, Box]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._boxes)
+
+    def add(self, thing: T, box: Box | None) -> None:
+        """File a thing, once."""
+        assert thing not in self._boxes, "a thing is in one place"
+        self._boxes[thing] = box
+        if box is None:
+            self._everywhere[thing] = None
+            return
+        level = _level(box)
+        cells = self._cells.setdefault(level, {})
+        for cell in _cells(box, level):
+            cells.setdefault(cell, {})[thing] = box
+
+    def remove(self, thing: T) -> None:
+        """It is no longer there; KeyError if it was not."""
+        box = self._boxes.pop(thing)
+        if box is None:
+            del self._everywhere[thing]
+            return
+        level = _level(box)
+        cells = self._cells[level]
+        for cell in _cells(box, level):
+            del cells[cell][thing]
+            if not cells[cell]:
+                del cells[cell]
+        if not cells:
+            del self._cells[level]
+
+    def near(self, box: Box) -> dict[T, None]:
+        """All things that meet a box, each once."""
+        found = dict(self._everywhere)
+        for level, cells in self._cells.items():
+            for things in _looked_at(cells, box, level):
+                found.update((thing, None) for thing, its in things.items() if its.overlaps(box))
+        return found
+
+
+def _looked_at(cells: dict[Cell, dict[T, Box]], box: Box, level: int) -> Iterator[dict[T, Box]]:
+    """What the cells under a box hold: these are asked for, or if there are fewer cells in all, all are."""
+    size = 2.0**level
+    count = ((box.x_high - box.x_low) / size + 2) * ((box.y_high - box.y_low) / size + 2)
+    if not count < len(cells):  # endless boxes too
+        return iter(cells.values())
+    return (cells[cell] for cell in _cells(box, level) if cell in cells)
+
+
+def _level(box: Box) -> int:
+    """The power of two of the smallest cell that is as wide and as high as a box."""
+    return max(LEVEL_MIN, frexp(max(box.x_high - box.x_low, box.y_high - box.y_low))[1])
+
+
+def _cells(box: Box, level: int) -> Iterator[Cell]:
+    size = 2.0**level
+    for column in range(floor(box.x_low / size), floor(box.x_high / size) + 1):
+        for row in range(floor(box.y_low / size), floor(box.y_high / size) + 1):
+            yield level, column, row

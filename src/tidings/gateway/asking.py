@@ -1,0 +1,96 @@
+"""Asking networks: what is wanted of their sensors, told to them, and only what has changed.
+
+What an instrument was asked for is noted when the message goes out. What must not be said yet, because
+nobody knows whose address it is, is said when something has come from there again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tidings.gateway.effects import Effect
+from tidings.gateway.interest import Interest
+from tidings.gateway.messages import Sensor, Subscribe, Unsubscribe
+from tidings.gateway.networks import NETWORKS_MAX, Address, Instrument, Key, Network, Networks
+from tidings.gateway.ranges import Span
+from tidings.gateway.speaker import Speaker
+
+DATAGRAM_SENSORS_MAX = 20
+"""Sensors in one message that goes as a datagram."""
+
+OWED_MAX = 2 * NETWORKS_MAX
+"""Addresses where something was withheld, before those that are no network's any more are swept out."""
+
+Ask = tuple[Instrument, Span | None]
+
+
+class Asker:
+    """Tells networks what is wanted of them."""
+
+    def __init__(self, networks: Networks, interest: Interest, speaker: Speaker) -> None:
+        self._networks = networks
+        self._interest = interest
+        self._speaker = speaker
+        self._owed: set[Key] = set()  # where something was withheld
+
+    def settle(self, effects: list[Effect]) -> None:
+        """Say all that has changed, to each network that can be reached; first what is wanted no more."""
+        by_network: dict[str, list[Ask]] = {}
+        for instrument, span in self._interest.changes():
+            by_network.setdefault(instrument.sensing_id, []).append((instrument, span))
+        for sensing_id, asks in by_network.items():
+            network = self._networks.table[sensing_id]
+            self._tell(network, Unsubscribe, [ask for ask in asks if ask[1] is None], effects)
+            self._tell(network, Subscribe, [ask for ask in asks if ask[1] is not None], effects)
+
+    def repeat(self, network: Network, effects: list[Effect]) -> bool:
+        """Say again what is wanted of a network; whether that is anything."""
+        wanted = [(one, self._interest.wanted(one)) for one in network.instruments.values()]
+        asks: list[Ask] = [(one, span) for one, span in wanted if span is not None]
+        self._tell(network, Subscribe, asks, effects)
+        return bool(asks)
+
+    def ask(self, network: Network, effects: list[Effect]) -> None:
+        """Say again what is wanted of a network, even if it is nothing: it shall answer if it is there."""
+        if not self.repeat(network, effects) and network.key is not None:
+            self._speaker.say(network.key, Subscribe(network.sensing_id, []), effects)
+
+    def heard(self, key: Key) -> bool:
+        """Something came from there: whether something was withheld, which the next changes have then."""
+        if key not in self._owed:
+            return False
+        self._owed.discard(key)
+        for network in self._networks.of(key):
+            if network.is_owed:
+                network.is_owed = False
+                self._interest.touch(network.instruments.values())
+        return True
+
+    def _tell(
+        self, network: Network, kind: type[Subscribe | Unsubscribe], asks: list[Ask], effects: list[Effect]
+    ) -> None:
+        key = network.key
+        if key is None:
+            return  # it is told when it is back
+        for some in _parts(asks, DATAGRAM_SENSORS_MAX if isinstance(key, Address) else len(asks)):
+            named = [_named(instrument, span) for instrument, span in some]
+            if self._speaker.say(key, kind(network.sensing_id, named), effects):
+                for instrument, span in some:
+                    instrument.asked = span
+            else:
+                network.is_owed = True
+                self._owed.add(key)
+        if len(self._owed) > OWED_MAX:
+            self._owed = {one.key for one in self._networks if one.is_owed and one.key is not None}
+
+
+def _named(instrument: Instrument, span: Span | None) -> Sensor:
+    """The sensor as it is named to its network, with a range if it gave one itself."""
+    if instrument.span is None or span is None:
+        return Sensor(instrument.name)
+    low, high = span.ends
+    return Sensor(instrument.name, min_value=low, max_value=high)
+
+
+def _parts(asks: list[Ask], size: int) -> Iterator[list[Ask]]:
+    return (asks[start : start + size] for start in range(0, len(asks), size or 1))

@@ -1,0 +1,225 @@
+"""Objects out of a stream: one a line, several on a line, or one over many lines, whatever the chunks.
+
+An object is found by its braces, outside of texts; whether it is JSON is the decoder's business. What the
+objects are depends on the bytes alone and not on where chunks end, and no more than one object is ever held.
+The rule: whatever comes, what stands behind it is found again.
+
+- Bytes between objects other than blanks are told once, and passed over up to the next `{`.
+- A line that ends within a text ends the object too: JSON has no such texts, so a quote is missing.
+- A line that begins as a message does begins a new object: the one before it was cut short.
+- At the end of any other line, what there is of an object is given up if it can't become JSON any more. To
+  find that out takes as long as reading it, so it is asked when the object has doubled since the last time.
+- Of an object that is too long nothing is kept, and its end is waited for.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from tidings.gateway.messages import Error
+
+OBJECT_SIZE_MAX = 1 << 20
+"""Bytes of one object."""
+FIRST_SIZE_MAX = 64 << 10
+"""Bytes of one object of a peer of whom nothing was understood yet."""
+
+_BLANKS = re.compile(rb"[ \t\r\n]*+")
+_JUNK = re.compile(rb"[^{]*+")
+_TEXT = rb'"(?:[^"\\\n]++|\\[^\n])*+"'
+# Up to the next brace, the end of the line, or a text that does not end here.
+_OUTSIDE = re.compile(rb'(?:[^{}"\n]++|' + _TEXT + rb")*+")
+_INSIDE = re.compile(rb'(?:[^"\\\n]++|\\[^\n])*+')
+_OPENING, _CLOSING, _QUOTE, _NEWLINE, _BACKSLASH = b'{}"\n\\'
+_USUAL_LEVELS = 4
+_MESSAGE = re.compile(rb'[ \t\r]*+\{[ \t\r]*+"(?:sensing|(?:de|un)?register)"[ \t\r]*+:')
+
+Piece = bytes | Error
+"""An object, or what is wrong."""
+
+
+def _usual() -> re.Pattern[bytes]:
+    """An object of few levels on one line, as nearly all are: found in one step."""
+    pattern = rb"(?!)"
+    for _ in range(_USUAL_LEVELS):
+        pattern = rb'\{(?:[^{}"\n]++|' + _TEXT + rb"|" + pattern + rb")*+\}"
+    return re.compile(pattern)
+
+
+_USUAL = _usual()
+
+
+class Cutter:
+    """Cuts the stream of one peer; `size_max` is the longest object that is taken, and may be raised."""
+
+    def __init__(self, size_max: int = FIRST_SIZE_MAX) -> None:
+        self.size_max = size_max
+        self._is_junk = False
+        self._forget()
+
+    def _forget(self) -> None:
+        self._held = bytearray()
+        self._depth = 0
+        self._is_text = False
+        self._is_escape = False  # the chunk ended behind a backslash
+        self._size = 0  # of the object in earlier chunks
+        self._is_told = False  # that it is too long
+        self._line_at = 0  # where in the object its last line begins
+        self._test_at = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is half an object."""
+        return self._depth > 0
+
+    @property
+    def held(self) -> int:
+        """Bytes kept for the next chunk."""
+        return len(self._held)
+
+    def cut(self, data: bytes, at: int = 0) -> tuple[list[Piece], int]:
+        """(the next objects and mistakes, mostly one, and where to go on), from a place in a chunk.
+
+        None of them: the chunk holds no more, and the next one may follow.
+        """
+        found: list[Piece] = []
+        while not found and at < len(data):
+            found, at = self._go_on(data, at) if self._depth else self._begin(data, at)
+        return found, at
+
+    def finish(self) -> Error | None:
+        """Nothing comes any more: what is wrong, if there is half an object; it is forgotten."""
+        is_cut_short = self.is_open and not self._is_told
+        self._is_junk = False
+        self._forget()
+        return Error("the object is cut short") if is_cut_short else None
+
+    def _begin(self, data: bytes, at: int) -> tuple[list[Piece], int]:
+        at = _end_of(_JUNK if self._is_junk else _BLANKS, data, at)
+        if at == len(data):
+            return [], at
+        self._is_junk = data[at] != _OPENING
+        if self._is_junk:
+            return [Error(f"an object begins with {{, not with byte 0x{data[at]:02x}")], at
+        usual = _USUAL.match(data, at, at + self.size_max)
+        return ([usual[0]], usual.end()) if usual is not None else self._go_on(data, at)
+
+    def _go_on(self, data: bytes, begin: int) -> tuple[list[Piece], int]:
+        """Look for the end of the object that began earlier, or begins here."""
+        at = self._skip(data, begin)
+        while at < len(data):
+            byte = data[at]
+            at += 1
+            if byte == _NEWLINE:
+                found = self._end_line(data, begin, at)
+                if found or not self._depth:
+                    return found, at
+            else:
+                self._depth += 1 if byte == _OPENING else -1
+                if self._depth == 0:
+                    return self._whole(data[begin:at]), at
+            at = self._skip(data, at)
+        return self._keep(data[begin:]), at
+
+    def _skip(self, data: bytes, at: int) -> int:
+        """Where the next brace or end of a line stands; a text that does not end is remembered."""
+        if not self._is_text:
+            at = _end_of(_OUTSIDE, data, at)
+            if at == len(data) or data[at] != _QUOTE:
+                return at
+            at += 1
+        at = self._skip_text(data, at)
+        self._is_text = at == len(data) or data[at] != _QUOTE
+        return at if self._is_text else self._skip(data, at + 1)
+
+    def _skip_text(self, data: bytes, at: int) -> int:
+        """Where the text ends, or the line, or the chunk."""
+        if self._is_escape and at < len(data) and data[at] != _NEWLINE:
+            self._is_escape = False
+            at += 1
+        at = _end_of(_INSIDE, data, at)
+        if at < len(data) and data[at] == _BACKSLASH:  # behind it the line ends, or the chunk
+            self._is_escape = True
+            at += 1
+        return at
+
+    def _end_line(self, data: bytes, begin: int, end: int) -> list[Piece]:
+        """What is wrong with the object, of which this chunk has a piece that ends with a line."""
+        size = self._size + end - begin
+        too_long = self._too_long(size)
+        if self._is_told:
+            if self._is_text:
+                self._forget()
+            elif too_long:
+                self._size = size
+            return too_long
+        if self._is_text:
+            return self._give_up(Error("a line ends within a text"))
+        line = self._last_line(data, begin, end)
+        if self._line_at and _MESSAGE.match(line):
+            return self._give_up(Error("the object is cut short: a message begins in the next line"), line)
+        self._line_at = size
+        if size >= self._test_at:
+            self._test_at = 2 * size
+            problem = _hopeless(bytes(self._held) + data[begin:end])
+            return [] if problem is None else self._give_up(problem)
+        return []
+
+    def _last_line(self, data: bytes, begin: int, end: int) -> bytes:
+        """The line that ends at `end`; it may have begun in an earlier chunk."""
+        at = begin + self._line_at - self._size
+        return data[at:end] if at >= begin else bytes(self._held[self._line_at :]) + data[begin:end]
+
+    def _give_up(self, problem: Error, line: bytes = b"") -> list[Piece]:
+        """Forget the object, but read its last line anew."""
+        self._forget()
+        pieces: list[Piece] = [problem]
+        at = 0
+        while at < len(line):
+            found, at = self.cut(line, at)
+            pieces += found
+        return pieces
+
+    def _whole(self, piece: bytes) -> list[Piece]:
+        """The object of which this is the last piece; nothing if it was told before that it is too long."""
+        found: list[Piece] = [*self._too_long(self._size + len(piece))]
+        if not self._is_told:
+            found = [bytes(self._held) + piece if self._held else piece]
+        self._forget()
+        return found
+
+    def _keep(self, piece: bytes) -> list[Piece]:
+        self._size += len(piece)
+        problem = self._too_long(self._size)
+        if not self._is_told:
+            self._held += piece
+        return problem
+
+    def _too_long(self, size: int) -> list[Piece]:
+        """Told once for each object; from then on nothing of it is held."""
+        if self._is_told or size <= self.size_max:
+            return []
+        self._is_told = True
+        self._held = bytearray()
+        return [Error(f"an object has at most {self.size_max} bytes")]
+
+
+def _end_of(pattern: re.Pattern[bytes], data: bytes, at: int) -> int:
+    """Where the match of a pattern that also matches nothing ends."""
+    found = pattern.match(data, at)
+    assert found is not None
+    return found.end()
+
+
+def _hopeless(beginning: bytes) -> Error | None:
+    """Why this can't be the beginning of an object, if that is certain."""
+    try:
+        msgspec.json.decode(beginning)
+    except msgspec.ValidationError:
+        return None  # a number out of range: the decoder tells which
+    except msgspec.DecodeError as error:
+        return None if "truncated" in str(error) else Error(str(error))
+    except (UnicodeDecodeError, RecursionError):
+        return None
+    return None

@@ -1,0 +1,152 @@
+"""Messages out of JSON objects, strictly by RFC 8259, each mistake named by its place.
+
+Nearly all messages are `sensing` with the usual members, and a run of these is decoded in one call, into
+Structs that allow nothing else: this is the hot path. Readings with other members, too, are decoded by runs,
+as dicts. What is none of both is looked through by hand, and what can't be decoded even so (a number out of
+range, a text that is no UTF-8) member by member: so the error names `$.sensing.sensors[3].value`, and the
+other readings of the message are kept.
+
+The rule: all these ways give the same readings. Members that are not known are ignored, but those of a
+reading are kept in `OddReading.others`. Of members of one name the last counts; yet a message that gives its
+type or its `sensing-id` twice is refused, since a program on its way may have gone by the other one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw
+
+from tidings.errors import EventError
+from tidings.event.values import place_of
+from tidings.gateway.members import (
+    BAD,
+    TITLES,
+    TOO_DEEP,
+    Said,
+    loose_sensing,
+    problem_and_place,
+    read_message,
+    told,
+)
+from tidings.gateway.shapes import Loose, Plain
+
+_decode_plain_lines = msgspec.json.Decoder(Plain).decode_lines
+_decode_plain = msgspec.json.Decoder(Plain).decode
+_decode_loose_lines = msgspec.json.Decoder(Loose).decode_lines
+_decode = msgspec.json.Decoder().decode
+_open_object = msgspec.json.Decoder(dict[str, Raw]).decode
+_open_array = msgspec.json.Decoder(list[Raw]).decode
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+_ID = b'"sensing-id"'
+_QUOTED_TITLES = tuple(f'"{title}"'.encode() for title in TITLES)
+# A letter or hyphen as an escape: then the bytes don't show how often a name is there.
+_ESCAPED = re.compile(rb"\\u00(?:2[dD]|6[1-9a-fA-F]|7[0-9aA])")
+_LEVELS: Final = 4
+"""Levels of an object down to the members of a reading: each is opened by itself to find a bad one."""
+
+
+class _Pairs(list[tuple[str, object]]):
+    """The members of an object, also those of the same name."""
+
+
+_pairs = json.JSONDecoder(object_pairs_hook=_Pairs, parse_int=str, parse_float=str).decode
+
+
+def decode_run(data: bytes) -> list[Said] | None:
+    """What a run of whole objects says; None if each of them has to be looked at by itself."""
+    try:
+        plain = _decode_plain_lines(data)
+    except _UNREADABLE:
+        return _decode_loose_run(data)
+    return [message.sensing for message in plain] if _has_single_ids(data, len(plain)) else None
+
+
+def _decode_loose_run(data: bytes) -> list[Said] | None:
+    try:
+        loose = _decode_loose_lines(data)
+        said = [loose_sensing(message.sensing) for message in loose]
+    except (*_UNREADABLE, EventError):
+        return None
+    return [*said] if _has_single_ids(data, len(loose)) else None
+
+
+def decode_object(raw: bytes) -> list[Said]:
+    """What one object says: its message, as far as it is good, and what is wrong."""
+    has_single_id = _has_single_ids(raw, 1)
+    if has_single_id:
+        try:
+            return [_decode_plain(raw).sensing]
+        except _UNREADABLE:
+            pass  # it is looked at closely
+    noted: list[EventError] = []
+    members = _open(raw, "$", _LEVELS, noted)
+    if members is not BAD and not (has_single_id and _has_single_titles(raw, 1)):
+        double = _double_in(raw)
+        if double is not None:
+            return [*told([EventError(double, "is given twice")])]
+    return read_message(members, noted)
+
+
+def _has_single_ids(data: bytes, count: int) -> bool:
+    """Whether it is certain that none of so many messages, which all have an id, has a second one."""
+    return data.count(_ID) == count and (b"\\" not in data or _ESCAPED.search(data) is None)
+
+
+def _has_single_titles(data: bytes, count: int) -> bool:
+    """Whether it is certain that none of so many messages gives its type twice, if no letter is escaped."""
+    return sum(map(data.count, _QUOTED_TITLES)) == count
+
+
+def _double_in(raw: bytes) -> str | None:
+    """The place of a type or id that is given twice."""
+    try:
+        members = _pairs(raw.decode(errors="replace"))
+    except RecursionError:  # far deeper than an object may be, which is told
+        return None
+    if not isinstance(members, _Pairs):
+        return None
+    titles = [title for title, _ in members if title in TITLES]
+    for title, body in members:
+        if titles.count(title) > 1:
+            return f"$.{title}"
+        names = [name for name, _ in body] if title in titles and isinstance(body, _Pairs) else []
+        if names.count("sensing-id") > 1:
+            return f"$.{title}.sensing-id"
+    return None
+
+
+def _open(raw: bytes | Raw, place: str, levels: int, noted: list[EventError]) -> Any:
+    """The value, with `BAD` in it where it is no JSON, down to so many levels."""
+    try:
+        return _decode(raw)
+    except _UNREADABLE as error:
+        problem = _problem_in(error)
+    inner: dict[str, Raw] | list[Raw] | None = _opened(raw) if levels else None
+    if isinstance(inner, dict):
+        return {name: _open(one, place_of(name, place), levels - 1, noted) for name, one in inner.items()}
+    if isinstance(inner, list):
+        return [_open(one, f"{place}[{at}]", levels - 1, noted) for at, one in enumerate(inner)]
+    noted.append(EventError(place, problem))
+    return BAD
+
+
+def _opened(raw: bytes | Raw) -> dict[str, Raw] | list[Raw] | None:
+    for opening in (_open_object, _open_array):
+        try:
+            return opening(raw)
+        except _UNREADABLE:
+            continue
+    return None
+
+
+def _problem_in(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return TOO_DEEP
+    if isinstance(error, UnicodeDecodeError):
+        return "is not UTF-8"
+    return problem_and_place(error)[0]

@@ -1,0 +1,326 @@
+"""The gateway: between sensor networks and the node, each of which it hides from the other.
+
+What networks register is advertised at the node; what the node says is demanded becomes what each sensor is
+asked for; readings pass through. Every input has its time with it, and what must be done comes out as a list.
+
+`sensing` is on the hot path and therefore a plain call: it gives the readings that are to be published, and
+what it has to say besides is fetched with `said`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from tidings.gateway.areas import Box, box_of
+from tidings.gateway.asking import Asker
+from tidings.gateway.checks import Refusal, check_register
+from tidings.gateway.effects import Close, Effect, Withdraw
+from tidings.gateway.interest import Interest, read
+from tidings.gateway.messages import Ack, Deregister, Error, Reading, Redirect, Register, Sensing
+from tidings.gateway.networks import Address, Caller, Key, Network, Networks, bounded_lease
+from tidings.gateway.offers import Offers
+from tidings.gateway.policy import Figures, Policy
+from tidings.gateway.registry import Registry
+from tidings.gateway.report import describe, describe_stranger
+from tidings.gateway.sequences import Sequences, Standing
+from tidings.gateway.serving import Served, serves
+from tidings.gateway.speaker import Speaker
+from tidings.gateway.strangers import Strangers
+from tidings.gateway.wants import wants_of
+
+ERRORS_MAX = 100
+"""Errors in a row after which a connection is closed."""
+PORT_MAX = 65_535
+
+
+class Gateway:
+    """The core of one gateway; `secret` makes the cookies of those who send datagrams."""
+
+    def __init__(self, secret: bytes, policy: Policy | None = None) -> None:
+        self.policy = policy or Policy()
+        self.figures = Figures()
+        self._networks = Networks()
+        self._table = self._networks.table
+        self._interest = Interest()
+        self._offers = Offers()
+        self._strangers = Strangers(self._offers)
+        self._sequences = Sequences()
+        self._speaker = Speaker(secret)
+        self._registry = Registry(self._networks, self._interest, self._offers)
+        self._asker = Asker(self._networks, self._interest, self._speaker)
+        self._callers: dict[Key, Caller] = {}
+        self._demands: dict[int, tuple[str, ...]] = {}  # by advertisement
+        self._counts: Counter[str] = Counter()  # advertisements under which each filter is demanded
+        self._errors: dict[Key, int] = {}  # in a row
+        self._effects: list[Effect] = []
+
+    # Who is there
+
+    def connected(self, key: Key, caller: Caller) -> None:
+        """A connection was made; who sends datagrams need not be announced."""
+        self._callers[key] = caller
+
+    def heard(self, address: Address, size: int) -> list[Effect]:
+        """A datagram of that many bytes came; called before what is in it is told."""
+        self._speaker.heard(address, size)
+        return self._settled() if self._asker.heard(address) else []
+
+    def lost(self, key: Key, now: float) -> None:
+        """A connection broke: its networks have some time to come back."""
+        self._callers.pop(key, None)
+        self._errors.pop(key, None)
+        self._networks.lost(key, now)
+
+    def failed(self, key: Key, error: Error) -> list[Effect]:
+        """A message could not be understood; who sends nothing else for long is cut off."""
+        self._fail(key, error)
+        return self.said()
+
+    # What networks say
+
+    def registered(self, key: Key, message: Register, now: float) -> list[Effect]:
+        """A network offers sensors."""
+        self._confirm(key, message.cookie)
+        try:
+            self._register(key, message, now)
+        except Refusal as refusal:
+            self._fail(key, refusal.message("register", message.sensing_id))
+        else:
+            self._errors.pop(key, None)
+        return self._settled()
+
+    def deregistered(self, key: Key, message: Deregister, now: float) -> list[Effect]:
+        """A network takes sensors back, or all of them."""
+        self._confirm(key, message.cookie)
+        try:
+            network = self._own(key, message.sensing_id)
+            if network is None:
+                raise Refusal("sensing-id", "is not registered")
+        except Refusal as refusal:
+            self._fail(key, refusal.message("deregister", message.sensing_id))
+            return self.said()
+        self._errors.pop(key, None)
+        sensors = message.sensors
+        names = list(network.instruments) if sensors is None else [sensor.name for sensor in sensors]
+        self._registry.retire(network, names, now)
+        return self._settled()
+
+    def sensing(self, key: Key, message: Sensing, now: float) -> list[Reading]:
+        """Readings came: those that are to be published. `said` has what else is to be done."""
+        network = self._table.get(message.sensing_id)
+        if network is None or network.key != key or message.seq is not None or message.cookie is not None:
+            return self._sense(key, message, now)
+        network.heard_at = now
+        readings = message.sensors
+        self.figures.readings += len(readings)
+        if self._errors:
+            self._errors.pop(key, None)
+        known = network.known
+        for reading in readings:
+            if known.get(reading.name) != reading.type:
+                self._effects += self._registry.meet(network, readings)
+                break
+        return readings
+
+    def said(self) -> list[Effect]:
+        """What is to be done because of the readings that came since this was asked last."""
+        effects, self._effects = self._effects, []
+        return effects
+
+    def accepted(self, sensing_id: str, seq: int, key: Key) -> list[Effect]:
+        """The node has taken the readings of that number, which came from there: they are acknowledged."""
+        self._sequences.finish(sensing_id, seq)
+        self._speaker.say(key, Ack(sensing_id, seq), self._effects)
+        return self.said()
+
+    def rejected(self, sensing_id: str, seq: int) -> None:
+        """The node has not taken the readings of that number: they may be sent again."""
+        self._sequences.forget(sensing_id, seq)
+
+    # What the node says, and time
+
+    def demanded(self, number: int, filters: Iterable[str]) -> list[Effect]:
+        """These filters and no others demand what is advertised under a number; an unknown one is ignored."""
+        if number in self._offers:
+            self._demand(number, tuple(dict.fromkeys(filters)))
+        return self._settled()
+
+    def wake(self, now: float) -> list[Effect]:
+        """Do what is due."""
+        asked, given_up = self._networks.due(now)
+        for network in asked:
+            self._asker.ask(network, self._effects)
+        for network in given_up:
+            self._registry.retire(network, list(network.instruments), now)
+        self._strangers.wake(now)
+        for effect in self._offers.wake(now):
+            self._effects.append(effect)
+            if isinstance(effect, Withdraw):
+                self._demand(effect.number, ())
+        return self._settled()
+
+    @property
+    def wake_at(self) -> float:
+        """When `wake` is to be called next."""
+        return min(self._networks.wake_at, self._strangers.wake_at, self._offers.wake_at)
+
+    # What is known
+
+    @property
+    def advertisements(self) -> dict[int, str]:
+        """The filter of each advertisement, by its number: what another node would have to be told."""
+        return self._offers.filters
+
+    def is_known(self, sensing_id: str, name: str) -> bool:
+        """Whether a sensor is registered."""
+        network = self._table.get(sensing_id)
+        return network is not None and name in network.instruments
+
+    def serves(self, filter: str, sensing_id: str) -> Served:
+        """How far a network serves a filter."""
+        network = self._table.get(sensing_id)
+        return "none" if network is None else serves(wants_of(read(filter), filter), network)
+
+    def overview(self) -> list[dict[str, Any]]:
+        """All networks and sensors, which of these are on, what they were asked for and by which filters."""
+        registered = [describe(network, self._interest) for network in self._networks]
+        return registered + [describe_stranger(sensing_id, one) for sensing_id, one in self._strangers]
+
+    # Inside
+
+    def _register(self, key: Key, message: Register, now: float) -> None:
+        check_register(message)
+        caller = self._caller(key)
+        box = box_of(message.area)
+        reach = self._reach(key, caller, message.address)
+        network = self._registry.find_or_make(message.sensing_id, caller, (key, reach), box, now)
+        if (elsewhere := self._elsewhere(message.sensing_id, box)) is not None:
+            self._speaker.say(key, Redirect(message.sensing_id, elsewhere), self._effects)
+            return
+        self._effects += self._registry.add(network, message.sensors)
+        self._strangers.forget(message.sensing_id, now)
+        if message.area is not None and box != network.box:
+            self._effects += self._registry.move(network, box)
+        self._attach(network, reach, message, now)
+
+    def _attach(self, network: Network, reach: Key, message: Register, now: float) -> None:
+        """Reach the network there from now on; who may not know what it was asked for is told again."""
+        is_datagram = isinstance(reach, Address)
+        lease_s = bounded_lease(message.lease_s) if is_datagram else float("inf")
+        if self._networks.attach(network, reach, lease_s, now):
+            for instrument in network.instruments.values():
+                instrument.asked = None
+            self._interest.touch(network.instruments.values())
+        elif is_datagram:
+            self._asker.repeat(network, self._effects)
+
+    def _elsewhere(self, sensing_id: str, box: Box | None) -> str | None:
+        """The address of the gateway that is to serve a network, if it is not this one."""
+        grid = self.policy.grid
+        if grid is None or self.policy.elsewhere == "serve":
+            return None
+        member = grid.member_for(sensing_id, box)
+        return None if member == self.policy.member else grid.members[member]
+
+    def _caller(self, key: Key) -> Caller:
+        return Caller(key.host) if isinstance(key, Address) else self._callers.get(key, Caller())
+
+    def _reach(self, key: Key, caller: Caller, address: str | None) -> Key:
+        """How to reach a network: where it spoke from, or at the address it named if it may name that one."""
+        if not isinstance(key, Address) or address is None:
+            return key
+        host, _, port = address.rpartition(":")
+        host = host.strip("[]")
+        is_port = port.isascii() and port.isdigit() and 0 < int(port[:6]) <= PORT_MAX
+        if not is_port or (host != caller.host and host not in self.policy.hosts):
+            return key
+        named = Address(host, int(port))
+        if host in self.policy.hosts:
+            self._speaker.trust(named)
+        else:
+            self._speaker.lend(key, named)
+        return named
+
+    def _confirm(self, key: Key, cookie: str | None) -> None:
+        """Look at a cookie; where it is the right one all may be said now."""
+        if cookie is not None and self._speaker.confirm(key, cookie) and self._asker.heard(key):
+            self._asker.settle(self._effects)
+
+    def _own(self, key: Key, sensing_id: str) -> Network | None:
+        """The network of that id, which the caller may speak for."""
+        network = self._networks.get(sensing_id)
+        if network is not None and not network.belongs_to(key, self._caller(key)):
+            raise Refusal("sensing-id", "belongs to someone else")
+        return network
+
+    def _sense(self, key: Key, message: Sensing, now: float) -> list[Reading]:
+        """Readings that need a closer look: by whom they are, and whether they came before."""
+        self._confirm(key, message.cookie)
+        count = len(message.sensors)
+        try:
+            network = self._own(key, message.sensing_id)
+        except Refusal as refusal:
+            self.figures.refused += count
+            self._fail(key, refusal.message("sensing", message.sensing_id))
+            return []
+        if network is None:
+            self.figures.strange += count
+            if not self.policy.strangers:
+                self.figures.refused += count
+                return []
+        if message.seq is not None and not self._is_new(key, message.sensing_id, message.seq):
+            return []
+        self.figures.readings += count
+        self._errors.pop(key, None)
+        self._note(network, message, now)
+        return message.sensors
+
+    def _is_new(self, key: Key, sensing_id: str, seq: int) -> bool:
+        standing = self._sequences.take(sensing_id, seq)
+        if standing is Standing.NEW:
+            return True
+        self.figures.repeated += 1
+        if standing is Standing.DONE:
+            self._speaker.say(key, Ack(sensing_id, seq), self._effects)
+        return False
+
+    def _note(self, network: Network | None, message: Sensing, now: float) -> None:
+        """Note who has sent something, and advertise what was not known of it."""
+        if network is None:
+            types = {reading.type for reading in message.sensors}
+            self._effects += self._strangers.heard(message.sensing_id, types, now)
+        else:
+            network.heard_at = now
+            self._effects += self._registry.meet(network, message.sensors)
+
+    def _demand(self, number: int, filters: tuple[str, ...]) -> None:
+        """Note what an advertisement is demanded by: what is new first, so that nothing ends in between."""
+        before = self._demands.pop(number, ())
+        if filters:
+            self._demands[number] = filters
+        for text in filters:
+            self._counts[text] += 1
+            if self._counts[text] == 1:
+                self._interest.want(text)
+        for text in before:
+            self._counts[text] -= 1
+            if not self._counts[text]:
+                del self._counts[text]
+                self._interest.unwant(text)
+
+    def _fail(self, key: Key, error: Error) -> None:
+        """Say what is wrong, and close a connection that has nothing else to say."""
+        self.figures.errors += 1
+        self._speaker.say(key, error, self._effects)
+        if isinstance(key, Address):
+            return
+        self._errors[key] = self._errors.get(key, 0) + 1
+        if self._errors[key] == ERRORS_MAX:
+            self._effects.append(Close(key, f"{ERRORS_MAX} errors in a row"))
+
+    def _settled(self) -> list[Effect]:
+        """All that is to be done, with what the networks must be asked for now."""
+        self._asker.settle(self._effects)
+        return self.said()

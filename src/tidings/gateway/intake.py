@@ -1,0 +1,111 @@
+"""From the bytes of one network's connection to its messages.
+
+As long as whole messages come in the usual form, a chunk is decoded in one call, and only the half message at
+its end is looked at closely; where that fails the cutter finds each object by itself, and so what is wrong.
+Both give the same messages. A peer that makes only mistakes is given up.
+"""
+
+from __future__ import annotations
+
+from tidings.gateway.cutting import FIRST_SIZE_MAX, OBJECT_SIZE_MAX, Cutter
+from tidings.gateway.decoding import decode_object, decode_run
+from tidings.gateway.members import Said
+from tidings.gateway.messages import Error
+
+MISTAKES_IN_A_ROW_MAX = 100
+"""Objects of a peer, and other bytes, of which nothing is understood, before it is given up."""
+REST_MAX = 4096
+"""Bytes of half a message that are read again with the next chunk, which costs less than a close look."""
+
+
+class Intake:
+    """Reads what one peer sends."""
+
+    def __init__(self) -> None:
+        self._cutter = Cutter()
+        self._rest = b""
+        self._mistakes_in_a_row = 0
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether the peer made so many mistakes that nothing more is read."""
+        return self._mistakes_in_a_row >= MISTAKES_IN_A_ROW_MAX
+
+    @property
+    def is_open(self) -> bool:
+        """Whether half an object is there."""
+        return self._cutter.is_open or bool(self._rest)
+
+    def feed(self, data: bytes) -> list[Said]:
+        """What the next bytes of the stream complete, in order."""
+        if self._rest:
+            data, self._rest = self._rest + data, b""
+        said: list[Said] = []
+        at = 0
+        while at < len(data) and not self.is_given_up:
+            if self._cutter.is_open:  # behind it the usual form may go on
+                at = self._cut(data, at, at, said)
+                continue
+            end = self._likely_end(data, at)
+            run = decode_run(data[at:end]) if end > at else None
+            if run is not None:
+                if run:
+                    self._count(run)
+                said += run
+                at = end
+            elif end == at and _is_half(data, at):
+                self._rest = data[at:]
+                break
+            else:
+                at = self._cut(data, at, end if end > at else len(data), said)
+        return said
+
+    def finish(self) -> list[Said]:
+        """The stream is at its end: what is wrong if that is within an object."""
+        said: list[Said] = []
+        self._cut(self._rest, 0, len(self._rest), said)
+        self._rest = b""
+        problem = self._cutter.finish()
+        return said if problem is None else [*said, problem]
+
+    def _likely_end(self, data: bytes, at: int) -> int:
+        """Where whole objects seem to end, at most as far from here as an object may be long."""
+        limit = at + self._cutter.size_max
+        if limit >= len(data) and data.endswith(b"}"):
+            return len(data)
+        end = data.rfind(b"\n", at, limit) + 1
+        return end or data.rfind(b"}{", at, limit) + 1 or at
+
+    def _cut(self, data: bytes, at: int, end: int, said: list[Said]) -> int:
+        """Read the next object, and all that begin before `end`; where to go on."""
+        while not self.is_given_up:
+            pieces, at = self._cutter.cut(data, at)
+            for piece in pieces:
+                found: list[Said] = [piece] if isinstance(piece, Error) else decode_object(piece)
+                self._count(found)
+                said += found
+            if at >= end or not pieces:
+                break
+        return at
+
+    def _count(self, said: list[Said]) -> None:
+        """Take note of whether anything was understood of an object, or of several."""
+        if all(isinstance(one, Error) for one in said):
+            self._mistakes_in_a_row += 1
+        else:
+            self._mistakes_in_a_row = 0
+            self._cutter.size_max = OBJECT_SIZE_MAX
+
+
+def _is_half(data: bytes, at: int) -> bool:
+    """Whether what is left is short, and ends within an object for certain."""
+    return len(data) - at <= REST_MAX and data[-1:] not in b"} \t\r\n"
+
+
+def read_datagram(data: bytes) -> list[Said]:
+    """What a datagram says: it holds whole objects, mostly one."""
+    said = decode_run(data) if len(data) <= FIRST_SIZE_MAX else None
+    if said is None:
+        intake = Intake()
+        said = intake.feed(data) + intake.finish()
+    return said

@@ -1,0 +1,243 @@
+"""Interest: from the filters that are demanded to what each sensor is asked for.
+
+Most wants are *plain*: the same for all sensors of a type. They stand in one covering tree of ranges per
+type, and sensors of equal range share the answer, so a new want costs something only where it asks for more
+than was asked for before. Wants that tell networks, names or places apart are *special*: they are noted at
+the sensors they concern, which are found by id or by a grid of areas.
+
+The rule kept: a change touches only the sensors that it may concern, and the result is the same as if all
+had been worked out anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tidings.errors import UserError
+from tidings.filters import Filter
+from tidings.gateway.areas import Areas
+from tidings.gateway.networks import Instrument
+from tidings.gateway.ranges import WHOLE, Ranges, Span
+from tidings.gateway.wants import Want, wants_of
+
+
+class Group:
+    """All sensors of one type, and what is wanted of the type."""
+
+    def __init__(self, type: str) -> None:
+        self.type = type
+        self.wants: dict[Want, None] = {}
+        self._ranges: Ranges[tuple[Want, int]] = Ranges()
+        self._plain: dict[Want, None] = {}
+        self._special: dict[Want, dict[Instrument, None]] = {}  # and the sensors each was noted at
+        self._by_span: dict[Span | None, dict[Instrument, None]] = {}
+        self._clips: dict[Span | None, Span | None] = {}  # what the plain wants want of each range
+        self._by_id: dict[str, dict[Instrument, None]] = {}
+        self._areas: Areas[str] = Areas()  # the networks that have sensors here
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def wanted(self, instrument: Instrument) -> Span | None:
+        """The smallest range over all that is wanted of a sensor, None if nothing is."""
+        wanted = self._clips[instrument.span]
+        for span in instrument.special.values():
+            wanted = span.hull(wanted)
+        return wanted
+
+    # Sensors
+
+    def add(self, instrument: Instrument) -> None:
+        """One more sensor."""
+        self._by_span.setdefault(instrument.span, {})[instrument] = None
+        if instrument.span not in self._clips:
+            self._clips[instrument.span] = self._clip(instrument.span)
+        if instrument.sensing_id not in self._by_id:
+            self._by_id[instrument.sensing_id] = {}
+            self._areas.add(instrument.sensing_id, instrument.box)
+        self._by_id[instrument.sensing_id][instrument] = None
+        for want in self._special:
+            self._note(want, instrument)
+
+    def remove(self, instrument: Instrument) -> None:
+        """The sensor is gone."""
+        alike = self._by_span[instrument.span]
+        del alike[instrument]
+        if not alike:
+            del self._by_span[instrument.span], self._clips[instrument.span]
+        together = self._by_id[instrument.sensing_id]
+        del together[instrument]
+        if not together:
+            del self._by_id[instrument.sensing_id]
+            self._areas.remove(instrument.sensing_id)
+        for want in instrument.special:
+            del self._special[want][instrument]
+        instrument.special = {}
+
+    # Wants
+
+    def want(self, want: Want) -> Iterable[Instrument]:
+        """One more want; the sensors whose answer it may have changed."""
+        self.wants[want] = None
+        if want.is_plain:
+            self._plain[want] = None
+            grown = [self._ranges.add((want, n), span) for n, span in enumerate(want.spans)]
+            return self._clip_again(any(grown))
+        self._special[want] = {}
+        return [one for one in self._concerned(want) if self._note(want, one)]
+
+    def unwant(self, want: Want) -> Iterable[Instrument]:
+        """One want less; the sensors whose answer that may have changed."""
+        del self.wants[want]
+        if want in self._plain:
+            del self._plain[want]
+            shrunk = [self._ranges.remove((want, n)) for n in range(len(want.spans))]
+            return self._clip_again(any(shrunk))
+        noted = self._special.pop(want)
+        for instrument in noted:
+            del instrument.special[want]
+        return noted
+
+    def _clip_again(self, has_changed: bool) -> list[Instrument]:
+        """Work out what is wanted of each range; the sensors for which it is something else than before."""
+        spans = list(self._by_span) if has_changed else [None] if None in self._by_span else []
+        changed: list[Instrument] = []
+        for span in spans:
+            clip = self._clip(span)
+            if clip != self._clips[span]:
+                self._clips[span] = clip
+                changed += self._by_span[span]
+        return changed
+
+    def _clip(self, span: Span | None) -> Span | None:
+        if span is None:
+            return WHOLE if self._plain else None
+        return self._ranges.clip(span)
+
+    def _note(self, want: Want, instrument: Instrument) -> bool:
+        """Note a special want at a sensor, if it wants anything of it."""
+        if not want.admits_sensor(instrument.sensing_id, instrument.name, self.type, instrument.box):
+            return False
+        span = want.clip(instrument.span)
+        if span is None:
+            return False
+        instrument.special[want] = span
+        self._special[want][instrument] = None
+        return True
+
+    def _concerned(self, want: Want) -> Iterable[Instrument]:
+        """The sensors a special want may concern; more than it does at worst."""
+        ids: Iterable[str] | None = want.ids.strings.points()
+        if ids is None:
+            ids = self._by_id if want.x.is_all and want.y.is_all else self._areas.near(want.box)
+        return (one for sensing_id in ids for one in self._by_id.get(sensing_id, ()))
+
+
+class Interest:
+    """What is wanted of all sensors."""
+
+    def __init__(self) -> None:
+        self._filters: dict[str, list[Want]] = {}
+        self._exact: dict[str, dict[Want, None]] = {}  # wants of known types, by type
+        self._wide: dict[Want, None] = {}  # wants of types that are told in another way
+        self._groups: dict[str, Group] = {}
+        self._touched: dict[Instrument, None] = {}
+
+    @property
+    def filters(self) -> list[str]:
+        """The filters that are demanded."""
+        return list(self._filters)
+
+    def want(self, text: str) -> None:
+        """A filter is demanded that was not."""
+        wants = self._filters[text] = wants_of(read(text), text)
+        for want in wants:
+            types = _types(want)
+            if types is None:
+                self._wide[want] = None
+            for type in types or ():
+                self._exact.setdefault(type, {})[want] = None
+            for group in self._reached(want, types):
+                self._touched.update(dict.fromkeys(group.want(want)))
+
+    def unwant(self, text: str) -> None:
+        """A filter is demanded no longer."""
+        for want in self._filters.pop(text):
+            types = _types(want)
+            if types is None:
+                del self._wide[want]
+            for type in types or ():
+                del self._exact[type][want]
+                if not self._exact[type]:
+                    del self._exact[type]
+            for group in self._reached(want, types):
+                self._touched.update(dict.fromkeys(group.unwant(want)))
+
+    def add(self, instrument: Instrument) -> None:
+        """A sensor that can be asked."""
+        group = self._groups.get(instrument.type)
+        if group is None:
+            group = self._groups[instrument.type] = Group(instrument.type)
+            for want in [*self._exact.get(instrument.type, ()), *self._wide]:
+                if want.admits_type(instrument.type):
+                    group.want(want)
+        group.add(instrument)
+        self._touched[instrument] = None
+
+    def remove(self, instrument: Instrument) -> None:
+        """The sensor can't be asked any more."""
+        self._touched.pop(instrument, None)
+        group = self._groups[instrument.type]
+        group.remove(instrument)
+        if not group:
+            del self._groups[instrument.type]
+
+    def touch(self, instruments: Iterable[Instrument]) -> None:
+        """Have these among the next changes if they are wanted: what they were asked for is forgotten."""
+        self._touched.update(dict.fromkeys(instruments))
+
+    def changes(self) -> list[tuple[Instrument, Span | None]]:
+        """The sensors that must be asked for something else than they were, each with what is wanted now."""
+        touched, self._touched = self._touched, {}
+        wanted = ((one, self.wanted(one)) for one in touched)
+        return [(one, span) for one, span in wanted if _ends(span) != _ends(one.asked)]
+
+    def wanted(self, instrument: Instrument) -> Span | None:
+        """What is wanted of a sensor; None if it may be silent."""
+        return self._groups[instrument.type].wanted(instrument)
+
+    def why(self, instrument: Instrument) -> list[str]:
+        """The filters that want something of a sensor, each once."""
+        one = instrument
+        return list(
+            dict.fromkeys(
+                want.text
+                for want in self._groups[one.type].wants
+                if want.admits_sensor(one.sensing_id, one.name, one.type, one.box) and want.clip(one.span)
+            )
+        )
+
+    def _reached(self, want: Want, types: list[str] | None) -> list[Group]:
+        """The groups whose type a want admits."""
+        if types is None:
+            groups = list(self._groups.values())
+        else:
+            groups = [self._groups[type] for type in types if type in self._groups]
+        return [group for group in groups if want.admits_type(group.type)]
+
+
+def read(text: str) -> Filter:
+    """The filter of that text; one that can't be read here, for want of an extra, may want anything."""
+    try:
+        return Filter(text)
+    except UserError:
+        return Filter()
+
+
+def _types(want: Want) -> list[str] | None:
+    """The types a want names, or None if it tells them in another way."""
+    return want.types.strings.points()
+
+
+def _ends(span: Span | None) -> tuple[float | None, float | None] | None:
+    return None if span is None else span.ends

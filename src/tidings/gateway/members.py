@@ -1,0 +1,258 @@
+"""What the members of an object say: the message, as far as it is good, and what is wrong with the rest.
+
+Here everything is looked at by hand, one thing after the other, so that each mistake has its place and
+nothing good is lost by it. Of the members of a reading those that are not known are kept, else ignored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from tidings.errors import EventError
+from tidings.event.values import check_type, place_of
+from tidings.gateway.messages import (
+    NAME_LENGTH_MAX,
+    SENSORS_MAX,
+    Deregister,
+    Error,
+    Reading,
+    Register,
+    Sensing,
+    Sensor,
+)
+from tidings.gateway.places import points_of
+from tidings.gateway.shapes import (
+    LooseSensing,
+    OddReading,
+    StrictDeregister,
+    StrictRegister,
+    StrictSensing,
+    StrictSensor,
+)
+
+NESTING_MAX = 32
+"""Levels of an object."""
+TOO_DEEP = f"is nested deeper than {NESTING_MAX} levels"
+TOLD_MAX = 10
+"""Mistakes that are told of one object."""
+
+Said = Sensing | Register | Deregister | Error
+"""What a network said, or what is wrong with what it said."""
+Members = dict[str, Any]
+StructT = TypeVar("StructT", bound=Struct)
+T = TypeVar("T")
+
+BAD: Final = object()
+"""Stands where something could not be decoded, which was noted."""
+_WHERE = re.compile(r"(?P<problem>.*) - at `\$(?P<place>.*)`", re.DOTALL)
+
+
+class _Noted(Exception):
+    """What is asked for is bad, which was noted before."""
+
+
+def read_message(members: Any, noted: list[EventError]) -> list[Said]:
+    """The message with these members, if it has any good, and all that is wrong."""
+    sensing_id = None
+    message: list[Said] = []
+    try:
+        title, body = _message_in(_good(members))
+        sensing_id = _text(body, "sensing-id", f"$.{title}")
+        message = [_READERS[title](body, f"$.{title}", noted)]
+    except EventError as error:
+        noted.append(error)
+    except _Noted:
+        pass
+    return [*message, *told(noted, sensing_id)]
+
+
+def told(noted: list[EventError], sensing_id: str | None = None) -> list[Error]:
+    """The mistakes in one object as the network is told them; of very many, how many there are."""
+    of = UNSET if sensing_id is None else sensing_id
+    errors = [Error(mistake.problem, mistake.place, of) for mistake in noted[:TOLD_MAX]]
+    if len(noted) > TOLD_MAX:
+        errors[-1] = Error(f"{len(noted) - TOLD_MAX + 1} more mistakes are in this object", "$", of)
+    return errors
+
+
+def _good(value: T) -> T:
+    if value is BAD:
+        raise _Noted
+    return value
+
+
+def _message_in(members: object) -> tuple[str, Members]:
+    """(the type, the members) of the message that an object holds."""
+    if not isinstance(members, dict):
+        raise EventError("$", f"{type(members).__name__} is not an object")
+    titles = [title for title in members if title in _READERS]
+    if not titles:
+        place = place_of(next(iter(members))) if members else "$"
+        raise EventError(place, f"is no message: its type is one of {', '.join(_READERS)}")
+    if len(titles) > 1:
+        raise EventError("$", f"is {' and '.join(titles)}: an object is one message")
+    (title,) = titles
+    body = _good(members[title])
+    if not isinstance(body, dict):
+        raise EventError(f"$.{title}", f"{type(body).__name__} is not an object")
+    _check_depth(members, title, NESTING_MAX - 1, "$")
+    _check_depth(body, "sensors", NESTING_MAX - 2, f"$.{title}")
+    return title, body
+
+
+def _check_depth(members: Members, known: str | None, levels: int, root: str) -> None:
+    """Refuse members of more levels, but for the one that is looked at by itself."""
+    for name, one in members.items():
+        if (one.__class__ is dict or one.__class__ is list) and name != known and _is_deeper(one, levels):
+            raise EventError(place_of(name, root), TOO_DEEP)
+
+
+def _is_deeper(value: dict[str, Any] | list[Any], levels: int) -> bool:
+    """Whether an object or array has more levels than so many."""
+    for one in value.values() if isinstance(value, dict) else value:
+        if (one.__class__ is dict or one.__class__ is list) and (levels == 1 or _is_deeper(one, levels - 1)):
+            return True
+    return False
+
+
+def _text(members: Members, name: str, root: str) -> str:
+    """A member that is text, as names are."""
+    value = members.get(name)
+    if isinstance(value, str) and 0 < len(value) <= NAME_LENGTH_MAX:
+        return value
+    if _good(value) is None:
+        raise EventError(f"{root}.{name}", "is missing")
+    if not isinstance(value, str):
+        raise EventError(f"{root}.{name}", f"{type(value).__name__} is not text")
+    raise EventError(f"{root}.{name}", f"has 1 to {NAME_LENGTH_MAX} characters")
+
+
+def _sensing(body: Members, root: str, noted: list[EventError]) -> Sensing:
+    readings: list[Reading] = list(_each(body.get("sensors"), _reading, root, noted))
+    message = _converted(body, StrictSensing, root)
+    message.sensors = readings
+    return message
+
+
+def loose_sensing(message: LooseSensing) -> Sensing:
+    """The message with its readings looked at; EventError: one of them is not good."""
+    members = message.sensors
+    return StrictSensing(
+        message.sensing_id,
+        [_reading(one, index) for index, one in enumerate(members)],
+        message.seq,
+        message.cookie,
+    )
+
+
+def _register(body: Members, root: str, noted: list[EventError]) -> Register:
+    message = _converted(body, StrictRegister, root)
+    message.sensors = _each(body.get("sensors"), _offered, root, noted)
+    return message
+
+
+def _deregister(body: Members, root: str, noted: list[EventError]) -> Deregister:
+    message = _converted(body, StrictDeregister, root)
+    is_of_all = body.get("sensors") is None
+    message.sensors = None if is_of_all else _each(body["sensors"], _sensor, root, noted)
+    return message
+
+
+_READERS: dict[str, Callable[[Members, str, list[EventError]], Said]] = {
+    "register": _register,
+    "deregister": _deregister,
+    "unregister": _deregister,
+    "sensing": _sensing,
+}
+TITLES = tuple(_READERS)
+"""The types of messages."""
+
+
+def _converted(body: Members, kind: type[StructT], root: str) -> StructT:
+    """The message without its sensors, which are looked at one by one."""
+    known = {name: _good(body[name]) for name in kind.__struct_encode_fields__ if name in body}
+    return _convert({**known, "sensors": []}, kind, root)
+
+
+def _convert(value: object, kind: type[StructT], root: str) -> StructT:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        problem, place = problem_and_place(error)
+        raise EventError(root + place, problem) from None
+
+
+def problem_and_place(error: Exception) -> tuple[str, str]:
+    """What msgspec says, and where, below what it was given."""
+    found = _WHERE.fullmatch(str(error))
+    return (found["problem"], found["place"]) if found else (str(error), "")
+
+
+def _each(sensors: object, read: Callable[[Any, int], T], root: str, noted: list[EventError]) -> list[T]:
+    """What is good of the sensors of a message; if nothing is, the message is not either."""
+    place = f"{root}.sensors"
+    if sensors is None:
+        raise EventError(place, "is missing")
+    if not isinstance(sensors, list):
+        raise EventError(place, f"{type(_good(sensors)).__name__} is not an array")
+    if len(sensors) > SENSORS_MAX:
+        raise EventError(place, f"has at most {SENSORS_MAX} elements")
+    good = []
+    for index, members in enumerate(sensors):
+        try:
+            good.append(read(members, index))
+        except EventError as error:
+            noted.append(EventError(f"{place}[{index}]{error.place[1:]}", error.problem))
+        except _Noted:
+            continue
+    if sensors and not good:
+        raise _Noted
+    return good
+
+
+# Sensors and readings
+
+
+def _members_of(value: object) -> Members:
+    """The members of an object, all of them good."""
+    if not isinstance(value, dict):
+        raise EventError("$", f"{type(_good(value)).__name__} is not an object")
+    if BAD in value.values():
+        raise _Noted
+    _check_depth(value, None, NESTING_MAX - 4, "$")
+    return value
+
+
+def _sensor(members: object, _index: int) -> Sensor:
+    return _convert(_members_of(members), StrictSensor, "$")
+
+
+def _offered(members: object, index: int) -> Sensor:
+    """A sensor with a type, and a range that is one."""
+    sensor = _sensor(members, index)
+    check_type(sensor.type)
+    if sensor.min_value is not None and sensor.max_value is not None and sensor.min_value > sensor.max_value:
+        raise EventError("$.min-value", "is above max-value")
+    return sensor
+
+
+def _reading(value: object, index: int) -> OddReading:
+    others = _members_of(value)
+    name, kind, value = _text(others, "name", "$"), _text(others, "type", "$"), others.get("value")
+    if value is None:
+        raise EventError("$.value", "is missing")
+    del others["name"], others["type"], others["value"]
+    timestamp = others.get("timestamp")
+    if timestamp.__class__ is str or timestamp.__class__ is int or timestamp.__class__ is float:
+        del others["timestamp"]
+    else:
+        timestamp = None
+    area = points_of(others["area"]) if "area" in others else None
+    if area is not None:
+        del others["area"]
+    return OddReading(name, kind, value, timestamp, area or [], others, index)

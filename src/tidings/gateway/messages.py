@@ -1,0 +1,145 @@
+"""The messages between sensor networks and the gateway: JSON objects with one member, their type.
+
+`{"register": {…}}`, `{"deregister": {…}}` and `{"sensing": {…}}` come from a network; `subscribe`,
+`unsubscribe`, `ack`, `error` and `redirect` go to it. Members that are not known are ignored, so that either
+side may be older than the other. What goes out is a Struct until it is sent: `encode` makes the line.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.json import Encoder
+
+NAME_LENGTH_MAX = 255
+"""Characters of a sensing-id, and of a sensor's name and type."""
+SENSORS_MAX = 10_000
+"""Sensors of one network, and in one message."""
+
+Number = int | float
+
+
+class Point(Struct, frozen=True, gc=False):
+    """A place in the plane, in whatever unit the networks agree on."""
+
+    x: float
+    y: float
+
+
+class Sensor(Struct, frozen=True, gc=False, rename="kebab", omit_defaults=True):
+    """A sensor as a message names it: `min_value` and `max_value` are the range it delivers or is asked for.
+
+    `deregister` and `unsubscribe` need its name only.
+    """
+
+    name: str
+    type: str = ""
+    min_value: Number | None = None
+    max_value: Number | None = None
+    max_rate: Number | None = None
+    max_age_s: Number | None = None
+
+
+class Reading(Struct, frozen=True, gc=False):
+    """One measurement; a place that is not known is no area."""
+
+    name: str
+    type: str
+    value: Any = None
+    timestamp: str | Number | None = None
+    area: list[Point] | None = None
+
+
+# What networks say
+
+
+class Register(Struct, gc=False, rename="kebab"):
+    """A network offers sensors; those it has registered before stay as they are.
+
+    `area`: one point, a line, or the corners of a polygon; None is everywhere. `cookie` is the one that the
+    gateway gave to this address.
+    """
+
+    sensing_id: str
+    sensors: list[Sensor]
+    address: str | None = None
+    area: list[Point] | None = None
+    lease_s: Number | None = None
+    cookie: str | None = None
+
+
+class Deregister(Struct, gc=False, rename="kebab"):
+    """Sensors that are no longer there; None is all of them, and the network with them."""
+
+    sensing_id: str
+    sensors: list[Sensor] | None = None
+    cookie: str | None = None
+
+
+class Sensing(Struct, gc=False, rename="kebab"):
+    """Readings; with a `seq` they are acknowledged, and counted once however often they are repeated."""
+
+    sensing_id: str
+    sensors: list[Reading]
+    seq: int | None = None
+    cookie: str | None = None
+
+
+# What the gateway says
+
+
+class Subscribe(Struct, frozen=True, rename="kebab"):
+    """Send these sensors' readings; a range replaces the one asked for before."""
+
+    sensing_id: str
+    sensors: list[Sensor]
+    cookie: str | UnsetType = UNSET
+
+
+class Unsubscribe(Struct, frozen=True, rename="kebab"):
+    """Send these sensors' readings no longer."""
+
+    sensing_id: str
+    sensors: list[Sensor]
+    cookie: str | UnsetType = UNSET
+
+
+class Ack(Struct, frozen=True, rename="kebab"):
+    """The readings of this number have arrived for good."""
+
+    sensing_id: str
+    seq: int
+    cookie: str | UnsetType = UNSET
+
+
+class Error(Struct, frozen=True, rename="kebab"):
+    """What is wrong with a message, and where in it."""
+
+    problem: str
+    place: str = "$"
+    sensing_id: str | UnsetType = UNSET
+
+
+class Redirect(Struct, frozen=True, rename="kebab"):
+    """Another gateway serves this network: it is to be registered there."""
+
+    sensing_id: str
+    address: str
+
+
+Message = Subscribe | Unsubscribe | Ack | Error | Redirect
+
+_TITLES: dict[type[Message], str] = {
+    Subscribe: "subscribe",
+    Unsubscribe: "unsubscribe",
+    Ack: "ack",
+    Error: "error",
+    Redirect: "redirect",
+}
+_encode = Encoder().encode
+
+
+def encode(message: Message) -> bytes:
+    """The message as one line of JSON, with its end."""
+    return _encode({_TITLES[type(message)]: message}) + b"\n"

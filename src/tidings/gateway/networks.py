@@ -1,0 +1,233 @@
+"""Sensor networks: who they are, whose they are, how each is reached, and how long it is taken to be there.
+
+A network belongs to whoever registered its sensing-id first, as long as it is there: to a user where users
+are known, else to the connection, or to the host it spoke from. One whose connection broke keeps its
+place for GRACE_S. One that speaks in datagrams has a lease: when that is over it is asked, and after another
+lease of silence it is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from heapq import heappop, heappush
+from math import inf
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from tidings.gateway.areas import Box
+from tidings.gateway.messages import Sensor
+from tidings.gateway.ranges import Span, span_of
+from tidings.gateway.wants import Want
+
+NETWORKS_MAX = 100_000
+"""Networks of a gateway."""
+PER_CONNECTION_MAX = 1_000
+"""Networks of one connection."""
+GRACE_S = 30.0
+"""How long a network whose connection broke may take to register again."""
+LEASE_S = 3_600.0
+"""The lease of a network that speaks in datagrams and names none."""
+LEASE_S_MIN, LEASE_S_MAX = 1.0, 86_400.0
+
+Key = Hashable
+"""How a network is reached: what the driver calls a connection, or the Address that sends its datagrams."""
+
+
+class Address(NamedTuple):
+    """Where datagrams come from and go to."""
+
+    host: str
+    port: int
+
+
+class Caller(Struct, frozen=True):
+    """Who is at the other end: the host, and the user if it has shown to be one."""
+
+    host: str = ""
+    user: str = ""
+
+
+class Instrument:
+    """One sensor of a network, as the gateway knows it: what it can deliver, and what it was asked for."""
+
+    __slots__ = ("asked", "box", "name", "sensing_id", "span", "special", "type")
+
+    def __init__(self, sensing_id: str, sensor: Sensor, box: Box | None) -> None:
+        self.sensing_id = sensing_id
+        self.name = sensor.name
+        self.type = sensor.type
+        self.box = box  # None: everywhere
+        self.span = _span(sensor)  # None: it gave no range
+        self.special: dict[Want, Span] = {}  # what is wanted of it and not of all sensors of its type
+        self.asked: Span | None = None  # None: it is off
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it was asked to send."""
+        return self.asked is not None
+
+
+def _span(sensor: Sensor) -> Span | None:
+    if sensor.min_value is None and sensor.max_value is None:
+        return None
+    return span_of(sensor.min_value, sensor.max_value)
+
+
+class Network:
+    """A set of sensors behind one speaker."""
+
+    __slots__ = (
+        "asked_at",
+        "box",
+        "caller",
+        "deadline",
+        "heard_at",
+        "instruments",
+        "is_owed",
+        "key",
+        "known",
+        "lease_s",
+        "sensing_id",
+        "strays",
+    )
+
+    def __init__(self, sensing_id: str, caller: Caller, box: Box | None, now: float) -> None:
+        self.sensing_id = sensing_id
+        self.caller = caller  # who registered it first
+        self.box = box
+        self.key: Key | None = None  # None: its connection is broken
+        self.instruments: dict[str, Instrument] = {}
+        self.known: dict[str, str] = {}  # the type of each sensor that it registered or sent readings of
+        self.strays: set[tuple[str, str]] = set()  # names and types of readings it never registered
+        self.lease_s = inf
+        self.heard_at = now
+        self.deadline = inf  # when it is asked, or dropped
+        self.is_owed = False  # not all that it must be asked could be said
+        self.asked_at = -inf  # when its lease was over and it was asked
+
+    def belongs_to(self, key: Key, caller: Caller) -> bool:
+        """Whether someone may speak for this network."""
+        if self.caller.user:
+            return caller.user == self.caller.user
+        return key == self.key or (bool(caller.host) and caller.host == self.caller.host)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether it was asked if it is there, and has not answered."""
+        return self.heard_at < self.asked_at
+
+    @property
+    def owner(self) -> str:
+        """The user it belongs to, or nobody known."""
+        return self.caller.user
+
+
+class Networks:
+    """All registered networks, and when something is to be done about them."""
+
+    def __init__(self) -> None:
+        self.table: dict[str, Network] = {}  # by sensing-id; readings are looked up here
+        self._by_key: dict[Key, dict[str, Network]] = {}
+        self._deadlines: list[tuple[float, str]] = []
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __iter__(self) -> Iterator[Network]:
+        return iter(self.table.values())
+
+    def get(self, sensing_id: str) -> Network | None:
+        """The network of that id, if it is registered."""
+        return self.table.get(sensing_id)
+
+    def of(self, key: Key) -> list[Network]:
+        """The networks reached over a connection or at an address."""
+        return list(self._by_key.get(key, {}).values())
+
+    def has_room(self, network: Network | None, key: Key) -> bool:
+        """Whether a network, or a new one, may be reached there."""
+        if network is not None and network.key == key:
+            return True
+        is_full = network is None and len(self.table) >= NETWORKS_MAX
+        return not is_full and len(self._by_key.get(key, {})) < PER_CONNECTION_MAX
+
+    def add(self, network: Network) -> None:
+        """A network that was not there; it is reached once `attach` says how."""
+        self.table[network.sensing_id] = network
+
+    def attach(self, network: Network, key: Key, lease_s: float, now: float) -> bool:
+        """Say how a network is reached from now on, and what its lease is; whether it was not reached so."""
+        is_new = network.key != key
+        if is_new:
+            self._detach(network)
+            network.key = key
+            self._by_key.setdefault(key, {})[network.sensing_id] = network
+        network.lease_s, network.heard_at = lease_s, now
+        self._set_deadline(network, now + lease_s)
+        return is_new
+
+    def lost(self, key: Key, now: float) -> list[Network]:
+        """A connection broke: its networks can't be reached, and have some time to come back."""
+        networks = self.of(key)
+        for network in networks:
+            self._detach(network)
+            for instrument in network.instruments.values():
+                instrument.asked = None
+            self._set_deadline(network, now + GRACE_S)
+        return networks
+
+    def drop(self, network: Network) -> None:
+        """It is not there any more."""
+        self._detach(network)
+        del self.table[network.sensing_id]
+        network.deadline = inf
+
+    def due(self, now: float) -> tuple[list[Network], list[Network]]:
+        """Those whose lease is over, which are to be asked, and those that are given up."""
+        asked, given_up = [], []
+        while self.wake_at <= now:
+            network = self.table[heappop(self._deadlines)[1]]
+            network.deadline = inf
+            if network.key is not None and network.heard_at + network.lease_s > now:
+                self._set_deadline(network, network.heard_at + network.lease_s)
+            elif network.key is None or network.is_asked:
+                given_up.append(network)
+            else:
+                network.asked_at = now
+                self._set_deadline(network, now + network.lease_s)
+                asked.append(network)
+        return asked, given_up
+
+    @property
+    def wake_at(self) -> float:
+        """When `due` has something."""
+        while self._deadlines:
+            at, sensing_id = self._deadlines[0]
+            network = self.table.get(sensing_id)
+            if network is not None and network.deadline == at:
+                return at
+            heappop(self._deadlines)  # it was moved, or the network is gone
+        return inf
+
+    def _set_deadline(self, network: Network, at: float) -> None:
+        """Note when to look at a network; a later moment is found when the earlier one has come."""
+        if at == inf:
+            network.deadline = inf
+        elif at < network.deadline or network.key is None:
+            network.deadline = at
+            heappush(self._deadlines, (at, network.sensing_id))
+
+    def _detach(self, network: Network) -> None:
+        if network.key is None:
+            return
+        there = self._by_key[network.key]
+        del there[network.sensing_id]
+        if not there:
+            del self._by_key[network.key]
+        network.key = None
+
+
+def bounded_lease(lease_s: float | None) -> float:
+    """The lease of a network that sends datagrams, from what it asked for."""
+    return LEASE_S if lease_s is None else float(min(max(lease_s, LEASE_S_MIN), LEASE_S_MAX))

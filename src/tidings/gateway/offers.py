@@ -1,0 +1,165 @@
+"""Advertisements: what the networks of a gateway can deliver, told to the node, one per type.
+
+They only ever grow: a sensor that is covered costs nothing, one that is not makes its type's advertisement
+wider, and a sensor that goes leaves it as it is. So networks may come and go as they like. An advertisement
+is withdrawn when nothing at all has been left behind it for a while.
+
+In one advertisement the conditions on one key are alternatives, told as one range over all of them;
+different keys are all required, and a place that is not known is no contradiction.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from math import inf
+
+from tidings.filters import Filter
+from tidings.gateway.areas import EVERYWHERE, Box
+from tidings.gateway.effects import Advertise, Effect, Widen, Withdraw
+from tidings.gateway.ranges import WHOLE, Span
+
+WITHDRAW_AFTER_S = 300.0
+"""How long an advertisement stays with nothing behind it."""
+OFFERS_MAX = 1_000
+"""Types with an advertisement of their own; those that come later share one that offers anything."""
+WIDENED_MAX = 8
+"""How often an advertisement grows bit by bit; the next time it loses its range and its area."""
+
+
+class Offer:
+    """One advertisement: what is behind it, by type, and how far it reaches."""
+
+    __slots__ = ("box", "counts", "idle_at", "number", "span", "type", "widened")
+
+    def __init__(self, number: int, type: str | None, span: Span, box: Box) -> None:
+        self.number = number
+        self.type = type  # None: any
+        self.span = span
+        self.box = box
+        self.counts: dict[str, int] = {}
+        self.widened = 0
+        self.idle_at = inf  # when the last of what was behind it went
+
+    def covers(self, span: Span, box: Box) -> bool:
+        """Whether sensors of this range and place are covered."""
+        return self.span.covers(span) and self.box.covers(box)
+
+    def widen(self, span: Span, box: Box) -> None:
+        """Reach further."""
+        self.widened += 1
+        is_enough = self.widened > WIDENED_MAX
+        self.span = WHOLE if is_enough else self.span.hull(span)
+        self.box = EVERYWHERE if is_enough else self.box.hull(box)
+
+    @property
+    def filter(self) -> str:
+        """The advertisement as the text of a filter."""
+        if self.type is None:
+            return ""
+        x_low, y_low, x_high, y_high = self.box
+        whole = Filter("type = :type", type=self.type)
+        if self.span != WHOLE:
+            whole &= _between("value", *self.span.ends)
+        if self.box != EVERYWHERE:
+            for name, low, high in (("posx", x_low, x_high), ("posy", y_low, y_high)):
+                whole &= Filter(f"{name} IS NULL") | _between(name, low, high)
+        return str(whole)
+
+
+def _between(name: str, low: float | None, high: float | None) -> Filter:
+    if low is None:
+        return Filter(f"{name} <= :high", high=high)
+    if high is None:
+        return Filter(f"{name} >= :low", low=low)
+    return Filter(f"{name} BETWEEN :low AND :high", low=low, high=high)
+
+
+class Offers:
+    """All advertisements of a gateway."""
+
+    def __init__(self) -> None:
+        self._offers: dict[int, Offer] = {}
+        self._by_type: dict[str, Offer] = {}
+        self._rest: Offer | None = None  # the one that offers anything
+        self._idle: list[tuple[float, int]] = []
+        self._numbers = 0
+
+    def __len__(self) -> int:
+        return len(self._offers)
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._offers
+
+    @property
+    def filters(self) -> dict[int, str]:
+        """The text of each advertisement, by its number."""
+        return {number: offer.filter for number, offer in self._offers.items()}
+
+    def add(self, type: str, span: Span | None, box: Box | None) -> list[Effect]:
+        """One more sensor, or a reading of one that never registered; no range or area is any."""
+        its_span, its_box = span or WHOLE, box or EVERYWHERE
+        offer = self._by_type.get(type)
+        if offer is None:
+            offer, effects = self._for_new(type, its_span, its_box)
+            self._by_type[type] = offer
+        else:
+            effects = self.widen(type, span, box)
+        offer.counts[type] = offer.counts.get(type, 0) + 1
+        offer.idle_at = inf
+        return effects
+
+    def widen(self, type: str, span: Span | None, box: Box | None) -> list[Effect]:
+        """A sensor that was counted reaches as far as this now."""
+        offer, its_span, its_box = self._by_type[type], span or WHOLE, box or EVERYWHERE
+        if offer.covers(its_span, its_box):
+            return []
+        offer.widen(its_span, its_box)
+        return [Widen(offer.number, offer.filter)]
+
+    def remove(self, type: str, now: float) -> None:
+        """One sensor of a type less."""
+        offer = self._by_type[type]
+        offer.counts[type] -= 1
+        if not offer.counts[type]:
+            del offer.counts[type]
+            if offer is self._rest:
+                del self._by_type[type]
+        if not offer.counts:
+            offer.idle_at = now
+            heappush(self._idle, (now + WITHDRAW_AFTER_S, offer.number))
+
+    def wake(self, now: float) -> list[Effect]:
+        """Withdraw those with nothing behind them for long enough."""
+        effects: list[Effect] = []
+        while self.wake_at <= now:
+            offer = self._offers.pop(heappop(self._idle)[1])
+            if offer is self._rest:
+                self._rest = None
+            else:
+                assert offer.type is not None, "only the rest is of any type"
+                del self._by_type[offer.type]
+            effects.append(Withdraw(offer.number))
+        return effects
+
+    @property
+    def wake_at(self) -> float:
+        """When there is something to withdraw."""
+        while self._idle:
+            at, number = self._idle[0]
+            offer = self._offers.get(number)
+            if offer is not None and offer.idle_at + WITHDRAW_AFTER_S == at:
+                return at
+            heappop(self._idle)  # something came behind it since
+        return inf
+
+    def _for_new(self, type: str, span: Span, box: Box) -> tuple[Offer, list[Effect]]:
+        """The advertisement for a type that has none."""
+        is_full = len(self._offers) - (self._rest is not None) >= OFFERS_MAX
+        if is_full and self._rest is not None:
+            return self._rest, []
+        self._numbers += 1
+        offer = Offer(self._numbers, *((None, WHOLE, EVERYWHERE) if is_full else (type, span, box)))
+        self._offers[offer.number] = offer
+        if is_full:
+            self._rest = offer
+        return offer, [Advertise(offer.number, offer.filter)]

@@ -1,0 +1,236 @@
+"""Value ranges that are asked for, as a tree in which each range lies below one that covers it.
+
+1..10 is the root; 5..7 goes below it; 37 is covered by nobody, so a root 1..37 is *made* above both, which
+nobody has asked for and which goes when it is no longer needed. The tree tells at once whether a new range
+asks for anything that was not asked for already, and what of a sensor's own range is wanted.
+
+The rule kept: of the ranges directly below one node none covers another, so in the order of their low ends
+their high ends ascend too, and the neighbours of a range are found by bisection. Only the root can be made.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Hashable, Iterator
+from math import inf
+from typing import Generic, NamedTuple, TypeVar
+
+from tidings.filters.intervals import AFTER, BEFORE, Cut, Intervals, Piece
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Span(NamedTuple):
+    """One range of numbers, told by its two cuts; where it has no end the cut lies at infinity."""
+
+    low: Cut
+    high: Cut
+
+    def covers(self, other: Span) -> bool:
+        """Whether all of the other lies in this one."""
+        return self.low <= other.low and other.high <= self.high
+
+    def overlaps(self, other: Span) -> bool:
+        """Whether they have anything in common."""
+        return self.low < other.high and other.low < self.high
+
+    def hull(self, other: Span | None) -> Span:
+        """The smallest range over both."""
+        return self if other is None else Span(min(self.low, other.low), max(self.high, other.high))
+
+    def clip(self, other: Span) -> Span | None:
+        """What they have in common, or None."""
+        return Span(max(self.low, other.low), min(self.high, other.high)) if self.overlaps(other) else None
+
+    @property
+    def ends(self) -> tuple[float | None, float | None]:
+        """The lowest and the highest value, None for an end without limit."""
+        low, high = self.low[0], self.high[0]
+        return None if low == -inf else low, None if high == inf else high
+
+    @property
+    def line(self) -> Intervals:
+        """The range as a set of numbers."""
+        endless = self.low[0] == -inf
+        cuts = () if endless else (self.low,)
+        return Intervals(endless, cuts if self.high[0] == inf else (*cuts, self.high))
+
+
+WHOLE = Span((-inf, BEFORE), (inf, AFTER))
+"""All numbers."""
+
+
+def span_of(low: float | None, high: float | None) -> Span:
+    """The range from `low` to `high`, both included; None is an end without limit."""
+    return Span(WHOLE.low if low is None else (low, BEFORE), WHOLE.high if high is None else (high, AFTER))
+
+
+def span_of_piece(piece: Piece) -> Span:
+    """A connected part of a set of numbers as a range."""
+    low = WHOLE.low if piece.low is None else (piece.low, BEFORE if piece.low_closed else AFTER)
+    high = WHOLE.high if piece.high is None else (piece.high, AFTER if piece.high_closed else BEFORE)
+    return Span(low, high)
+
+
+class Node(Generic[K]):
+    """A range, who asks for it, and the ranges it covers, in the order of their low ends."""
+
+    __slots__ = ("above", "below", "keys", "span")
+
+    def __init__(self, span: Span) -> None:
+        self.span = span
+        self.keys: set[K] = set()
+        self.above: Node[K] | None = None
+        self.below: list[Node[K]] = []
+
+    @property
+    def is_made(self) -> bool:
+        """Whether nobody asks for exactly this range."""
+        return not self.keys
+
+
+class Ranges(Generic[K]):
+    """The ranges asked for under one key of the filters, each by who asks for it."""
+
+    def __init__(self) -> None:
+        self.root: Node[K] | None = None
+        self._nodes: dict[K, Node[K]] = {}
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._nodes
+
+    def add(self, key: K, span: Span) -> bool:
+        """Someone asks for a range, once; whether that is more than was asked for."""
+        assert key not in self._nodes, "a key asks for one range"
+        node = self._place(Node(span))
+        is_more = node.is_made and (node.above is None or node.above.is_made)
+        node.keys.add(key)
+        self._nodes[key] = node
+        return is_more
+
+    def remove(self, key: K) -> bool:
+        """Someone asks no longer; whether less is asked for now. KeyError if it did not ask."""
+        node = self._nodes.pop(key)
+        node.keys.discard(key)
+        if not node.is_made:
+            return False
+        above = node.above
+        if above is not None:
+            above.below.remove(node)
+            for child in node.below:
+                _put(above, child, self._nodes)
+        is_less = above is None or above.is_made
+        self._tighten()
+        return is_less
+
+    def covers(self, span: Span) -> bool:
+        """Whether all of a range is asked for by one who asks."""
+        return any(root.covers(span) for root in self.roots)
+
+    def clip(self, span: Span) -> Span | None:
+        """The smallest range over everything that is asked for within a range; None if nothing is."""
+        tops = self._tops()
+        first = bisect_right(tops, span.low, key=_high_of)
+        last = bisect_left(tops, span.high, key=_low_of) - 1
+        if first > last:
+            return None
+        return tops[first].span.hull(tops[last].span).clip(span)
+
+    @property
+    def hull(self) -> Span | None:
+        """The range of the root: the smallest over all that is asked for."""
+        return None if self.root is None else self.root.span
+
+    @property
+    def roots(self) -> list[Span]:
+        """The ranges asked for that no other covers, in the order of their low ends."""
+        return [node.span for node in self._tops()]
+
+    def within(self, span: Span) -> set[K]:
+        """Those who ask for nothing outside of a range."""
+        return {key for key, node in self._nodes.items() if span.covers(node.span)}
+
+    def walk(self) -> Iterator[tuple[int, Span, frozenset[K]]]:
+        """Every node from the root down, with its depth and who asks for it; nobody for a made root."""
+        waiting = [] if self.root is None else [(0, self.root)]
+        while waiting:
+            depth, node = waiting.pop()
+            yield depth, node.span, frozenset(node.keys)
+            waiting += [(depth + 1, child) for child in reversed(node.below)]
+
+    def _tops(self) -> list[Node[K]]:
+        if self.root is None:
+            return []
+        return self.root.below if self.root.is_made else [self.root]
+
+    def _place(self, node: Node[K]) -> Node[K]:
+        """The node of the same range in the tree: this one, or one that was there."""
+        root = self.root
+        if root is None:
+            self.root = node
+            return node
+        if root.span == node.span:
+            return root
+        if not root.span.covers(node.span):
+            self._rise(root, node)
+        return node if self.root is node else _put(self.root or root, node, self._nodes)
+
+    def _rise(self, root: Node[K], node: Node[K]) -> None:
+        """Make the root wide enough for a node that it does not cover; the node itself may be that root."""
+        above = node if node.span.covers(root.span) else Node[K](root.span.hull(node.span))
+        for child in root.below if root.is_made else [root]:
+            child.above = above
+            above.below.append(child)
+        self.root = above
+
+    def _tighten(self) -> None:
+        """Let a root that nobody asks for be no wider than what lies below it, or not be at all."""
+        root = self.root
+        if root is None or not root.is_made:
+            return
+        if len(root.below) > 1:
+            root.span = Span(root.below[0].span.low, root.below[-1].span.high)
+        else:
+            self.root = root.below[0] if root.below else None
+            if self.root is not None:
+                self.root.above = None
+
+
+def _put(above: Node[K], node: Node[K], nodes: dict[K, Node[K]]) -> Node[K]:
+    """Hang a node, with what lies below it, under one that covers it, as deep as it goes."""
+    while True:
+        at = bisect_right(above.below, node.span.low, key=_low_of)
+        nearest = above.below[at - 1] if at else None  # of those that begin no later it reaches furthest
+        if nearest is None or not nearest.span.covers(node.span):
+            break
+        if nearest.span == node.span:
+            return _merge(nearest, node, nodes)
+        above = nearest
+    start = bisect_left(above.below, node.span.low, key=_low_of)
+    end = bisect_right(above.below, node.span.high, key=_high_of)
+    covered = above.below[start:end]
+    above.below[start : max(start, end)] = [node]
+    node.above = above
+    for child in covered:
+        _put(node, child, nodes)
+    return node
+
+
+def _merge(kept: Node[K], node: Node[K], nodes: dict[K, Node[K]]) -> Node[K]:
+    """Let one node stand for another of the same range."""
+    kept.keys |= node.keys
+    nodes.update(dict.fromkeys(node.keys, kept))
+    for child in node.below:
+        _put(kept, child, nodes)
+    return kept
+
+
+def _low_of(node: Node[K]) -> Cut:
+    return node.span.low
+
+
+def _high_of(node: Node[K]) -> Cut:
+    return node.span.high

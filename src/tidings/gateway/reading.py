@@ -1,0 +1,255 @@
+"""Readings to events: whole batches of messages become the array of raw events that a PUBLISH frame carries.
+
+The event of a reading has its type, the moment of its timestamp, and as attributes `sensing-id`, `name`,
+`value` and every other member: scalars as they are, nested ones as JSON text, a place as `places` tells it. A
+value that is text by JSON's grammar of numbers becomes that number. Without a timestamp that can be believed
+the event has the time of arrival, and keeps the timestamp as an attribute. A member called like a header
+field, or `sensing-id`, is prefixed with `reading-`.
+
+This is the hot path: no Event is made, one expression goes over all readings, and what was made of a text is
+remembered, since types, timestamps and values repeat. A reading that can't be an event costs its message a
+second look, and is told by its place; the others are kept.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from tidings.errors import EventError
+from tidings.event.values import (
+    ATTRIBUTES_MAX,
+    RESERVED,
+    Value,
+    check_name,
+    check_type,
+    place_of,
+    plain_value,
+)
+from tidings.event.wire import array_head
+from tidings.gateway.members import told
+from tidings.gateway.messages import Error, Reading, Sensing
+from tidings.gateway.moments import is_credible, moment_of
+from tidings.gateway.places import place_attributes
+from tidings.gateway.shapes import OddReading, PlainReading
+
+KEPT_MAX = 10_000
+"""Texts of one kind of which it is remembered what was made of them."""
+KEPT_LENGTH_MAX = 64
+"""Characters of a text that is remembered."""
+PREFIX = "reading-"
+
+_INT_LENGTH_MAX = 20
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+_TAKEN = RESERVED | {"sensing-id"}
+_PLAIN = frozenset({str, float, bool})
+
+KeyT = TypeVar("KeyT")
+MadeT = TypeVar("MadeT")
+_encode = msgspec.msgpack.Encoder().encode
+_encode_json = msgspec.json.Encoder().encode
+
+
+class Mapped(NamedTuple):
+    """Events, as `event.wire` writes them, and which readings could not be any."""
+
+    raw: bytes
+    total: int
+    errors: list[Error]
+
+
+class _Incredible(Exception):
+    """The timestamp can't be read or believed."""
+
+
+class _Attributes(Struct, gc=False, rename={"sensing_id": "sensing-id"}):
+    """The attributes of a plain reading: faster to make and to write than a dict."""
+
+    sensing_id: str
+    name: str
+    value: Value
+
+
+class _Placed(_Attributes, gc=False):
+    posx: float
+    posy: float
+
+
+class _Event(Struct, gc=False, array_like=True):
+    """An event on the wire."""
+
+    counter: int
+    type: str
+    time_us: int
+    attributes: _Attributes | dict[str, Value]
+    header: None = None
+    body: None = None
+
+
+class Kept(dict[KeyT, MadeT], Generic[KeyT, MadeT]):
+    """What a function made of the keys that were asked for of late; its errors are not kept."""
+
+    def __init__(self, make: Callable[[KeyT], MadeT]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, key: KeyT) -> MadeT:
+        made = self._make(key)
+        if len(self) >= KEPT_MAX:
+            self.clear()
+        if not isinstance(key, str) or len(key) <= KEPT_LENGTH_MAX:
+            self[key] = made
+        return made
+
+
+class Mapper:
+    """Makes events of readings; one serves all networks of a gateway."""
+
+    def __init__(self) -> None:
+        self._now_us = 0
+        self._types: Kept[str, str] = Kept(check_type)
+        self._names: Kept[str, str] = Kept(attribute_name)
+        self._numbers: Kept[str, int | float | str] = Kept(number_of)
+        self._moments: Kept[str | float, int | None] = Kept(moment_of)
+        self._times: Kept[str | float | None, int] = Kept(self._credible)
+
+    def map(self, messages: Sequence[Sensing], counter: int, now_us: int) -> Mapped:
+        """The events of all readings, in order, with counters from `counter` on; `now_us`: when they came."""
+        if now_us < self._now_us:
+            self._times.clear()  # what was credible may not be any more
+        self._now_us = self._times[None] = now_us
+        errors: list[Error] = []
+        try:
+            events = self._events(messages, counter)
+        except (EventError, _Incredible):
+            events = self._events_one_by_one(messages, counter, errors)
+        return Mapped(_raw(events), len(events), errors)
+
+    def _events(self, messages: Sequence[Sensing], counter: int) -> list[_Event]:
+        """The events of readings that all can be one."""
+        types, times, numbers, following = self._types, self._times, self._numbers, count(counter).__next__
+        return [
+            _Event(
+                following(),
+                types[reading.type],
+                times[reading.timestamp],
+                _Attributes(
+                    message.sensing_id,
+                    reading.name,
+                    numbers[value] if (value := reading.value).__class__ is str else value,
+                ),
+            )
+            if reading.area is None
+            else self._other_event(message.sensing_id, reading, following())
+            for message in messages
+            for reading in message.sensors
+        ]
+
+    def _events_one_by_one(
+        self, messages: Sequence[Sensing], counter: int, errors: list[Error]
+    ) -> list[_Event]:
+        events: list[_Event] = []
+        for message in messages:
+            try:
+                events += self._events((message,), counter + len(events))
+            except (EventError, _Incredible):
+                self._add_good(message, counter, events, errors)
+        return events
+
+    def _add_good(self, message: Sensing, counter: int, events: list[_Event], errors: list[Error]) -> None:
+        noted = []
+        for number, reading in enumerate(message.sensors):
+            try:
+                events.append(self._event(message.sensing_id, reading, counter + len(events)))
+            except EventError as error:
+                index = reading.index if isinstance(reading, OddReading) else number
+                noted.append(EventError(f"$.sensing.sensors[{index}]{error.place[1:]}", error.problem))
+        errors += told(noted, message.sensing_id)
+
+    def _other_event(self, sensing_id: str, reading: Reading, counter: int) -> _Event:
+        """The event of a reading with an area, or of an odd one; as `_events`, it may raise _Incredible."""
+        area, value = reading.area, reading.value
+        if reading.__class__ is not PlainReading or area is None or len(area) != 1:
+            return self._event(sensing_id, reading, counter)
+        if value.__class__ is str:
+            value = self._numbers[value]
+        placed = _Placed(sensing_id, reading.name, value, area[0].x, area[0].y)
+        return _Event(counter, self._types[reading.type], self._times[reading.timestamp], placed)
+
+    def _event(self, sensing_id: str, reading: Reading, counter: int) -> _Event:
+        """The event of any reading; EventError has the place within the reading."""
+        kind, value, timestamp = self._types[reading.type], reading.value, reading.timestamp
+        value = self._numbers[value] if value.__class__ is str else attribute_value(value, "$.value")
+        attributes = {"sensing-id": sensing_id, "name": reading.name, "value": value}
+        if isinstance(reading, OddReading):
+            self._add_others(reading.others, attributes)
+        if reading.area:
+            attributes.update(place_attributes(reading.area))
+        time_us = self._now_us if timestamp is None else self._moments[timestamp]
+        if time_us is None or not is_credible(time_us, self._now_us):
+            attributes["timestamp"] = plain_value(timestamp, "$.timestamp")
+            time_us = self._now_us
+        return _Event(counter, kind, time_us, attributes)
+
+    def _add_others(self, others: dict[str, Any], attributes: dict[str, Value]) -> None:
+        for name, value in others.items():
+            if value is None:
+                continue
+            attribute = self._names[name]
+            while attribute != name and attribute in others:
+                attribute = PREFIX + attribute
+            is_plain = value.__class__ in _PLAIN
+            attributes[attribute] = value if is_plain else attribute_value(value, place_of(name))
+        if len(attributes) > ATTRIBUTES_MAX:
+            raise EventError("$", f"an event has at most {ATTRIBUTES_MAX} attributes")
+
+    def _credible(self, timestamp: str | float | None) -> int:
+        moment_us = self._now_us if timestamp is None else moment_of(timestamp)
+        if moment_us is None or not is_credible(moment_us, self._now_us):
+            raise _Incredible
+        return moment_us
+
+
+def number_of(text: str) -> int | float | str:
+    """The number that a text is by JSON's grammar, or the text; EventError: it is none an event can hold."""
+    found = _NUMBER.fullmatch(text)
+    if found is None:
+        return text
+    if found.lastindex is not None:
+        number = float(text)
+        if math.isinf(number):
+            raise EventError("$.value", "is out of the range of a float")
+        return number
+    if len(text) > _INT_LENGTH_MAX:
+        raise EventError("$.value", f"an int of {len(text)} characters does not fit 64 bits")
+    plain_value(int(text), "$.value")
+    return int(text)
+
+
+def attribute_name(name: str) -> str:
+    """What the attribute for a member is called; EventError: nothing may be called so."""
+    attribute = PREFIX + name if name in _TAKEN else name
+    check_name(attribute)
+    return attribute
+
+
+def attribute_value(value: object, place: str) -> Value:
+    """A member as an attribute holds it: nested ones become JSON text."""
+    if not isinstance(value, dict | list):
+        return plain_value(value, place)
+    try:
+        return _encode_json(value).decode()
+    except OverflowError:
+        raise EventError(place, "holds an int that does not fit 64 bits") from None
+
+
+def _raw(events: list[_Event]) -> bytes:
+    encoded = _encode(events)
+    own_head_size = 1 if len(events) < 16 else 3 if len(events) < 65536 else 5
+    return array_head(len(events)) + memoryview(encoded)[own_head_size:]

@@ -1,0 +1,54 @@
+"""How far a network serves a filter: fully, in part or not at all."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from tidings.filters.intervals import EVERYTHING, NOTHING, Intervals
+from tidings.gateway.areas import Box
+from tidings.gateway.networks import Instrument, Network
+from tidings.gateway.wants import Want
+
+Served = Literal["full", "part", "none"]
+
+
+def serves(wants: list[Want], network: Network) -> Served:
+    """Fully: every reading that the filter wants, of whatever value and place, could come from there."""
+    levels = {_level(want, network) for want in wants}
+    if len(levels) == 1:
+        return levels.pop()
+    return "part" if levels else "none"
+
+
+def _level(want: Want, network: Network) -> Served:
+    admitted = [one for one in network.instruments.values() if _may_serve(want, one)]
+    if not admitted:
+        return "none"
+    types = want.types.strings.points()  # if they are told in another way, some are surely not here
+    is_full = (
+        types is not None
+        and all(_serves_type(want, type, admitted) for type in types if want.admits_type(type))
+        and _is_around(network.box, want)
+    )
+    return "full" if is_full else "part"
+
+
+def _may_serve(want: Want, one: Instrument) -> bool:
+    return (
+        want.admits_type(one.type)
+        and want.admits_sensor(one.sensing_id, one.name, one.type, one.box)
+        and want.clip(one.span) is not None
+    )
+
+
+def _serves_type(want: Want, type: str, admitted: list[Instrument]) -> bool:
+    lines = [EVERYTHING if one.span is None else one.span.line for one in admitted if one.type == type]
+    delivered: Intervals = NOTHING
+    for line in lines:
+        delivered = delivered.union(line)
+    has_others = not want.takes_others or any(one.span is None and one.type == type for one in admitted)
+    return has_others and bool(lines) and delivered.covers(want.numbers)
+
+
+def _is_around(box: Box | None, want: Want) -> bool:
+    return box is None or box.covers(want.box)

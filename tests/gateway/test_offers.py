@@ -1,0 +1,98 @@
+"""Advertisements that only grow."""
+
+from __future__ import annotations
+
+from math import inf
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidings.event import Event
+from tidings.filters import Filter
+from tidings.gateway.areas import Box
+from tidings.gateway.effects import Advertise, Widen, Withdraw
+from tidings.gateway.offers import OFFERS_MAX, WIDENED_MAX, WITHDRAW_AFTER_S, Offers
+from tidings.gateway.ranges import Span, span_of
+
+
+def test_a_sensor_that_is_covered_costs_nothing() -> None:
+    offers = Offers()
+    assert offers.add("temp", span_of(0, 10), None) == [
+        Advertise(1, "type = 'temp' AND value BETWEEN 0 AND 10")
+    ]
+    assert offers.add("temp", span_of(3, 7), Box(0, 0, 1, 1)) == []
+    assert offers.add("temp", span_of(5, None), None) == [Widen(1, "type = 'temp' AND value >= 0")]
+    assert offers.add("temp", None, None) == [Widen(1, "type = 'temp'")]
+    assert offers.add("temp", span_of(-99, 99), None) == []
+
+
+def test_a_place_that_is_not_known_is_no_contradiction() -> None:
+    offers = Offers()
+    offers.add("temp", None, Box(0, 0, 5, 5))
+    offered = Filter(offers.filters[1])
+    assert offered.matches(Event("temp", {}))
+    assert offered.matches(Event("temp", {"posx": 1, "posy": 5}))
+    assert not offered.matches(Event("temp", {"posx": 1, "posy": 6}))
+    assert not offered.overlaps(Filter("posx > 6"))
+
+
+def test_an_advertisement_is_withdrawn_late_and_only_when_nothing_is_left_behind_it() -> None:
+    offers = Offers()
+    offers.add("temp", None, None)
+    offers.add("temp", span_of(0, 1), None)
+    offers.remove("temp", 0)
+    assert offers.wake_at == inf
+    offers.remove("temp", 10)
+    assert offers.wake_at == 10 + WITHDRAW_AFTER_S
+    assert offers.wake(9 + WITHDRAW_AFTER_S) == []
+    assert offers.add("temp", None, None) == []
+    assert offers.wake(99 + WITHDRAW_AFTER_S) == []
+    offers.remove("temp", 1_000)
+    assert offers.wake(1_000 + WITHDRAW_AFTER_S) == [Withdraw(1)]
+    assert offers.add("temp", None, None) == [Advertise(2, "type = 'temp'")]
+
+
+def test_one_that_is_widened_again_and_again_gives_up_its_limits() -> None:
+    offers = Offers()
+    said = [offers.add("temp", span_of(n, n), Box(n, n, n, n)) for n in range(100)]
+    assert sum(map(len, said)) == 2 + WIDENED_MAX
+    assert offers.filters == {1: "type = 'temp'"}
+
+
+def test_types_beyond_the_limit_share_one_advertisement_of_anything() -> None:
+    offers = Offers()
+    for number in range(OFFERS_MAX):
+        offers.add(f"type.{number}", None, None)
+    assert offers.add("one more", None, None) == [Advertise(OFFERS_MAX + 1, "")]
+    assert offers.add("and another", None, None) == []
+    offers.remove("one more", 0)
+    assert offers.wake_at == inf
+    offers.remove("and another", 0)
+    assert offers.wake(WITHDRAW_AFTER_S) == [Withdraw(OFFERS_MAX + 1)]
+
+
+def test_a_type_may_have_any_characters() -> None:
+    offers = Offers()
+    offers.add('it\'s"a"type', None, None)
+    assert Filter(offers.filters[1]).matches(Event('it\'s"a"type', {}))
+
+
+spans = st.none() | st.tuples(st.integers(0, 9), st.integers(0, 9)).map(lambda p: span_of(min(p), max(p)))
+boxes = st.none() | st.tuples(st.integers(0, 9), st.integers(0, 9)).map(lambda p: Box(p[0], p[1], *p))
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), spans, boxes), max_size=20))
+def test_every_sensor_is_covered_and_no_advertisement_ever_shrinks(
+    sensors: list[tuple[str, Span | None, Box | None]],
+) -> None:
+    offers = Offers()
+    before: dict[int, str] = {}
+    for type, span, box in sensors:
+        offers.add(type, span, box)
+        values = {} if span is None else {"value": span.ends[0]}
+        place = {} if box is None else {"posx": box.x_low, "posy": box.y_low}
+        event = Event(type, values | place)  # type: ignore[arg-type]
+        assert any(Filter(text).matches(event) for text in offers.filters.values())
+        for number, text in before.items():
+            assert Filter(offers.filters[number]).covers(Filter(text))
+        before = offers.filters
