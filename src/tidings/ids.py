@@ -50,6 +50,9 @@ class Ids(Protocol):
     def next_counter(self) -> int:
         """The next number: 1, then 2, and so on without gaps."""
 
+    def next_counters(self, count: int) -> int:
+        """The first of so many numbers that follow each other, all of which are taken."""
+
 
 class StoredIds:
     """Ids whose epoch was stored by the owner, who hands in a higher one at every start: needs no clock."""
@@ -65,6 +68,12 @@ class StoredIds:
         """The next number; to be called from one thread."""
         self._counter += 1
         return self._counter
+
+    def next_counters(self, count: int) -> int:
+        """The first of so many numbers; to be called from one thread."""
+        first = self._counter + 1
+        self._counter += count
+        return first
 
 
 class ClockIds(StoredIds):

@@ -6,7 +6,9 @@ import asyncio
 import re
 import signal
 import ssl
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -174,6 +176,58 @@ def test_all_is_read_again_when_a_day_ends_as_tokens_end_then(secured: Secured) 
     assert guard.look(DAY_S - 1) is None
     assert guard.look(DAY_S) is True
     assert guard.look(DAY_S + 1) is None
+
+
+def test_tokens_end_with_the_day_though_the_files_are_broken_then(on_loop: Run, secured: Secured) -> None:
+    async def scenario() -> None:
+        async with running(security=str(secured.path)) as node, device(node.addresses[0], secured) as bus:
+            today = datetime.now(UTC).date()
+            secured.write_users(USERS.replace("\nbob", f" until:{today}\nbob"))
+            node.driver.on_wake()
+            await bus.publish("a", delivery="reliable")
+            secured.write_access("[[")
+            guard = node._guard
+            assert guard is not None
+            assert guard.look(time.time() + DAY_S) is False
+            node.driver.review()
+            await publish_until_refused(bus)
+
+    on_loop(scenario())
+
+
+def test_a_change_of_who_may_use_a_file_is_noticed(secured: Secured) -> None:
+    guard = Guard(secured.path, 0.0)
+    (secured.path / "users").chmod(0o644)
+    assert guard.look(1.0) is False
+    (secured.path / "users").chmod(0o600)
+    assert guard.look(2.0) is True
+    assert guard.look(3.0) is None
+
+
+def test_a_node_is_called_as_in_its_certificate_and_by_no_other_name(secured: Secured) -> None:
+    async def scenario() -> None:
+        async with running(security=str(secured.path)) as node:
+            assert node.driver.broker.name == "kitchen"
+        with pytest.raises(ConfigError, match="'attic' is not the name in its certificate, 'kitchen'"):
+            async with running(security=str(secured.path), name="attic"):
+                pass
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("days", "told"),
+    [
+        ((-2, -1), "the node's certificate has expired"),
+        ((-1, 20), "the node's certificate expires soon"),
+        ((-1, 40), None),
+    ],
+)
+def test_a_certificate_that_ends_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, days: tuple[float, float], told: str | None
+) -> None:
+    Guard(Secured(tmp_path, days).path, time.time())
+    assert [record.getMessage() for record in caplog.records] == ([] if told is None else [told])
 
 
 @pytest.mark.parametrize(

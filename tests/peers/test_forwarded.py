@@ -323,6 +323,17 @@ def test_each_event_needs_a_grant() -> None:
     assert node.refusals == [(1, 1, "not-allowed"), (4, 4, "not-allowed")]
 
 
+def test_parts_of_what_may_not_be_put_are_not_kept() -> None:
+    far = guarded(Rule("put", None, "others"))
+    node = Hander(far)
+    node.parts(b"x" * 1_000)
+    far.run()
+    assert (far.forwarded._parts, far.queues.size) == ({}, 0)
+    node.hand_on(numbered(1, 2))
+    assert node.refusals == [(1, 1, "not-allowed"), (2, 2, "not-allowed")]
+    assert read(far) == []
+
+
 def test_whoever_may_put_anywhere_still_puts_nothing_past_the_checks_of_another_queue() -> None:
     far = guarded(Rule("put"), Rule("publish", Filter("n > 1")))
     far.transmission.bind("")

@@ -44,6 +44,10 @@ class Book:
         rules = self.users.get(permit.user)
         return None if rules is None else replace(permit, rules=rules)
 
+    def permit_of(self, user: str) -> Permit | None:
+        rules = self.users.get(user)
+        return None if rules is None else Permit(user, "", user in self.nodes, rules)
+
 
 def may(action: Action, where: str | None = None, queue: str | None = None) -> Rule:
     return Rule(action, None if where is None else Filter(where), queue)

@@ -111,12 +111,17 @@ def test_a_name_that_is_not_ones_own_is_refused(name: str) -> None:
     assert rig.broker.tallies["logins_denied", "source"] == 1
 
 
-def test_nobody_counts_as_anothers_system() -> None:
-    rig = guarded(ann=ALL, bob=ALL)
-    come(rig, "ann", "machine").publish(event(1))
-    thief = come(rig, "bob", "machine")
-    assert ending(thief)[0] == "not-allowed"
-    assert is_in(come(rig, "ann", "machine"))
+def test_nobody_counts_in_anothers_name_nor_keeps_another_from_counting() -> None:
+    rig = guarded(ann=ALL, eve=ALL)
+    reader = come(rig, "ann", "reader")
+    reader.subscribe()
+    thief, mine = come(rig, "eve", "machine"), come(rig, "ann", "machine")
+    thief.publish(event(5_000))
+    rig.run()
+    mine.publish(event(1), event(2))
+    rig.run()
+    assert reader.counters() == [5_000, 1, 2]
+    assert come(rig, "ann", "machine").got(Welcome)[0].counter == 2
 
 
 def test_a_session_is_resumed_by_its_owner_only() -> None:
@@ -216,9 +221,11 @@ def test_a_durable_subscription_follows_the_rules_also_for_what_was_stored_befor
 def test_who_may_ask_hears_the_answer_and_nobody_elses() -> None:
     rig = guarded(ann=[may("publish")], bob=ALL)
     peer, other = come(rig, "ann", "mine"), come(rig, "bob", "his")
-    peer.subscribe(1, "subject = 'inbox.mine'")
-    assert peer.ask("subscribe", number=2, filter="subject = 'inbox.his'").error is not None
-    other.publish(replace(event(1), header=Header(subject="inbox.mine")))
+    assert peer.got(Welcome)[0].user == "ann"
+    peer.subscribe(1, "subject = 'inbox.ann/mine'")
+    for name in ("inbox.bob/his", "inbox.bob/mine", "inbox.mine", "inbox.annie/mine"):
+        assert peer.ask("subscribe", number=2, filter=f"subject = '{name}'").error is not None
+    other.publish(replace(event(1), header=Header(subject="inbox.ann/mine")))
     rig.run()
     assert peer.counters() == [1]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,9 +13,9 @@ from tidings.ids import Origin
 from tidings.protocol import ledger as ledger_module
 from tidings.protocol.ledger import Ledger, check_growing, identity_of
 from tidings.protocol.messages import Failure, Refusal
-from tidings.store.interface import Count, Counter, Operation
+from tidings.store.interface import Count, Operation
 
-ANN, BOB = Origin("a", 1, "ann"), Origin("b", 1, "bob")
+ANN, BOB = Origin("a", 1), Origin("b", 1)
 
 
 def refusal(first: int, last: int) -> Refusal:
@@ -238,34 +237,23 @@ def test_what_was_not_counted_after_all_is_not_pending_either() -> None:
     assert ledger.safe_of(ANN, 5) == 5
 
 
-# -- whose system it is
+# -- whose numbers they are
 
 
-def test_a_system_belongs_to_who_was_first_seen_with_it() -> None:
+def test_two_users_who_say_that_they_are_one_system_are_counted_apart() -> None:
     ledger = Ledger([])
-    assert ledger.claim("machine", "ann")
-    assert not ledger.claim("machine", "bob")
-    assert ledger.claim("machine", "ann")
-    assert ledger.claim("other", "bob")
-    assert ledger.claim("machine", "")
+    ann, thief = Origin("a", 1, "ann"), Origin("a", 1, "eve/ann")
+    ledger.count_up(ann, 3)
+    assert ledger.counter_of(thief) == 0
+    ledger.count_up(thief, 5_000_000)
+    assert ledger.counter_of(ann) == 3
+    ledger.keep(ann)
+    ledger.keep(thief)
+    stored = [one.counter for one in ledger.take_due(1.0, 1) if isinstance(one, Count)]
+    again = Ledger(stored)
+    assert (again.counter_of(ann), again.counter_of(thief)) == (3, 5_000_000)
 
 
-def test_whose_a_system_is_is_known_after_a_restart() -> None:
-    ledger = Ledger([])
-    ledger.claim("a", "ann")
-    ledger.count_up(ANN, 3)
-    ledger.keep(ANN)
-    (stored,) = (one.counter for one in ledger.take_due(1.0, 1) if isinstance(one, Count))
-    again = Ledger([stored])
-    assert again.counter_of(ANN) == 3
-    assert not again.claim("a", "bob")
-    assert again.claim("a", "ann")
-    again.learn(BOB, 7)
-    assert not again.claim("b", "ann")
-
-
-def test_refusals_as_an_earlier_release_stored_them_are_understood() -> None:
-    refused = [refusal(1, 2), refusal(4, 4)]
-    ledger = Ledger([Counter("a", 1, 4, 0, msgspec.msgpack.encode(refused))])
-    assert ledger.refused(ANN) == refused
-    assert ledger.claim("a", "ann")
+def test_a_user_is_the_same_under_all_its_names() -> None:
+    assert identity_of(Origin("a", 1, "ann/desk")) == identity_of(Origin("a", 1, "ann"))
+    assert identity_of(Origin("a", 1)) != identity_of(Origin("a", 1, "ann"))

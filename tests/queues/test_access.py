@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 from protocol.guarded import ALL, guarded, may
 
-from queues.rig import DONE, Client, Rig, job, numbers
-from tidings.protocol.access import Rule
+from queues.rig import DONE, REJECT, Client, Rig, job, numbers
+from tidings.errors import NotAllowed
+from tidings.event import Event
+from tidings.protocol.access import Permit, Rule
+from tidings.protocol.messages import Refusal
+from tidings.queues import service
 from tidings.queues.letters import DEAD
 
 
@@ -169,3 +173,91 @@ def test_a_lease_is_renewed_by_those_who_may_get_the_message() -> None:
     first, second = (hand.event.id for hand in boss.read("jobs"))
     assert ann.ask("queue.renew", queue="jobs", id=second, lease_s=60.0) == 60.0
     assert ann.fails("queue.renew", queue="jobs", id=first, lease_s=60.0).code == "not-yours"
+
+
+# -- what the node does for others
+
+
+def test_after_a_restart_a_message_is_settled_only_by_who_may_get_it() -> None:
+    rig = guarded(boss=ALL, eve=[], ann=[may("get", "n > 5", "jobs")])
+    boss = visit(rig, "boss")
+    boss.create("jobs")
+    boss.put("jobs", 1)
+    (hand,) = boss.get("jobs")
+    again = rig.restart()
+    again.broker.gate = rig.broker.gate
+    for user in ("eve", "ann"):
+        other = visit(again, user)
+        other.settle(DONE, hand)
+        again.run()
+        assert other.refusals == [(1, 1, "not-yours")]
+        assert other.peer.got(Refusal)[0].failure.details["queue"] == ("" if user == "eve" else "jobs")
+    boss.come(again)
+    boss.settle(DONE, hand)
+    again.run()
+    assert boss.refusals == []
+    assert boss.describe("jobs").get("messages", 0) == 0
+
+
+def test_a_report_goes_only_where_its_sender_may_put_or_into_its_own_inbox() -> None:
+    rig = guarded(boss=ALL, eve=[may("put", queue="jobs"), may("get", queue="jobs")])
+    boss, eve = visit(rig, "boss"), visit(rig, "eve")
+    for name in ("jobs", "secret"):
+        boss.create(name)
+    boss.ask("subscribe", number=1, filter="STARTS_WITH(type, 'report.')", credit=100)
+    addresses = ("secret", "any.subject", "inbox.boss/x", "inbox.eve/sys-eve")
+    for n, address in enumerate(addresses):
+        eve.put("jobs", job(n, report="undeliverable", reply_to=address))
+    rig.run()
+    eve.settle(REJECT, *eve.get("jobs", 10), text="ha")
+    rig.run()
+    assert boss.describe("secret").get("messages", 0) == 0
+    assert [event.subject for event in boss.peer.events()] == ["inbox.eve/sys-eve"]
+    boss.put("jobs", job(9, report="undeliverable", reply_to="secret"))
+    rig.run()
+    boss.settle(REJECT, *boss.get("jobs"))
+    rig.run()
+    assert boss.describe("secret")["messages"] == 1
+
+
+def test_dead_letters_are_put_back_only_where_their_manager_may_put() -> None:
+    rig = guarded(boss=ALL, eve=[may("manage", queue=DEAD), may("put", queue=DEAD)])
+    boss, eve = visit(rig, "boss"), visit(rig, "eve")
+    for name in (DEAD, "secret"):
+        boss.create(name)
+    eve.put(DEAD, Event("job", {"n": 1, "dead.queue": "secret"}))
+    rig.run()
+    assert eve.fails("queue.replay").code == "not-allowed"
+    assert eve.fails("queue.replay", queue="secret").code == "not-allowed"
+    assert boss.describe("secret").get("messages", 0) == 0
+    assert boss.ask("queue.replay") == 1
+
+
+def test_no_other_name_of_a_queue_is_told_to_who_may_not_use_it() -> None:
+    boss, ann = house(may("put", queue="x"))
+    boss.ask("queue.alias", name="open", target="jobs")
+    identity = boss.describe("jobs")["id"]
+    for address in ("open", identity, f"jobs@{boss.rig.broker.node}", f"none@{boss.rig.broker.node}"):
+        assert ann.fails("get", queue=address).text == f"'ann' may not get from queue '{address}'"
+
+
+def test_a_rule_without_names_of_queues_is_for_those_of_the_node_itself() -> None:
+    permit = Permit("ann", rules=(may("put"), may("get", queue="*")))
+    assert permit.queue_grant("put", "jobs") is None
+    for address in ("jobs@kitchen", "to:jobs@kitchen"):
+        with pytest.raises(NotAllowed):
+            permit.queue_grant("put", address)
+        assert permit.queue_grant("get", address) is None
+
+
+def test_a_frame_tells_the_fate_of_so_many_messages_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "HANDLES_MAX", 2)
+    boss, _ = house()
+    boss.put("jobs", 1, 2, 3)
+    hands = boss.get("jobs", 3)
+    boss.settle(DONE, *hands[:2])
+    boss.rig.run()
+    assert boss.refusals == []
+    boss.settle(DONE, *hands)
+    boss.rig.run()
+    assert boss.peer.session.is_closed

@@ -93,7 +93,7 @@ def test_a_rule_for_a_user_who_is_not_there_breaks_the_whole(tmp_path: Path) -> 
     home = made(tmp_path / "security")
     home.users.write_text("admin certificate\n")
     with pytest.raises(
-        ConfigError, match=r"access.toml, allow\[2\] \(line 7\): users: there is no user 'device'"
+        ConfigError, match=r"access.toml, allow\[3\] \(line 12\): users: there is no user 'device'"
     ):
         home.load()
 

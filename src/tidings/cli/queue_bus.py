@@ -14,6 +14,7 @@ import typer
 
 from tidings.cli.connection import bus_at, find_node
 from tidings.errors import QueueNotFound
+from tidings.queues.description import TRANSMISSION
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -56,7 +57,7 @@ async def queue_of(
 
 
 async def _hint(bus: Bus, queue: str) -> str:
-    names = [one.name for one in await bus.lookup()]
+    names = [one.name for one in await bus.lookup() if not one.name.startswith(TRANSMISSION)]
     close = get_close_matches(queue, names)
     if close:
         return f"; did you mean {' or '.join(close)}?"

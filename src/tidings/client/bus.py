@@ -136,7 +136,7 @@ class Bus:
     @property
     def _asking(self) -> Inbox:
         if self._inbox is None:
-            self._inbox = Inbox(self._link, INBOX + self._system)
+            self._inbox = Inbox(self._link, self._system)
         return self._inbox
 
     @property

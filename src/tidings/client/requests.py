@@ -16,7 +16,7 @@ from tidings.errors import Disconnected, EventError, NoAnswer
 from tidings.event import Batch, Event
 from tidings.event.header import EMPTY_HEADER
 from tidings.filters import Filter
-from tidings.protocol.arguments import INBOX
+from tidings.protocol.arguments import INBOX, inbox_name
 from tidings.protocol.intake import Intake, Wanted
 from tidings.transport.link import Link, Wait, answer_to
 
@@ -27,9 +27,10 @@ INBOX_PREFETCH = 1_000
 class Inbox:
     """Where the answers to a client's requests arrive; subscribed to with the first request."""
 
-    def __init__(self, link: Link, name: str) -> None:
-        self.name = name
+    def __init__(self, link: Link, system: str) -> None:
+        self.name = ""  # known when it is open, as the node says who the client is
         self._link = link
+        self._system = system
         self._intake: Intake | None = None
         self._opening: Wait | None = None
         self._asked = 0
@@ -56,6 +57,8 @@ class Inbox:
     async def wait_open(self) -> None:
         """Subscribe, unless that was done."""
         if self._opening is None or (self._opening.done() and self._opening.exception() is not None):
+            await self._link.wait_connected(None)
+            self.name = inbox_name(self._link.core.user, self._system)
             self._opening = self._link.future()
             wanted = Wanted(str(Filter("subject = :name", name=self.name)), passive=True)
             answer = answer_to(self._opening)

@@ -17,19 +17,34 @@ from tidings.security.directory import SecurityDirectory
 from tidings.security.gate import Watchman
 from tidings.security.rules import Rules
 from tidings.security.users import User
-from tidings.transport.tls import NodeContext, node_context, port_context
+from tidings.transport.tls import (
+    NodeContext,
+    common_name,
+    expires_at,
+    node_context,
+    port_context,
+    tell_own,
+)
+
+SOON_S = 30 * 86_400.0
+"""So long before the node's certificate expires, that is told once a day."""
 
 
 class Guard:
-    """The gate and the TLS of a node, from one directory; ConfigError if anything in it is wrong."""
+    """The gate and the TLS of a node, from one directory; ConfigError if anything in it is wrong.
+
+    `name` is that of the node in its certificate.
+    """
 
     def __init__(self, directory: Path, now: float) -> None:
         self._files = SecurityDirectory(directory)
         self._seen = self._files.signature()
         self._day = _day(now)
         users, rules, self._context = self._read()
+        self._known = users, rules
         self._port: NodeContext | None = None
         self.gate = Watchman(users, rules)
+        self.name = self._look_at_certificate(now)
 
     def open(self, room: Callable[[], int], on_failure: Callable[[], None]) -> NodeContext:
         """What the node's port is opened with; see `NodeContext`."""
@@ -49,9 +64,12 @@ class Guard:
         self._seen, self._day = self._files.signature(), _day(now)
         try:
             users, rules, context = self._read()
+            self._look_at_certificate(now)
         except ConfigError as error:
             logs.error("security could not be read again", problem=str(error))
+            self.gate.reload(*self._known, now)  # tokens may have ended, whatever stands in the files
             return False
+        self._known = users, rules
         self.gate.reload(users, rules, now)
         if self._port is not None:
             self._port.current = context
@@ -62,6 +80,18 @@ class Guard:
         files = self._files
         users, rules = files.load()
         return users, rules, node_context(files.ca, files.certificate, files.key)
+
+    def _look_at_certificate(self, now: float) -> str:
+        """Tell if the node's certificate ends soon, or has ended; whom it names."""
+        files = self._files
+        told = tell_own(files.certificate, files.key)
+        left_s = expires_at(told) - now
+        until = datetime.fromtimestamp(expires_at(told), UTC).date()
+        if left_s < 0:
+            logs.error("the node's certificate has expired", until=until, certificate=files.certificate)
+        elif left_s < SOON_S:
+            logs.warning("the node's certificate expires soon", until=until, certificate=files.certificate)
+        return common_name(told) or ""
 
 
 def _day(now: float) -> date:

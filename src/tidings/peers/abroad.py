@@ -166,16 +166,18 @@ class Abroad(Bystander):
         """One queue of this name was found elsewhere, or several, or none."""
         seen = {(one.name, one.node): one for one in found if asked.session.permit.sees(address_of(one))}
         if not seen:
-            asked.fail(QueueNotFound(name, f"there is no such queue{self._absent()}"))
+            absent = self._absent(asked.session, name)
+            asked.fail(QueueNotFound(name, f"there is no such queue{absent}"))
         elif len(seen) > 1:
             listed = ", ".join(sorted(address_of(one) for one in seen.values()))
             asked.fail(QueueAmbiguous(name, f"several nodes have one: {listed}"))
         else:
             answer(asked, next(iter(seen.values())), None)
 
-    def _absent(self) -> str:
-        """Which places could not be asked, for whoever has not found what he sought."""
-        absent = sorted(name for place in self.places for name in getattr(place, "absent", ()))
+    def _absent(self, session: Session, name: str) -> str:
+        """Which places could not be asked, for whoever may use what is there."""
+        places = (one for place in self.places for one in getattr(place, "absent", ()))
+        absent = sorted(place for place in places if session.permit.sees(f"{name}@{place}"))
         return f" (away: {', '.join(absent)})" if absent else ""
 
     def _find(self, asked: Asked, sought: arguments.Find) -> Any:

@@ -45,6 +45,7 @@ class Forwarded(Bystander):
         self._broker = manager.broker
         self._newest: dict[Identity, Session] = {}  # who may hand on, of those who say they are the same
         self._parts: dict[Session, list[bytes]] = {}
+        self._unheld: dict[Session, TidingsError] = {}  # whose parts were not kept, and why
         self.frames = {Forward: self._take}
         self.way_back: Callable[[str], Subscription | None] = _no_way
         """The subscription by which events go to the node of this id, if there is one."""
@@ -58,6 +59,7 @@ class Forwarded(Bystander):
     def parted(self, session: Session, is_clean: bool) -> None:  # noqa: ARG002
         """A session has ended, and with it what had not come whole."""
         assert session.origin is not None
+        self._unheld.pop(session, None)
         self._manager.grow(-sum(map(len, self._parts.pop(session, ()))))
         if self._newest.get(identity_of(session.origin)) is session:
             del self._newest[identity_of(session.origin)]
@@ -73,21 +75,32 @@ class Forwarded(Bystander):
         batch = Batch(events, _origin(session, message), checked.offsets)
         numbers = _numbers(message.numbers, len(batch))
         if not numbers:
-            self._hold(session, batch)
+            self._hold(session, message.queue, batch)
             return
-        parts = self._let_go(session)
+        parts, unheld = self._let_go(session), self._unheld.pop(session, None)
         had = self._broker.admit(session, numbers)
         rows = range(had, len(batch))
         if not rows:
             return
         checked = checked._replace(counters=numbers)
-        errors = self._do(session, message.queue, batch, checked, rows, () if had else parts)
+        if unheld is not None and not had:
+            self._broker.refuse(session, numbers[0], numbers[0], unheld)
+            rows = rows[1:]
+        is_whole = not had and unheld is None
+        errors = self._do(session, message.queue, batch, checked, rows, parts if is_whole else ())
         for first, last, error in _stretches(errors):
             self._broker.refuse(session, numbers[first], numbers[last], error)
         self._broker.count("forwarded", len(rows) - len(errors))
 
-    def _hold(self, session: Session, batch: Batch) -> None:
-        """Keep parts of a body until their event comes."""
+    def _hold(self, session: Session, name: str, batch: Batch) -> None:
+        """Keep parts of a body until their event comes, if that may be put where it is to go."""
+        try:
+            if not name:
+                raise Refused("too-large", "a body in parts is for queues only")
+            session.allow("put", self._queue(session, name).name)
+        except (UserError, Refused) as error:
+            self._unheld[session] = error
+            return
         held = self._parts.setdefault(session, [])
         for event in batch.events:
             held.append(event.body or b"")

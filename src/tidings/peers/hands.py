@@ -3,7 +3,8 @@
 A message that was handed out elsewhere gets a number of this node, as the numbers of two nodes may be the
 same. It is forgotten when the client says what becomes of it, and when the place that handed it out has taken
 it back because its time was up. The rules are those of local queues: who comes back in time goes on holding,
-and is told again what he was told before.
+and is told again what he was told before. All of it is forgotten when the node is killed; what becomes of a
+message that was held then can't be said any more, nor whether it had been said.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from tidings.queues.held import Identity
 from tidings.queues.manager import QueueManager
 from tidings.queues.service import RESUME_S
 from tidings.queues.timers import Timer
+
+ELSEWHERE = 1 << 62
+"""Added to the numbers of messages that are held elsewhere: no message of a queue here has such a number."""
 
 
 class Lot:
@@ -61,6 +65,7 @@ class Hands:
 
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager
+        self._first = 2 * ELSEWHERE  # the first number that was given out since the node was started
         self._hands: dict[int, Hand] = {}
         self._holders: dict[Identity, dict[int, Hand]] = {}
         self._told: dict[Session, dict[int, list[Hand]]] = {}  # what an earlier connection was told
@@ -75,14 +80,23 @@ class Hands:
     def take(self, way: Way, session: Session, request: int, handed: Handed) -> list[Hand]:
         """Messages that were handed out for a request of a client."""
         client, now = identity(session), self._manager.now
-        lot, next_number = Lot(len(handed.messages), handed.held_s), self._manager.numbers.next
-        taken = [Hand(way, client, request, next_number(now), row, lot) for row in handed.messages]
+        lot = Lot(len(handed.messages), handed.held_s)
+        taken = [Hand(way, client, request, self._next_number(now), row, lot) for row in handed.messages]
         mine = self._holders.setdefault(client, {}) if taken else {}
         for hand in taken:
             self._hands[hand.number] = mine[hand.number] = hand
         if taken and handed.held_s is not None:
             lot.timer = self._manager.timers.at(now + handed.held_s, partial(self._expire, taken))
         return taken
+
+    def _next_number(self, now: float) -> int:
+        number = ELSEWHERE + self._manager.numbers.next(now)
+        self._first = min(self._first, number)
+        return number
+
+    def is_forgotten(self, number: int) -> bool:
+        """Whether a message was held elsewhere before the node was started: nothing is known of it."""
+        return ELSEWHERE <= number < self._first
 
     def take_again(self, session: Session, request: int) -> list[Hand]:
         """What the client was told for this request on an earlier connection, as far as it still holds it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from tidings.errors import NotAllowed, TidingsError
+from tidings.errors import Disconnected, NotAllowed, TidingsError
 from tidings.event import Batch
 from tidings.peers.hands import Hands
 from tidings.protocol.broker import Broker
@@ -81,7 +81,12 @@ class Puts:
     def conclude(
         self, session: Session, counter: int, number: int, delivery: int, outcome: int, text: str
     ) -> bool:
-        """Say elsewhere what becomes of a message; whether the client holds it there."""
+        """Say elsewhere what becomes of a message; whether the client holds it there, or may have."""
+        if self._hands.is_forgotten(number):
+            # Not that it is not held: a client takes that, of a restarted node, for having been settled.
+            problem = "the node was started anew: whether it was said what became of the message is not known"
+            self._broker.refuse(session, counter, counter, Disconnected(problem))
+            return True
         hand = self._hands.pop(number, delivery, identity(session))
         if hand is None:
             return False

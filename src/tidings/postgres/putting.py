@@ -14,6 +14,7 @@ from tidings.errors import QueueFull, QueueNotFound, Refused, TidingsError
 from tidings.ids import Origin
 from tidings.postgres.catalog import Known
 from tidings.postgres.turn import PUT, Turn
+from tidings.protocol.ledger import Identity, identity_of
 from tidings.queues.description import Description
 from tidings.queues.message import Message, Numbers, check_length, completed, counter_of, sight
 from tidings.store.packing import PLAIN, pack
@@ -22,7 +23,6 @@ REFUSED_MAX = 1_000
 """Refused counters that are kept of one client; the oldest are forgotten, and taken for done."""
 
 RowDone = Callable[[int, TidingsError | None], None]
-Identity = tuple[str, int]
 Told = tuple[RowDone, int, TidingsError | None]
 
 
@@ -147,7 +147,7 @@ def _tell(told: list[Told]) -> None:
 
 
 def _client(origin: Origin | None) -> Identity | None:
-    return None if origin is None or origin.system is None else (origin.system, origin.epoch)
+    return None if origin is None or origin.system is None else identity_of(origin)
 
 
 def _objection(known: Known, raw: bytes, room: float) -> TidingsError | None:

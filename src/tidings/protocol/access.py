@@ -68,7 +68,7 @@ class Rule(Struct, frozen=True):
     """One action that is allowed.
 
     `where`: for events that match, None for all. `queue`: for queues whose names match this pattern, in which
-    `*` stands for any text and all else for itself; None for all queues.
+    `*` stands for any text and all else for itself; None for all queues of the node itself.
     """
 
     action: Action
@@ -91,7 +91,7 @@ class Permit(Struct, frozen=True):
     def queue_grant(self, action: Action, queue: str) -> Filter | None:
         """Which messages of a queue this action is allowed for, None for all; NotAllowed for none."""
         rules = (rule for rule in self._for(action) if _agrees(rule.queue, queue))
-        return self._joined(rules, f"{self.user!r} may not {_DOING[action]} queue {queue!r}")
+        return self._joined(rules, str(not_allowed(self, action, queue)))
 
     def check_manage(self) -> None:
         """Raise NotAllowed for one who may not manage anything."""
@@ -123,8 +123,13 @@ NOBODY = Permit(rules=())
 _DOING: dict[Action, str] = {"put": "put into", "get": "get from", "manage": "manage"}
 
 
+def not_allowed(permit: Permit, action: Action, queue: str) -> NotAllowed:
+    """What one is told who may not do this with a queue, whether or not there is one."""
+    return NotAllowed(f"{permit.user!r} may not {_DOING[action]} queue {queue!r}")
+
+
 def _agrees(pattern: str | None, queue: str) -> bool:
-    return pattern is None or matches(pattern, queue)
+    return "@" not in queue if pattern is None else matches(pattern, queue)
 
 
 def matches(pattern: str, text: str) -> bool:
@@ -163,6 +168,9 @@ class Gate(Protocol):
     def renew(self, permit: Permit) -> Permit | None:
         """What whoever has this permit may do now; None if that credential is not good any more."""
 
+    def permit_of(self, user: str) -> Permit | None:
+        """What a user may do who need not be there; None if there is none of that name."""
+
 
 class OpenGate:
     """Where nobody else can come: everyone is the owner, and is called what it says."""
@@ -178,3 +186,7 @@ class OpenGate:
     def renew(self, permit: Permit) -> Permit | None:
         """Nothing changes."""
         return permit
+
+    def permit_of(self, _user: str) -> Permit | None:
+        """Everyone is the owner."""
+        return OWNER

@@ -14,11 +14,16 @@ NAME_LENGTH_MAX = 255
 """Characters in the name of a client, and of a durable subscription."""
 
 INBOX = "inbox."
-"""How the names of clients' inboxes begin, before their systems; any other place for answers is a queue."""
+"""How the names of clients' inboxes begin; any other place for answers is a queue."""
 
 Number = Annotated[int, Meta(ge=0, lt=2**32)]
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_LENGTH_MAX)]
 OnSlow = Literal["drop-oldest", "latest", "block", "spill"]
+
+
+def inbox_name(user: str, system: str) -> str:
+    """The name of a client's inbox; that of a user, who has no slash in its name, is nobody else's."""
+    return f"{INBOX}{user}/{system}" if user else f"{INBOX}{system}"
 
 
 class Subscribe(Struct, frozen=True):

@@ -129,8 +129,9 @@ class Broker:
         """A client was let in."""
         assert session.origin is not None
         self._clients.setdefault(identity_of(session.origin), set()).add(session)
-        if session.permit.rules is not None:
-            session.granted = self.exchange.grant(_publishing(session.permit))
+        granted = _publishing(session.permit)
+        if granted is not None:
+            session.granted = self.exchange.grant(granted)
 
     def part(self, session: Session) -> None:
         """A client that was let in has gone."""
@@ -446,9 +447,9 @@ def _part(checked: Checked, start: int, end: int) -> Checked:
     return Checked(None, checked.counters[start:end], deliveries, not any(deliveries))
 
 
-def _publishing(permit: Permit) -> Filter:
-    """What a user may publish, who is not the owner."""
+def _publishing(permit: Permit) -> Filter | None:
+    """What a user may publish, None for everything."""
     try:
-        return permit.grant("publish") or Filter()
+        return permit.grant("publish")
     except NotAllowed:
         return ~Filter()

@@ -67,6 +67,7 @@ class Connection:
         self.node = ""
         self.node_name = ""  # what people call the node
         self.boot: int | None = None
+        self.user = ""  # who the node says that this client is
         self.session: str | None = None
         self.hands = 0  # changes when the node has taken back what this client held
         self.is_up = False  # WELCOME has come
@@ -328,6 +329,7 @@ class Connection:
             self.publications.refuse(refusal)
         self.publications.resume(welcome.counter, welcome.window, is_same_node and welcome.boot == self.boot)
         self.node, self.boot, self.session = welcome.node, welcome.boot, welcome.session
+        self.user = welcome.user
         self.node_name = welcome.name
         self.hands += not welcome.kept
         self.is_up = True

@@ -5,7 +5,8 @@ was done. That is stored with whatever else a commit holds of the client's doing
 that; what was refused is remembered until the client says that it has seen the answer. What was counted but
 is being done elsewhere is *pending*: nothing from there on is safe yet.
 
-A system belongs to the user who was first seen with it, so nobody can count in another's name.
+Whose numbers they are is part of who a client is: another user who says that it is the same system counts by
+itself, so nobody can count in another's name, nor keep another from counting.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from operator import lt
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec import Struct
 
 from tidings.errors import CodecError
 from tidings.ids import Handed, Origin
@@ -35,8 +35,9 @@ Identity = tuple[str, int]
 
 
 def identity_of(origin: Origin) -> Identity:
-    """A client in one of its lives: system and epoch."""
-    return origin.system or "", origin.epoch
+    """A client in one of its lives: system and user in one text, and epoch."""
+    system, source = origin.system or "", origin.source
+    return (f"{system}/{source.partition('/')[0]}" if source else system), origin.epoch
 
 
 class Ledger:
@@ -51,28 +52,16 @@ class Ledger:
         self._flights: deque[tuple[int, dict[Identity, int]]] = deque()  # the same by the mark of the commit
         self._pending: dict[Identity, dict[int, None]] = {}  # counters that are not done yet, in their order
         self._settled: dict[Identity, None] = {}  # who has had anything done of that since the last tick
-        self._owners: dict[str, str] = {}  # systems, and the users they belong to
         for one in counters:
             self._counters[one.system, one.epoch] = one.counter
             if one.refused:
-                kept = _decode_kept(one.refused)
-                if kept.owner:
-                    self._owners[one.system] = kept.owner
-                if kept.refused:
-                    self._refusals[one.system, one.epoch] = kept.refused
+                refused = msgspec.msgpack.decode(one.refused, type=list[Refusal])
+                self._refusals[one.system, one.epoch] = refused
         self._durable = dict(self._counters)
 
     def counter_of(self, origin: Origin) -> int:
         """The highest counter known of a client."""
         return self._counters.get(identity_of(origin), 0)
-
-    def claim(self, system: str, user: str) -> bool:
-        """Whether a user may count as this system: nobody else was seen with it. The node's owner may."""
-        owner = self._owners.pop(system, user)
-        self._owners[system] = owner
-        if len(self._owners) > SYSTEMS_MAX:
-            del self._owners[next(iter(self._owners))]
-        return user in ("", owner)
 
     # What is being done elsewhere
 
@@ -107,8 +96,6 @@ class Ledger:
         if isinstance(origin, Handed):
             return  # the client may be known here too, and counts by itself
         identity = identity_of(origin)
-        if origin.source:
-            self._owners.setdefault(identity[0], origin.source.partition("/")[0])
         if counter > self._counters.get(identity, 0):
             self._counters[identity] = self._durable[identity] = counter
 
@@ -195,8 +182,8 @@ class Ledger:
         return [Count(self._counter(identity, int(now * 1e6))) for identity in stored]
 
     def _counter(self, identity: Identity, now_us: int) -> Counter:
-        kept = _Kept(self._refusals.get(identity, []), self._owners.get(identity[0], ""))
-        stored = msgspec.msgpack.encode(kept) if kept.refused or kept.owner else b""
+        refused = self._refusals.get(identity)
+        stored = msgspec.msgpack.encode(refused) if refused else b""
         return Counter(*identity, self._counters.get(identity, 0), now_us, stored)
 
     def durable(self, mark: int) -> None:
@@ -227,21 +214,6 @@ class Ledger:
     def keep_again(self, identities: Iterable[Identity]) -> None:
         """Have counts stored again: what told them may be gone with what is stored nonetheless."""
         self._due.update({one: True for one in identities if self._durable.get(one)})
-
-
-class _Kept(Struct, array_like=True, frozen=True):
-    """What is stored with a count."""
-
-    refused: list[Refusal]
-    owner: str
-
-
-def _decode_kept(stored: bytes) -> _Kept:
-    """What was stored with a count; earlier releases stored the refusals alone."""
-    try:
-        return msgspec.msgpack.decode(stored, type=_Kept)
-    except msgspec.ValidationError:
-        return _Kept(msgspec.msgpack.decode(stored, type=list[Refusal]), "")
 
 
 def check_growing(counters: Sequence[int], last: int) -> None:

@@ -68,6 +68,7 @@ class Welcome(Message, frozen=True, gc=False):
     refused: list[Refusal] = []  # above what the client has seen
     kept: bool = False  # what it held it still holds
     name: str = ""  # what people call the node
+    user: str = ""  # who the client is there, "" for its owner
 
 
 class Publish(Message, frozen=True, gc=False):

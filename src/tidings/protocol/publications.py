@@ -14,16 +14,16 @@ would not do is noted under its counter until it is asked for.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 from msgspec.structs import replace
 
 from tidings.errors import EventError
 from tidings.event import Event
-from tidings.event.wire import array_head
+from tidings.event.wire import array_head, count_in_head
 from tidings.ids import Ids
-from tidings.protocol.frames import FRAME_MAX, PLAIN_HEAD, PLAIN_PUBLISH, encode
+from tidings.protocol.frames import FRAME_MAX, PLAIN_HEAD, PLAIN_PUBLISH, PUBLISH, encode
 from tidings.protocol.messages import HANDLE, Commit, Failure, Put, Refusal, Settle
 
 SEND_BUFFER_MAX = 8 << 20
@@ -72,6 +72,7 @@ class Publications:
         self.size = 0
         """Bytes held."""
         self._next_counter = ids.next_counter
+        self._next_counters = ids.next_counters
         self._window = 0
         self._flying: deque[Run] = deque()  # sent on this connection and not accepted
         self._flying_size = 0
@@ -113,6 +114,23 @@ class Publications:
         self.size += size
         self.last = counter
         return counter
+
+    def publish_raw(self, count: int, make: Callable[[int], bytes], is_kept: bool = False) -> int:
+        """Hold events that come as bytes, in a run of their own; the counter of the last, or before them.
+
+        `make` is given the first of so many counters, and gives up to so many events, as an array with its
+        head that fits a frame. `is_kept`: none of them is transient.
+        """
+        self._begin_run(self._sort)
+        first = self._next_counters(count)
+        events = make(first)
+        total = count_in_head(events)
+        if total:
+            self.last = first + total - 1
+            run = Run(encode(PUBLISH, events), None, self.last, is_kept)
+            self._waiting.append(run)
+            self.size += run.size
+        return self.last
 
     def put(self, queue: str, event: Event, transaction: int = 0, is_part: bool = False) -> int:
         """Number an event for a queue, or a part of the next one's body; EventError if it is too large."""

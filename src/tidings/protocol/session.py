@@ -20,12 +20,12 @@ from tidings.filters import Filter
 from tidings.ids import NUMBER_MAX, Origin, check_system
 from tidings.protocol.access import NOBODY, Action, Caller, Check, Claim, Denied, Permit
 from tidings.protocol.arguments import (
-    INBOX,
     NAME_LENGTH_MAX,
     Advertise,
     Subscribe,
     Unadvertise,
     Unsubscribe,
+    inbox_name,
 )
 from tidings.protocol.frames import FRAME_MAX, FrameReader, TooLarge, encode
 from tidings.protocol.messages import (
@@ -256,8 +256,6 @@ class Session:
     def _welcome(self, hello: Hello, permit: Permit) -> None:
         origin = Origin(hello.system, hello.epoch, _source(hello.name, permit) or None)
         broker, ledger = self.broker, self.broker.ledger
-        if not ledger.claim(hello.system, permit.user):
-            raise Denied("system", "this system's events are another's: begin anew")
         self.permit, self.origin, self._hello = permit, origin, None
         if hello.resume is not None:
             broker.supersede(hello.resume, origin)
@@ -278,6 +276,7 @@ class Session:
             refused,
             any(kept),
             broker.name,
+            permit.user,
         )
         # A counter accepts what another connection brought.
         self.post(encode(welcome), broker.promise if self.counter else 0)
@@ -295,13 +294,16 @@ class Session:
             self._allowed[key] = self.permit.queue_grant(action, queue)
         return self._allowed[key]
 
+    @property
+    def _inboxes(self) -> Filter:
+        """What is sent to the inboxes of this user."""
+        return Filter("STARTS_WITH(subject, :name)", name=inbox_name(self.permit.user, ""))
+
     def narrow(self, action: Action, filter: Filter) -> Filter:
         """A filter as far as it was granted; NotAllowed if nothing of it is."""
         if self.permit.rules is None:
             return filter
-        assert self.origin is not None
-        inbox = Filter("subject = :name", name=f"{INBOX}{self.origin.system}")
-        if action == "subscribe" and inbox.covers(filter):
+        if action == "subscribe" and self._inboxes.covers(filter):
             return filter  # who may ask may hear the answer
         granted = self.permit.grant(action)
         if granted is None:

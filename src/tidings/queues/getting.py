@@ -25,6 +25,8 @@ from tidings.queues.queue import Queue
 from tidings.queues.transaction import Transaction
 from tidings.queues.waiting import Reader
 
+READERS_MAX = 10_000
+"""Requests of one session that may wait for messages."""
 FILTERS_KEPT = 1_000
 """Filters that are remembered as they were understood: most are asked for again and again."""
 FILTER_LENGTH_KEPT = 1_000
@@ -66,7 +68,10 @@ class Readers:
         transaction: Transaction | None,
     ) -> Any:
         """Answer with messages, now or later; `granted` says which of them may be got, None for all."""
-        if asked.number in self._waiting.get(asked.session, {}):
+        waiting = self._waiting.get(asked.session, {})
+        if len(waiting) >= READERS_MAX:
+            raise Refused("limit", f"{READERS_MAX} requests of this client wait for messages already")
+        if asked.number in waiting:
             raise Refused("exists", f"get {asked.number} is waiting already")
         reader = Reader(
             queue,

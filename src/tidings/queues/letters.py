@@ -6,14 +6,17 @@ message may want to be reported, in its attribute `report`, to the queue or the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from tidings.errors import QueueFull, QueueNotFound
+from tidings.errors import NotAllowed, QueueFull, QueueNotFound
 from tidings.event import Event, Value
 from tidings.event.values import ATTRIBUTES_MAX
 from tidings.filters import Filter
+from tidings.ids import Handed, Origin
+from tidings.protocol.arguments import INBOX, inbox_name
 from tidings.queues.description import Description
 from tidings.queues.message import Message, event_bytes
 from tidings.queues.queue import Queue
@@ -50,8 +53,11 @@ class Letters:
             dead.drop(next(iter(dead.shelf)))
         dead.put(letter, message.origin, queue.parts_of(message.number), undo)
 
-    def replay(self, filter: Filter, target: str | None) -> int:
-        """Put dead letters back where they came from, if that is there, or into another queue; how many."""
+    def replay(self, filter: Filter, target: str | None, check: Callable[[Queue], None]) -> int:
+        """Put dead letters back where they came from, if that is there, or into another queue; how many.
+
+        `check` raises for a queue that nothing may be put into.
+        """
         dead = self._manager.get(DEAD)
         replayed = 0
         for number in [] if dead is None else list(dead.shelf.find(filter)):
@@ -60,6 +66,7 @@ class Letters:
             queue = self._target(letter, target)
             if queue is None:
                 continue
+            check(queue)
             queue.check_room()
             values = {name: value for name, value in letter.values.items() if name not in MARKS}
             raw = event_bytes(replace(letter, values=values))
@@ -87,13 +94,29 @@ class Letters:
         if reason:
             facts["reason"] = reason
         report = Event(f"report.{kind}", facts, correlation_id=event.id, subject=address)
-        try:
-            answers = self._manager.find(address)
-        except QueueNotFound:
+        answers = self._manager.find(address) if self._manager.knows(address) else None
+        if not self._may_answer(message.origin, address, answers):
+            self._manager.broker.count("dropped", reason="report")
+        elif answers is None:
             self._manager.broker.announce(report)
-        else:
-            if answers is not queue:
-                self._put(answers, report)
+        elif answers is not queue:
+            self._put(answers, report)
+
+    def _may_answer(self, origin: Origin | None, address: str, answers: Queue | None) -> bool:
+        """Whether a report may go there: into the inbox of who has sent the message, or where he may put.
+
+        So nobody has the node say for him what he may not say himself.
+        """
+        user = ((origin and origin.source) or "").partition("/")[0]
+        permit = self._manager.broker.gate.permit_of(user)
+        if permit is None:  # a user of another node, or a client of this node's owner
+            return address.startswith(INBOX) or not isinstance(origin, Handed)
+        if permit.rules is None or address.startswith(inbox_name(user, "")):
+            return True
+        try:
+            return answers is not None and permit.queue_grant("put", answers.name) is None
+        except NotAllowed:
+            return False
 
     def _put(self, answers: Queue, report: Event) -> None:
         broker = self._manager.broker

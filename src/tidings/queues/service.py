@@ -28,7 +28,7 @@ from tidings.event.check import check
 from tidings.exchange import Subscription
 from tidings.filters import Filter
 from tidings.ids import NUMBER_MAX
-from tidings.protocol.access import Action
+from tidings.protocol.access import Action, not_allowed
 from tidings.protocol.messages import DONE, GIVE_BACK, HANDLE, REJECT, UNOPENED, Commit, Put, Settle
 from tidings.protocol.outlets import Outlet
 from tidings.protocol.service import Asked
@@ -49,6 +49,8 @@ from tidings.store.interface import Operation
 
 FEW = 8
 """Events up to which it is quicker to decode them than to ask what is known of them."""
+HANDLES_MAX = 100_000
+"""Messages whose fate can be told in one frame."""
 RESUME_S = 1.0
 """How long a client whose connection was lost may take to come back before others get what it held."""
 
@@ -181,7 +183,10 @@ class QueueService:
         except QueueNotFound:
             session.allow(action, address)
             raise
-        return queue, session.allow(action, queue.name)
+        try:
+            return queue, session.allow(action, queue.name)
+        except NotAllowed:
+            raise not_allowed(session.permit, action, address) from None  # by no other name
 
     def _put_at_once(
         self, session: Session, queue: Queue, granted: Filter | None, batch: Batch, put: list[None]
@@ -235,7 +240,7 @@ class QueueService:
     def _settle(self, session: Session, message: Settle, _events: bytes) -> None:
         self._see(session, message.seen)
         if (
-            not message.handles
+            not 0 < len(message.handles) <= HANDLES_MAX * HANDLE.size
             or len(message.handles) % HANDLE.size
             or not DONE <= message.outcome <= UNOPENED
         ):
@@ -247,10 +252,10 @@ class QueueService:
         had = self._broker.admit(session, counters)
         for place in range(had, len(handles)):
             number, delivery = handles[place]
-            held = self._held(number, delivery, client)
+            held = self._held(session, number, delivery, client)
             if held is None:
                 if not self._conclude_elsewhere(session, counters[place], handles[place], message):
-                    refused.append((counters[place], self._name_around(number)))
+                    refused.append((counters[place], self._name_around(session, number)))
                 continue
             self._conclude(held, message.outcome, message.text)
             is_stored = is_stored or held.queue.kind.persistent
@@ -263,20 +268,24 @@ class QueueService:
             problem = "the message is not in this client's hands, or not any more"
             self._broker.refuse(session, first, last, MessageNotHeld(name, problem))
 
-    def _held(self, number: int, delivery: int, client: Identity) -> Held | None:
-        """A message in a client's hands, in this delivery; also one that was there before a restart."""
+    def _held(self, session: Session, number: int, delivery: int, client: Identity) -> Held | None:
+        """A message in a client's hands, in this delivery; also one that may have been before a restart.
+
+        Whose hands it was in then is not known any more: anyone may say so who could get the message.
+        """
         held = self.manager.held.get(number)
         if held is None:
             queue = self.manager.doubtful.get(number)
-            held = None if queue is None else queue.hold_again(number, delivery, client)
+            if queue is not None and _may_get(session, queue, number):
+                held = queue.hold_again(number, delivery, client)
         is_meant = held is not None and held.holder == client and held.delivery == delivery
         return held if is_meant else None
 
-    def _name_around(self, number: int) -> str:
-        """The name of the queue of a message, where that is known without looking for it."""
+    def _name_around(self, session: Session, number: int) -> str:
+        """The name of the queue of a message, where that is known without looking for it, and may be."""
         held = self.manager.held.get(number)
         queue = self.manager.doubtful.get(number) if held is None else held.queue
-        return "" if queue is None else queue.name
+        return queue.name if queue is not None and session.permit.sees(queue.name) else ""
 
     def _conclude(self, held: Held, outcome: int, text: str) -> None:
         if outcome == DONE:
@@ -352,9 +361,14 @@ class QueueService:
         return queue.purge(filter_of(unwanted.where))
 
     def _replay(self, asked: Asked, wanted: arguments.Replay) -> int:
-        """Dead letters are those of all queues, so whoever puts them back must manage them all."""
+        """Whoever puts letters back must manage them, and be allowed to put whatever was in that queue."""
         asked.session.allow("manage", DEAD)
-        return self.manager.letters.replay(filter_of(wanted.where), wanted.queue)
+
+        def check(queue: Queue) -> None:
+            if asked.session.allow("put", queue.name) is not None:
+                raise not_allowed(asked.session.permit, "put", queue.name)
+
+        return self.manager.letters.replay(filter_of(wanted.where), wanted.queue, check)
 
     def _renew(self, asked: Asked, wanted: arguments.Renew) -> float:
         queue, granted = self._found(asked.session, "get", wanted.queue)
@@ -445,6 +459,16 @@ def _check_granted(session: Session, granted: Filter | None, batch: Batch, row: 
     """Raise NotAllowed for an event that a client may not put or publish."""
     if granted is not None and not granted.matches(batch[row]):
         raise NotAllowed(f"{session.permit.user!r} may put or publish only what matches: {granted}")
+
+
+def _may_get(session: Session, queue: Queue, number: int) -> bool:
+    """Whether a client may get a message that is on the shelf; nobody takes from a transmission queue."""
+    if queue.name.startswith(TRANSMISSION):
+        return False
+    try:
+        return queue.shows(number, session.allow("get", queue.name))
+    except NotAllowed:
+        return False
 
 
 def _is_with(held: Held, session: Session) -> bool:

@@ -27,7 +27,7 @@ VARIABLE = "TIDINGS_SECURITY"
 _USE = 0o077  # what a mode may allow to its owner's group and to all others
 _WRITE = 0o022
 
-Signature = tuple[tuple[int, int, int] | None, ...]
+Signature = tuple[tuple[int, ...] | None, ...]
 
 
 class SecurityDirectory:
@@ -43,7 +43,7 @@ class SecurityDirectory:
         self.access = self.path / "access.toml"
 
     def signature(self) -> Signature:
-        """Another one when a file was changed, as far as time and size tell: five calls of the system."""
+        """Another one when a file was changed, or who may use it: five calls of the system."""
         files = (self.ca, self.certificate, self.key, self.users, self.access)
         return tuple(_stamp(file) for file in files)
 
@@ -104,9 +104,9 @@ def _check_mode(path: Path, found: os.stat_result, forbidden: int, wanted: str) 
         raise ConfigError(str(path), "", "belongs to another user of this machine")
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
+def _stamp(path: Path) -> tuple[int, ...] | None:
     try:
         found = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino

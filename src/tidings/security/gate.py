@@ -113,6 +113,11 @@ class Watchman:
         """What whoever has this permit may do now; None if that credential is not good any more."""
         return OWNER if permit.rules is None else self._permit_for(permit.user, permit.credential)
 
+    def permit_of(self, user: str) -> Permit | None:
+        """What a user may do who need not be there; None if there is none of that name."""
+        found = self._users.get(user)
+        return None if found is None else self._permit(found, "")
+
     # By which proof
 
     def _beside(self, permit: Permit, secret: str) -> Permit:

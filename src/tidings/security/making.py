@@ -69,7 +69,7 @@ def make_security(
     authority, token = Authority.make(now), make_token(random)
     kept = Token(LABEL, hash_token(token))
     users = [line_of(admin.name, admin.password), line_of(DEVICE, kept)]
-    access = [allowance([admin.name], ACTIONS), allowance([DEVICE], EVERYDAY)]
+    access = [_everything([admin.name]), allowance([DEVICE], EVERYDAY)]
     content = {
         **_of_node(authority, authority.issue_node(node, hosts, now), users, access),
         "ca.key": (authority.pem.key, SECRET),
@@ -94,7 +94,7 @@ def make_sibling(home: SecurityDirectory, path: Path, node: str, hosts: Iterable
     admins = [user.name for user in users.values() if _is_admin(user, rules)]
     entries = read_entries(read_text(home.users), str(home.users))
     lines = [str(entry) for entry in entries if entry.name in admins] + [line_of(this, "node")]
-    access = [*([allowance(admins, ACTIONS)] if admins else []), allowance([this], EVERYDAY)]
+    access = [*([_everything(admins)] if admins else []), allowance([this], EVERYDAY)]
     authority = authority_of(home)
     _place(path, _of_node(authority, authority.issue_node(node, hosts, now), lines, access))
     if node not in users:
@@ -153,6 +153,13 @@ def allowance(users: Iterable[str], actions: Iterable[str]) -> str:
     return f"\n[[allow]]\nusers = {_toml(users)}\nactions = {_toml(actions)}\n"
 
 
+def _everything(users: Iterable[str]) -> str:
+    """Entries for those who may do everything, with queues elsewhere too."""
+    names = list(users)
+    abroad = f'{allowance(names, ACTIONS[2:])}queues = ["*"]\n'
+    return f"{allowance(names, ACTIONS[:2])}{abroad}"
+
+
 def add_allowance(home: SecurityDirectory, entry: str) -> None:
     """Write one more entry to access.toml; it is read through before that."""
     with alone(home.path):
@@ -168,7 +175,7 @@ def _toml(texts: Iterable[str]) -> str:
 
 def _is_admin(user: User, rules: Rules) -> bool:
     mine = rules.get(user.name, ())
-    return not user.is_node and any(rule.action == "manage" and rule.queue is None for rule in mine)
+    return not user.is_node and any(rule.action == "manage" and rule.queue in (None, "*") for rule in mine)
 
 
 def _check_node_name(name: str) -> None:

@@ -8,6 +8,7 @@ TLS; asyncio and uvloop close a connection whose handshake has failed before the
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -238,6 +239,32 @@ def port_context(
     context.current, context.room, context.on_failure = current, room, on_failure
     context.under_way = WeakSet()
     return context
+
+
+def tell_own(cert: Path, key: Path) -> Told:
+    """What the certificate of a node says, whoever has issued it.
+
+    Python tells of a certificate only what another end has shown, so it is shown to ourselves.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _show(context, cert, key)
+    looking = looking_context(cert)
+    looking.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # it stands for itself
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client, node = looking.wrap_bio(back, there), context.wrap_bio(there, back, server_side=True)
+    try:
+        for end in (client, node, client):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+    except ssl.SSLError as error:
+        reason = getattr(error, "verify_message", "") or _reason(error)
+        raise ConfigError(str(cert), "", f"is no certificate of a node: {reason}") from None
+    return client.getpeercert() or {}
+
+
+def expires_at(told: Told) -> float:
+    """When a certificate ends, in seconds since 1970."""
+    return float(ssl.cert_time_to_seconds(told["notAfter"]))
 
 
 def common_name(told: Told | None) -> str | None:
