@@ -29,6 +29,8 @@ bench: $(READY)
 	@$(BIN)/tidings bench matching --json benchmarks/results/matching.json
 	@$(BIN)/tidings bench node --json benchmarks/results/node.json
 	@$(BIN)/tidings bench queue --json benchmarks/results/queue.json
+	@$(BIN)/tidings bench secure --json benchmarks/results/secure.json
+	@$(BIN)/tidings bench gateway --json benchmarks/results/gateway.json
 	@$(BIN)/python benchmarks/plot.py
 
 # Writes down the versions that are installed now, so that every machine gets the same.

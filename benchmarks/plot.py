@@ -22,7 +22,11 @@ COLOURS = {
 }
 COLOURS["closures"] = COLOURS["activemq"] = "#8c8c8c"
 COLOURS["rabbitmq"] = "#b5b5b5"
+COLOURS["TLS"] = COLOURS["rule"] = COLOURS["tidings"]
 WIDTH, LABEL, BAR, GAP = 860, 300, 13, 12
+HEIGHT = 360
+IN_2011 = {1: 110_000, 10: 43_000}
+"""Messages a second of the original, by the readings of a message; on a machine of its time."""
 
 
 class Bar(NamedTuple):
@@ -33,6 +37,7 @@ class Bar(NamedTuple):
 
 
 Group = tuple[str, list[Bar]]
+Point = tuple[float, float]
 
 
 def draw(title: str, unit: str, groups: list[Group], path: Path) -> None:
@@ -50,12 +55,16 @@ def draw(title: str, unit: str, groups: list[Group], path: Path) -> None:
             lines.append(f'<text x="{LABEL + length + 6:.0f}" y="{y + 10}">{bar.who} {value}</text>')
             y += BAR + 3
         y += GAP
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{y}" font-family="sans-serif"'
     caption = f'<text x="10" y="20" font-size="14">{escape(title)} ({escape(unit)}, logarithmic)</text>'
-    body = "\n".join(
-        [f'{head} font-size="11">', '<rect width="100%" height="100%" fill="white"/>', caption, *lines]
+    path.write_text(_svg(y, [caption, *lines]))
+
+
+def _svg(height: int, lines: list[str]) -> str:
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" font-family="sans-serif"'
     )
-    path.write_text(body + "\n</svg>\n")
+    body = [f'{head} font-size="11">', '<rect width="100%" height="100%" fill="white"/>', *lines]
+    return "\n".join(body) + "\n</svg>\n"
 
 
 def matching(figures: dict[str, Any]) -> list[Group]:
@@ -82,13 +91,89 @@ def rates(figures: dict[str, Any]) -> list[Group]:
     return groups
 
 
+def secured(figures: dict[str, Any]) -> list[Group]:
+    """Events or messages a second: the two that a ratio is of, or what went to another node."""
+    groups = [
+        (one["name"], [Bar(who, value) for who, value in one["beside"].items()])
+        for one in figures["workloads"]
+        if one["unit"].startswith("×")
+    ]
+    return groups + rates(figures)
+
+
+def gateway(figures: dict[str, Any]) -> list[Group]:
+    """Messages or readings a second, and those of a broker that was fed the same."""
+    groups = []
+    for one in rates(figures):
+        if "connections of" not in one[0]:
+            groups.append(one)
+    for one in figures["workloads"]:
+        if one["unit"] == "× Mosquitto":
+            names = {"messages/s": "tidings", "mosquitto": "mosquitto"}
+            bars = [Bar(who, one["beside"][name]) for name, who in names.items()]
+            groups.append((one["name"], bars))
+    return groups
+
+
+def draw_curve(title: str, points: list[Point], rate: int, before: int, path: Path) -> None:
+    """Write what arrived over the number of connections, with what was sent, and what there was before."""
+    across, up = WIDTH - 130, HEIGHT - 90
+    most_x = max(x for x, _ in points)
+    most_y = max(rate * most_x, before)
+
+    def at(x: float, y: float) -> str:
+        return f"{80 + across * x / most_x:.0f},{HEIGHT - 45 - up * y / most_y:.0f}"
+
+    def line(ends: list[Point], colour: str, dashes: str = "") -> str:
+        where = " ".join(at(*one) for one in ends)
+        return f'<polyline points="{where}" fill="none" stroke="{colour}" stroke-width="2" {dashes}/>'
+
+    lines = [
+        f'<text x="10" y="20" font-size="14">{escape(title)}</text>',
+        line([(0, most_y), (0, 0), (most_x, 0)], "#444"),
+        line([(0, 0), (most_x, rate * most_x)], COLOURS["nats"], 'stroke-dasharray="2 4"'),
+        line([(0, before), (most_x, before)], COLOURS["target"], 'stroke-dasharray="8 4"'),
+        line(points, COLOURS["tidings"]),
+    ]
+    for x, y in points:
+        cx, cy = at(x, y).split(",")
+        lines.append(f'<circle cx="{cx}" cy="{cy}" r="3" fill="{COLOURS["tidings"]}"/>')
+        lines.append(f'<text x="{cx}" y="{HEIGHT - 28}" text-anchor="middle">{x}</text>')
+    for part in range(5):
+        y = most_y * part / 4
+        height = at(0, y).split(",")[1]
+        lines.append(f'<text x="72" y="{int(height) + 4}" text-anchor="end">{y:,.0f}</text>')
+    lines.append(f'<text x="{WIDTH // 2}" y="{HEIGHT - 8}" text-anchor="middle">connections</text>')
+    for name, colour, place in (
+        ("tidings", "tidings", 40),
+        ("sent", "nats", 56),
+        (f"in 2011: {before:,}", "target", 72),
+    ):
+        lines.append(f'<text x="100" y="{place}" fill="{COLOURS[colour]}">{name}</text>')
+    path.write_text(_svg(HEIGHT, lines))
+
+
+def curves(figures: dict[str, Any]) -> None:
+    """The two figures of the original's evaluation: messages a second over the number of connections."""
+    for curve in figures["curves"]:
+        points = [(point["connections"], point["messages"]) for point in curve["points"]]
+        what = "one reading" if curve["readings"] == 1 else f"{curve['readings']} readings"
+        title = f"Messages/s of {what} over connections that send {curve['rate']:,} messages/s each"
+        path = PICTURES / f"gateway-{curve['readings']}.svg"
+        draw_curve(title, points, curve["rate"], IN_2011[curve["readings"]], path)
+
+
 def main() -> None:
     """Draw what there are figures of."""
     PICTURES.mkdir(exist_ok=True)
+    if (RESULTS / "gateway.json").exists():
+        curves(json.loads((RESULTS / "gateway.json").read_text()))
     for name, groups_of, title, unit in (
         ("matching", matching, "Matching one event", "µs, less is better"),
         ("node", rates, "Through a node", "events a second, more is better"),
         ("queue", rates, "Put into a queue, stored and got", "messages a second, more is better"),
+        ("gateway", gateway, "Through a gateway", "a second, more is better"),
+        ("secure", secured, "With TLS, with rules, and to another node", "a second, more is better"),
     ):
         file = RESULTS / f"{name}.json"
         if file.exists():

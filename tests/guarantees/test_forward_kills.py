@@ -10,20 +10,16 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from guarantees.mortal import MortalNode
+from guarantees.peered import IS_SOAK, SEED, Peered, run_within
 from node.peers import SOURCE, Start
 
 import tidings
 from tidings import Event
 from tidings.client import Queue
 
-IS_SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 KILLS = 100 if IS_SOAK else 8
 MORE_MAX = 300
 """The most messages that arrive between two kills."""
-HANGS_S = 3_600.0 if IS_SOAK else 120.0
-"""After this the run is taken to hang."""
-SEED = int(os.environ.get("TIDINGS_SEED", "20261115"))
 
 DEVICE = """
 import asyncio, sys
@@ -42,14 +38,6 @@ async def main(path, upstream, order, first):
 asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])))
 """
 """A device that publishes numbered events and says which are safe; or that sends what is left, and ends."""
-
-
-class Peered(MortalNode):
-    """A node with a name, and maybe with peers."""
-
-    def __init__(self, start: Start, home: Path, *flags: str) -> None:
-        super().__init__(start, home)
-        self._flags += flags
 
 
 async def arrived(queue: Queue) -> int:
@@ -104,11 +92,7 @@ def test_what_is_put_for_another_node_arrives_once_and_in_order_though_both_are_
                 await asyncio.sleep(0)
             return await contents(jobs)
 
-    async def within() -> list[int]:
-        async with asyncio.timeout(HANGS_S):
-            return await scenario()
-
-    got = asyncio.run(within())
+    got = run_within(scenario())
     assert got == list(range(len(got)))  # none lost, none twice, in order
     assert len(got) >= len(put) > KILLS
 
@@ -157,11 +141,7 @@ def test_what_a_device_has_published_arrives_once_though_it_and_the_node_above_a
             last.communicate()
             return await contents(everything)
 
-    async def within() -> list[int]:
-        async with asyncio.timeout(HANGS_S):
-            return await scenario()
-
-    got = asyncio.run(within())
+    got = run_within(scenario())
     assert len(got) == len(set(got))
     assert safe <= set(got)
     assert len(safe) > KILLS

@@ -49,6 +49,26 @@ def queue(quick: Quick = False, json: JsonFile = None) -> None:
         write_figures(json, figures)
 
 
+@app.command()
+def secure(quick: Quick = False, json: JsonFile = None) -> None:
+    """Measure what encryption and rules cost, and how fast nodes forward to each other and are searched."""
+    from tidings.bench.secure import run
+
+    figures = run(quick, typer.echo)
+    if json is not None:
+        write_figures(json, figures)
+
+
+@app.command()
+def gateway(quick: Quick = False, json: JsonFile = None) -> None:
+    """Measure how many readings a gateway carries, of how many sensor networks, beside Mosquitto."""
+    from tidings.bench.gateway import run
+
+    figures = run(quick, typer.echo)
+    if json is not None:
+        write_figures(json, figures)
+
+
 def write_figures(path: Path, figures: dict[str, Any]) -> None:
     """Write the figures as indented JSON, so that two runs can be compared line by line."""
     path.write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=2) + b"\n")
