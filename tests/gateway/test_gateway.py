@@ -157,6 +157,31 @@ def test_a_network_that_comes_back_is_told_at_once_what_is_wanted_of_it() -> Non
     assert world.gateway.is_known("net", "t")
 
 
+def test_a_network_that_comes_back_is_told_what_is_wanted_no_longer() -> None:
+    world = connected()
+    world.register(1, "net", Sensor("t", "temp"), Sensor("n", "noise"))
+    world.demand("type = 'temp'")
+    world.lose(1, "net")
+    world.demand()
+    world.heard()
+    world.connect(2)
+    world.register(2, "net", Sensor("t", "temp"), Sensor("n", "noise"))
+    assert world.heard() == [Unsubscribe("net", [Sensor("t")])]
+    world.register(2, "net", Sensor("t", "temp"))
+    assert world.heard() == []
+
+
+def test_what_is_read_late_on_an_earlier_connection_does_not_bring_a_network_back_there() -> None:
+    world = connected()
+    world.connect(2)
+    world.register(2, "net", Sensor("t", "temp"))
+    world.register(1, "net", Sensor("t", "temp"), Sensor("n", "noise"))
+    world.gateway.lost(1, world.now)
+    world.advance(10 * GRACE_S)
+    world.demand("type IN ('temp', 'noise')")
+    assert world.said == [(2, Subscribe("net", [Sensor("n"), Sensor("t")]))]
+
+
 def test_a_network_whose_connection_broke_is_gone_after_a_while() -> None:
     world = connected()
     world.register(1, "net", Sensor("t", "temp"))
@@ -375,6 +400,25 @@ def test_numbered_readings_are_counted_once_and_acknowledged_when_the_node_has_t
     assert world.sense(2, "net", reading, seq=7) == []
     assert world.said == [(2, Ack("net", 7))]
     assert world.gateway.figures.repeated == 2
+
+
+def test_an_acknowledgement_goes_where_the_network_is_now() -> None:
+    world = connected()
+    world.register(1, "net", Sensor("t", "temp"))
+    for seq in (7, 8, 9):
+        assert world.sense(1, "net", Reading("t", "temp", 1), seq=seq)
+    world.connect(2)
+    world.register(2, "net", Sensor("t", "temp"))
+    world.carry_out(world.gateway.accepted("net", 7, 1))
+    world.lose(1)
+    world.carry_out(world.gateway.accepted("net", 8, 1))
+    world.lose(2)
+    world.carry_out(world.gateway.accepted("net", 9, 1))
+    assert world.said == [(1, Ack("net", 7)), (2, Ack("net", 8)), (1, Ack("net", 9))]
+    world.connect(3)
+    world.register(3, "net", Sensor("t", "temp"))
+    assert world.sense(3, "net", Reading("t", "temp", 1), seq=9) == []
+    assert world.said[-1] == (3, Ack("net", 9))
 
 
 def test_numbered_readings_that_the_node_refused_may_come_again() -> None:

@@ -60,7 +60,7 @@ class World:
             known.pop(name, None)
 
     def lose(self, key: Key, *sensing_ids: str) -> None:
-        self.gateway.lost(key, self.now)
+        self.carry_out(self.gateway.lost(key, self.now))
         for sensing_id in sensing_ids:
             self.on.pop(sensing_id, None)
 
@@ -115,7 +115,7 @@ class World:
                 self.on.setdefault(sensing_id, {}).update(asked)
             case Unsubscribe(sensing_id, sensors):
                 for sensor in sensors:
-                    del self.on[sensing_id][sensor.name]
+                    self.on.get(sensing_id, {}).pop(sensor.name, None)
 
 
 def names(sensors: list[Sensor]) -> list[str]:

@@ -89,7 +89,7 @@ FAULTS: dict[str, tuple[Any, str, Any, str]] = {
     "hands out what is settled": (queue.Queue, "finish", finish_as_if_given_back, "on disk|left again"),
     "does not mark": (queue.Queue, "give_back", give_back_unopened, "is not marked"),
     "hands out twice": (queue.Queue, "_take_up", hand_without_holding, "two hands|left again"),
-    "takes back too early": (service, "RESUME_S", -1.0, "in two hands"),
+    "takes back too early": (service, "RESUME_S", -1.0, "in two hands|left again"),
     "never takes back": (QueueService, "_take_back", passing_over, "in hands"),
     "forgets what it has counted": (Ledger, "count_up", passing_over, "twice"),
     "loses what was put in a transaction": (

@@ -12,10 +12,13 @@ from tidings.cli import (
     bench,
     demo,
     filter,
+    gateway,
     node,
+    peer,
     publish,
     queue,
     security,
+    sensor,
     simulate,
     subscribe,
     top,
@@ -30,6 +33,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(node.node)
+app.command()(gateway.gateway)
 app.command()(publish.publish)
 app.command()(subscribe.subscribe)
 app.command()(top.top)
@@ -37,10 +41,12 @@ app.command()(backup.backup)
 app.command()(backup.restore)
 app.command()(demo.demo)
 app.add_typer(queue.app, name="queue", help="Make queues, put messages into them and get them out.")
+app.add_typer(peer.app, name="peer", help="Show the other nodes that a node knows.")
 app.add_typer(security.app, name="security", help="Make and check what lets others come to a node safely.")
 app.add_typer(user.app, name="user", help="Say who may come to a node, and by what.")
+app.add_typer(sensor.app, name="sensor", help="Look at sensor networks, and bring readings to a gateway.")
 app.add_typer(filter.app, name="filter", help="Check filters, and try them on events.")
-app.add_typer(simulate.app, name="simulate", help="Run the node's own code in virtual time.")
+app.add_typer(simulate.app, name="simulate", help="Let storms rage in virtual time, or a city measure.")
 app.add_typer(bench.app, name="bench", help="Measure, beside reference code in the same run.")
 
 

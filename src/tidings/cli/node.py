@@ -25,6 +25,24 @@ Port = Annotated[
 ]
 Unix = Annotated[str | None, typer.Option(metavar="PATH", help="A Unix socket to listen on.")]
 HttpPort = Annotated[int | None, typer.Option(help="Serve metrics for Prometheus here, 0 for a free port.")]
+SensorPort = Annotated[
+    int | None, typer.Option(help="Let sensor networks speak here, by TCP and UDP, 0 for a free port.")
+]
+SensorHttpPort = Annotated[
+    int | None, typer.Option(help="Let sensor networks speak HTTP and WebSocket here, 0 for a free port.")
+]
+SensorOrigins = Annotated[str | None, typer.Option(metavar="ORIGIN,…", help="Whose pages may speak there.")]
+SensorPlain = Annotated[
+    bool | None,
+    typer.Option("--sensor-plain/--sensor-tls", help="With --security: sensor networks without TLS."),
+]
+SensorStrangers = Annotated[
+    bool | None,
+    typer.Option("--sensor-strangers/--sensor-users", help="With --security: readings of anyone, too."),
+]
+SensorGrid = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Which of several gateways serves what, as TOML.")
+]
 Security = Annotated[
     str | None,
     typer.Option(metavar="DIR", help="Users, rules and certificates, as 'tidings security init' makes them."),
@@ -61,6 +79,12 @@ def node(
     port: Port = None,
     unix: Unix = None,
     http_port: HttpPort = None,
+    sensor_port: SensorPort = None,
+    sensor_http_port: SensorHttpPort = None,
+    sensor_origins: SensorOrigins = None,
+    sensor_plain: SensorPlain = None,
+    sensor_strangers: SensorStrangers = None,
+    sensor_grid: SensorGrid = None,
     security: Security = None,
     peers: Peers = None,
     mdns: Mdns = None,
@@ -88,6 +112,12 @@ def node(
         "port": port,
         "unix": unix,
         "http_port": http_port,
+        "sensor_port": sensor_port,
+        "sensor_http_port": sensor_http_port,
+        "sensor_origins": sensor_origins,
+        "sensor_plain": sensor_plain,
+        "sensor_strangers": sensor_strangers,
+        "sensor_grid": sensor_grid,
         "security": security,
         "peers": peers,
         "mdns": mdns,

@@ -1,4 +1,7 @@
-"""`tidings simulate`: storms over a node and its clients in virtual time, repeatable by their seeds."""
+"""`tidings simulate`: what can be repeated by its seed.
+
+Storms over a node and its clients are in virtual time; a city full of sensors speaks to a real gateway.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,22 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import msgspec
 import typer
 
+from tidings.cli.gateway_options import (
+    DEFAULT,
+    Ca,
+    Gateway,
+    Tls,
+    TokenFile,
+    Udp,
+    gateway_place,
+    progress_line,
+    run_quickly,
+)
+
 if TYPE_CHECKING:
+    from tidings.sensors.simulation import Simulation, Tally
     from tidings.simulator import QueueVerdict, Verdict
+    from tidings.simulator.city import CityVerdict
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -17,6 +34,30 @@ Seed = Annotated[int, typer.Option(help="The seed of the first storm; the others
 Runs = Annotated[int, typer.Option(min=1, help="How many storms.")]
 Duration = Annotated[float, typer.Option("--duration-s", min=0.1, help="How long each one lasts, simulated.")]
 Json = Annotated[bool, typer.Option("--json", help="One line of JSON for each storm.")]
+Networks = Annotated[int, typer.Option(min=1, metavar="N", help="How many networks.")]
+Sensors = Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="Sensors of each network.")]
+Types = Annotated[
+    list[str] | None, typer.Option("--type", metavar="TYPE", help="What they measure; may be repeated.")
+]
+Rate = Annotated[
+    float, typer.Option(min=0.0, metavar="N", help="Messages a second and network; 0: as many as go.")
+]
+Readings = Annotated[int, typer.Option(min=1, metavar="N", help="Readings of each message.")]
+Mobility = Annotated[float, typer.Option(min=0.0, metavar="M/S", help="How fast one network in four drives.")]
+Churn = Annotated[
+    float, typer.Option(min=0.0, metavar="N", help="Networks a minute that leave or break off.")
+]
+CitySeed = Annotated[int, typer.Option("--seed", help="The seed of the city and its values.")]
+HowLong = Annotated[
+    float | None,
+    typer.Option("--duration", min=0.1, metavar="SECONDS", help="How long; without it, until Ctrl-C."),
+]
+Always = Annotated[bool, typer.Option("--always", help="Send without being asked.")]
+Connections = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Connections that networks share; without it, one each."),
+]
+CityJson = Annotated[bool, typer.Option("--json", help="The summary as a line of JSON, and nothing else.")]
 T = TypeVar("T")
 
 
@@ -71,3 +112,103 @@ def _run(seeds: range, run: Callable[[int], T], tell: Callable[[T], str], json: 
         typer.echo(msgspec.json.encode(verdict) if json else f"seed {seed}: {tell(verdict)}")
     if failed:
         raise typer.Exit(1)
+
+
+@app.command("city")
+def run_cities(seed: Seed = 0, runs: Runs = 1, duration_s: Duration = 60.0, json: Json = False) -> None:
+    """Let a city of 1,000 sensors live in virtual time, with a gateway, a node, and people who want things.
+
+    Networks move, leave and break off. Every reading that is wanted arrives where it should, what is sent
+    beyond what an all-knowing gateway would ask for is one per cent at most, and in the end all are silent.
+    """
+    from tidings.simulator.city import city
+
+    def tell(verdict: CityVerdict) -> str:
+        return (
+            f"{verdict.made:,} readings made, {verdict.wanted:,} wanted, {verdict.sent:,} sent, "
+            f"{verdict.late:,} of them too late ({verdict.excess:.2%} over the oracle), "
+            f"{verdict.delivered:,} deliveries, {verdict.asked:,} control messages"
+        )
+
+    _run(range(seed, seed + runs), lambda number: city(number, duration_s), tell, json)
+
+
+@app.command("sensors")
+def run_sensors(
+    gateway: Gateway = DEFAULT,
+    networks: Networks = 1,
+    sensors: Sensors = 10,
+    type: Types = None,
+    rate: Rate = 2.0,
+    readings: Readings = 1,
+    mobility: Mobility = 0.0,
+    churn: Churn = 0.0,
+    connections: Connections = None,
+    always: Always = False,
+    seed: CitySeed = 0,
+    duration: HowLong = None,
+    udp: Udp = False,
+    tls: Tls = False,
+    ca: Ca = None,
+    token_file: TokenFile = None,
+    json: CityJson = False,
+) -> None:
+    """Let a city full of sensors speak to a real gateway, and send what it is asked for.
+
+    Values follow a daily curve, with noise and outliers. With --always they are sent whether anyone wants
+    them or not, which is what sensors do that nobody can ask.
+    """
+    from tidings.sensors.city import KINDS
+    from tidings.sensors.simulation import Load, Simulation
+
+    place = gateway_place(gateway, udp, tls, ca, token_file)
+    load = Load(
+        networks=networks,
+        sensors=sensors,
+        types=tuple(type or KINDS),
+        rate=rate,
+        readings=readings,
+        mobility=mobility,
+        churn=churn,
+        connections=connections,
+        always=always,
+        seed=seed,
+        duration_s=duration,
+    )
+    made: list[Simulation] = []
+
+    async def work() -> None:
+        with progress_line(not json) as show:
+            made.append(Simulation(place, load, lambda tally: show(tell_city(tally))))
+            await made[0].run()
+
+    is_whole = run_quickly(work())
+    if made:
+        print_city(made[0].tally, json)
+    if not is_whole:
+        raise typer.Exit(130)
+
+
+def tell_city(tally: Tally) -> str:
+    """How a simulated city is doing."""
+    trouble = f", {tally.errors:,} errors ({tally.last_error})" if tally.last_error else ""
+    return (
+        f"{tally.elapsed_s:5.0f} s  {tally.networks:,} networks, {tally.connections:,} connections  "
+        f"{tally.messages:,} messages, {tally.readings:,} readings, {tally.heard:,} heard{trouble}"
+    )
+
+
+def print_city(tally: Tally, json: bool) -> None:
+    """What a simulated city did in all."""
+    if json:
+        typer.echo(msgspec.json.encode(tally).decode())
+        return
+    seconds = max(tally.elapsed_s, 1e-9)
+    typer.echo(
+        f"{tally.messages:,} messages with {tally.readings:,} readings in {tally.elapsed_s:.1f} s: "
+        f"{tally.messages / seconds:,.0f} and {tally.readings / seconds:,.0f} a second"
+    )
+    typer.echo(f"{tally.heard:,} messages heard; {tally.switched:,} times a sensor was switched or narrowed")
+    typer.echo(f"{tally.unwanted:,} readings sent that nobody wanted, {tally.withheld:,} kept back")
+    if tally.last_error:
+        typer.echo(f"{tally.errors:,} errors, the last: {tally.last_error}")

@@ -76,7 +76,7 @@ class Asker:
             named = [_named(instrument, span) for instrument, span in some]
             if self._speaker.say(key, kind(network.sensing_id, named), effects):
                 for instrument, span in some:
-                    instrument.asked = span
+                    instrument.ask(span)
             else:
                 network.is_owed = True
                 self._owed.add(key)

@@ -59,7 +59,7 @@ class Gateway:
     # Who is there
 
     def connected(self, key: Key, caller: Caller) -> None:
-        """A connection was made; who sends datagrams need not be announced."""
+        """A connection was made, or it is known now who it is; so may be told who sends datagrams."""
         self._callers[key] = caller
 
     def heard(self, address: Address, size: int) -> list[Effect]:
@@ -67,11 +67,14 @@ class Gateway:
         self._speaker.heard(address, size)
         return self._settled() if self._asker.heard(address) else []
 
-    def lost(self, key: Key, now: float) -> None:
-        """A connection broke: its networks have some time to come back."""
+    def lost(self, key: Key, now: float) -> list[Effect]:
+        """A connection broke: its networks have some time to come back, unless they are there already."""
         self._callers.pop(key, None)
         self._errors.pop(key, None)
-        self._networks.lost(key, now)
+        for network in self._networks.lost(key, now):
+            if network.key is not None:
+                self._begin_anew(network)
+        return self._settled()
 
     def failed(self, key: Key, error: Error) -> list[Effect]:
         """A message could not be understood; who sends nothing else for long is cut off."""
@@ -130,10 +133,18 @@ class Gateway:
         return effects
 
     def accepted(self, sensing_id: str, seq: int, key: Key) -> list[Effect]:
-        """The node has taken the readings of that number, which came from there: they are acknowledged."""
+        """The node has taken the readings of that number, which came from there: they are acknowledged.
+
+        Where that connection is gone by now, to where the network has come again.
+        """
         self._sequences.finish(sensing_id, seq)
-        self._speaker.say(key, Ack(sensing_id, seq), self._effects)
+        self._speaker.say(self._now_at(sensing_id, key), Ack(sensing_id, seq), self._effects)
         return self.said()
+
+    def recall(self, sensing_id: str, seq: int) -> None:
+        """The node has had the readings of that number, as was found out at the start."""
+        self._sequences.take(sensing_id, seq)
+        self._sequences.finish(sensing_id, seq)
 
     def rejected(self, sensing_id: str, seq: int) -> None:
         """The node has not taken the readings of that number: they may be sent again."""
@@ -173,6 +184,11 @@ class Gateway:
         """The filter of each advertisement, by its number: what another node would have to be told."""
         return self._offers.filters
 
+    @property
+    def networks(self) -> int:
+        """How many networks are registered."""
+        return len(self._networks)
+
     def is_known(self, sensing_id: str, name: str) -> bool:
         """Whether a sensor is registered."""
         network = self._table.get(sensing_id)
@@ -210,11 +226,15 @@ class Gateway:
         is_datagram = isinstance(reach, Address)
         lease_s = bounded_lease(message.lease_s) if is_datagram else float("inf")
         if self._networks.attach(network, reach, lease_s, now):
-            for instrument in network.instruments.values():
-                instrument.asked = None
-            self._interest.touch(network.instruments.values())
+            self._begin_anew(network)
         elif is_datagram:
             self._asker.repeat(network, self._effects)
+
+    def _begin_anew(self, network: Network) -> None:
+        """A network is reached in another way now: what it was asked for before it may not know."""
+        for instrument in network.instruments.values():
+            instrument.doubt()
+        self._interest.touch(network.instruments.values())
 
     def _elsewhere(self, sensing_id: str, box: Box | None) -> str | None:
         """The address of the gateway that is to serve a network, if it is not this one."""
@@ -225,7 +245,17 @@ class Gateway:
         return None if member == self.policy.member else grid.members[member]
 
     def _caller(self, key: Key) -> Caller:
-        return Caller(key.host) if isinstance(key, Address) else self._callers.get(key, Caller())
+        caller = self._callers.get(key)
+        if caller is not None:
+            return caller
+        return Caller(key.host) if isinstance(key, Address) else Caller()
+
+    def _now_at(self, sensing_id: str, key: Key) -> Key:
+        """Where to answer a network that has spoken from there: there, or where it is if that is gone."""
+        if key in self._callers or isinstance(key, Address):
+            return key
+        network = self._table.get(sensing_id)
+        return key if network is None or network.key is None else network.key
 
     def _reach(self, key: Key, caller: Caller, address: str | None) -> Key:
         """How to reach a network: where it spoke from, or at the address it named if it may name that one."""

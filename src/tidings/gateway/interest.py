@@ -200,7 +200,7 @@ class Interest:
         """The sensors that must be asked for something else than they were, each with what is wanted now."""
         touched, self._touched = self._touched, {}
         wanted = ((one, self.wanted(one)) for one in touched)
-        return [(one, span) for one, span in wanted if _ends(span) != _ends(one.asked)]
+        return [(one, span) for one, span in wanted if _has_changed(one, span)]
 
     def wanted(self, instrument: Instrument) -> Span | None:
         """What is wanted of a sensor; None if it may be silent."""
@@ -237,6 +237,12 @@ def read(text: str) -> Filter:
 def _types(want: Want) -> list[str] | None:
     """The types a want names, or None if it tells them in another way."""
     return want.types.strings.points()
+
+
+def _has_changed(instrument: Instrument, span: Span | None) -> bool:
+    """Whether a sensor must be told that this is wanted; also that nothing is, if it may go on sending."""
+    is_doubtful = span is None and instrument.is_doubtful
+    return is_doubtful or _ends(span) != _ends(instrument.asked)
 
 
 def _ends(span: Span | None) -> tuple[float | None, float | None] | None:

@@ -58,7 +58,7 @@ class Register(Struct, gc=False, rename="kebab"):
     """A network offers sensors; those it has registered before stay as they are.
 
     `area`: one point, a line, or the corners of a polygon; None is everywhere. `cookie` is the one that the
-    gateway gave to this address.
+    gateway gave to this address. `token` says who the network belongs to, where users are known.
     """
 
     sensing_id: str
@@ -67,6 +67,10 @@ class Register(Struct, gc=False, rename="kebab"):
     area: list[Point] | None = None
     lease_s: Number | None = None
     cookie: str | None = None
+    token: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Register({self.sensing_id!r}, {self.sensors}, {self.address!r}, {self.area})"  # no secret
 
 
 class Deregister(Struct, gc=False, rename="kebab"):

@@ -24,6 +24,8 @@ NETWORKS_MAX = 100_000
 """Networks of a gateway."""
 PER_CONNECTION_MAX = 1_000
 """Networks of one connection."""
+OTHERS_MAX = 3
+"""Connections of one network that are remembered beside the one it is reached by."""
 GRACE_S = 30.0
 """How long a network whose connection broke may take to register again."""
 LEASE_S = 3_600.0
@@ -51,7 +53,7 @@ class Caller(Struct, frozen=True):
 class Instrument:
     """One sensor of a network, as the gateway knows it: what it can deliver, and what it was asked for."""
 
-    __slots__ = ("asked", "box", "name", "sensing_id", "span", "special", "type")
+    __slots__ = ("asked", "box", "is_doubtful", "name", "sensing_id", "span", "special", "type", "was_on")
 
     def __init__(self, sensing_id: str, sensor: Sensor, box: Box | None) -> None:
         self.sensing_id = sensing_id
@@ -61,11 +63,22 @@ class Instrument:
         self.span = _span(sensor)  # None: it gave no range
         self.special: dict[Want, Span] = {}  # what is wanted of it and not of all sensors of its type
         self.asked: Span | None = None  # None: it is off
+        self.was_on = False  # at any time: that it was told to stop may never have arrived
+        self.is_doubtful = False  # it was on before its connection was lost, and may go on sending
 
     @property
     def is_on(self) -> bool:
         """Whether it was asked to send."""
         return self.asked is not None
+
+    def doubt(self) -> None:
+        """Its connection was lost: what it was asked for last it may not know, or may still go by."""
+        self.asked, self.is_doubtful = None, self.was_on
+
+    def ask(self, span: Span | None) -> None:
+        """It was asked for this, or to be silent."""
+        self.asked, self.is_doubtful = span, False
+        self.was_on = self.was_on or self.is_on
 
 
 def _span(sensor: Sensor) -> Span | None:
@@ -88,6 +101,7 @@ class Network:
         "key",
         "known",
         "lease_s",
+        "others",
         "sensing_id",
         "strays",
     )
@@ -97,6 +111,7 @@ class Network:
         self.caller = caller  # who registered it first
         self.box = box
         self.key: Key | None = None  # None: its connection is broken
+        self.others: list[Key] = []  # further connections on which it has registered, and which are open
         self.instruments: dict[str, Instrument] = {}
         self.known: dict[str, str] = {}  # the type of each sensor that it registered or sent readings of
         self.strays: set[tuple[str, str]] = set()  # names and types of readings it never registered
@@ -129,6 +144,7 @@ class Networks:
     def __init__(self) -> None:
         self.table: dict[str, Network] = {}  # by sensing-id; readings are looked up here
         self._by_key: dict[Key, dict[str, Network]] = {}
+        self._former: dict[Key, dict[str, Network]] = {}  # those that have gone over to another connection
         self._deadlines: list[tuple[float, str]] = []
 
     def __len__(self) -> int:
@@ -160,26 +176,58 @@ class Networks:
         """Say how a network is reached from now on, and what its lease is; whether it was not reached so."""
         is_new = network.key != key
         if is_new:
-            self._detach(network)
-            network.key = key
-            self._by_key.setdefault(key, {})[network.sensing_id] = network
+            self._leave(network, key)
+            self._reach(network, key)
         network.lease_s, network.heard_at = lease_s, now
         self._set_deadline(network, now + lease_s)
         return is_new
 
     def lost(self, key: Key, now: float) -> list[Network]:
-        """A connection broke: its networks can't be reached, and have some time to come back."""
+        """A connection broke: its networks have some time to come back, if they have no other.
+
+        They may have: what was said on an earlier connection is sometimes read after what came later.
+        """
+        for network in self._former.pop(key, {}).values():
+            network.others.remove(key)
         networks = self.of(key)
         for network in networks:
             self._detach(network)
+            if network.others:
+                other = network.others[-1]
+                self._forget(network, other)
+                self._reach(network, other)
+                continue
             for instrument in network.instruments.values():
-                instrument.asked = None
+                instrument.doubt()
             self._set_deadline(network, now + GRACE_S)
         return networks
+
+    def _leave(self, network: Network, key: Key) -> None:
+        """A network is reached in another way from now on; its connection may still be of use."""
+        self._forget(network, key)
+        before = network.key
+        self._detach(network)
+        if before is not None and not isinstance(before, Address):
+            if len(network.others) >= OTHERS_MAX:
+                self._forget(network, network.others[0])
+            network.others.append(before)
+            self._former.setdefault(before, {})[network.sensing_id] = network
+
+    def _reach(self, network: Network, key: Key) -> None:
+        network.key = key
+        self._by_key.setdefault(key, {})[network.sensing_id] = network
+
+    def _forget(self, network: Network, key: Key) -> None:
+        """A connection is none of its others."""
+        if key in network.others:
+            network.others.remove(key)
+            del self._former[key][network.sensing_id]
 
     def drop(self, network: Network) -> None:
         """It is not there any more."""
         self._detach(network)
+        for key in list(network.others):
+            self._forget(network, key)
         del self.table[network.sensing_id]
         network.deadline = inf
 

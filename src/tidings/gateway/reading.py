@@ -23,6 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from tidings.errors import EventError
+from tidings.event.header import Header
 from tidings.event.values import (
     ATTRIBUTES_MAX,
     RESERVED,
@@ -88,7 +89,7 @@ class _Event(Struct, gc=False, array_like=True):
     type: str
     time_us: int
     attributes: _Attributes | dict[str, Value]
-    header: None = None
+    header: Header | None = None
     body: None = None
 
 
@@ -119,8 +120,13 @@ class Mapper:
         self._moments: Kept[str | float, int | None] = Kept(moment_of)
         self._times: Kept[str | float | None, int] = Kept(self._credible)
 
-    def map(self, messages: Sequence[Sensing], counter: int, now_us: int) -> Mapped:
-        """The events of all readings, in order, with counters from `counter` on; `now_us`: when they came."""
+    def map(
+        self, messages: Sequence[Sensing], counter: int, now_us: int, header: Header | None = None
+    ) -> Mapped:
+        """The events of all readings, in order, with counters from `counter` on; `now_us`: when they came.
+
+        All of them have this header.
+        """
         if now_us < self._now_us:
             self._times.clear()  # what was credible may not be any more
         self._now_us = self._times[None] = now_us
@@ -129,6 +135,9 @@ class Mapper:
             events = self._events(messages, counter)
         except (EventError, _Incredible):
             events = self._events_one_by_one(messages, counter, errors)
+        if header is not None:
+            for event in events:
+                event.header = header
         return Mapped(_raw(events), len(events), errors)
 
     def _events(self, messages: Sequence[Sensing], counter: int) -> list[_Event]:

@@ -67,6 +67,40 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
     http_port: Annotated[
         Port | None, Meta(description="where it serves metrics, 0 for a free port", examples=[7380])
     ] = None
+    sensor_port: Annotated[
+        Port | None,
+        Meta(
+            description="where sensor networks speak to its gateway, TCP and UDP, 0 for a free port",
+            examples=[4242],
+        ),
+    ] = None
+    sensor_http_port: Annotated[
+        Port | None,
+        Meta(
+            description="where sensor networks speak HTTP and WebSocket; needs `sensor_port`",
+            examples=[7381],
+        ),
+    ] = None
+    sensor_origins: Annotated[
+        str | None,
+        Meta(
+            description="whose pages may speak there, as origins with commas between",
+            examples=["https://city.example"],
+        ),
+    ] = None
+    sensor_plain: Annotated[
+        bool, Meta(description="with `security`: sensor networks speak without TLS, each with a token")
+    ] = False
+    sensor_strangers: Annotated[
+        bool, Meta(description="with `security`: take readings also of those who don't say who they are")
+    ] = False
+    sensor_grid: Annotated[
+        Text | None,
+        Meta(
+            description="the file that says which of several gateways serves what; see `docs/sensors.md`",
+            examples=["/etc/tidings/grid.toml"],
+        ),
+    ] = None
     security: Annotated[
         Text | None,
         Meta(
@@ -146,6 +180,7 @@ def load(
     config = NodeConfig(**settings)
     check_host(config, given.get("host", ("the default", ""))[0])
     _check_mdns(config, given.get("mdns", ("the default", ""))[0])
+    _check_sensors(config, given.get("sensor_http_port", ("the default", ""))[0])
     parse_peers(config.peers or "", given.get("peers", ("the default", ""))[0], config.node_name)
     return config
 
@@ -232,6 +267,11 @@ def _check_mdns(config: NodeConfig, place: str) -> None:
             "who is found on the network is believed by its certificate, so the node needs --security DIR,"
             " and a TCP port at which it is found itself",
         )
+
+
+def _check_sensors(config: NodeConfig, place: str) -> None:
+    if config.sensor_http_port is not None and config.sensor_port is None:
+        raise ConfigError(place, "sensor_http_port", "is a port of the gateway, which --sensor-port starts")
 
 
 def _is_loopback(host: str) -> bool:

@@ -54,6 +54,7 @@ async def _run(config: NodeConfig) -> None:
 def describe(node: Node) -> list[str]:
     """The lines that a node prints when it has started: where it listens, and what it keeps."""
     lines = [f"listening on {address}" for address in node.addresses]
+    lines += [f"sensors on {address}" for address in node.sensor_addresses]
     if node.metrics_address is not None:
         lines.append(f"metrics on {node.metrics_address}")
     if node.config.security is not None:

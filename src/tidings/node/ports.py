@@ -67,7 +67,8 @@ class Port(asyncio.Protocol):
         elif self._driver.connections >= self._connections_max:
             self._refuse("limit", f"this node has {self._connections_max} connections, and no more")
         else:
-            self._session = self._driver.connect(self, _caller(transport, self._is_own))
+            caller = Caller("unix") if self._is_own else caller_of(transport)
+            self._session = self._driver.connect(self, caller)
 
     def data_received(self, data: bytes) -> None:
         """Called whenever bytes have come."""
@@ -110,9 +111,8 @@ class Port(asyncio.Protocol):
         self.part()
 
 
-def _caller(transport: asyncio.BaseTransport, is_own: bool) -> Caller:
-    if is_own:
-        return Caller("unix")
+def caller_of(transport: asyncio.BaseTransport) -> Caller:
+    """Who has connected from elsewhere: the address, and whom a certificate names if it has shown one."""
     name: Any = transport.get_extra_info("peername")
     if not isinstance(name, tuple):
         return Caller(UNKNOWN, UNKNOWN)  # gone already: without a certificate, too

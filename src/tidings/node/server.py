@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidings.errors import StoreDamaged
+from tidings.errors import ConfigError, StoreDamaged
 from tidings.ids import new_system
 from tidings.node import compiled, logs, metrics, pipe
 from tidings.node.config import NodeConfig, check_host
@@ -35,10 +35,13 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from tidings.node.discovery import Discovery
+    from tidings.node.gateway.child import GatewayProcess
     from tidings.node.guard import Guard
 
 CACHE = "tidings.compiled"
 """The folder of compiled code."""
+JOURNAL = "gateway.journal"
+"""The file in which a gateway finds what the one before it had handed on."""
 
 
 class Node:
@@ -70,6 +73,8 @@ class Node:
         self._guard: Guard | None = None  # where there is security
         self._database: Database | None = None  # where nodes share queues
         self._discovery: Discovery | None = None  # where others are looked for
+        self._gateway: GatewayProcess | None = None  # where sensor networks may speak
+        self._private: tempfile.TemporaryDirectory[str] | None = None  # of the gateway's socket
         self._unix: tuple[Path, int] | None = None  # the socket that was made, and its inode
         self._loader: compiled.Loader | None = None  # where there is compiled code to be loaded
         self._damage: list[StoreDamaged] = []  # as the store finds it
@@ -86,6 +91,17 @@ class Node:
             await self.close()
             raise
 
+    @property
+    def name(self) -> str:
+        """What people call the node: with security, what its certificate does."""
+        config = self.config
+        if self._guard is None or not self._guard.name:
+            return config.node_name
+        if config.name not in (None, self._guard.name):
+            problem = f"{config.name!r} is not the name in its certificate, {self._guard.name!r}"
+            raise ConfigError(str(config.security), "name", problem)
+        return self._guard.name
+
     def open(self) -> None:
         """Open the store and begin to work, for clients in this process: `attach` connects them."""
         self._guard = _guard(self.config.security)
@@ -98,7 +114,7 @@ class Node:
         self._told = 0
         self._tell_damage()
         try:
-            self.driver = Driver(store, asyncio.get_running_loop(), lasts, types, self.config.node_name)
+            self.driver = Driver(store, asyncio.get_running_loop(), lasts, types, self.name)
         except BaseException:
             store.close()
             raise
@@ -114,7 +130,7 @@ class Node:
         """Have queues of other nodes beside the node's own, and begin to look for these nodes."""
         transmission = Transmission(self.driver.queues)
         self.driver.broker.add(transmission)
-        self.peering = Peering(self.driver, self._peers or _peers(self.config), transmission)
+        self.peering = Peering(self.driver, self._peers or _peers(self.config, self.name), transmission)
         self.forwarding = Forwarding(self.driver, transmission, self.peering.reach, self.peering.is_there)
         self.forwarding.go_upstream(self._upstream)
         self.peering.start()
@@ -150,12 +166,13 @@ class Node:
         """Read again who may do what, if the node has security."""
         if self._guard is not None:
             self._take(self._guard.reload(time.time()))
+        if self._gateway is not None:
+            self._gateway.reload()
 
     def _take(self, is_good: bool | None) -> None:
         """Go by what was read of security, if anything was."""
         if is_good is not None:
             self.driver.broker.count("reloads", reason="done" if is_good else "failed")
-        if is_good:
             self.driver.review()
 
     async def _listen(self) -> None:
@@ -176,6 +193,29 @@ class Node:
             await server.start_serving()
         if config.mdns:
             await self._discover(_port_of(self.addresses[0]))
+        if config.sensor_port is not None:
+            await self._start_gateway()
+
+    async def _start_gateway(self) -> None:
+        """Run the gateway as a child, which comes by the node's own socket, or by one made for it."""
+        from tidings.node.gateway.child import GatewayProcess, settings_of
+
+        config = self.config
+        self._private = tempfile.TemporaryDirectory(prefix="tidings-")
+        home = Path(self._private.name)
+        path = Path(config.unix) if config.unix is not None else home / "node.sock"
+        if config.unix is None:
+            server, _ = await listen_unix(self._make_own_port, path)
+            self._servers.append(server)
+            await server.start_serving()
+        journal = (home if config.dir is None else Path(config.dir)) / JOURNAL
+        self._gateway = GatewayProcess(settings_of(config, path, journal))
+        await self._gateway.start()
+
+    @property
+    def sensor_addresses(self) -> list[str]:
+        """Where sensor networks may speak, each after the way in which."""
+        return [] if self._gateway is None else self._gateway.addresses
 
     async def _discover(self, port: int) -> None:
         """Say on the network that the node is there, and look at others who say so."""
@@ -231,9 +271,13 @@ class Node:
 
     async def close(self) -> None:
         """Take no more connections, tell those there are, have everything stored, and end."""
+        if self._gateway is not None:
+            await self._gateway.close()
         for server in self._servers:
             server.close()
         self._remove_socket()
+        if self._private is not None:
+            self._private.cleanup()
         if self._discovery is not None:
             await self._discovery.close()
         if self._database is not None:
@@ -271,6 +315,8 @@ class Node:
         yield from metrics.durable_gauges(status["durables"], ages_s)
         yield from metrics.queue_gauges(status["queues"])
         yield from self.peering.metrics()
+        if self._gateway is not None:
+            yield from self._gateway.metrics()
 
 
 def _guard(directory: str | None) -> Guard | None:
@@ -285,7 +331,7 @@ def _port_of(address: str) -> int:
     return int(address.rpartition(":")[2])
 
 
-def _peers(config: NodeConfig) -> Neighbours:
+def _peers(config: NodeConfig, own: str) -> Neighbours:
     """The peers of the settings, and who the node is there: by its certificate, if it has security."""
     credentials = Credentials()
     if config.security is not None:
@@ -293,7 +339,7 @@ def _peers(config: NodeConfig) -> Neighbours:
         # A peer is known by the name in its certificate, wherever it is found.
         ca, cert, key = (home / name for name in ("ca.pem", "node.pem", "node.key"))
         credentials = Credentials(ca=ca, cert=cert, key=key, checks_host=False)
-    return Neighbours(parse_peers(config.peers or "", own=config.node_name), credentials)
+    return Neighbours(parse_peers(config.peers or "", own=own), credentials)
 
 
 def cache_place(directory: str | None) -> Path:

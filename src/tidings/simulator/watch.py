@@ -14,7 +14,7 @@ from tidings.protocol.broker import Broker
 from tidings.protocol.frames import FRAME_MAX, FrameReader
 from tidings.protocol.messages import Accepted, Deliver, Welcome
 from tidings.protocol.session import Session
-from tidings.store.interface import Append, Count, Operation, State, StoredMessage
+from tidings.store.interface import Append, Count, Counter, Operation, State, StoredMessage
 
 
 class Watch:
@@ -34,8 +34,8 @@ class Watch:
         assert state.position >= self.position, "stored events were lost"
         self.position = state.position
         for one in state.counters:
-            assert one.counter >= self._counters.get((one.system, one.epoch), 0), "a counter was lost"
-            self._counters[one.system, one.epoch] = one.counter
+            assert one.counter >= self._counters.get(_client(one), 0), "a counter was lost"
+            self._counters[_client(one)] = one.counter
 
     def join(self, broker: Broker) -> None:
         """The node's broker is there; for those who want to know who comes and goes."""
@@ -53,7 +53,7 @@ class Watch:
                 case Append(batch):
                     self.position = batch.first + batch.count - 1
                 case Count(counter):
-                    self._counters[counter.system, counter.epoch] = counter.counter
+                    self._counters[_client(counter)] = counter.counter
 
     def leaving(self, session: Session, frames: Sequence[bytes]) -> None:
         """These frames leave the node: everything they promise must be safe."""
@@ -77,3 +77,8 @@ class Watch:
         counters = [event.counter for event in batch if event.delivery != "transient"]
         if counters:
             self._check_counter(message.system or "", message.epoch, counters[-1])
+
+
+def _client(counter: Counter) -> tuple[str, int]:
+    """Whose count it is: here no two clients have the same system, so it does not matter who they are."""
+    return counter.system.partition("/")[0], counter.epoch

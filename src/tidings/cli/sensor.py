@@ -1,0 +1,311 @@
+"""`tidings sensor`: what a gateway knows, recordings played to it, and the devices of an MQTT broker."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from tidings.cli.connection import Address, Json, bus_at, connects, find_node, run
+from tidings.cli.gateway_options import (
+    DEFAULT,
+    Ca,
+    Gateway,
+    OnlyAsked,
+    Tls,
+    TokenFile,
+    Udp,
+    gateway_place,
+    progress_line,
+    run_quickly,
+)
+from tidings.cli.queue_bus import add_row, new_table, print_table
+from tidings.errors import CodecError, NoAnswer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from tidings.sensors.mqtt import Bridged
+    from tidings.sensors.playing import Played
+    from tidings.sensors.replay import Recording
+
+app = typer.Typer(no_args_is_help=True)
+
+LIST = "tidings.gateway.list"
+"""The request to which a gateway answers, as JSON in the body, with all it knows of its networks."""
+
+Timeout = Annotated[float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="How long to wait.")]
+Where = Annotated[str, typer.Option("--network", metavar="ID", help="Only this network.")]
+File = Annotated[
+    Path, typer.Argument(metavar="FILE", help="CSV with a line of names, perhaps .gz.", show_default=False)
+]
+Speed = Annotated[
+    float, typer.Option(min=0.0, metavar="N", help="N times as fast as it was; 0: as fast as it goes.")
+]
+ColumnsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--columns",
+        metavar="MAPPING",
+        help="Which column is what, such as: timestamp=time,name=sensor,posx=lon,posy=lat,"
+        "value:air.pm10=pm10. Without it, by the names of the columns.",
+    ),
+]
+NetworkColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--network", metavar="COLUMN", help="The column of the network. Without it, each sensor is one."
+    ),
+]
+Broker = Annotated[str, typer.Option(metavar="HOST[:PORT]", help="The MQTT broker.", show_default=False)]
+Topics = Annotated[
+    list[str] | None,
+    typer.Option("--topics", metavar="FILTER", help="What to subscribe to; without it, what the map needs."),
+]
+MapFile = Annotated[
+    Path,
+    typer.Option("--map", metavar="FILE", help="How messages become readings, as TOML.", show_default=False),
+]
+Username = Annotated[str | None, typer.Option(metavar="NAME", help="Who this is at the broker.")]
+PasswordFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="The password for the broker is in here.")
+]
+SessionName = Annotated[
+    str, typer.Option("--session", metavar="NAME", help="By this the broker knows the bridge again.")
+]
+BrokerTls = Annotated[bool, typer.Option("--broker-tls", help="Speak TLS to the broker.")]
+BrokerCa = Annotated[
+    Path | None, typer.Option("--broker-ca", metavar="FILE", help="Whom to trust as broker; speaks TLS.")
+]
+
+
+# What a gateway knows
+
+
+@app.command("list")
+@connects
+def show(node: Address = None, network: Where = "", timeout: Timeout = 5.0, json: Json = False) -> None:
+    """List sensor networks and their sensors: which are on, what they were asked for, and by whom."""
+
+    async def work() -> None:
+        async with bus_at(find_node(node)) as bus:
+            try:
+                answer = await bus.request(LIST, timeout_s=timeout)
+            except NoAnswer:
+                raise NoAnswer("no gateway answers; start the node with --sensor-port") from None
+        networks = read_list(answer.body or b"")
+        print_list([one for one in networks if network in ("", one["sensing-id"])], json)
+
+    run(work())
+
+
+def read_list(body: bytes) -> list[dict[str, Any]]:
+    """The networks in a gateway's answer; CodecError if it is none."""
+    try:
+        networks = msgspec.json.decode(body, type=list[dict[str, Any]])
+    except msgspec.DecodeError as error:
+        raise CodecError("$", f"the gateway's answer is no list of networks: {error}") from None
+    for index, network in enumerate(networks):
+        if not isinstance(network.get("sensing-id"), str) or not isinstance(network.get("sensors"), list):
+            raise CodecError(f"$[{index}]", "is no network")
+    return networks
+
+
+def print_list(networks: list[dict[str, Any]], json: bool) -> None:
+    """Networks as a table with a row for each sensor, or one a line as JSON."""
+    if json:
+        for network in networks:
+            typer.echo(msgspec.json.encode(network).decode())
+    elif not networks:
+        typer.echo("no sensor networks")
+    else:
+        print_table(sensor_table(networks))
+
+
+def sensor_table(networks: list[dict[str, Any]]) -> Table:
+    """One row a sensor; the network stands in the first of its rows."""
+    columns = ("network", "user", "from", "sensor", "type", "range", "on", "asked", "why")
+    table = new_table(*columns, wide=("why",))
+    for network in networks:
+        head = (network["sensing-id"], network.get("owner") or "–", _origin(network))
+        for sensor in network["sensors"] or [{}]:
+            add_row(table, *head, *_sensor_cells(sensor))
+            head = ("", "", "")
+    return table
+
+
+def _origin(network: dict[str, Any]) -> str:
+    """Where a network speaks from, or what is the matter with it."""
+    parts = (network.get("transport"), network.get("peer"), network.get("state"))
+    return " ".join(part for part in parts if part and part != "here") or "–"
+
+
+def _sensor_cells(sensor: dict[str, Any]) -> tuple[str, ...]:
+    is_on = sensor.get("on")
+    return (
+        sensor.get("name") or "–",
+        sensor.get("type") or "–",
+        _range(sensor.get("range")),
+        "–" if is_on is None else "on" if is_on else "off",
+        _range(sensor.get("asked")) if is_on else "–",
+        "; ".join(sensor.get("filters") or ()) or "–",
+    )
+
+
+def _range(ends: list[float | None] | None) -> str:
+    if ends is None:
+        return "all"
+    low, high = ("" if end is None else f"{end:g}" for end in ends)
+    return f"{low}…{high}"
+
+
+# Recordings
+
+
+@app.command()
+def replay(
+    file: File,
+    gateway: Gateway = DEFAULT,
+    speed: Speed = 1.0,
+    columns: ColumnsOption = None,
+    network: NetworkColumn = None,
+    only_asked: OnlyAsked = False,
+    udp: Udp = False,
+    tls: Tls = False,
+    ca: Ca = None,
+    token_file: TokenFile = None,
+    json: Json = False,
+) -> None:
+    """Play recorded readings to a gateway, in the order and with the pauses of their times.
+
+    Every reading keeps its time, and has arrived when the command ends. Lines that can't be read are named.
+    """
+    from tidings.sensors.columns import parse_columns
+    from tidings.sensors.playing import Player
+    from tidings.sensors.replay import Recording
+
+    place = gateway_place(gateway, udp, tls, ca, token_file)
+    recording = Recording(file, None if columns is None else parse_columns(columns), network)
+
+    async def work() -> Played:
+        with progress_line(not json) as show:
+            player = Player(
+                recording,
+                place,
+                speed=speed,
+                only_asked=only_asked,
+                report=lambda played: show(tell_played(played)),
+                tell=lambda problem: typer.echo(f"tidings: {problem}", err=True),
+            )
+            players.append(player)
+            return await player.play()
+
+    players: list[Player] = []
+    is_whole = run_quickly(work())
+    if players:
+        print_played(players[0].played, recording, json)
+    if not is_whole:
+        raise typer.Exit(130)
+
+
+def tell_played(played: Played) -> str:
+    """How far a recording was played."""
+    return (
+        f"{played.share:4.0%}  {played.readings:,} readings of {played.networks:,} networks read, "
+        f"{played.arrived:,} arrived  {played.arrived / max(played.elapsed_s, 1e-9):,.0f}/s"
+    )
+
+
+def print_played(played: Played, recording: Recording, json: bool) -> None:
+    """What became of a recording, and the lines that could not be read."""
+    found = {name: getattr(recording, name) for name in ("lines", "empty", "late", "bad")}
+    named = [{"line": line, "problem": problem} for line, problem in recording.bad_lines]
+    if json:
+        told = {**msgspec.to_builtins(played), **found, "bad_lines": named}
+        typer.echo(msgspec.json.encode(told).decode())
+        return
+    typer.echo(
+        f"{played.arrived:,} readings of {played.networks:,} networks arrived, "
+        f"from {recording.lines:,} lines in {played.elapsed_s:.1f} s"
+    )
+    details = {"empty values": recording.empty, "readings nobody wanted": played.unwanted}
+    details |= {"lines out of order": recording.late, "lines that can't be read": recording.bad}
+    if any(details.values()):
+        typer.echo(", ".join(f"{count:,} {what}" for what, count in details.items() if count))
+    for line, problem in recording.bad_lines:
+        typer.echo(f"  line {line}: {problem}")
+
+
+# MQTT
+
+
+@app.command()
+def mqtt(
+    broker: Broker,
+    map_file: MapFile,
+    gateway: Gateway = DEFAULT,
+    topics: Topics = None,
+    username: Username = None,
+    password_file: PasswordFile = None,
+    session: SessionName = "tidings",
+    broker_tls: BrokerTls = False,
+    broker_ca: BrokerCa = None,
+    only_asked: OnlyAsked = False,
+    tls: Tls = False,
+    ca: Ca = None,
+    token_file: TokenFile = None,
+    json: Json = False,
+) -> None:
+    """Have the devices of an MQTT broker appear as sensor networks, until Ctrl-C.
+
+    Messages are acknowledged to the broker after the gateway has them. What is asked of a network is kept at
+    the broker under tidings/interest/NETWORK, for its devices to see.
+    """
+    from tidings.sensors.link import host_and_port
+    from tidings.sensors.mqtt import Bridge, session_class
+    from tidings.sensors.topics import load_map
+
+    mapping = load_map(map_file)
+    place = gateway_place(gateway, False, tls, ca, token_file)
+    session_class()
+    from tidings.sensors.mqtt_session import Broker
+
+    host, port = host_and_port(broker, 1883)
+    home = Broker(
+        host, port, username, password_file, session, broker_tls or broker_ca is not None, broker_ca
+    )
+    tallies: list[Bridged] = []
+
+    async def work() -> None:
+        with progress_line(not json) as show:
+            bridge = Bridge(
+                mapping,
+                home,
+                place,
+                filters=topics or None,
+                only_asked=only_asked,
+                report=lambda tally: show(tell_bridged(tally)),
+                tell=lambda problem: typer.echo(f"tidings: {problem}", err=True),
+            )
+            tallies.append(bridge.tally)
+            await bridge.run()
+
+    try:
+        asyncio.run(work())
+    except KeyboardInterrupt:
+        told = msgspec.json.encode(tallies[0]).decode() if json else tell_bridged(tallies[0])
+        typer.echo(told)
+        raise typer.Exit(130) from None
+
+
+def tell_bridged(tally: Bridged) -> str:
+    """What a bridge has done so far."""
+    extra = {"repeats": tally.repeated, "bad": tally.bad, "dropped": tally.dropped}
+    rest = "".join(f", {count:,} {what}" for what, count in extra.items() if count)
+    return (
+        f"{tally.messages:,} messages of {tally.networks:,} networks, {tally.arrived:,} readings arrived, "
+        f"{tally.acknowledged:,} messages acknowledged{rest}"
+    )

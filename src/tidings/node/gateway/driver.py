@@ -1,0 +1,283 @@
+"""The gateway put together: its link to the node, the hub, the ports; started, and stopped in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from tidings.errors import CodecError, Disconnected, TidingsError
+from tidings.gateway.gateway import Gateway
+from tidings.ids import StoredIds, new_system
+from tidings.node.gateway.config import GatewayConfig, check
+from tidings.node.gateway.entrance import Entrance
+from tidings.node.gateway.hub import Hub
+from tidings.node.gateway.journal import Journal, Life
+from tidings.node.gateway.ports import Ports, listen
+from tidings.node.gateway.sharing import policy_of
+from tidings.node.gateway.uplink import Uplink
+from tidings.node.ports import raise_descriptor_limit
+from tidings.protocol.connection import Connection
+from tidings.protocol.frames import FRAME_MAX, FrameReader, encode
+from tidings.protocol.messages import VERSION, Bye, Hello, Welcome
+from tidings.transport.address import parse
+from tidings.transport.credentials import Credentials
+from tidings.transport.dial import Dial, Hopeless, dial
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+    from tidings.node.gateway.web import Web
+    from tidings.node.guard import Guard
+
+NAME = "gateway"
+"""Who the gateway says it is to the node."""
+WAKE_S = 1.0
+FIGURES_S = 10.0
+"""How often the gateway publishes what it has counted."""
+PROBE_S_MAX = 10.0
+"""How long the node may take to say how much it has had of an earlier gateway."""
+RETRY_S = 0.5
+SECRET_SIZE = 32
+DRAIN_S_MAX = 5.0
+"""How long a gateway that stops waits for the node to take what is left."""
+
+
+class Server:
+    """A gateway on the running loop: `start`, then `close`."""
+
+    def __init__(self, config: GatewayConfig) -> None:
+        check(config)
+        self.config = config
+        self.is_orphan = False
+        """Whether the node is gone for good, so that it takes nothing any more."""
+        self.on_failure: Callable[[], None] = _pass
+        """Called when the node will have nothing to do with this gateway any more; `failure` says why."""
+        self.on_figures: Callable[[dict[str, int]], None] = _keep
+        """Called with what was counted, every FIGURES_S."""
+        self.hub: Hub
+        self.uplink: Uplink
+        self.ports: Ports | None = None
+        self._guard: Guard | None = None
+        self._journal = None if config.journal is None else Journal(Path(config.journal))
+        self._loop = asyncio.get_running_loop()
+        self._is_linked = False
+        self._web: Web | None = None
+        self._web_address: str | None = None
+        self._tell_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where sensor networks may speak, each after the way in which."""
+        assert self.ports is not None
+        stream = "tls" if self._is_tls else "tcp"
+        addresses = [f"{stream} {self.ports.address}", f"udp {self.ports.address}"]
+        return addresses if self._web_address is None else [*addresses, self._web_address]
+
+    @property
+    def failure(self) -> TidingsError | None:
+        """Why there is no use in going on."""
+        return self.uplink.core.failure
+
+    @property
+    def _is_tls(self) -> bool:
+        return self._guard is not None and not self.config.plain
+
+    async def start(self) -> None:
+        """Find the node, wait for it if it is not there, and then listen.
+
+        What fails has been undone when it raises.
+        """
+        try:
+            await self._start()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _start(self) -> None:
+        config = self.config
+        entrance = None
+        if config.security is not None:
+            from tidings.node.guard import Guard
+
+            self._guard = Guard(Path(config.security), time.time())
+            entrance = Entrance(self._guard.gate, config.strangers)
+        credentials = _credentials(config)
+        reach = dial(config.node, credentials)
+        policy = policy_of(config.grid, entrance is None or config.strangers)
+        gateway = Gateway(os.urandom(SECRET_SIZE), policy)
+        life = await self._begin(reach, credentials, gateway)
+        core = Connection(StoredIds(life.system, life.epoch), name_at(config.node), credentials.says)
+        self.uplink = Uplink(core, random.random, self._journal)
+        self.hub = Hub(gateway, self.uplink, self._loop.call_soon, entrance, self._loop.time)
+        self.uplink.start(reach)
+        self._is_linked = True
+        await self.uplink.wait_connected(None)
+        self.uplink.answer(gateway.overview, self.figures)
+        await self._listen()
+        self._timer = self._loop.call_later(0, self._wake)
+
+    async def _begin(self, reach: Dial, credentials: Credentials, gateway: Gateway) -> Life:
+        """Under which name this gateway numbers its events.
+
+        What an earlier one has had stored is recalled; a node that is away is waited for.
+        """
+        epoch = int(time.time() * 1e6)
+        before = None if self._journal is None else self._journal.previous
+        life = Life(new_system(os.urandom) if before is None else before.system, epoch)
+        if self._journal is None:
+            return life
+        if before is not None and before.epoch >= epoch:  # the clock was set back
+            life = structs.replace(life, epoch=before.epoch + 1)
+        name = name_at(self.config.node)
+        counter = 0 if before is None else await _wait_counter(reach, name, credentials, before)
+        for sensing_id, seq in self._journal.begin(life, counter):
+            gateway.recall(sensing_id, seq)
+        return life
+
+    async def _listen(self) -> None:
+        config = self.config
+        connections_max = raise_descriptor_limit(config.connections_max)
+        context = None
+        if self._guard is not None and not config.plain:
+            context = self._guard.open(lambda: connections_max - len(self.hub), _pass)
+        self.ports = await listen(self.hub, config.host, config.port, connections_max, context)
+        if config.http_port is not None:
+            await self._serve_web(config.http_port, connections_max, context)
+        await self.ports.start()
+
+    async def _serve_web(self, port: int, connections_max: int, context: SSLContext | None) -> None:
+        """Let networks speak HTTP and WebSocket, too."""
+        from tidings.node.gateway.web import Web
+
+        origins = (origin.strip() for origin in (self.config.origins or "").split(","))
+        self._web = Web(self.hub, frozenset(filter(None, origins)), connections_max)
+        self._web_address = await self._web.serve(self.config.host, port, context)
+
+    def figures(self) -> dict[str, int]:
+        """What was counted, and what there is."""
+        counted: dict[str, int] = structs.asdict(self.hub.gateway.figures)
+        return {
+            **counted,
+            "connections": len(self.hub),
+            "networks": self.hub.gateway.networks,
+            "dropped": self.hub.dropped,
+            "waiting_bytes": self.uplink.core.publications.size,
+        }
+
+    def reload(self) -> None:
+        """Read again who may do what, if that matters here."""
+        if self._guard is not None and self._guard.reload(time.time()):
+            self.hub.review()
+
+    def _wake(self) -> None:
+        if self.failure is not None:
+            self.on_failure()
+            return
+        self.hub.wake()
+        if self._guard is not None and self._guard.look(time.time()):
+            self.hub.review()
+        if self._loop.time() >= self._tell_at:
+            self._tell_at = self._loop.time() + FIGURES_S
+            figures = self.figures()
+            self.uplink.tell(figures)
+            self.on_figures(figures)
+        self._timer = self._loop.call_later(WAKE_S, self._wake)
+
+    async def close(self) -> None:
+        """Take nothing more, have the node take what there is, and end."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.ports is not None:
+            self.ports.close_server()
+            if self._web is not None:
+                self._web.close()
+            self.hub.tick()
+            wait_s = 0.0 if self.is_orphan else DRAIN_S_MAX
+            with contextlib.suppress(TidingsError):  # the node is away, or will not have it
+                await self.uplink.wait_accepted(self.uplink.core.publications.last, wait_s)
+            self.hub.close()
+            await self.ports.close()
+        if self._is_linked:
+            await self.uplink.close()
+        if self._journal is not None:
+            self._journal.close()
+
+
+def _credentials(config: GatewayConfig) -> Credentials:
+    """Who the gateway is at its node."""
+    files = (config.password_file, config.token_file)
+    password, token = (None if one is None else Path(one) for one in files)
+    user = config.user or parse(config.node).user or None
+    return Credentials(user, password, token, config.ca, config.cert, config.key)
+
+
+def name_at(node: str) -> str:
+    """Who the gateway says it is: where users are known, whom it proves to be and nobody else."""
+    return "" if parse(node).kind == "tls" else NAME
+
+
+async def _wait_counter(reach: Dial, name: str, credentials: Credentials, life: Life) -> int:
+    """How much the node has had of an earlier gateway; a node that is away is waited for."""
+    while True:
+        probe = Probe(life, name, credentials)
+        try:
+            async with asyncio.timeout(PROBE_S_MAX):
+                await reach(probe)
+                return await probe.counter
+        except Hopeless as hopeless:
+            raise hopeless.error from None
+        except (OSError, TimeoutError, CodecError):
+            await asyncio.sleep(RETRY_S)
+
+
+class Probe(asyncio.Protocol):
+    """Greets a node in the name of an earlier life, and leaves when the answer has come."""
+
+    def __init__(self, life: Life, name: str, credentials: Credentials) -> None:
+        self.counter: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._life = life
+        self._name = name
+        self._credentials = credentials
+        self._frames = FrameReader(FRAME_MAX)
+        self._transport: asyncio.WriteTransport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called once, first."""
+        self._transport = transport  # type: ignore[assignment]  # uvloop's are none of asyncio's classes
+        user, secret = self._credentials.says()
+        life = self._life
+        self._transport.write(
+            encode(Hello([VERSION], life.system, life.epoch, self._name, None, 0, user, secret))
+        )
+
+    def data_received(self, data: bytes) -> None:
+        """Called whenever bytes have come."""
+        for message, _ in self._frames.feed(data):
+            if isinstance(message, Welcome) and not self.counter.done():
+                self.counter.set_result(message.counter)
+                self._transport.write(encode(Bye()))
+                self._transport.close()
+            elif isinstance(message, Bye):
+                self._transport.close()
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """Called once, last."""
+        if not self.counter.done():
+            self.counter.set_exception(Disconnected("the node has ended the connection"))
+
+
+def _keep(_figures: dict[str, int]) -> None:
+    """Until someone wants to know."""
+
+
+def _pass() -> None:
+    """What happens is of no interest here."""

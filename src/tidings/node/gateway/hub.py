@@ -1,0 +1,368 @@
+"""The hub: what all ways by which sensor networks speak have in common, between their bytes and the node.
+
+A port tells the hub of its connections and hands in what comes over them; what the gateway wants done is
+done here. The readings of one turn of the loop go to the node together.
+
+    hub.opened(key, caller, send, close)     a connection is there; `key` is any hashable that is no Address
+    hub.feed(key, data)                      bytes have come over it
+    hub.closed(key)                          it is gone
+    hub.datagram(address, data)              a datagram has come
+
+`send` and `close` are called by the hub, for as long as the connection is there. While the node does not take
+what there is, `is_full` is true: a connection that can be held up gives `pause`, others are asked to look.
+
+This is on the hot path: a message without a number, of whoever may say anything, costs one turn of the loop
+in `_take`, and is made an event in `tick`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+from tidings.errors import NotAllowed
+from tidings.gateway.effects import Advertise, Close, Effect, Say, Widen, Withdraw
+from tidings.gateway.gateway import Gateway
+from tidings.gateway.intake import Intake, read_datagram
+from tidings.gateway.members import Said
+from tidings.gateway.messages import Deregister, Error, Register, Sensing, encode
+from tidings.gateway.networks import Address, Key
+from tidings.gateway.networks import Caller as Owner
+from tidings.node import logs
+from tidings.node.gateway.entrance import ANYONE, Entrance, Login, Standing
+from tidings.node.gateway.outgoing import Outgoing
+from tidings.node.gateway.uplink import Uplink
+from tidings.protocol.access import Caller
+
+HALF_S_MAX = 60.0
+"""How long half an object may be held open."""
+TURN_SIZE = 256 << 10
+"""Bytes of messages after which their readings go to the node, however much else has come.
+
+What is made of so many is still in the processor's cache when it is written and given back.
+"""
+ADDRESSES_MAX = 100_000
+"""Addresses of which it is known who sends from there; the one that was heard of first is forgotten."""
+WHO = "this gateway wants to know who you are: give a token"
+
+Send = Callable[[bytes], None]
+Act = Callable[[], None]
+Pause = Callable[[bool], None]
+"""Stops to read from a connection, or goes on."""
+
+
+class Peer:
+    """One connection."""
+
+    __slots__ = ("caller", "close", "intake", "login", "pause", "send", "standing")
+
+    def __init__(self, caller: Caller, send: Send, close: Act, pause: Pause | None) -> None:
+        self.caller = caller
+        self.send = send
+        self.close = close
+        self.pause = pause
+        self.intake = Intake()
+        self.login: Login | None = None  # while its first line has not come
+        self.standing: Standing | None = ANYONE  # None: nobody knows who it is
+
+
+class Hub:
+    """See the module. `soon` has something called in the next turn of the loop."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        uplink: Uplink,
+        soon: Callable[[Act], object],
+        entrance: Entrance | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.gateway = gateway
+        self.send_datagram: Callable[[bytes, Address], None] = _nowhere
+        self.dropped = 0
+        """Datagrams that came while the node took nothing."""
+        self._uplink = uplink
+        self._outgoing = Outgoing(uplink)
+        self._soon = soon
+        self._entrance = entrance
+        self._clock = clock
+        self._peers: dict[Key, Peer] = {}
+        self._known: OrderedDict[Address, Standing] = OrderedDict()  # who sends datagrams, with security
+        self._half: dict[Key, float] = {}  # since when half an object is there
+        self._paused: list[Pause] = []
+        self._is_due = False
+        self._is_long = False  # enough was read in this turn
+        self._turn_size = 0
+        uplink.on_progress = self._progressed
+        uplink.on_demand = self._demanded
+
+    def __len__(self) -> int:
+        return len(self._peers)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the node is to take something first before more is read."""
+        return self._uplink.is_full
+
+    # What ports call
+
+    def opened(self, key: Key, caller: Caller, send: Send, close: Act, pause: Pause | None = None) -> None:
+        """A connection is there; with security, whoever shows a certificate is known by it."""
+        peer = self._peers[key] = Peer(caller, send, close, pause)
+        if self._entrance is not None:
+            peer.standing = self._entrance.by_certificate(caller)
+            peer.login = Login()
+        self._introduce(key, caller.host or "", peer.standing)
+
+    def login(self, key: Key, token: str) -> bool:
+        """Someone shows a token; whether it is taken. One that is not ends the connection."""
+        peer = self._peers[key]
+        if self._entrance is None:
+            return True
+        try:
+            peer.standing = self._entrance.by_token(peer.caller, token)
+        except NotAllowed as denied:
+            self._do(self.gateway.failed(key, Error(str(denied), "$.login.token")))
+            self._part(key, "a token that is not taken")
+            return False
+        self._introduce(key, peer.caller.host or "", peer.standing)
+        return True
+
+    def feed(self, key: Key, data: bytes) -> None:
+        """Bytes have come over a connection."""
+        peer = self._peers.get(key)
+        if peer is None:
+            return
+        if peer.login is not None:
+            data = self._log_in(key, peer, data)
+        intake = peer.intake
+        said = intake.feed(data)
+        if said:
+            self._take(key, peer.standing, said, len(data))
+        if intake.is_given_up:
+            self._part(key, "nothing but mistakes")
+        if key not in self._peers:
+            return
+        if intake.is_open or self._half:
+            self._note_half(key, intake.is_open, bool(said))
+        if (self._is_long or self._uplink.is_full) and peer.pause is not None:
+            peer.pause(True)
+            self._paused.append(peer.pause)
+
+    def closed(self, key: Key) -> None:
+        """A connection is gone; its networks may come back for a while."""
+        self._half.pop(key, None)
+        if self._peers.pop(key, None) is not None:
+            self._do(self.gateway.lost(key, self._clock()))
+
+    def datagram(self, address: Address, data: bytes) -> None:
+        """A datagram has come."""
+        if self._uplink.is_full:
+            self.dropped += 1
+            return
+        self._do(self.gateway.heard(address, len(data)))
+        standing = ANYONE if self._entrance is None else self._known.get(address)
+        self._take(address, standing, read_datagram(data), len(data))
+
+    # Time
+
+    def tick(self) -> None:
+        """Send all readings that have come since this was called last; called once in each busy turn."""
+        self._is_due, self._turn_size = False, 0
+        for key, error in self._outgoing.send():
+            self._do(self.gateway.failed(key, error))
+        self._uplink.flush()
+
+    def wake(self) -> None:
+        """Do what is due; to be called about once a second."""
+        now = self._clock()
+        if self.gateway.wake_at <= now:
+            self._do(self.gateway.wake(now))
+        for key in [key for key, since in self._half.items() if since + HALF_S_MAX <= now]:
+            self._do(self.gateway.failed(key, Error(f"half an object was held open for {HALF_S_MAX:g} s")))
+            self._part(key, "half an object")
+        self._progressed()
+
+    def review(self) -> None:
+        """Who may do what was read anew: those who may not be here any more are told, and go."""
+        assert self._entrance is not None
+        for key, peer in list(self._peers.items()):
+            standing, peer.standing = peer.standing, self._entrance.renewed(peer.standing)
+            if standing is not None and peer.standing is None:
+                self._part(key, "not let in any more")
+        for address, known in list(self._known.items()):
+            renewed = self._entrance.renewed(known)
+            if renewed is None:
+                del self._known[address]
+            else:
+                self._known[address] = renewed
+
+    def close(self) -> None:
+        """Send what there is, and end all connections."""
+        self.tick()
+        for key in list(self._peers):
+            self._part(key, "the gateway stops")
+
+    # What networks say
+
+    def _take(self, key: Key, standing: Standing | None, said: list[Said], size: int) -> None:
+        now, sensing = self._clock(), self.gateway.sensing
+        is_free = standing is not None and standing.grant is None
+        taken: list[Sensing] = []
+        for one in said:
+            if isinstance(one, Sensing):
+                if not is_free and not self._may_sense(key, standing, one):
+                    if not self._is_here(key):
+                        break
+                    continue
+                readings = sensing(key, one, now)
+                if readings and is_free and one.seq is None:
+                    taken.append(one)
+                elif readings is one.sensors:
+                    self._outgoing.add_special(key, None if standing is None else standing.grant, one)
+            else:
+                standing = self._hear(key, standing, one, now)
+                is_free = standing is not None and standing.grant is None
+                if not self._is_here(key):
+                    break
+        if taken:
+            self._outgoing.add(key, taken)
+        self._do(self.gateway.said())
+        self._turn_size += size
+        if self._turn_size >= TURN_SIZE:
+            self.tick()
+            self._end_turn()
+        elif not self._is_due:
+            self._is_due = True
+            self._soon(self.tick)
+
+    def _hear(
+        self, key: Key, standing: Standing | None, one: Register | Deregister | Error, now: float
+    ) -> Standing | None:
+        """Take a message that has no readings; who says it, as is known after that."""
+        gateway = self.gateway
+        if isinstance(one, Error):
+            self._do(gateway.failed(key, one))
+        elif isinstance(one, Deregister):
+            self._do(gateway.deregistered(key, one, now))
+        else:
+            try:
+                standing = self._admitted(key, standing, one.token)
+            except NotAllowed as denied:
+                self._do(gateway.failed(key, Error(str(denied), "$.register.token", one.sensing_id)))
+            else:
+                self._do(gateway.registered(key, one, now))
+        return standing
+
+    def _admitted(self, key: Key, standing: Standing | None, token: str | None) -> Standing:
+        """Who registers a network; NotAllowed if that is not known, or has no right to publish."""
+        if self._entrance is None:
+            return ANYONE
+        if token is not None:
+            host = key.host if isinstance(key, Address) else self._peers[key].caller.host
+            standing = self._entrance.by_token(Caller(host or "", host), token)
+            self._introduce(key, host or "", standing)
+            if not isinstance(key, Address):
+                self._peers[key].standing = standing
+        if standing is None:
+            raise NotAllowed(WHO)
+        if isinstance(key, Address):
+            self._known[key] = standing
+            if len(self._known) > ADDRESSES_MAX:
+                self._do(self.gateway.lost(self._known.popitem(last=False)[0], self._clock()))
+        return standing
+
+    def _may_sense(self, key: Key, standing: Standing | None, one: Sensing) -> bool:
+        """Whether readings of someone who may not publish everything are looked at."""
+        if standing is not None or (self._entrance is not None and self._entrance.strangers):
+            return True
+        self.gateway.figures.refused += len(one.sensors)
+        self._do(self.gateway.failed(key, Error(WHO, "$.sensing", one.sensing_id)))
+        return False
+
+    def _log_in(self, key: Key, peer: Peer, data: bytes) -> bytes:
+        """Read the first line, if it is one that says who is there; what is left to be read as messages."""
+        assert peer.login is not None
+        token, rest = peer.login.feed(data)
+        if rest is None:
+            return b""
+        peer.login = None
+        if token is not None and not self.login(key, token):
+            return b""
+        return rest
+
+    def _is_here(self, key: Key) -> bool:
+        """Whether someone was not cut off meanwhile."""
+        return isinstance(key, Address) or key in self._peers
+
+    def _introduce(self, key: Key, host: str, standing: Standing | None) -> None:
+        self.gateway.connected(key, Owner(host, "" if standing is None else standing.user))
+
+    def _note_half(self, key: Key, is_open: bool, is_going_on: bool) -> None:
+        if not is_open:
+            self._half.pop(key, None)
+        elif is_going_on or key not in self._half:
+            self._half[key] = self._clock()
+
+    # What is to be done
+
+    def _do(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Say(key, message):
+                    self._say(key, encode(message))
+                case Close(key, reason):
+                    self._part(key, reason)
+                case Advertise(number, filter):
+                    self._uplink.advertise(number, filter)
+                case Widen(number, filter):
+                    self._uplink.widen(number, filter)
+                case Withdraw(number):
+                    self._uplink.withdraw(number)
+
+    def _say(self, key: Key, line: bytes) -> None:
+        if isinstance(key, Address):
+            self.send_datagram(line, key)
+        elif (peer := self._peers.get(key)) is not None:
+            peer.send(line)
+
+    def _part(self, key: Key, reason: str) -> None:
+        peer = self._peers.get(key)
+        if peer is not None:
+            logs.debug("a sensor connection was closed", peer=peer.caller.peer, reason=reason)
+            self.closed(key)
+            peer.close()
+
+    def _demanded(self, number: int, filters: list[str]) -> None:
+        self._do(self.gateway.demanded(number, filters))
+
+    def _progressed(self) -> None:
+        """The node has taken something: acknowledge what is safe, and read on if there is room."""
+        for done in self._outgoing.settled():
+            if done.is_accepted:
+                self._do(self.gateway.accepted(done.sensing_id, done.seq, done.key))
+            else:
+                self.gateway.rejected(done.sensing_id, done.seq)
+        if self._paused and self._uplink.has_room:
+            self._read_on()
+
+    def _end_turn(self) -> None:
+        """Read no more in this turn: what was written leaves only at its end, and the node waits for it."""
+        if not self._is_long:
+            self._is_long = True
+            self._soon(self._begin_turn)
+
+    def _begin_turn(self) -> None:
+        self._is_long = False
+        if not self._uplink.is_full:
+            self._read_on()
+
+    def _read_on(self) -> None:
+        paused, self._paused = self._paused, []
+        for pause in paused:
+            pause(False)
+
+
+def _nowhere(_data: bytes, _address: Address) -> None:
+    """For datagrams before there is a port for them."""

@@ -1,0 +1,88 @@
+"""`tidings gateway`, once its settings are known: the loop, the signals, the lines it prints.
+
+As the child of a node it ends when its standard input does, which is when the node is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+
+import msgspec
+
+from tidings.errors import TidingsError
+from tidings.node import logs
+from tidings.node.gateway.config import FAILED, FIGURES, GatewayConfig
+from tidings.node.gateway.driver import Server
+
+GARBAGE = 50_000
+"""New objects before cycles among them are looked for: messages come by the thousand, and have none."""
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def run(config: GatewayConfig) -> None:
+    """Run a gateway until it is told to stop by a signal; errors that keep it from starting are raised."""
+    from tidings.node.main import loop_factory
+
+    logs.show(config.log_level, config.log_form)
+    gc.set_threshold(GARBAGE)
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(_run(config))
+
+
+async def _run(config: GatewayConfig) -> None:
+    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+    server = Server(config)
+    server.on_failure = stopped.set
+    if config.is_child:
+        loop.add_reader(sys.stdin.fileno(), _watch, server, stopped)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # from the terminal: the node tells when it is time
+        server.on_figures = _tell
+    await server.start()
+    for number in SIGNALS[: 1 if config.is_child else 2]:
+        loop.add_signal_handler(number, stopped.set)
+    if config.security is not None:
+        loop.add_signal_handler(signal.SIGHUP, server.reload)
+    for line in describe(server):
+        print(line, flush=True)  # noqa: T201  # what the command prints
+    logs.info("the gateway has started", node=server.uplink.core.node)
+    await stopped.wait()
+    failure = server.failure
+    logs.info("the gateway stops", connections=len(server.hub))
+    await server.close()
+    if failure is not None:
+        raise failure
+
+
+def describe(server: Server) -> list[str]:
+    """The lines that a gateway prints when it has started: where sensor networks may speak."""
+    return [f"sensors on {address}" for address in server.addresses]
+
+
+def _tell(figures: dict[str, int]) -> None:
+    """Tell the node what was counted."""
+    print(f"{FIGURES}{msgspec.json.encode(figures).decode()}", flush=True)  # noqa: T201  # read by the node
+
+
+def _watch(server: Server, stopped: asyncio.Event) -> None:
+    """Called when there is something to be read from the node, which says nothing: its end."""
+    if not os.read(sys.stdin.fileno(), 1024):
+        asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+        server.is_orphan = True
+        stopped.set()
+
+
+def main() -> None:
+    """Run the child of a node, whose settings are its only argument; what keeps it from starting is told."""
+    try:
+        run(msgspec.json.decode(sys.argv[1], type=GatewayConfig))
+    except TidingsError as error:
+        print(f"{FAILED}{error}", flush=True)  # noqa: T201  # read by the node
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

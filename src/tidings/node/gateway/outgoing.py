@@ -1,0 +1,187 @@
+"""Readings on their way to the node: gathered for a turn of the loop, made into events and sent together.
+
+Those without a number are transient, and go through the loop of the mapper as they are. A message with a
+number becomes persistent events and is acknowledged after the node has stored them, or may come again if the
+node has not taken them. Of someone who may publish only some events, the others are left out, and told.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+
+from msgspec import Struct
+
+from tidings.event.header import Header
+from tidings.event.wire import HEAD_SIZE, array_head, decode_events, encode_events
+from tidings.filters import Filter
+from tidings.gateway.messages import SENSORS_MAX, Error, Sensing
+from tidings.gateway.networks import Key
+from tidings.gateway.reading import Mapped, Mapper
+from tidings.node.gateway.uplink import Uplink
+
+READINGS_MAX = SENSORS_MAX
+"""Readings of several messages in one frame: as many as one message may have, and so they fit."""
+PERSISTENT = Header(delivery="persistent")
+
+Failed = tuple[Key, Error]
+"""Who is to be told what."""
+
+
+class Special(Struct, frozen=True):
+    """A message that is numbered, or of someone who may publish only what a filter matches."""
+
+    key: Key
+    grant: Filter | None
+    message: Sensing
+
+
+class Numbered(Struct, frozen=True):
+    """Where the events of a numbered message are in the client's count."""
+
+    key: Key
+    sensing_id: str
+    seq: int
+    counters: range
+    last: int  # when everything up to here is accepted, so is this
+
+
+class Done(Struct, frozen=True):
+    """What became of a numbered message."""
+
+    key: Key
+    sensing_id: str
+    seq: int
+    is_accepted: bool
+
+
+class Outgoing:
+    """See the module."""
+
+    def __init__(self, uplink: Uplink, clock: Callable[[], float] = time.time) -> None:
+        self._uplink = uplink
+        self._clock = clock
+        self._mapper = Mapper()
+        self._groups: list[tuple[Key, list[Sensing]]] = []
+        self._specials: list[Special] = []
+        self._waiting: deque[Numbered] = deque()
+
+    def add(self, key: Key, messages: list[Sensing]) -> None:
+        """Messages without numbers, of one connection or address."""
+        self._groups.append((key, messages))
+
+    def add_special(self, key: Key, grant: Filter | None, message: Sensing) -> None:
+        """A message that is numbered, or of which a grant decides."""
+        self._specials.append(Special(key, grant, message))
+
+    def send(self) -> list[Failed]:
+        """Hand everything to the uplink; what is wrong with some of it, and who said that."""
+        failed: list[Failed] = []
+        groups, self._groups = self._groups, []
+        if groups:
+            messages = groups[0][1] if len(groups) == 1 else list(chain.from_iterable(g for _, g in groups))
+            failed += [(_key_of(error, groups), error) for error in self._send_plain(messages)]
+        specials, self._specials = self._specials, []
+        if specials:
+            self._send_specials([one for one in specials if one.message.seq is not None], failed, True)
+            self._send_specials([one for one in specials if one.message.seq is None], failed, False)
+        return failed
+
+    def settled(self) -> Iterator[Done]:
+        """The numbered messages of which it is known by now what became of them."""
+        while self._waiting and self._waiting[0].last <= self._uplink.accepted:
+            one = self._waiting.popleft()
+            is_refused = self._uplink.is_refused(one.counters)
+            yield Done(one.key, one.sensing_id, one.seq, not is_refused)
+
+    @property
+    def waiting(self) -> int:
+        """Numbered messages that the node has not stored yet."""
+        return len(self._waiting)
+
+    def _send_plain(self, messages: Sequence[Sensing]) -> list[Error]:
+        count = sum([len(message.sensors) for message in messages])
+        if count > READINGS_MAX and len(messages) > 1:
+            half = len(messages) // 2
+            return self._send_plain(messages[:half]) + self._send_plain(messages[half:])
+        errors: list[Error] = []
+
+        def make(first: int) -> bytes:
+            mapped = self._mapper.map(messages, first, int(self._clock() * 1e6))
+            errors.extend(mapped.errors)
+            return mapped.raw
+
+        self._uplink.publish(count, make)
+        return errors
+
+    def _send_specials(self, specials: list[Special], failed: list[Failed], is_kept: bool) -> None:
+        if not specials:
+            return
+        count = sum([len(one.message.sensors) for one in specials])
+        if count > READINGS_MAX and len(specials) > 1:
+            half = len(specials) // 2
+            self._send_specials(specials[:half], failed, is_kept)
+            self._send_specials(specials[half:], failed, is_kept)
+            return
+        totals: list[int] = []
+        firsts: list[int] = []
+
+        def make(first: int) -> bytes:
+            firsts.append(first)
+            now_us = int(self._clock() * 1e6)
+            whole = self._whole(specials, first, now_us) if is_kept else None
+            if whole is not None:
+                totals.extend(len(one.message.sensors) for one in specials)
+                return whole
+            parts = [b""]
+            for one in specials:
+                mapped, refused = self._one(one, first + sum(totals), now_us)
+                failed.extend((one.key, error) for error in [*mapped.errors, *refused])
+                parts.append(mapped.raw[HEAD_SIZE:])
+                totals.append(mapped.total)
+            parts[0] = array_head(sum(totals))
+            return b"".join(parts)
+
+        last = self._uplink.publish(count, make, is_kept)
+        if is_kept:
+            self._note(specials, firsts[0], totals, last)
+
+    def _whole(self, specials: list[Special], first: int, now_us: int) -> bytes | None:
+        """The events of all, if nobody has to be told anything."""
+        if any(one.grant is not None for one in specials):
+            return None
+        mapped = self._mapper.map([one.message for one in specials], first, now_us, PERSISTENT)
+        return None if mapped.errors else mapped.raw
+
+    def _one(self, one: Special, first: int, now_us: int) -> tuple[Mapped, list[Error]]:
+        """(the events of one message that may be published, what is to be told of the others)."""
+        header = None if one.message.seq is None else PERSISTENT
+        mapped = self._mapper.map([one.message], first, now_us, header)
+        if one.grant is None:
+            return mapped, []
+        allowed = [event for event in decode_events(mapped.raw) if one.grant.matches(event)]
+        refused = mapped.total - len(allowed)
+        if not refused:
+            return mapped, []
+        told = Error(f"{refused} of the readings you may not publish", "$.sensing", one.message.sensing_id)
+        return Mapped(encode_events(allowed), len(allowed), mapped.errors), [told]
+
+    def _note(self, specials: list[Special], first: int, totals: list[int], last: int) -> None:
+        """Wait for these, and write down that they are on their way before they are."""
+        for one, total in zip(specials, totals, strict=True):
+            seq = one.message.seq
+            assert seq is not None
+            counters = range(first, first + total)
+            self._waiting.append(Numbered(one.key, one.message.sensing_id, seq, counters, last))
+            first += total
+        self._uplink.note(last, [(one.message.sensing_id, one.message.seq or 0) for one in specials])
+
+
+def _key_of(error: Error, groups: list[tuple[Key, list[Sensing]]]) -> Key:
+    """Who has sent the message that this is about."""
+    for key, messages in groups:
+        if any(message.sensing_id == error.sensing_id for message in messages):
+            return key
+    raise AssertionError("every mistake is in a message")

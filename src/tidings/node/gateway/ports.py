@@ -1,0 +1,194 @@
+"""The ports of a gateway: TCP, with or without TLS, and UDP, under one number.
+
+A port only carries: bytes in to the hub, messages out to the network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from itertools import count
+from typing import TYPE_CHECKING, Any, cast
+
+from tidings.errors import UserError
+from tidings.gateway.networks import Address
+from tidings.node import logs
+from tidings.node.gateway.hub import Hub
+from tidings.node.ports import BACKLOG, HANDSHAKE_S_MAX, PART_S_MAX, caller_of
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+WRITE_BUFFER_MAX = 64 << 10
+"""Bytes that a network has not taken, from which on it is given up: it does not read what it is asked."""
+DATAGRAM_BUFFER = 8 << 20
+"""Bytes of datagrams that the system may hold for the gateway, if it allows so many."""
+FREE_TRIES = 20
+"""How often a number is looked for that is free for both TCP and UDP."""
+
+_numbers = count(1)
+
+
+class SensorPort(asyncio.Protocol):
+    """One connection; the key under which the hub knows it is a number."""
+
+    __slots__ = ("_connections_max", "_hub", "_key", "_said", "_transport")
+
+    def __init__(self, hub: Hub, connections_max: int) -> None:
+        self._hub = hub
+        self._connections_max = connections_max
+        self._key = next(_numbers)
+        self._said: list[bytes] | None = None  # since the loop ran last
+        self._transport: asyncio.Transport
+
+    # What asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called once, first."""
+        self._transport = cast("asyncio.Transport", transport)
+        if len(self._hub) >= self._connections_max:
+            logs.warning("a sensor connection was turned away", connections=len(self._hub))
+            self._transport.abort()
+            return
+        self._transport.set_write_buffer_limits(WRITE_BUFFER_MAX)
+        caller = caller_of(transport)
+        self._hub.opened(self._key, caller, self.send, self.part, self.pause)
+
+    def data_received(self, data: bytes) -> None:
+        """Called whenever bytes have come."""
+        self._hub.feed(self._key, data)
+
+    def pause_writing(self) -> None:
+        """Called when the network does not take what it is told."""
+        self._transport.abort()
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """Called once, last."""
+        self._hub.closed(self._key)
+
+    # What the hub calls
+
+    def send(self, line: bytes) -> None:
+        """Write a message, together with all that is said in this turn of the loop."""
+        if self._said is None:
+            self._said = []
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._said.append(line)
+
+    def _flush(self) -> None:
+        said, self._said = self._said, None
+        if said and not self._transport.is_closing():
+            self._transport.write(b"".join(said))
+
+    def part(self) -> None:
+        """Close when everything written has left, or soon anyway."""
+        self._flush()
+        if not self._transport.is_closing():
+            self._transport.close()
+            asyncio.get_running_loop().call_later(PART_S_MAX, self._transport.abort)
+
+    def pause(self, is_paused: bool) -> None:
+        """Stop to read, or go on."""
+        if self._transport.is_closing():
+            return
+        if is_paused:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+
+class Datagrams(asyncio.DatagramProtocol):
+    """The UDP port."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.is_gone = asyncio.Event()
+        self._hub = hub
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called once, first."""
+        datagrams = cast("asyncio.DatagramTransport", transport)
+        channel: Any = transport.get_extra_info("socket")
+        channel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, DATAGRAM_BUFFER)
+        self._hub.send_datagram = datagrams.sendto
+
+    def datagram_received(self, data: bytes, address: tuple[Any, ...]) -> None:
+        """Called for each datagram."""
+        self._hub.datagram(Address(address[0], address[1]), data)
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """Called once, last."""
+        self.is_gone.set()
+
+    def error_received(self, exc: Exception) -> None:
+        """Called when a datagram could not leave: whoever is not there is asked again, or forgotten."""
+
+
+class Ports:
+    """Both ports of a gateway, open."""
+
+    def __init__(
+        self,
+        server: asyncio.Server,
+        transport: asyncio.DatagramTransport,
+        datagrams: Datagrams,
+        address: str,
+    ) -> None:
+        self.address = address
+        self._server = server
+        self._transport = transport
+        self._datagrams = datagrams
+
+    async def start(self) -> None:
+        """Take connections."""
+        await self._server.start_serving()
+
+    def close_server(self) -> None:
+        """Take no more connections."""
+        self._server.close()
+
+    async def close(self) -> None:
+        """Close both ports, and wait until that of the datagrams is."""
+        self._server.close()
+        self._transport.close()
+        await self._datagrams.is_gone.wait()
+
+
+async def listen(
+    hub: Hub, host: str, port: int, connections_max: int, context: SSLContext | None = None
+) -> Ports:
+    """Open TCP and UDP under one number, 0 for a free one; UserError if that can't be."""
+    for _ in range(FREE_TRIES):
+        server = await _listen_tcp(hub, host, port, connections_max, context)
+        number = server.sockets[0].getsockname()[1]
+        try:
+            transport, datagrams = await asyncio.get_running_loop().create_datagram_endpoint(
+                lambda: Datagrams(hub), (host, number)
+            )
+        except OSError as error:
+            server.close()
+            problem = UserError(f"can't listen on udp {host}:{number}: {error.strerror}")
+            if port != 0:
+                raise problem from None
+        else:
+            return Ports(server, transport, datagrams, f"{f'[{host}]' if ':' in host else host}:{number}")
+    raise problem
+
+
+async def _listen_tcp(
+    hub: Hub, host: str, port: int, connections_max: int, context: SSLContext | None
+) -> asyncio.Server:
+    limits: dict[str, Any] = {}
+    if context is not None:
+        limits = {"ssl_handshake_timeout": HANDSHAKE_S_MAX, "ssl_shutdown_timeout": PART_S_MAX}
+    try:
+        return await asyncio.get_running_loop().create_server(
+            lambda: SensorPort(hub, connections_max),
+            host,
+            port,
+            backlog=BACKLOG,
+            start_serving=False,
+            ssl=context,
+            **limits,
+        )
+    except OSError as error:
+        raise UserError(f"can't listen on tcp {host}:{port}: {error.strerror}") from None

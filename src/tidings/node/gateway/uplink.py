@@ -1,0 +1,225 @@
+"""The link to the node: an ordinary client that advertises, hears what is demanded, and publishes in batches.
+
+It does what the gateway wants the node to be told; what survives a cut is the connection's. It also answers
+whoever asks on the bus what the gateway knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+from msgspec import structs
+
+from tidings.errors import TidingsError
+from tidings.event import Batch, Event
+from tidings.event.header import EMPTY_HEADER
+from tidings.node import logs
+from tidings.node.gateway.journal import Journal, Journaled
+from tidings.protocol.arguments import INBOX
+from tidings.protocol.connection import Connection
+from tidings.protocol.intake import Intake, Wanted
+from tidings.protocol.offer import Offer
+from tidings.protocol.publications import SEND_BUFFER_MAX
+from tidings.transport.link import Link, no_answer
+
+LIST = "tidings.gateway.list"
+"""The request that asks for all networks; the answer has them in its body, as JSON."""
+FIGURES = "tidings.gateway.figures"
+"""The event with what the gateway has counted."""
+LIST_SIZE_MAX = 8 << 20
+"""Bytes of an answer; networks beyond that are left out."""
+REQUESTS_AHEAD = 100
+SYSTEM_BUFFER = 2 << 20
+"""Bytes that the system holds for the node, if it allows so many: what it reads while this process reads."""
+ROOM = SEND_BUFFER_MAX // 2
+"""Bytes that wait for the node at most when connections are read again after they were held up."""
+
+Overview = Callable[[], list[dict[str, Any]]]
+Figures = Callable[[], dict[str, int]]
+
+
+class Uplink(Link):
+    """See the module. `journal` has what is on its way and must not be counted twice; None: nobody minds."""
+
+    def __init__(self, core: Connection, random: Callable[[], float], journal: Journal | None = None) -> None:
+        super().__init__(core, True, random)
+        self.on_progress: Callable[[], None] = _nothing
+        """Called when the node may have taken something."""
+        self.on_demand: Callable[[int, list[str]], None] = _nobody
+        """Called with the filters that demand what is advertised under a number."""
+        self._journal = journal
+        self._publications = core.publications
+        self._advertised: dict[int, Offer] = {}
+        self.is_closing = False
+
+    async def close(self) -> None:
+        """Say goodbye and end the connection."""
+        self.is_closing = True
+        await super().close()
+
+    # What is advertised
+
+    def advertise(self, number: int, filter: str) -> None:
+        """Say that this may be published, under a number of the gateway's."""
+        if self.core.failure is not None:
+            return
+        demand = _Demand(self, partial(self._demanded, number))
+        self._advertised[number] = self.core.advertise(filter, demand, _log_failure)
+        self.flush_soon()
+
+    def widen(self, number: int, filter: str) -> None:
+        """Say that more may be published under a number; the new filter is there before the old one goes."""
+        before = self._advertised.get(number)
+        self.advertise(number, filter)
+        if before is not None:
+            self.core.withdraw(before, no_answer)
+
+    def withdraw(self, number: int) -> None:
+        """Say that it will be published no longer."""
+        before = self._advertised.pop(number, None)
+        if before is not None:
+            self.core.withdraw(before, no_answer)
+            self.flush_soon()
+
+    def _demanded(self, number: int, filters: list[str]) -> None:
+        self.on_demand(number, filters)
+
+    # What is published
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as much waits for the node as may."""
+        return self._publications.is_full
+
+    @property
+    def has_room(self) -> bool:
+        """Whether so little waits that more may be read."""
+        return self._publications.size <= ROOM
+
+    @property
+    def accepted(self) -> int:
+        """Everything up to this counter is safe, or was refused."""
+        return self._publications.accepted
+
+    def publish(self, count: int, make: Callable[[int], bytes], is_kept: bool = False) -> int:
+        """Publish up to so many events, which `make` gives from the first counter on; the last counter."""
+        return self._publications.publish_raw(count, make, is_kept)
+
+    def is_refused(self, counters: range) -> bool:
+        """Whether the node has not taken any of these, which it was asked to."""
+        return bool(self._publications.refusals(counters))
+
+    def note(self, last: int, numbered: list[Journaled]) -> None:
+        """Write down what goes out with the counters up to this one, before it does."""
+        if self._journal is not None:
+            self._journal.note(last, numbered)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the loop."""
+        channel: Any = transport.get_extra_info("socket")
+        if channel is not None and channel.family == socket.AF_UNIX:  # other kinds grow by themselves
+            channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SYSTEM_BUFFER)
+        super().connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the loop."""
+        super().data_received(data)
+        self.on_progress()
+
+    # What others may know
+
+    def answer(self, overview: Overview, figures: Figures) -> None:
+        """Answer whoever asks on the bus for all networks."""
+        subscriber = _Requests(self, overview, figures)
+        wanted = Wanted(f"type = '{LIST}'", passive=True)
+        subscriber.intake = self.core.subscribe(wanted, subscriber, REQUESTS_AHEAD, _log_failure)
+        self.flush_soon()
+
+    def tell(self, figures: dict[str, int]) -> None:
+        """Publish what was counted."""
+        if self.core.is_up and not self.is_full:
+            self.core.publish(Event(FIGURES, dict(figures)))
+            self.flush_soon()
+
+
+class _Demand:
+    """Passes on who wants what is advertised."""
+
+    def __init__(self, uplink: Uplink, changed: Callable[[list[str]], None]) -> None:
+        self._uplink = uplink
+        self._changed = changed
+
+    def changed(self, filters: list[str]) -> None:
+        """Called by the connection."""
+        self._changed(filters)
+
+    def ended(self, reason: str) -> None:
+        """Called by the connection."""
+        if not self._uplink.is_closing:
+            logs.error("an advertisement of the gateway was ended", reason=reason)
+
+
+class _Requests:
+    """Those who ask what the gateway knows."""
+
+    def __init__(self, uplink: Uplink, overview: Overview, figures: Figures) -> None:
+        self._uplink = uplink
+        self._overview = overview
+        self._figures = figures
+        self.intake: Intake | None = None
+
+    def deliver(self, batch: Batch, _positions: Sequence[int] | None, _redelivered: bool) -> None:
+        """Answer each of them."""
+        body = _as_json(self._overview())
+        for request in batch.events:
+            if (request.reply_to or "").startswith(INBOX):
+                header = structs.replace(
+                    EMPTY_HEADER,
+                    subject=request.reply_to,
+                    correlation_id=request.correlation_id or request.id,
+                    content_type="application/json",
+                )
+                answer = Event(LIST, dict(self._figures()), body=body)
+                self._uplink.core.publish(structs.replace(answer, header=header))
+        assert self.intake is not None
+        self._uplink.core.consume(self.intake, len(batch))
+        self._uplink.flush_soon()
+
+    def gap(self, dropped: int, reason: str) -> None:
+        """Those whose requests were dropped ask again."""
+
+    def ended(self, reason: str) -> None:
+        """Called by the connection."""
+        if not self._uplink.is_closing:
+            logs.error("nobody can ask the gateway any more", reason=reason)
+
+
+def _as_json(networks: list[dict[str, Any]]) -> bytes:
+    """As many networks as fit into an answer."""
+    parts: list[bytes] = []
+    size = 0
+    for network in networks:
+        part = msgspec.json.encode(network)
+        size += len(part) + 1
+        if size > LIST_SIZE_MAX:
+            break
+        parts.append(part)
+    return b"[" + b",".join(parts) + b"]"
+
+
+def _log_failure(_result: Any, error: TidingsError | None) -> None:
+    if error is not None:
+        logs.error("the node will not have what the gateway asks for", problem=str(error))
+
+
+def _nothing() -> None:
+    """Until someone wants to know."""
+
+
+def _nobody(_number: int, _filters: list[str]) -> None:
+    """Until someone wants to know."""

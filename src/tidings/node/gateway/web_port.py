@@ -1,0 +1,206 @@
+"""A connection that carries HTTP requests, one after the other, until one of them makes it a WebSocket.
+
+A port only carries: what is asked, and may be, is said in `web`. While a request is answered the next one
+waits, unread; one that comes slowly is given up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+from tidings.errors import MissingExtra
+from tidings.node import logs
+from tidings.node.gateway.web_request import (
+    HEAD_SIZE_MAX,
+    Request,
+    allowing,
+    encode_response,
+    parse_head,
+    refusal,
+)
+from tidings.node.gateway.websocket import GONE, WRITE_BUFFER_MAX, WebSocket
+from tidings.node.http import HttpError
+from tidings.node.ports import PART_S_MAX, caller_of
+from tidings.protocol.access import Caller
+
+if TYPE_CHECKING:
+    from tidings.node.gateway.web import Web
+
+REQUEST_S_MAX = 10.0
+"""How long a request may take to come, from its first byte on."""
+IDLE_S_MAX = 75.0
+"""How long a connection may be open without a request."""
+LINGER_S = 1.0
+"""How long the rest of a request that was refused is read."""
+
+
+class WebPort(asyncio.Protocol):
+    """One connection: requests one after the other, until one of them makes it a WebSocket."""
+
+    def __init__(self, web: Web) -> None:
+        self._web = web
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport
+        self._caller = Caller()
+        self._held = bytearray()
+        self._is_parting = False
+        self._head: tuple[Request, str | None, int] | None = None  # the size is that of the body
+        self._task: asyncio.Task[None] | None = None
+        self._socket: WebSocket | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    # What asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called once, first."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(WRITE_BUFFER_MAX)
+        self._caller = caller_of(transport)
+        if len(self._web.ports) >= self._web.connections_max:
+            self._refuse(HttpError(503, "there are too many connections"))
+            return
+        self._web.ports.add(self)
+        self._wait(IDLE_S_MAX, self._transport.close)
+
+    def data_received(self, data: bytes) -> None:
+        """Called whenever bytes have come."""
+        if self._socket is not None:
+            self._socket.feed(data)
+        elif not self._is_parting:
+            is_new = not self._held and self._head is None
+            self._held += data
+            if self._task is None:
+                if is_new:
+                    self._wait(REQUEST_S_MAX, self._give_up)
+                self._go_on()
+
+    def pause_writing(self) -> None:
+        """Called when the other side does not take what it is told."""
+        self._transport.abort()
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """Called once, last."""
+        self._web.ports.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+        if self._socket is not None:
+            self._socket.lost()
+
+    def close(self) -> None:
+        """The gateway stops."""
+        if self._socket is not None:
+            self._socket.close(GONE, "the gateway stops")
+        else:
+            self._transport.close()
+
+    # Reading
+
+    def _go_on(self) -> None:
+        """Read the next request, as far as it is there; while one is answered the next has to wait."""
+        try:
+            if self._head is None and not self._read_head():
+                return
+            self._read_body()
+        except HttpError as error:
+            self._refuse(error)
+
+    def _read_head(self) -> bool:
+        """Read a head; whether it is there, and its body is what comes next."""
+        head, end, rest = self._held.partition(b"\r\n\r\n")
+        if not end and len(self._held) <= HEAD_SIZE_MAX:
+            return False
+        if len(head) > HEAD_SIZE_MAX:
+            raise HttpError(431, f"the head of a request has at most {HEAD_SIZE_MAX} bytes")
+        request = parse_head(bytes(head + end))
+        origin = self._web.check(request)
+        if request.is_websocket and request.method == "GET":
+            self._upgrade(request, bytes(head + end), bytes(rest))
+            return False
+        self._head, self._held = (request, origin, request.size), rest
+        if request.fields.get("expect", "").lower() == "100-continue" and len(rest) < request.size:
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        return True
+
+    def _read_body(self) -> None:
+        assert self._head is not None
+        request, origin, size = self._head
+        if len(self._held) < size:
+            return
+        body, self._held, self._head = bytes(self._held[:size]), self._held[size:], None
+        self._stop_waiting()
+        self._transport.pause_reading()
+        self._task = self._loop.create_task(self._answer(request, body, origin))
+
+    def _upgrade(self, request: Request, head: bytes, rest: bytes) -> None:
+        self._stop_waiting()
+        self._held.clear()
+        try:
+            socket = WebSocket(self._web.hub, self._transport, self._caller, head)
+        except MissingExtra as missing:
+            raise HttpError(500, str(missing)) from None
+        bearer = request.bearer
+        if socket.is_open and (bearer is None or self._web.hub.login(socket, bearer)):
+            self._socket = socket
+            if rest:
+                socket.feed(rest)
+
+    # Answering
+
+    async def _answer(self, request: Request, body: bytes, origin: str | None) -> None:
+        try:
+            answer = await self._web.answer(request, body, self._caller, origin)
+        except HttpError as error:
+            answer = refusal(error)
+        except Exception as error:  # the one place: what goes wrong here must not end the gateway
+            logs.error("a request could not be answered", problem=repr(error))
+            answer = refusal(HttpError(500, "the request could not be answered"))
+        self._task = None
+        fields = {**allowing(origin), **answer.fields}
+        self._transport.write(encode_response(answer.status, answer.body, fields, request.is_last))
+        if request.is_last:
+            self._part()
+        elif not self._transport.is_closing():
+            self._transport.resume_reading()
+            self._wait(REQUEST_S_MAX if self._held else IDLE_S_MAX, self._give_up)
+            if self._held:
+                self._go_on()
+
+    def _refuse(self, error: HttpError) -> None:
+        """Answer what can't be read as a request; where the next one begins is not known then.
+
+        What is still on its way is read and thrown away for a while: a connection that is closed with
+        something unread takes the answer with it.
+        """
+        answer = refusal(error)
+        self._is_parting = True
+        self._held.clear()
+        self._transport.write(encode_response(answer.status, answer.body, answer.fields, is_last=True))
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        self._wait(LINGER_S, self._part)
+
+    def _part(self) -> None:
+        """Close when everything written has left, or soon anyway."""
+        self._is_parting = True
+        self._stop_waiting()
+        self._transport.close()
+        self._loop.call_later(PART_S_MAX, self._transport.abort)
+
+    def _give_up(self) -> None:
+        """The request did not come in time."""
+        if self._held or self._head is not None:
+            self._refuse(HttpError(408, "the request did not come in time"))
+        else:
+            self._part()
+
+    def _wait(self, seconds: float, act: Callable[[], None]) -> None:
+        self._stop_waiting()
+        self._timer = self._loop.call_later(seconds, act)
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()

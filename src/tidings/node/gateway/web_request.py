@@ -1,0 +1,188 @@
+"""HTTP requests of sensor networks, as far as they are needed: heads read, pages of other sites refused.
+
+A browser sends requests for any page it shows. So without TLS the Host must be a loopback name, and a request
+that a page has made is taken only from the same origin or from one that the settings list.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from msgspec import Struct
+
+from tidings.gateway.messages import Error, encode
+from tidings.node.http import HttpError, is_loopback
+
+HEAD_SIZE_MAX = 8 << 10
+BODY_SIZE_MAX = 1 << 20
+"""Bytes of what one request says."""
+QUERY_MAX = 20
+COOKIE = "tidings-network"
+TOKEN = "sensing-token"
+"""The field in which a network that keeps no cookies says who it is, and is told so."""
+
+_SINGLE = {
+    "authorization",
+    "content-length",
+    "cookie",
+    "host",
+    "origin",
+    "transfer-encoding",
+    "upgrade",
+    TOKEN,
+}
+_FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*)")
+_REASONS = {
+    100: "Continue",
+    200: "OK",
+    204: "No Content",
+    400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    408: "Request Timeout",
+    410: "Gone",
+    411: "Length Required",
+    413: "Content Too Large",
+    426: "Upgrade Required",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
+
+
+class Request(Struct, frozen=True):
+    """The head of a request; names of fields are in small letters, and values of the same one are joined."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    fields: dict[str, str]
+    is_last: bool
+    """Whether the connection ends with it."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of its body; HttpError if that is not known, or too large."""
+        if "transfer-encoding" in self.fields:
+            raise HttpError(411, "a body needs a Content-Length")
+        told = self.fields.get("content-length", "0")
+        if not (told.isascii() and told.isdigit() and len(told) < 20):
+            raise HttpError(400, "the Content-Length is no number")
+        if int(told) > BODY_SIZE_MAX:
+            raise HttpError(413, f"a body has at most {BODY_SIZE_MAX} bytes")
+        return int(told)
+
+    @property
+    def is_websocket(self) -> bool:
+        """Whether it wants to speak WebSocket."""
+        return self.fields.get("upgrade", "").lower() == "websocket"
+
+    @property
+    def token(self) -> str | None:
+        """Which network speaks, if it says so."""
+        for part in self.fields.get("cookie", "").split(";"):
+            name, _, value = part.strip().partition("=")
+            if name == COOKIE:
+                return value
+        return self.fields.get(TOKEN)
+
+    @property
+    def bearer(self) -> str | None:
+        """The token of a user, if one is shown."""
+        kind, _, token = self.fields.get("authorization", "").partition(" ")
+        return token.strip() if kind.lower() == "bearer" else None
+
+
+class Answer(Struct, frozen=True):
+    """What is answered."""
+
+    status: int
+    body: bytes = b""
+    fields: dict[str, str] = {}
+
+
+def parse_head(head: bytes) -> Request:
+    """The request that begins so; HttpError if it is none, or one that is not understood in one way only."""
+    first, *lines = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
+    words = first.split(" ")
+    if len(words) != 3 or words[2] not in ("HTTP/1.0", "HTTP/1.1") or not words[1].startswith("/"):
+        raise HttpError(400, "this is no HTTP/1 request")
+    fields = _read_fields(lines)
+    path, query = _read_target(words[1])
+    options = {option.strip().lower() for option in fields.get("connection", "").split(",")}
+    is_last = "close" in options or (words[2] == "HTTP/1.0" and "keep-alive" not in options)
+    return Request(words[0], path, query, fields, is_last)
+
+
+def _read_fields(lines: list[str]) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    for line in lines:
+        found = _FIELD.fullmatch(line)
+        if found is None:
+            raise HttpError(400, "a field is not well formed")
+        name, value = found[1].lower(), found[2].strip()
+        if name in fields and name in _SINGLE:
+            raise HttpError(400, f"{name} is there twice")
+        fields[name] = f"{fields[name]}, {value}" if name in fields else value
+    return fields
+
+
+def _read_target(text: str) -> tuple[str, dict[str, str]]:
+    """The path, and what is asked behind it."""
+    try:
+        target = urlsplit(text)
+        query = parse_qs(target.query, max_num_fields=QUERY_MAX)
+    except ValueError:
+        raise HttpError(400, "this can't be asked for") from None
+    return unquote(target.path), {name: values[-1] for name, values in query.items()}
+
+
+def check_page(request: Request, origins: frozenset[str], is_tls: bool) -> str | None:
+    """Refuse what a page of another site may have sent; the origin of a page that is listed."""
+    host = request.fields.get("host")
+    if host is None or not (is_tls or is_loopback(host)):
+        raise HttpError(403, "the Host must be a loopback name")
+    origin = request.fields.get("origin")
+    if origin in origins:
+        return origin
+    own = f"{'https' if is_tls else 'http'}://{host}".lower()
+    is_foreign_page = origin is not None and origin.lower() != own
+    is_foreign_site = request.fields.get("sec-fetch-site", "none").lower() not in ("same-origin", "none")
+    if is_foreign_page or is_foreign_site:
+        raise HttpError(403, "pages of other sites are not answered")
+    return None
+
+
+def encode_response(status: int, body: bytes, fields: dict[str, str], is_last: bool) -> bytes:
+    """A response, with what stands in each."""
+    lines = [f"HTTP/1.1 {status} {_REASONS[status]}", f"Content-Length: {len(body)}"]
+    if body:
+        lines.append("Content-Type: application/json")
+    lines += ["Cache-Control: no-store", "X-Content-Type-Options: nosniff"]
+    lines.append(f"Connection: {'close' if is_last else 'keep-alive'}")
+    lines += [f"{name}: {value}" for name, value in fields.items()]
+    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
+
+
+def allowing(origin: str | None) -> dict[str, str]:
+    """The fields that let a page of a listed origin read the answer."""
+    return {} if origin is None else {"Access-Control-Allow-Origin": origin, "Vary": "Origin"}
+
+
+def preflight(origin: str) -> dict[str, str]:
+    """The fields that tell a browser what a page of a listed origin may send."""
+    return {
+        **allowing(origin),
+        "Access-Control-Allow-Methods": "GET, POST",
+        "Access-Control-Allow-Headers": "Content-Type, Sensing-Token, Authorization",
+        "Access-Control-Max-Age": "600",
+    }
+
+
+def refusal(error: HttpError) -> Answer:
+    """An error as the protocol tells it, in an array like any other answer."""
+    fields = {"Retry-After": "1"} if error.status == 503 else {}
+    return Answer(error.status, b"[" + encode(Error(str(error))).rstrip() + b"]", fields)

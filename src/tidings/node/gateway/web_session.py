@@ -1,0 +1,174 @@
+"""Networks that speak in HTTP requests: between two of them, what the gateway has to say waits here.
+
+To the hub a *visit* is a connection like any other. It begins with the first request that registers a network
+and is known by its token from then on; it ends when nothing was heard for its lease, or when nobody fetches
+what is said. A request that registers nothing is a visit of its own, and leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+import msgspec
+from msgspec import Struct
+
+from tidings.gateway.networks import bounded_lease
+from tidings.node.gateway.hub import Hub
+from tidings.node.http import HttpError
+from tidings.protocol.access import Caller
+
+VISITS_MAX = 10_000
+"""Visits that are remembered."""
+WAITING_MAX = 1_000
+"""Messages that wait for one network to fetch them, before it is given up."""
+TOKEN_SIZE = 24
+
+_COMMANDS = (b'{"subscribe"', b'{"unsubscribe"', b'{"redirect"')
+_ANSWERS = (b'{"ack"', b'{"error"')
+
+
+class _Body(Struct, rename="kebab"):
+    sensing_id: str = ""
+    place: str = ""
+
+
+_decode = msgspec.json.Decoder(dict[str, _Body]).decode
+
+
+class Visit:
+    """One network, or some that share their requests; it is its own key at the hub."""
+
+    def __init__(self, token: str) -> None:
+        self.token = token
+        self.ids: set[str] = set()  # what it has registered
+        self.lease_s = bounded_lease(None)
+        self.heard_at = 0.0
+        self.is_open = True
+        self.turn = asyncio.Lock()  # what it posts is taken one after the other
+        self.polls: Counter[str] = Counter()  # by network; changes when a later request waits for the same
+        self.waiting = 0  # requests that wait for something to be said
+        self._lines: list[bytes] = []
+        self._said = asyncio.Event()
+
+    # What the hub calls
+
+    def send(self, line: bytes) -> None:
+        """The gateway has said something."""
+        self._lines.append(line)
+        self._said.set()
+
+    def end(self) -> None:
+        """The gateway has ended it."""
+        self.is_open = False
+        self._said.set()
+
+    # What requests call
+
+    @property
+    def is_forsaken(self) -> bool:
+        """Whether more waits than anybody would fetch."""
+        return len(self._lines) > WAITING_MAX
+
+    def answers(self) -> int:
+        """How many of the messages that wait are answers to what was posted."""
+        return sum(line.startswith(_ANSWERS) for line in self._lines)
+
+    def take(self, sensing_id: str | None = None) -> list[bytes]:
+        """What waits, of one network or of all; the answers to what is just being posted are left alone."""
+        prefixes = _COMMANDS if sensing_id is not None and self.turn.locked() else (b"",)
+        taken = [line for line in self._lines if line.startswith(prefixes) and _is_of(sensing_id, line)]
+        self._lines = [line for line in self._lines if line not in taken]
+        return taken
+
+    async def wait(self, is_there: Callable[[], bool], timeout_s: float) -> None:
+        """Wait until something is there, the visit is over, or for so long."""
+        self.waiting += 1
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    while self.is_open and not is_there():
+                        self._said.clear()
+                        await self._said.wait()
+        finally:
+            self.waiting -= 1
+
+    def disturb(self) -> None:
+        """Have those who wait look again."""
+        self._said.set()
+
+    def register(self, sensing_id: str, lease_s: float | None) -> None:
+        """A network is registered in it."""
+        self.ids.add(sensing_id)
+        self.lease_s = bounded_lease(lease_s)
+
+
+class Visits:
+    """All visits, by their tokens."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._visits: dict[str, Visit] = {}
+
+    def __len__(self) -> int:
+        return len(self._visits)
+
+    def find(self, token: str, now: float) -> Visit:
+        """The visit of a token; HttpError if there is none any more."""
+        visit = self._visits.get(token)
+        if visit is None or not visit.is_open:
+            raise HttpError(410, "nothing is known of this token any more: register again, without it")
+        visit.heard_at = now
+        return visit
+
+    def begin(self, caller: Caller, now: float) -> Visit:
+        """A new visit, which is forgotten unless it is kept."""
+        visit = Visit(secrets.token_urlsafe(TOKEN_SIZE))
+        visit.heard_at = now
+        self._hub.opened(visit, caller, visit.send, visit.end)
+        return visit
+
+    def check_room(self) -> None:
+        """HttpError if no more visits can be remembered."""
+        if len(self._visits) >= VISITS_MAX:
+            raise HttpError(503, "there are too many networks")
+
+    def keep(self, visit: Visit) -> None:
+        """Remember a visit."""
+        self._visits[visit.token] = visit
+
+    def end(self, visit: Visit) -> None:
+        """Nobody is expected to come back."""
+        self._visits.pop(visit.token, None)
+        visit.end()
+        self._hub.closed(visit)
+
+    def sweep(self, now: float) -> None:
+        """End the visits of those who were silent for too long, or do not fetch what is said to them."""
+        for visit in list(self._visits.values()):
+            is_silent = not visit.waiting and visit.heard_at + visit.lease_s <= now
+            if not visit.is_open or visit.is_forsaken or is_silent:
+                self.end(visit)
+
+    def close(self) -> None:
+        """End all of them."""
+        for visit in list(self._visits.values()):
+            self.end(visit)
+
+
+def _is_of(sensing_id: str | None, line: bytes) -> bool:
+    return sensing_id is None or any(body.sensing_id == sensing_id for body in _decode(line).values())
+
+
+def refused(lines: Iterable[bytes]) -> set[str]:
+    """The networks whose registration was refused, as the gateway has said."""
+    errors = (_decode(line)["error"] for line in lines if line.startswith(b'{"error"'))
+    return {error.sensing_id for error in errors if error.place.startswith("$.register")}
+
+
+def as_array(lines: Iterable[bytes]) -> bytes:
+    """Messages as one array of JSON."""
+    return b"[" + b",".join(line.rstrip(b"\n") for line in lines) + b"]"

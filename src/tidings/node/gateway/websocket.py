@@ -1,0 +1,181 @@
+"""A sensor network that speaks WebSocket: each text message is one protocol object or some, both ways.
+
+The frames are the `websockets` library's; this joins them to the hub. The first of them that is not as it
+should be ends the connection, with a code that says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tidings.errors import MissingExtra
+from tidings.gateway.intake import Intake
+from tidings.gateway.messages import Error, encode
+from tidings.node.gateway.hub import Hub
+from tidings.node.gateway.web_request import BODY_SIZE_MAX
+from tidings.node.http import HttpError
+from tidings.protocol.access import Caller
+
+if TYPE_CHECKING:
+    from websockets.frames import Frame
+    from websockets.server import ServerProtocol
+
+PING_S = 60.0
+"""How long a network may be silent before it is asked; as long again without an answer, and it is gone."""
+PART_S_MAX = 5.0
+"""How long the other side may take to close a connection that was ended."""
+WRITE_BUFFER_MAX = 4 << 20
+"""Bytes that a network has not taken, from which on it is given up: a message may name 10,000 sensors."""
+GONE, UNSUPPORTED, INVALID, POLICY = 1001, 1003, 1007, 1008
+
+_log = logging.getLogger("tidings.node.websocket")
+_log.setLevel(logging.CRITICAL)  # what frames carry is in no log
+_is_json = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+class WebSocket:
+    """One connection that was upgraded, from its request on; it is its own key at the hub.
+
+    `head` is the request as it came. If it can't be upgraded, that is answered and the connection ends, or
+    HttpError is raised.
+    """
+
+    def __init__(self, hub: Hub, transport: asyncio.Transport, caller: Caller, head: bytes) -> None:
+        self._hub = hub
+        self._transport = transport
+        self._protocol = _protocol()
+        self._parts = bytearray()  # of a message that is not whole yet
+        self._is_asked = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._protocol.receive_data(head)
+        events = self._protocol.events_received()
+        if not events:
+            raise HttpError(400, "this is no request for a WebSocket")
+        self._protocol.send_response(self._protocol.accept(events[0]))  # type: ignore[arg-type]  # a request
+        self.is_open = not self._protocol.close_expected()
+        self._flush()
+        if self.is_open:
+            hub.opened(self, caller, self._send, self._end, self._pause)
+            self._look_later()
+
+    def feed(self, data: bytes) -> None:
+        """Bytes have come."""
+        self._is_asked = False
+        self._protocol.receive_data(data)
+        for frame in self._protocol.events_received():
+            if self.is_open:
+                self._take(frame)  # type: ignore[arg-type]  # the request was the first, and is gone
+        self._flush()
+        if self.is_open and self._protocol.close_expected():
+            self._forget()
+
+    def lost(self) -> None:
+        """The connection is gone."""
+        self._forget()
+
+    def close(self, code: int, reason: str) -> None:
+        """End the connection, and say why."""
+        if self.is_open:
+            self._forget()
+            if not self._protocol.close_expected():
+                self._protocol.fail(code, reason)
+            self._flush()
+
+    # What comes
+
+    def _take(self, frame: Frame) -> None:
+        from websockets.frames import Opcode
+
+        if frame.opcode is Opcode.BINARY:
+            self.close(UNSUPPORTED, "messages are texts")
+        elif frame.opcode in (Opcode.TEXT, Opcode.CONT):
+            self._parts += frame.data
+            if frame.fin:
+                message, self._parts = bytes(self._parts), bytearray()
+                self._hear(message)
+
+    def _hear(self, message: bytes) -> None:
+        """A message is whole: so must be the objects in it."""
+        try:
+            message.decode()
+        except UnicodeDecodeError:
+            self.close(INVALID, "a text is not UTF-8")
+            return
+        if is_whole(message):
+            self._hub.feed(self, message + b"\n")
+        else:
+            self._send(encode(Error("the message ends within an object")))
+            self.close(INVALID, "the message ends within an object")
+
+    # What goes
+
+    def _send(self, line: bytes) -> None:
+        """Called by the hub."""
+        if self.is_open and not self._protocol.close_expected():
+            self._protocol.send_text(line.rstrip(b"\n"))
+            self._flush()
+
+    def _end(self) -> None:
+        """Called by the hub, which has nothing more to do with this one."""
+        self.close(POLICY, "the gateway has ended it")
+
+    def _pause(self, is_paused: bool) -> None:
+        """Called by the hub, to stop reading or to go on."""
+        if not self._transport.is_closing():
+            (self._transport.pause_reading if is_paused else self._transport.resume_reading)()
+
+    def _flush(self) -> None:
+        for data in self._protocol.data_to_send():
+            if data:
+                self._transport.write(data)
+            else:  # the end
+                self._transport.close()
+                asyncio.get_running_loop().call_later(PART_S_MAX, self._transport.abort)
+        if self._transport.get_write_buffer_size() > WRITE_BUFFER_MAX:
+            self._transport.abort()
+
+    # Time
+
+    def _look_later(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(PING_S, self.look)
+
+    def look(self) -> None:
+        """Ask whether the network is there; called every PING_S."""
+        if self._is_asked:
+            self._forget()
+            self._transport.abort()
+            return
+        self._is_asked = True
+        self._protocol.send_ping(b"")
+        self._flush()
+        self._look_later()
+
+    def _forget(self) -> None:
+        if self.is_open:
+            self.is_open = False
+            if self._timer is not None:
+                self._timer.cancel()
+            self._hub.closed(self)
+
+
+def is_whole(data: bytes) -> bool:
+    """Whether what there is of objects is whole, if not right."""
+    try:
+        _is_json(data)  # one object, as mostly: this is quick
+    except (msgspec.MsgspecError, RecursionError):
+        intake = Intake()
+        intake.feed(data + b"\n")
+        return not intake.is_open
+    return True
+
+
+def _protocol() -> ServerProtocol:
+    try:
+        from websockets.server import ServerProtocol
+    except ModuleNotFoundError:
+        raise MissingExtra("WebSocket", "node") from None
+    return ServerProtocol(max_size=BODY_SIZE_MAX, logger=_log)

@@ -1,0 +1,62 @@
+"""What a gateway says, out of the bytes it sends: one JSON object a line.
+
+Members and messages that are not known are passed over, so that the gateway may be newer than the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+from msgspec import Struct
+
+from tidings.errors import CodecError
+from tidings.gateway.messages import Ack, Error, Redirect, Subscribe, Unsubscribe
+
+LINE_SIZE_MAX = 4 << 20
+"""Bytes of one message of a gateway: it may name each of ten thousand sensors."""
+
+Heard = Subscribe | Unsubscribe | Ack | Error | Redirect
+
+
+class _Line(Struct):
+    subscribe: Subscribe | None = None
+    unsubscribe: Unsubscribe | None = None
+    ack: Ack | None = None
+    error: Error | None = None
+    redirect: Redirect | None = None
+
+
+_decode = msgspec.json.Decoder(_Line).decode
+
+
+class Ear:
+    """Cuts messages out of one connection's bytes. A datagram is given whole, with `feed_whole`."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[Heard]:
+        """The messages that are complete; CodecError if something is none, or has no end."""
+        lines = (self._rest + data).split(b"\n")
+        self._rest = lines.pop()
+        if len(self._rest) > LINE_SIZE_MAX:
+            raise CodecError("$", f"a message of the gateway is longer than {LINE_SIZE_MAX:,} bytes")
+        return [message for line in lines for message in messages_in(line)]
+
+    def feed_whole(self, data: bytes) -> list[Heard]:
+        """The messages of a datagram."""
+        return [message for line in data.split(b"\n") for message in messages_in(line)]
+
+
+def messages_in(line: bytes) -> Iterator[Heard]:
+    """The message on a line, if it is one that is known."""
+    if not line.strip():
+        return
+    try:
+        told = _decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CodecError("$", f"no message of a gateway: {error}") from None
+    for message in (told.subscribe, told.unsubscribe, told.ack, told.error, told.redirect):
+        if message is not None:
+            yield message

@@ -1,0 +1,270 @@
+"""The way from networks to their gateway: a connection that is made again when it breaks, or datagrams.
+
+A driver: it carries bytes, and tells the networks when they may speak. Who a connection belongs to is said by
+a token, in the first line, and only inside TLS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from tidings.errors import AddressError, CodecError, Disconnected, UserError
+from tidings.sensors.hearing import Ear, Heard
+from tidings.transport.credentials import Credentials
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+PORT = 4242
+"""Where a gateway listens for sensor networks unless it is told otherwise."""
+CONNECT_S_MAX = 10.0
+PAUSE_S, PAUSE_S_MAX = 0.1, 5.0
+"""Before the next attempt to connect: at first, and after many."""
+BUFFER_SIZE_MAX = 1 << 20
+"""Bytes that may wait to be sent before writers are asked to wait."""
+
+
+class Place(Struct, frozen=True):
+    """Where a gateway is, and how it is spoken to."""
+
+    host: str
+    port: int = PORT
+    udp: bool = False
+    tls: bool = False
+    ca: Path | None = None
+    token: Path | None = None
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+def place_of(
+    text: str, *, udp: bool = False, tls: bool = False, ca: Path | None = None, token: Path | None = None
+) -> Place:
+    """The gateway at HOST, HOST:PORT or [HOST]:PORT; AddressError if the text is none of these.
+
+    Files are looked at, so that what is wrong with them is known at once.
+    """
+    host, port = host_and_port(text, PORT)
+    is_tls = tls or ca is not None
+    if udp and (is_tls or token):
+        raise UserError("datagrams can't be encrypted: --udp goes without --tls, --ca and --token-file")
+    if token and not is_tls:
+        raise UserError("a token is told inside TLS only, where nobody can read it: use --tls or --ca")
+    place = Place(host, port, udp, is_tls, ca, token)
+    login_line(place)
+    tls_context(place)
+    return place
+
+
+def host_and_port(text: str, port: int) -> tuple[str, int]:
+    """The parts of HOST, HOST:PORT or [HOST]:PORT; AddressError if the text is none of these."""
+    host, colon, number = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        host, number = text, str(port)
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not number.isascii() or not number.isdigit() or not 0 < int(number) < 65_536:
+        raise AddressError(f"{text!r} is no HOST:PORT")
+    return host, int(number)
+
+
+class Party(Protocol):
+    """Who speaks over a link."""
+
+    def connected(self) -> None:
+        """There is a way to the gateway, or a new one."""
+
+    def disconnected(self) -> None:
+        """The way is gone; it is looked for again."""
+
+    def heard(self, message: Heard) -> None:
+        """The gateway has said something."""
+
+
+class Link(asyncio.Protocol, asyncio.DatagramProtocol):
+    """One connection or one socket for datagrams. `run` keeps it until it is cancelled.
+
+    `tell` is called with a sentence when something is wrong that may pass; `gate` bounds how many links
+    connect at the same time.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        party: Party,
+        tell: Callable[[str], None] | None = None,
+        gate: asyncio.Semaphore | None = None,
+    ) -> None:
+        self._place = place
+        self._gate = gate or asyncio.Semaphore()
+        self._party = party
+        self._on_trouble = tell or (lambda _: None)
+        self._told = ""
+        self._ear = Ear()
+        self._login = b""
+        self._transport: asyncio.Transport | None = None
+        self._datagrams: asyncio.DatagramTransport | None = None
+        self._is_lost = asyncio.Event()
+        self._has_room = asyncio.Event()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a way to the gateway just now."""
+        return self._transport is not None or self._datagrams is not None
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more may be sent without piling up here."""
+        return self._has_room.is_set()
+
+    async def wait_room(self) -> None:
+        """Wait until more may be sent."""
+        await self._has_room.wait()
+
+    def send(self, data: bytes) -> None:
+        """Send whole lines, or as a datagram one line; nothing happens if there is no way."""
+        if self._transport is not None:
+            if not self._transport.is_closing():
+                self._transport.write(data)
+        elif self._datagrams is not None:
+            self._datagrams.sendto(data)
+
+    def cut(self) -> None:
+        """Break the connection, as a bad network would do; it is made again."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def run(self) -> None:
+        """Connect, and again when the connection breaks."""
+        pause_s = PAUSE_S
+        try:
+            while True:
+                try:
+                    await self._connect()
+                    pause_s = PAUSE_S
+                    await self._is_lost.wait()
+                except TimeoutError:
+                    self._tell(f"no gateway answers at {self._place} in time")
+                except (OSError, UserError) as error:
+                    self._tell(f"no way to the gateway at {self._place}: {error}")
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, PAUSE_S_MAX)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Send what was given, and end the connection."""
+        for transport in (self._transport, self._datagrams):
+            if transport is not None:
+                transport.close()
+
+    def _tell(self, problem: str) -> None:
+        """Tell what is wrong, once as long as it stays the same."""
+        if problem != self._told:
+            self._told = problem
+            self._on_trouble(problem)
+
+    async def _connect(self) -> None:
+        place, loop = self._place, asyncio.get_running_loop()
+        self._is_lost.clear()
+        async with self._gate, asyncio.timeout(CONNECT_S_MAX):
+            if place.udp:
+                await loop.create_datagram_endpoint(lambda: self, remote_addr=(place.host, place.port))
+                return
+            self._login = login_line(place)
+            context = tls_context(place)
+            transport, _ = await loop.create_connection(lambda: self, place.host, place.port, ssl=context)
+            # A port of this machine on which nobody listens may be given to our own end: we would hear us.
+            if transport.get_extra_info("sockname") == transport.get_extra_info("peername"):
+                transport.abort()
+
+    # Called by the loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A connection or socket is there."""
+        self._ear = Ear()
+        self._told = ""
+        if isinstance(transport, asyncio.DatagramTransport) or self._place.udp:
+            self._datagrams = transport  # type: ignore[assignment]  # uvloop's have no such base
+        else:
+            self._transport = transport  # type: ignore[assignment]
+            self._transport.set_write_buffer_limits(high=BUFFER_SIZE_MAX)  # type: ignore[union-attr]
+            self.send(self._login)
+        self._has_room.set()
+        self._party.connected()
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """The connection is gone."""
+        self._transport = self._datagrams = None
+        self._has_room.clear()
+        self._is_lost.set()
+        self._party.disconnected()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of a connection."""
+        self._hear(lambda: self._ear.feed(data))
+
+    def datagram_received(self, data: bytes, _address: object) -> None:
+        """One datagram."""
+        self._hear(lambda: self._ear.feed_whole(data))
+
+    def error_received(self, exc: Exception) -> None:
+        """A datagram could not be delivered, which happens while no gateway is there."""
+        self._tell(f"no gateway answers at {self._place}: {exc}")
+
+    def pause_writing(self) -> None:
+        """As much as may waits to be sent."""
+        self._has_room.clear()
+
+    def resume_writing(self) -> None:
+        """Enough of it was sent."""
+        self._has_room.set()
+
+    def _hear(self, messages: Callable[[], list[Heard]]) -> None:
+        try:
+            for message in messages():
+                self._party.heard(message)
+        except CodecError as error:
+            self._tell(f"{self._place} speaks no sensor protocol: {error}")
+            self.cut()
+
+
+def login_line(place: Place) -> bytes:
+    """What is said first where users are known; UserError if the token can't be read."""
+    if place.token is None:
+        return b""
+    credentials = Credentials(token=place.token)
+    credentials.read()
+    return msgspec.json.encode({"login": {"token": credentials.says()[1]}}) + b"\n"
+
+
+def tls_context(place: Place) -> SSLContext | None:
+    """How TLS is spoken there; ConfigError if the file of the CA is no good."""
+    if not place.tls:
+        return None
+    from tidings.transport.tls import client_context
+
+    return client_context(place.ca, None, None)
+
+
+def sensing_id_of(message: Heard) -> str | None:
+    """The network a message is for, None if it does not say."""
+    found = message.sensing_id
+    return None if found is UNSET else found
+
+
+async def wait_connected(is_so: Callable[[], bool], place: Place, timeout_s: float) -> None:
+    """Wait until a link is connected; Disconnected if that takes too long."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            while not is_so():
+                await asyncio.sleep(PAUSE_S)
+    if not is_so():
+        raise Disconnected(f"no gateway answers at {place}; start one with 'tidings node --sensor-port'")

@@ -1,0 +1,230 @@
+"""The MQTT bridge: devices of an existing broker appear as sensor networks.
+
+The rule kept: a message of quality of service 1 is acknowledged to the broker only after the gateway has
+acknowledged it, which it does when the readings are stored. Whichever connection breaks, the rest is handed
+over again, and counted once. The other way, what the gateway asks of a network is kept at the broker under
+`tidings/interest/SENSING-ID`, where devices see whether anyone wants what they measure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct
+
+from tidings.errors import CodecError, Disconnected, MissingExtra
+from tidings.gateway.messages import Sensor
+from tidings.sensors.inbox import Inbox
+from tidings.sensors.link import Place
+from tidings.sensors.network import Network
+from tidings.sensors.speaker import Speaker
+from tidings.sensors.topics import Found, TopicMap
+
+if TYPE_CHECKING:
+    from tidings.sensors.mqtt_session import Broker, Delivery, Session
+
+INTEREST = "tidings/interest/"
+"""Below this topic stands what is asked of each network; the rest of the topic is its sensing-id, quoted."""
+REPORT_S = 1.0
+RETRY_S = 0.5
+TELL_S = 1.0
+"""How often a message without a reading is told; the others are only counted."""
+
+
+class Bridged(Struct):
+    """What has happened so far."""
+
+    messages: int = 0
+    repeated: int = 0
+    readings: int = 0
+    networks: int = 0
+    arrived: int = 0
+    acknowledged: int = 0
+    bad: int = 0
+    dropped: int = 0
+    last_bad: str = ""
+
+
+class Bridge:
+    """See the module. `run` ends only when it is cancelled; `tally` is right at any time.
+
+    `filters` None: what the map needs. `only_asked`: what nobody wants is acknowledged and left out.
+    """
+
+    def __init__(
+        self,
+        topics: TopicMap,
+        broker: Broker,
+        place: Place,
+        *,
+        filters: list[str] | None = None,
+        only_asked: bool = False,
+        report: Callable[[Bridged], None] | None = None,
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
+        self.tally = Bridged()
+        self._topics = topics
+        self._tell = tell or (lambda _: None)
+        self._report = report or (lambda _: None)
+        self._inbox = Inbox()
+        self._parts: dict[int, int] = {}
+        self._held: deque[tuple[int | None, list[Found]]] = deque()
+        self._is_offering = False
+        self._tell_at = 0.0
+        self._dirty: dict[str, Network] = {}
+        self._is_dirty = asyncio.Event()
+        self._speaker = Speaker(
+            place,
+            always=not only_asked,
+            on_arrived=self._arrived,
+            on_switched=self._switched,
+            tell=self._tell,
+        )
+        self.session = self._new_session(broker, filters or topics.filters)
+
+    def _new_session(self, broker: Broker, filters: list[str]) -> Session:
+        return session_class()(
+            broker,
+            filters,
+            on_message=self._take,
+            on_connected=self._connected,
+            on_disconnected=self._inbox.disconnected,
+            tell=self._tell,
+        )
+
+    async def run(self) -> None:
+        """Carry readings from the broker to the gateway, and interest from the gateway to the broker."""
+        async with self._speaker:
+            work = [self.session.run(), self._publish_interest(), self._report_on()]
+            tasks = [asyncio.ensure_future(one) for one in work]
+            try:
+                await asyncio.gather(*tasks)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _report_on(self) -> None:
+        while True:
+            await asyncio.sleep(REPORT_S)
+            self.tally.networks = len(self._speaker.networks)
+            self._report(self.tally)
+
+    # From the broker to the gateway
+
+    def _take(self, delivery: Delivery) -> None:
+        """A message of the broker."""
+        self.tally.messages += 1
+        number = None
+        if delivery.qos:
+            number = self._inbox.arrive(
+                delivery.packet_id, delivery.is_repeat, delivery.topic, delivery.payload
+            )
+            if number is None:
+                self.tally.repeated += 1
+                self._acknowledge()
+                return
+        try:
+            found = self._topics.read(delivery.topic, delivery.payload)
+        except CodecError as error:
+            self._pass_over(number, str(error))
+            return
+        self.tally.readings += len(found)
+        self._offer(number, found)
+
+    def _pass_over(self, number: int | None, problem: str) -> None:
+        """A message holds no reading: it would not the next time either."""
+        self.tally.bad += 1
+        self.tally.last_bad = problem
+        if time.monotonic() >= self._tell_at:
+            self._tell_at = time.monotonic() + TELL_S
+            self._tell(problem)
+        if number is not None:
+            self._inbox.settle(number)
+            self._acknowledge()
+
+    def _offer(self, number: int | None, found: list[Found]) -> None:
+        networks = {one.sensing_id for one in found}
+        if any(self._speaker.network(sensing_id).is_full for sensing_id in networks):
+            if number is None:
+                self.tally.dropped += len(found)  # nobody has promised anything of these
+            else:
+                self._held.append((number, found))
+            return
+        if number is not None:
+            self._parts[number] = len(networks)
+        for sensing_id in networks:
+            mine = [one for one in found if one.sensing_id == sensing_id]
+            sensors: list[Sensor] = [one.sensor for one in mine]
+            self._speaker.offer(sensing_id, sensors, [one.reading for one in mine], (number, len(mine)))
+
+    def _arrived(self, tag: tuple[int | None, int]) -> None:
+        """The gateway has readings of a message, which is safe once it has all of them."""
+        number, readings = tag
+        self.tally.arrived += readings
+        if number is None:
+            return
+        self._parts[number] -= 1
+        if not self._parts[number]:
+            del self._parts[number]
+            self._inbox.settle(number)
+            self._acknowledge()
+            self._offer_held()
+
+    def _offer_held(self) -> None:
+        """Try what found a network full; not within itself, as what is offered may arrive at once."""
+        if not self._is_offering:
+            self._is_offering = True
+            for _ in range(len(self._held)):
+                self._offer(*self._held.popleft())
+            self._is_offering = False
+
+    def _acknowledge(self) -> None:
+        for packet_id in self._inbox.acknowledgements():
+            self.session.acknowledge(packet_id)
+            self.tally.acknowledged += 1
+
+    # From the gateway to the broker
+
+    def _connected(self) -> None:
+        for network in self._speaker.networks:
+            self._switched(network)
+
+    def _switched(self, network: Network) -> None:
+        self._dirty[network.sensing_id] = network
+        self._is_dirty.set()
+
+    async def _publish_interest(self) -> None:
+        while True:
+            await self._is_dirty.wait()
+            self._is_dirty.clear()
+            while self._dirty:
+                sensing_id, network = self._dirty.popitem()
+                try:
+                    await self.session.publish(INTEREST + quote(sensing_id, safe=""), interest_in(network))
+                except Disconnected:
+                    self._dirty.setdefault(sensing_id, network)
+                    await asyncio.sleep(RETRY_S)
+
+
+def interest_in(network: Network) -> bytes:
+    """What devices of a network are told: the sensors that are asked for, with their ranges."""
+    asked: list[Any] = [network.asked[name] for name in sorted(network.asked)]
+    return msgspec.json.encode({"sensing-id": network.sensing_id, "sensors": asked})
+
+
+def session_class() -> type[Session]:
+    """The session of MQTT; MissingExtra if that part is not installed."""
+    try:
+        from tidings.sensors.mqtt_session import Session
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("aiomqtt", "paho"):
+            raise
+        raise MissingExtra("the MQTT bridge", "mqtt") from None
+    return Session

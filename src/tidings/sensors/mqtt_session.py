@@ -1,0 +1,184 @@
+"""A session at an MQTT broker that outlives its connections, with acknowledgements given by hand.
+
+Needs aiomqtt. The broker keeps the session, with all that came for it in between, for SESSION_S.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiomqtt
+from msgspec import Struct
+from paho.mqtt.client import Client as PahoClient
+from paho.mqtt.client import MQTTMessage
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from tidings.errors import Disconnected
+from tidings.sensors.link import PAUSE_S, PAUSE_S_MAX
+from tidings.transport.credentials import Credentials
+
+SESSION_S = 7 * 86_400
+"""How long the broker keeps messages for a bridge that is away."""
+IN_FLIGHT_MAX = 500
+"""Messages that the broker may hand over before the first of them is acknowledged."""
+ANSWER_S_MAX = 10.0
+
+logs = logging.getLogger("tidings.mqtt")
+logs.addHandler(logging.NullHandler())  # what paho logs is told by us too
+
+
+class Broker(Struct, frozen=True):
+    """Where a broker is, who we are there, and by which name it keeps our session."""
+
+    host: str
+    port: int = 1883
+    username: str | None = None
+    password: Path | None = None
+    session: str = "tidings"
+    tls: bool = False
+    ca: Path | None = None
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class Delivery(NamedTuple):
+    """A message of the broker; `qos` 0: it is not acknowledged."""
+
+    topic: str
+    payload: bytes
+    qos: int
+    packet_id: int
+    is_repeat: bool
+
+
+class _Client(aiomqtt.Client):
+    """aiomqtt, but that messages come at once, marked if they are repeats, and that we acknowledge them.
+
+    It has no names of its own for that: `_on_message` is what it gives to paho, its client underneath.
+    """
+
+    def __init__(self, deliver: Callable[[Delivery], None], host: str, **options: Any) -> None:
+        super().__init__(host, **options)
+        self._deliver = deliver
+        self._client.manual_ack_set(True)
+
+    def _on_message(self, _client: PahoClient, _data: Any, message: MQTTMessage) -> None:
+        self._deliver(Delivery(message.topic, bytes(message.payload), message.qos, message.mid, message.dup))
+
+    def acknowledge(self, packet_id: int) -> None:
+        self._client.ack(packet_id, 1)
+
+    def forget(self) -> None:
+        """Look at why the connection ended, or asyncio complains that nobody did; it is told otherwise."""
+        if self._disconnected.done() and not self._disconnected.cancelled():
+            self._disconnected.exception()
+
+
+class Session:
+    """See the module. `run` keeps it connected until it is cancelled.
+
+    `on_message` is called for each message, `on_connected` and `on_disconnected` when the connection comes
+    and goes, and `tell` with a sentence when something is wrong that may pass.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        filters: list[str],
+        *,
+        on_message: Callable[[Delivery], None],
+        on_connected: Callable[[], None],
+        on_disconnected: Callable[[], None],
+        tell: Callable[[str], None],
+    ) -> None:
+        self._broker = broker
+        self._filters = filters
+        self._on_message = on_message
+        self._on_connected = on_connected
+        self._on_disconnected = on_disconnected
+        self._tell = tell
+        self._client: _Client | None = None
+        self._is_connected = False
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection just now."""
+        return self._is_connected
+
+    def acknowledge(self, packet_id: int) -> None:
+        """Tell the broker that a message is safe; it must have come over this connection."""
+        if self._client is not None:
+            self._client.acknowledge(packet_id)
+
+    async def publish(self, topic: str, payload: bytes) -> None:
+        """Have the broker keep a message for all who look at its topic; Disconnected if it can't be told."""
+        if self._client is None or not self._is_connected:
+            raise Disconnected(f"there is no connection to the broker at {self._broker}")
+        try:
+            await self._client.publish(topic, payload, qos=1, retain=True)
+        except aiomqtt.MqttError as error:
+            raise Disconnected(f"the broker at {self._broker}: {error}") from None
+
+    async def run(self) -> None:
+        """Connect, and again when the connection breaks."""
+        pause_s = PAUSE_S
+        while True:
+            # Messages may come before it is said that the connection is there.
+            self._client = client = self._new_client()
+            try:
+                async with client:
+                    await self._subscribe(client)
+                    pause_s = PAUSE_S
+                    self._is_connected = True
+                    self._on_connected()
+                    async for _ in client.messages:  # which ends with an error when the connection does
+                        pass
+            except aiomqtt.MqttError as error:
+                self._tell(f"the broker at {self._broker}: {error}")
+            finally:
+                client.forget()
+                self._client, self._is_connected = None, False
+                self._on_disconnected()
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_S_MAX)
+
+    async def _subscribe(self, client: _Client) -> None:
+        # What the broker keeps of a topic comes with a new subscription, not each time we come back.
+        options = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB)
+        await client.subscribe([(one, options) for one in self._filters])
+
+    def _new_client(self) -> _Client:
+        broker = self._broker
+        credentials = Credentials(broker.username, broker.password)
+        credentials.read()
+        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        properties.SessionExpiryInterval = SESSION_S
+        properties.ReceiveMaximum = IN_FLIGHT_MAX
+        return _Client(
+            self._on_message,
+            broker.host,
+            port=broker.port,
+            username=broker.username,
+            password=credentials.says()[1] or None,
+            identifier=broker.session,
+            protocol=aiomqtt.ProtocolVersion.V5,
+            clean_start=False,
+            properties=properties,
+            tls_context=self._tls(),
+            timeout=ANSWER_S_MAX,
+            logger=logs,
+        )
+
+    def _tls(self) -> Any:
+        if not self._broker.tls:
+            return None
+        from tidings.transport.tls import client_context
+
+        return client_context(self._broker.ca, None, None)

@@ -1,0 +1,313 @@
+"""One sensor network, as seen from its sensors: what it offers, what it was asked for, what it says.
+
+A core without I/O. Readings go out while somebody wants them, in the range and at the rate that was asked
+for. A network that numbers its messages keeps each until it is acknowledged, and says all of them again, in
+order, over a new connection; the gateway counts repeats once. One that speaks in datagrams renews its lease,
+and repeats what was not acknowledged in time.
+
+What it was asked for outlives a broken connection: until the gateway says otherwise, that is the best guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import inf
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct
+from msgspec.structs import asdict
+
+from tidings.gateway.messages import Ack, Deregister, Error, Point, Redirect, Register, Sensor, Subscribe
+from tidings.sensors.hearing import Heard
+
+WAITING_MAX = 1_000
+"""Messages of one network that may wait for their acknowledgement: fewer than a gateway tells apart."""
+DATAGRAMS_WAITING_MAX = 32
+"""The same for one that speaks in datagrams, of which too many at a time get lost."""
+RENEWALS_PER_LEASE = 3
+"""How often a lease is renewed before it would be over, since datagrams get lost."""
+REPEAT_S, REPEAT_S_MAX = 1.0, 30.0
+"""After how long a datagram that is not acknowledged is repeated: the first time, and after many.
+
+Over a connection nothing is lost, but a gateway may be unable to take something for now: the longer one.
+"""
+SENSORS_PER_DATAGRAM = 200
+"""Sensors that one register names where a message must fit into a datagram."""
+
+Reading = Mapping[str, Any]
+"""`name`, `type`, `value`, and perhaps `timestamp`, `area` and other members."""
+Number = int | float
+
+
+class Say(Struct, frozen=True):
+    """Send this message: one line, with its end."""
+
+    line: bytes
+
+
+class Arrived(Struct, frozen=True):
+    """The gateway has what was offered with this tag."""
+
+    tag: Any
+
+
+class Switched(Struct, frozen=True):
+    """These sensors were switched on or off, or asked for another range."""
+
+    names: tuple[str, ...]
+
+
+class Troubled(Struct, frozen=True):
+    """The gateway has found something wrong with what this network said."""
+
+    problem: str
+
+
+class Redirected(Struct, frozen=True):
+    """Another gateway serves this network."""
+
+    address: str
+
+
+Effect = Say | Arrived | Switched | Troubled | Redirected
+
+
+class _Waiting:
+    """A message that is not acknowledged yet."""
+
+    __slots__ = ("line", "pause_s", "repeat_at", "tag")
+
+    def __init__(self, line: bytes, tag: Any, pause_s: float, now: float) -> None:
+        self.line = line
+        self.tag = tag
+        self.pause_s = pause_s
+        self.repeat_at = now + pause_s
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def encode_sensing(sensing_id: str, readings: Iterable[Reading], seq: int | None = None) -> bytes:
+    """Readings as one line of JSON, with its end."""
+    message: dict[str, Any] = {"sensing-id": sensing_id, "sensors": tuple(readings)}
+    if seq is not None:
+        message["seq"] = seq
+    return _encode({"sensing": message}) + b"\n"
+
+
+class Network:
+    """See the module.
+
+    `seq`: the number before its first message; None: messages are not numbered, and may be lost. `lease_s`:
+    it speaks in datagrams, and must be heard of that often. `always`: it sends without being asked.
+    """
+
+    def __init__(
+        self,
+        sensing_id: str,
+        sensors: Iterable[Sensor] = (),
+        *,
+        area: list[Point] | None = None,
+        seq: int | None = None,
+        lease_s: float | None = None,
+        always: bool = False,
+    ) -> None:
+        self.sensing_id = sensing_id
+        self.sensors = {sensor.name: sensor for sensor in sensors}
+        self.area = area
+        self.always = always
+        self.asked: dict[str, Sensor] = {}
+        self.is_connected = False
+        self.unwanted = 0  # readings that were not sent, as nobody had asked for them
+        self._seq = seq
+        self._lease_s = lease_s
+        self._cookie: str | None = None
+        self._renew_at = inf
+        self._renew_s = REPEAT_S  # grows up to the share of the lease: the first datagrams may get lost
+        self._answer_at = -inf  # not earlier than this
+        self._pause_s = REPEAT_S_MAX if lease_s is None else REPEAT_S
+        self._waiting: dict[int, _Waiting] = {}
+        self._sent_at: dict[str, float] = {}
+
+    @property
+    def waiting(self) -> int:
+        """How many messages are not acknowledged yet."""
+        return len(self._waiting)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as many wait as may."""
+        return len(self._waiting) >= (WAITING_MAX if self._lease_s is None else DATAGRAMS_WAITING_MAX)
+
+    # What happens on this side
+
+    def connect(self, now: float) -> list[Effect]:
+        """There is a way to the gateway, or a new one."""
+        self.is_connected = True
+        self._cookie = None
+        self._renew_s = REPEAT_S
+        effects = self._register(self.sensors.values(), now)
+        for waiting in self._waiting.values():
+            effects.append(self._repeat(waiting, now))
+        return effects
+
+    def disconnect(self) -> None:
+        """The way to the gateway is gone."""
+        self.is_connected = False
+        self._renew_at = inf
+
+    def add(self, sensors: Iterable[Sensor], now: float) -> list[Effect]:
+        """There are more sensors; those that are known already are passed over."""
+        new = {sensor.name: sensor for sensor in sensors if sensor.name not in self.sensors}
+        self.sensors |= new
+        return self._register(new.values(), now) if self.is_connected and new else []
+
+    def remove(self, names: Iterable[str]) -> list[Effect]:
+        """Sensors are gone; with the last of them, the network is."""
+        gone = [Sensor(name) for name in names if self.sensors.pop(name, None)]
+        for sensor in gone:
+            self.asked.pop(sensor.name, None)
+            self._sent_at.pop(sensor.name, None)
+        if not gone or not self.is_connected:
+            return []
+        message = Deregister(self.sensing_id, gone if self.sensors else None, self._cookie)
+        return [_say("deregister", message)]
+
+    def offer(self, readings: Iterable[Reading], now: float, tag: Any = None) -> list[Effect]:
+        """There are readings; those that nobody wants are left out. If all are, that counts as arrived.
+
+        A network that numbers its messages must not be full.
+        """
+        assert not self.is_full, "the caller waits until some have arrived"
+        wanted = list(readings) if self.always else self._chosen(readings, now)
+        if not wanted:
+            return [] if tag is None else [Arrived(tag)]
+        if self._seq is None:
+            line = encode_sensing(self.sensing_id, wanted)
+            return [Say(line)] if self.is_connected else []
+        self._seq += 1
+        line = encode_sensing(self.sensing_id, wanted, self._seq)
+        self._waiting[self._seq] = _Waiting(line, tag, self._pause_s, now)
+        return [Say(line)] if self.is_connected else []
+
+    def _chosen(self, readings: Iterable[Reading], now: float) -> list[Reading]:
+        return [one for one in readings if self.take(one["name"], one.get("value"), now)]
+
+    def take(self, name: str, value: Any, now: float) -> bool:
+        """Whether a reading is asked for, and not too soon after the one before; then it counts as sent."""
+        asked = self.asked.get(name)
+        if asked is None or not is_within(value, asked) or not self._is_time(asked, now):
+            self.unwanted += 1
+            return False
+        return True
+
+    def _is_time(self, asked: Sensor, now: float) -> bool:
+        if not asked.max_rate:
+            return True
+        if now < self._sent_at.get(asked.name, -inf) + 1 / asked.max_rate:
+            return False
+        self._sent_at[asked.name] = now
+        return True
+
+    # What the gateway says
+
+    def hear(self, message: Heard, now: float) -> list[Effect]:
+        """The gateway has said something to this network."""
+        match message:
+            case Ack():
+                waiting = self._waiting.pop(message.seq, None)
+                return [] if waiting is None or waiting.tag is None else [Arrived(waiting.tag)]
+            case Error():
+                return [Troubled(f"{message.place}: {message.problem}")]
+            case Redirect():
+                return [Redirected(message.address)]
+        names = [sensor.name for sensor in message.sensors if sensor.name in self.sensors]
+        before = [self.asked.get(name) for name in names]
+        if isinstance(message, Subscribe):
+            self.asked.update((one.name, one) for one in message.sensors if one.name in self.sensors)
+        else:
+            for name in names:
+                self.asked.pop(name, None)
+        changed = (name for name, old in zip(names, before, strict=True) if self.asked.get(name) != old)
+        switched = tuple(changed)
+        effects: list[Effect] = [Switched(switched)] if switched else []
+        return effects + self._answer(
+            None if message.cookie is UNSET else message.cookie, bool(switched), now
+        )
+
+    def _answer(self, cookie: str | None, is_news: bool, now: float) -> list[Effect]:
+        """Show that datagrams reach this network: when it gets a cookie, and when it is asked once more.
+
+        Not each time, as the answer may lead to the same question.
+        """
+        is_cookie = cookie not in (None, self._cookie)
+        if self._lease_s is None or (not is_cookie and (is_news or now < self._answer_at)):
+            return []
+        self._cookie = cookie or self._cookie
+        return self._register(self.sensors.values(), now)
+
+    # Time
+
+    @property
+    def wake_at(self) -> float:
+        """When to call `wake`."""
+        if not self.is_connected:
+            return inf
+        return min(self._renew_at, *(waiting.repeat_at for waiting in self._waiting.values()), inf)
+
+    def wake(self, now: float) -> list[Effect]:
+        """It is time to renew the lease, or to repeat what was not acknowledged."""
+        if now < self.wake_at:
+            return []
+        effects = [self._repeat(one, now) for one in self._waiting.values() if one.repeat_at <= now]
+        if self._renew_at <= now:
+            effects += self._register(self.sensors.values(), now)
+        return effects
+
+    def _repeat(self, waiting: _Waiting, now: float) -> Effect:
+        waiting.repeat_at = now + waiting.pause_s
+        waiting.pause_s = min(2 * waiting.pause_s, REPEAT_S_MAX)
+        return Say(waiting.line)
+
+    def _register(self, sensors: Iterable[Sensor], now: float) -> list[Effect]:
+        """Say which sensors there are, in as many messages as it takes."""
+        all_of_them = list(sensors)
+        size = len(all_of_them)
+        self._answer_at = now + REPEAT_S
+        if self._lease_s is not None:
+            self._renew_at = now + self._renew_s
+            self._renew_s = min(2 * self._renew_s, self._lease_s / RENEWALS_PER_LEASE)
+            size = SENSORS_PER_DATAGRAM
+        parts = [all_of_them[start : start + size] for start in range(0, len(all_of_them), max(size, 1))]
+        return [
+            _say(
+                "register",
+                Register(self.sensing_id, part, area=self.area, lease_s=self._lease_s, cookie=self._cookie),
+            )
+            for part in parts
+        ]
+
+
+def is_within(value: Any, asked: Sensor) -> bool:
+    """Whether a value lies in the range that was asked for; one that is no number always does."""
+    number = _number(value)
+    if number is None:
+        return True
+    low, high = asked.min_value, asked.max_value
+    return (low is None or low <= number) and (high is None or number <= high)
+
+
+def _number(value: Any) -> Number | None:
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return None
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _say(title: str, message: Register | Deregister) -> Say:
+    """A message of ours; members that are not set are left out."""
+    members = {name.replace("_", "-"): value for name, value in asdict(message).items() if value is not None}
+    return Say(_encode({title: members}) + b"\n")

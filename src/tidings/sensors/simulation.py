@@ -1,0 +1,330 @@
+"""Runs a simulated city against a real gateway: thousands of networks in one process.
+
+One wheel says whose turn it is; there is no timer or task for each network. What the gateway asks for is
+obeyed at once: nothing is sent that nobody wants, unless the load is to be sent always.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from random import Random
+
+from msgspec import Struct
+
+from tidings.errors import UserError
+from tidings.sensors.city import KINDS, CityNetwork
+from tidings.sensors.hearing import Heard
+from tidings.sensors.link import Link, Place, sensing_id_of, wait_connected
+from tidings.sensors.network import Effect, Say, Switched, Troubled
+from tidings.sensors.wheel import Wheel
+
+CONNECTING_MAX = 64
+"""Connections that are being made at the same time."""
+LEASE_S = 60.0
+"""The lease of networks that speak in datagrams."""
+LEASE_LOOK_S = 1.0
+"""How often a network that speaks in datagrams is looked after."""
+CHUNK_MESSAGES = 512
+"""Messages that are made beforehand for each connection where they go as fast as they can."""
+DATAGRAMS_PER_TURN = 64
+IDLE_S = 0.05
+CONNECT_S_MAX = 30.0
+REPORT_S = 1.0
+
+
+class Load(Struct, frozen=True, kw_only=True):
+    """What is simulated. `rate`: messages per second and network, 0: as many as the connections take."""
+
+    networks: int = 1
+    sensors: int = 10
+    types: Sequence[str] = tuple(KINDS)
+    rate: float = 2.0
+    readings: int = 1
+    mobility: float = 0.0
+    churn: float = 0.0
+    seed: int = 0
+    duration_s: float | None = None
+    always: bool = False
+    connections: int | None = None
+
+
+class Tally(Struct):
+    """What has happened so far."""
+
+    networks: int = 0
+    connections: int = 0
+    messages: int = 0
+    readings: int = 0
+    switched: int = 0
+    heard: int = 0
+    errors: int = 0
+    unwanted: int = 0
+    withheld: int = 0
+    left: int = 0
+    elapsed_s: float = 0.0
+    last_error: str = ""
+
+
+class Simulation:
+    """See the module. `report` is called about once a second; `tally` is right at any time."""
+
+    def __init__(self, place: Place, load: Load, report: Callable[[Tally], None] | None = None) -> None:
+        if load.networks < 1 or load.sensors < 1 or load.readings < 1 or not load.types:
+            raise UserError("a simulation needs at least one network, sensor, type and reading a message")
+        self.tally = Tally()
+        self._place = place
+        self._load = load
+        self._report = report or (lambda _: None)
+        self._random = Random(f"{load.seed}/churn")
+        self._numbers = 0
+        self._period_s = 1 / load.rate if load.rate else 1.0
+        gate = asyncio.Semaphore(CONNECTING_MAX)
+        wanted = min(load.connections or load.networks, load.networks)
+        self._groups = [Group(self, place, gate) for _ in range(wanted)]
+        self._begin = time.monotonic()
+        self._wheel: Wheel[Callable[[float], None]] = Wheel(self._begin)
+
+    @property
+    def groups(self) -> list[Group]:
+        """The connections, each with its networks."""
+        return self._groups
+
+    async def run(self) -> Tally:
+        """Connect, send until the time is over, and say farewell."""
+        for index in range(self._load.networks):
+            self._groups[index % len(self._groups)].add(self._new_network())
+        tasks = [asyncio.ensure_future(group.link.run()) for group in self._groups]
+        try:
+            await wait_connected(self._is_connected, self._place, CONNECT_S_MAX)
+            await self._work()
+        finally:
+            self._leave()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return self.tally
+
+    def _is_connected(self) -> bool:
+        return any(group.link.is_connected for group in self._groups)
+
+    async def _work(self) -> None:
+        self._begin = time.monotonic()
+        self._wheel = Wheel(self._begin)
+        self._schedule()
+        flood = asyncio.ensure_future(self._flood()) if self._load.rate == 0 else None
+        try:
+            while not self._is_over() and not (flood and flood.done()):
+                await asyncio.sleep(self._wheel.wait_s(time.monotonic()))
+                now = time.monotonic()
+                self.tally.elapsed_s = now - self._begin
+                for act in self._wheel.due(now):
+                    act(now)
+        finally:
+            if flood is not None:
+                flood.cancel()
+                await asyncio.gather(flood, return_exceptions=True)
+
+    def _is_over(self) -> bool:
+        limit_s = self._load.duration_s
+        return limit_s is not None and time.monotonic() - self._begin >= limit_s
+
+    def _schedule(self) -> None:
+        """Give everyone a turn: networks spread over one period, so that they don't speak all at once."""
+        begin = self._begin
+        self._every(begin, REPORT_S, lambda _: self._report(self.tally))
+        if self._load.rate:
+            seats = [(group, seat) for group in self._groups for seat in range(len(group.networks))]
+            for index, (group, seat) in enumerate(seats):
+                start = begin + self._period_s * index / len(seats)
+                self._every(start, self._period_s, partial(group.speak, seat))
+        if self._place.udp:
+            for index, group in enumerate(self._groups):
+                start = begin + LEASE_LOOK_S * index / len(self._groups)
+                self._every(start, LEASE_LOOK_S, group.wake)
+        if self._load.churn:
+            self._every(begin, 60.0 / self._load.churn, self._churn)
+
+    def _every(self, start: float, period_s: float, act: Callable[[float], None]) -> None:
+        """Do something again and again; what is late is not made up for twice."""
+        due = start
+
+        def again(now: float) -> None:
+            nonlocal due
+            due = max(due + period_s, now - 1.0)
+            act(now)
+            self._wheel.add(due, again)
+
+        due = start + period_s
+        self._wheel.add(due, again)
+
+    def _churn(self, now: float) -> None:
+        """A network leaves and another comes; or its connection breaks, and it comes back."""
+        group = self._random.choice(self._groups)
+        self.tally.left += 1
+        if self._random.random() < 0.5 and not self._place.udp:
+            group.link.cut()
+        else:
+            group.replace(self._random.randrange(len(group.networks)), self._new_network(), now)
+
+    def _new_network(self) -> CityNetwork:
+        load = self._load
+        self._numbers += 1
+        return CityNetwork(
+            self._numbers,
+            sensors=load.sensors,
+            types=load.types,
+            readings=load.readings,
+            period_s=self._period_s,
+            speed=load.mobility,
+            seed=load.seed,
+            always=load.always,
+            lease_s=LEASE_S if self._place.udp else None,
+        )
+
+    async def _flood(self) -> None:
+        """Give each connection as much as it takes."""
+        while not self._is_over():
+            sent = [group.flood() for group in self._groups if group.link.has_room]
+            await asyncio.sleep(0 if any(sent) else IDLE_S)
+
+    def _leave(self) -> None:
+        for group in self._groups:
+            group.leave()
+        self._report(self.tally)
+
+
+class Group:
+    """A connection, or a socket for datagrams, and the networks that speak over it."""
+
+    def __init__(self, simulation: Simulation, place: Place, gate: asyncio.Semaphore) -> None:
+        self._tally = simulation.tally
+        self._place = place
+        self.link = Link(place, self, self._trouble, gate)
+        self.networks: list[CityNetwork] = []
+        self._by_id: dict[str, CityNetwork] = {}
+        self._chunk: list[bytes] = []
+        self._counts = (0, 0, 0)
+        self._is_stale = True
+        self._has_left = False
+
+    def add(self, network: CityNetwork) -> None:
+        """One more network, before there is a connection."""
+        self.networks.append(network)
+        self._by_id[network.core.sensing_id] = network
+        self._tally.networks += 1
+
+    def replace(self, seat: int, network: CityNetwork, now: float) -> None:
+        """A network leaves for good, and another one takes its seat."""
+        old = self.networks[seat]
+        self._retire(old)
+        del self._by_id[old.core.sensing_id]
+        self.networks[seat] = self._by_id[network.core.sensing_id] = network
+        self._is_stale = True
+        if self.link.is_connected:
+            self._do(network, network.core.connect(now))
+
+    def leave(self) -> None:
+        """All networks say that they are gone."""
+        self._has_left = True
+        for network in self.networks:
+            self._retire(network)
+
+    def _retire(self, network: CityNetwork) -> None:
+        self._tally.withheld += 0 if network.core.always else network.core.unwanted
+        self._do(network, network.core.remove(list(network.core.sensors)))
+
+    def speak(self, seat: int, now: float) -> None:
+        """Send the next message of a network, if somebody wants it and the connection takes it."""
+        if not self.link.has_room:
+            return
+        message = self.networks[seat].message(stamp_of(int(time.time())), now)
+        if message is not None:
+            self.link.send(message.line.encode())
+            self._count(1, message.readings, message.unwanted)
+
+    def flood(self) -> bool:
+        """Send what was made beforehand; whether there was anything."""
+        if self._is_stale:
+            self._fill()
+        for part in self._chunk:
+            self.link.send(part)
+        self._count(*self._counts)
+        return bool(self._chunk)
+
+    def _fill(self) -> None:
+        rounds = max(1, CHUNK_MESSAGES // len(self.networks))
+        if self._place.udp:
+            rounds = max(1, DATAGRAMS_PER_TURN // len(self.networks))
+        made = [network.message("", 0.0) for _ in range(rounds) for network in self.networks]
+        messages = [message for message in made if message is not None]
+        lines = [message.line.encode() for message in messages]
+        self._chunk = lines if self._place.udp else [b"".join(lines)] if lines else []
+        readings = sum(message.readings for message in messages)
+        self._counts = len(messages), readings, sum(message.unwanted for message in messages)
+        self._is_stale = False
+
+    def _count(self, messages: int, readings: int, unwanted: int) -> None:
+        self._tally.messages += messages
+        self._tally.readings += readings
+        self._tally.unwanted += unwanted
+
+    def wake(self, now: float) -> None:
+        """Look after leases."""
+        for network in self.networks:
+            self._do(network, network.core.wake(now))
+
+    # Called by the link
+
+    def connected(self) -> None:
+        """All networks register."""
+        self._tally.connections += 1
+        now = time.monotonic()
+        for network in self.networks:
+            self._do(network, network.core.connect(now))
+
+    def disconnected(self) -> None:
+        """The connection is gone."""
+        self._tally.connections -= not self._has_left
+        for network in self.networks:
+            network.core.disconnect()
+
+    def heard(self, message: Heard) -> None:
+        """The gateway has said something to one of the networks."""
+        self._tally.heard += 1
+        network = self._by_id.get(sensing_id_of(message) or "")
+        if network is not None:
+            self._do(network, network.core.hear(message, time.monotonic()))
+        elif problem := getattr(message, "problem", None):
+            self._trouble(problem, counts=True)
+
+    def _do(self, network: CityNetwork, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Say():
+                    self.link.send(effect.line)
+                case Switched():
+                    self._tally.switched += len(effect.names)
+                    self._is_stale = True
+                    network.switched()
+                case Troubled():
+                    self._trouble(effect.problem, counts=True)
+
+    def _trouble(self, problem: str, counts: bool = False) -> None:
+        self._tally.errors += counts
+        self._tally.last_error = problem
+
+
+_stamps: dict[int, str] = {}
+
+
+def stamp_of(second: int) -> str:
+    """A second as readings tell it; the last one is remembered."""
+    stamp = _stamps.get(second)
+    if stamp is None:
+        _stamps.clear()
+        stamp = _stamps[second] = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return stamp

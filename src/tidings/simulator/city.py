@@ -1,0 +1,286 @@
+"""A simulated city: a thousand sensors, a gateway, a node, and people whose interest changes.
+
+It shows what the gateway is for. All parts are the real cores, joined in virtual time: networks that move,
+leave and break off, the gateway, the node, and its clients. What they do is held against an oracle that knows
+of every change in its moment: what is sent beyond what the oracle would ask for is what the latency of
+control messages costs, and must be one per cent at most. Every reading that is wanted arrives where plain
+conditions say, once and unchanged; and when nobody wants anything any more, all sensors are off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from tidings.errors import TidingsError
+from tidings.event import Batch
+from tidings.protocol.intake import Intake, Wanted
+from tidings.sensors.city import KINDS, SIZE_M
+from tidings.simulator.city_account import SETTLE_S, Box, CityAccount, Wish
+from tidings.simulator.city_gateway import SimulatedGateway
+from tidings.simulator.city_network import SENSORS, Station
+from tidings.simulator.client import SimulatedClient
+from tidings.simulator.network import NOTICE_S_MAX
+from tidings.simulator.node import SimulatedNode
+from tidings.simulator.weather import run_storm
+from tidings.simulator.world import World
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from tidings.simulator.clock import Action
+
+NETWORKS = 200
+CITIZENS = 8
+WISHES_MAX = 3
+"""Of one citizen, at a time."""
+CITY_S = 60.0
+HOLD_S, PAUSE_S = 40.0, 20.0
+"""How long something is wanted, and how long nothing new is, in the mean."""
+LEAVE_S, CUT_S = 5.0, 3.0
+"""The mean time from one network that leaves, or whose connection is cut, to the next."""
+LATE_MAX = 0.01
+"""What may be sent beyond what the oracle would ask for, as a share of that."""
+QUIET_S = 2 * NOTICE_S_MAX + SETTLE_S
+"""How long it may take until the last sensor is off: those whose connection is broken find out first."""
+PREFETCH = 10_000
+
+
+class CityVerdict(Struct, frozen=True):
+    """What came of a day in a city; readings, where nothing else is said."""
+
+    seed: int
+    trace: str
+    networks: int
+    sensors: int
+    wishes: int
+    made: int
+    wanted: int
+    oracle: int
+    """What the oracle would have had sent."""
+    sent: int
+    late: int
+    """What was sent beyond that."""
+    unwanted: int
+    """What was sent and nobody wanted: late, or because a sensor is asked for one range only."""
+    missed: int
+    """What was wanted and not sent: a sensor was not on yet, or its connection was broken."""
+    delivered: int
+    asked: int
+    """Messages that asked networks for something, or for no more of it."""
+    named: int
+    """Sensors in these."""
+    moves: int
+    left: int
+    cuts: int
+    steps: int
+
+    @property
+    def excess(self) -> float:
+        """What was sent beyond what the oracle would have had sent, as a share of that."""
+        return self.late / max(self.oracle, 1)
+
+
+class Citizen(SimulatedClient):
+    """Wants now this and now that."""
+
+    def __init__(self, world: World, name: str, node: SimulatedNode, account: CityAccount) -> None:
+        self.account = account
+        self.subscriptions: dict[Wish, Reader] = {}
+        super().__init__(world, name, node)
+
+    def want(self, wish: Wish) -> None:
+        """Begin to want something."""
+        self.account.asked(wish, self.world.clock.now)
+        self.subscriptions[wish] = Reader(self, wish)
+        self.world.note(self.name, "wants", wish.filter)
+        self.pump()
+
+    def drop(self, wish: Wish) -> None:
+        """Want something no longer."""
+        reader = self.subscriptions.pop(wish)
+        self.account.closed(wish, self.world.clock.now)
+        self.world.note(self.name, "drops", wish.filter)
+        self.connection.unsubscribe(reader.intake, lambda _result, _error: None)
+        self.pump()
+
+
+class Reader:
+    """One subscription of a citizen."""
+
+    def __init__(self, citizen: Citizen, wish: Wish) -> None:
+        self._citizen = citizen
+        self._wish = wish
+        wanted = Wanted(str(wish.filter))
+        self.intake: Intake = citizen.connection.subscribe(wanted, self, PREFETCH, self._opened)
+
+    def _opened(self, _result: object, error: TidingsError | None) -> None:
+        assert error is None, error
+        self._wish.open_at = self._citizen.world.clock.now
+
+    def deliver(self, batch: Batch, _positions: Sequence[int] | None, redelivered: bool) -> None:
+        """Events have come."""
+        assert not redelivered
+        for event in batch:
+            self._citizen.account.delivered(self._wish, event)
+        self._citizen.connection.consume(self.intake, len(batch))
+
+    def gap(self, dropped: int, reason: str) -> None:
+        """Nobody here is so slow."""
+        raise AssertionError(f"{self._citizen.name} has lost {dropped} events: {reason}")
+
+    def ended(self, reason: str) -> None:
+        """Nobody ends a subscription in a simulation."""
+        raise AssertionError(f"{self._citizen.name} was ended: {reason}")
+
+
+class City:
+    """One run: `rage`, then `calm`."""
+
+    def __init__(self, seed: int, networks: int = NETWORKS) -> None:
+        self.world = World(seed)
+        self.account = CityAccount()
+        self.node = SimulatedNode(self.world, "node")
+        self.gateway = SimulatedGateway(self.world, "gateway", self.node)
+        self.citizens = [
+            Citizen(self.world, f"citizen-{number}", self.node, self.account) for number in range(CITIZENS)
+        ]
+        self.stations: list[Station] = []
+        for _ in range(networks):
+            self._come()
+        self.cuts = self.left = 0
+        self.is_awake = False
+
+    def rage(self, duration_s: float = CITY_S) -> None:
+        """Let people want things, and networks move, come and go."""
+        self.is_awake = True
+        for citizen in self.citizens:
+            self._begin(citizen)
+        self._after(LEAVE_S, self._replace)
+        self._after(CUT_S, self._cut)
+        self.world.clock.run(self.world.clock.now + duration_s)
+        self.is_awake = False
+
+    def calm(self) -> CityVerdict:
+        """See that everything has arrived, that nobody is asked for what nobody wants, and count."""
+        self.world.clock.run(self.world.clock.now + QUIET_S)
+        self._check_readings()
+        for citizen in self.citizens:
+            for wish in list(citizen.subscriptions):
+                citizen.drop(wish)
+        self.world.clock.run(self.world.clock.now + QUIET_S)
+        self._check_silence()
+        verdict = self._verdict()
+        assert verdict.excess <= LATE_MAX, f"{verdict.late} of {verdict.sent} readings were sent too late"
+        return verdict
+
+    # What happens
+
+    def _after(self, mean_s: float, action: Action) -> None:
+        """Have something done after a while, unless the city sleeps by then."""
+
+        def act() -> None:
+            if self.is_awake:
+                action()
+
+        self.world.clock.after(self.world.random.expovariate(1 / mean_s), act)
+
+    def _begin(self, citizen: Citizen) -> None:
+        if len(citizen.subscriptions) < WISHES_MAX:
+            wish = make_wish(self.world.random, [station.name for station in self._here])
+            citizen.want(wish)
+            self._after(HOLD_S, lambda: citizen.drop(wish))
+        self._after(PAUSE_S, lambda: self._begin(citizen))
+
+    def _come(self) -> None:
+        number = len(self.stations) + 1
+        self.stations.append(Station(self.world, number, self.gateway, self.account))
+
+    def _replace(self) -> None:
+        """A network leaves, and another one comes."""
+        self.left += 1
+        self.world.random.choice(self._here).leave()
+        self._come()
+        self._after(LEAVE_S, self._replace)
+
+    def _cut(self) -> None:
+        """A connection breaks."""
+        if self._here:
+            self.cuts += 1
+            self.world.random.choice(self._here).cut()
+        self._after(CUT_S, self._cut)
+
+    @property
+    def _here(self) -> list[Station]:
+        return [station for station in self.stations if not station.is_gone]
+
+    # What must be
+
+    def _check_readings(self) -> None:
+        numbered = {station.name for station in self._here if station.is_numbered}
+        missing = list(self.account.missing(numbered, self.world.clock.now))
+        assert not missing, f"{len(missing)} readings are missing, the first: {missing[:3]}"
+
+    def _check_silence(self) -> None:
+        """Nobody wants anything: all sensors know that they are off, and so does the gateway."""
+        on = [(station.name, *station.core.asked) for station in self._here if station.core.asked]
+        assert not on, f"nobody wants anything, yet {len(on)} networks are on: {on[:5]}"
+        known = self.gateway.core.overview()
+        here = {network["sensing-id"] for network in known if network["state"] == "here"}
+        assert here == {station.name for station in self._here}, "who is there is not who is known"
+        assert not any(sensor["on"] for network in known for sensor in network["sensors"])
+
+    def _verdict(self) -> CityVerdict:
+        account, said = self.account, self.gateway.said
+        return CityVerdict(
+            seed=self.world.seed,
+            trace=self.world.trace,
+            networks=len(self._here),
+            sensors=SENSORS * len(self._here),
+            wishes=len(account.wishes),
+            made=len(account.made),
+            wanted=account.wanted,
+            oracle=account.for_oracle,
+            sent=len(account.sent),
+            late=account.late,
+            unwanted=account.unwanted,
+            missed=account.missed,
+            delivered=sum(len(wish.got) for wish in account.wishes),
+            asked=said["subscribe"] + said["unsubscribe"],
+            named=self.gateway.named,
+            moves=sum(station.moves for station in self.stations),
+            left=self.left,
+            cuts=self.cuts,
+            steps=self.world.clock.steps,
+        )
+
+
+def make_wish(random: Random, sensing_ids: Sequence[str]) -> Wish:
+    """Something that someone may want: values of one type or of all air, perhaps of a part of the city."""
+    type = random.choice(list(KINDS))
+    kind = KINDS[type]
+    near = kind.mean + random.uniform(-1, 1) * kind.swing
+    shape = random.random()
+    if shape < 0.1:
+        return Wish(frozenset(one for one in KINDS if one.startswith("air.")), box=_part(random))
+    if shape < 0.2:
+        return Wish(frozenset({type}), sensing_id=random.choice(sensing_ids))
+    low, high = random.choice(((round(near, 1), inf), (-inf, round(near, 1)), (-inf, inf)))
+    if shape < 0.4:
+        low, high = round(near - kind.swing, 1), round(near + kind.swing, 1)
+    return Wish(frozenset({type}), low, high, box=_part(random) if shape > 0.7 else None)
+
+
+def _part(random: Random) -> Box:
+    """A part of the city."""
+    side_m = random.uniform(0.2, 0.6) * SIZE_M
+    x, y = random.uniform(0, SIZE_M - side_m), random.uniform(0, SIZE_M - side_m)
+    return x, y, x + side_m, y + side_m
+
+
+def city(seed: int, duration_s: float = CITY_S, networks: int = NETWORKS) -> CityVerdict:
+    """Run a city for a while; AssertionError tells what went wrong, with the seed that repeats it."""
+    return run_storm(City(seed, networks), duration_s)

@@ -1,0 +1,236 @@
+"""What a simulated city measures, wants and gets, and what an all-knowing gateway would have done with it.
+
+Wishes are plain conditions, evaluated here in plain Python: nothing of filters, matching or the gateway has a
+part in the judgement. The *oracle* is a gateway that learns of every change in the moment it happens and can
+ask no more finely than the protocol can, for one range of each sensor. What is sent beyond that is *late*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+from functools import reduce
+from math import inf
+from operator import or_
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tidings.event import Event
+from tidings.filters import Filter
+
+SETTLE_S = 1.5
+"""How long a change may take to be known everywhere where no connection is broken."""
+
+Box = tuple[float, float, float, float]
+"""The least x and y, and the greatest."""
+
+
+class Wish(Struct, eq=False):
+    """What someone wants for a while, and what came of it."""
+
+    types: frozenset[str]
+    low: float = -inf
+    high: float = inf
+    box: Box | None = None
+    sensing_id: str | None = None
+    asked_at: float = inf
+    open_at: float = inf
+    closed_at: float = inf
+    due: dict[int, float] = {}
+    """Readings that must arrive, and when they were made."""
+    got: set[int] = set()
+
+    @property
+    def filter(self) -> Filter:
+        """The wish as it is told to the node."""
+        whole = reduce(or_, (Filter("type = :type", type=type) for type in sorted(self.types)))
+        if self.low > -inf:
+            whole &= Filter("value >= :low", low=self.low)
+        if self.high < inf:
+            whole &= Filter("value <= :high", high=self.high)
+        if self.box is not None:
+            x_low, y_low, x_high, y_high = self.box
+            whole &= Filter("posx BETWEEN :low AND :high", low=x_low, high=x_high)
+            whole &= Filter("posy BETWEEN :low AND :high", low=y_low, high=y_high)
+        if self.sensing_id is not None:
+            whole &= Filter('"sensing-id" = :one', one=self.sensing_id)
+        return whole
+
+    def matches(self, made: Made) -> bool:
+        """Whether a reading is wanted."""
+        x_low, y_low, x_high, y_high = self.box or (-inf, -inf, inf, inf)
+        return (
+            made.type in self.types
+            and self.low <= made.value <= self.high
+            and x_low <= made.x <= x_high
+            and y_low <= made.y <= y_high
+            and self.sensing_id in (None, made.sensing_id)
+        )
+
+    def asks(self, sensor: Offered) -> tuple[float, float] | None:
+        """The range that is to be asked of a sensor, None if it is of no use here."""
+        x_low, y_low, x_high, y_high = self.box or (-inf, -inf, inf, inf)
+        area = sensor.area
+        is_near = x_low <= area[2] and area[0] <= x_high and y_low <= area[3] and area[1] <= y_high
+        if sensor.type not in self.types or not is_near or self.sensing_id not in (None, sensor.sensing_id):
+            return None
+        if sensor.span is None:
+            return -inf, inf
+        low, high = max(self.low, sensor.span[0]), min(self.high, sensor.span[1])
+        return (low, high) if low <= high else None
+
+
+class Offered(Struct, frozen=True):
+    """A sensor as its network tells of it."""
+
+    sensing_id: str
+    type: str
+    span: tuple[float, float] | None
+    area: Box
+
+
+class Made(Struct, frozen=True):
+    """A reading that was made, whether or not it was sent."""
+
+    at: float
+    sensing_id: str
+    name: str
+    type: str
+    value: float
+    x: float
+    y: float
+    is_wanted: bool = False
+    is_for_oracle: bool = False
+
+    @property
+    def attributes(self) -> dict[str, object]:
+        """What the event of it has, but for its number."""
+        place = {"posx": self.x, "posy": self.y}
+        return {"sensing-id": self.sensing_id, "name": self.name, "value": self.value, **place}
+
+
+class Troubles:
+    """When each network could not be reached, or may not have been."""
+
+    def __init__(self) -> None:
+        self._spans: dict[str, list[tuple[float, float]]] = {}
+
+    def begin(self, sensing_id: str, now: float) -> None:
+        """Its connection is not there yet, or breaks: then what was under way is lost as well."""
+        self._spans.setdefault(sensing_id, []).append((now - SETTLE_S, inf))
+
+    def pass_by(self, sensing_id: str, now: float) -> None:
+        """It is somewhere else from now on, and that has to get about."""
+        self._spans.setdefault(sensing_id, []).append((now, now + SETTLE_S))
+
+    def end(self, sensing_id: str, now: float) -> None:
+        """It is connected again."""
+        spans = self._spans.get(sensing_id, [])
+        self._spans[sensing_id] = [(begin, min(end, now + SETTLE_S)) for begin, end in spans]
+
+    def met(self, sensing_id: str, at: float) -> bool:
+        """Whether what was made at a time may have got lost, or nobody knew that it was wanted."""
+        return any(begin <= at < end for begin, end in self._spans.get(sensing_id, ()))
+
+
+class CityAccount:
+    """Everything that was made, sent and delivered, judged as it happens."""
+
+    def __init__(self) -> None:
+        self.made: dict[int, Made] = {}
+        self.sent: dict[int, float] = {}
+        self.wishes: list[Wish] = []
+        self.troubles = Troubles()
+        self.repeated = 0
+        self._active: dict[Wish, None] = {}
+
+    # Wishes
+
+    def asked(self, wish: Wish, now: float) -> None:
+        """Someone begins to want something."""
+        wish.asked_at = now
+        self.wishes.append(wish)
+        self._active[wish] = None
+
+    def closed(self, wish: Wish, now: float) -> None:
+        """It is wanted no longer; what was made only just now need not arrive."""
+        wish.closed_at = now
+        del self._active[wish]
+        for number, at in list(wish.due.items()):
+            made = self.made[number]
+            if at > now - SETTLE_S or self.troubles.met(made.sensing_id, at):
+                del wish.due[number]
+
+    # Readings
+
+    def measured(self, made: Made, sensor: Offered) -> int:
+        """A sensor has measured something; the number of the reading."""
+        wanting = [wish for wish in self._active if wish.matches(made)]
+        number = len(self.made) + 1
+        judged = replace(made, is_wanted=bool(wanting), is_for_oracle=self._is_for_oracle(made, sensor))
+        self.made[number] = judged
+        for wish in wanting:
+            if wish.open_at <= made.at - SETTLE_S:
+                wish.due[number] = made.at
+        return number
+
+    def _is_for_oracle(self, made: Made, sensor: Offered) -> bool:
+        asked = [span for wish in self._active if (span := wish.asks(sensor)) is not None]
+        return bool(asked) and min(low for low, _ in asked) <= made.value <= max(high for _, high in asked)
+
+    def went(self, number: int, now: float) -> None:
+        """A reading was sent, maybe for the second time."""
+        if number in self.sent:
+            self.repeated += 1
+        else:
+            self.sent[number] = now
+
+    def delivered(self, wish: Wish, event: Event) -> None:
+        """An event has arrived: it must be a reading that is wanted there, unchanged, for the first time."""
+        number = event["n"]
+        assert isinstance(number, int)
+        made = self.made[number]
+        assert event.type == made.type, f"reading {number} is of type {made.type}, not {event.type}"
+        told = {name: value for name, value in event.attributes.items() if name != "n"}
+        assert told == made.attributes, f"reading {number} was {made.attributes}, and arrived as {told}"
+        assert wish.matches(made), f"reading {number} was not wanted by {wish.filter}"
+        assert number not in wish.got, f"reading {number} came twice"
+        wish.got.add(number)
+
+    # The end
+
+    def missing(self, lossless: AbstractSet[str], now: float) -> Iterator[tuple[int, Made, str]]:
+        """Readings that should have arrived somewhere and have not; what `lossless` networks send must."""
+        for wish in self.wishes:
+            for number in sorted(wish.due.keys() - wish.got):
+                made = self.made[number]
+                is_safe = made.sensing_id in lossless and number in self.sent
+                is_under_way = made.at > now - SETTLE_S
+                if not is_under_way and (is_safe or not self.troubles.met(made.sensing_id, made.at)):
+                    yield number, made, str(wish.filter)
+
+    @property
+    def for_oracle(self) -> int:
+        """Readings that the oracle would have had sent."""
+        return sum(made.is_for_oracle for made in self.made.values())
+
+    @property
+    def late(self) -> int:
+        """Readings that were sent and that the oracle would not have had."""
+        return sum(not self.made[number].is_for_oracle for number in self.sent)
+
+    @property
+    def unwanted(self) -> int:
+        """Readings that were sent and that nobody wanted, for whatever reason."""
+        return sum(not self.made[number].is_wanted for number in self.sent)
+
+    @property
+    def wanted(self) -> int:
+        """Readings that someone wanted in the moment they were made, whether or not they were sent."""
+        return sum(made.is_wanted for made in self.made.values())
+
+    @property
+    def missed(self) -> int:
+        """Readings that someone wanted and that were not sent."""
+        return sum(made.is_wanted and number not in self.sent for number, made in self.made.items())

@@ -1,0 +1,189 @@
+"""A simulated network of sensors: its core in virtual time, at a street or on a bus.
+
+It measures in its turn and sends what it was asked for. A bus tells the gateway whenever it gets into another
+district. Connections break, and are made again with growing pauses.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tidings.gateway.messages import Point, Sensor
+from tidings.sensors.city import DAY_S, KINDS, MORNING_S, SIZE_M, Signal, Spot
+from tidings.sensors.hearing import Ear
+from tidings.sensors.network import Effect, Network, Say, Troubled
+from tidings.simulator.city_account import Box, CityAccount, Made, Offered
+from tidings.simulator.network import Conditions, End
+
+if TYPE_CHECKING:
+    from tidings.simulator.city_gateway import SimulatedGateway
+    from tidings.simulator.world import World
+
+PERIOD_S = 1.0
+"""How often each sensor measures."""
+DISTRICT_M = SIZE_M / 10
+SPEED = 15.0
+"""Of a bus, in metres per second."""
+PAUSE_S, PAUSE_S_MAX = 0.1, 5.0
+DELAY_S, JITTER_S = (0.005, 0.02, 0.06), (0.0, 0.01, 0.03)
+SENSORS = 5
+
+_decode = msgspec.json.Decoder().decode
+
+
+class Station:
+    """One network; it is there until it leaves."""
+
+    def __init__(self, world: World, number: int, gateway: SimulatedGateway, account: CityAccount) -> None:
+        self.world = world
+        self.gateway = gateway
+        self.account = account
+        self.is_gone = False
+        self.moves = 0
+        random = Random(f"{world.seed}/{number}")
+        self.spot = Spot(random, SPEED if number % 4 == 0 else 0.0)
+        self.is_numbered = not self.spot.moves and number % 3 == 0
+        name = f"{'bus' if self.spot.moves else 'street'}-{number}"
+        types = random.sample(list(KINDS), SENSORS)
+        has_ranges = random.random() < 0.8
+        self._area = self._around()
+        self.core = Network(
+            name,
+            [_sensor(type, has_ranges) for type in types],
+            area=_corners(self._area),
+            seq=0 if self.is_numbered else None,
+        )
+        self._signals = {
+            sensor.name: Signal(KINDS[sensor.type], random) for sensor in self.core.sensors.values()
+        }
+        self._ear = Ear()
+        self._end: End | None = None
+        self._pause_s = PAUSE_S
+        self.link = world.network.link(name, gateway.name)
+        self.link.conditions = Conditions(random.choice(DELAY_S), random.choice(JITTER_S), 1e6, 1_500)
+        account.troubles.begin(name, world.clock.now)
+        self._connect()
+        world.clock.after(random.uniform(0, PERIOD_S), self._measure)
+
+    @property
+    def name(self) -> str:
+        """Its sensing-id."""
+        return self.core.sensing_id
+
+    # What happens to it
+
+    def cut(self) -> None:
+        """Its connection breaks, and both sides find out in their own time."""
+        self.world.note(self.name, "cut")
+        self.account.troubles.begin(self.name, self.world.clock.now)
+        self.world.network.cut(self.link)
+
+    def leave(self) -> None:
+        """It says farewell, and is gone for good."""
+        self.world.note(self.name, "left")
+        self.is_gone = True
+        self._do(self.core.remove(list(self.core.sensors)))
+        self.core.disconnect()
+        if self._end is not None:
+            self._end.close()
+            self._end = None
+
+    # Its connection
+
+    def receive(self, end: End, data: bytes) -> None:
+        """The gateway has said something."""
+        if end is self._end:
+            for message in self._ear.feed(data):
+                self._do(self.core.hear(message, self.world.clock.now))
+
+    def lost(self, end: End) -> None:
+        """The connection is gone: it is made again after a while."""
+        if end is self._end:
+            self._end = None
+            self.core.disconnect()
+            self._retry()
+
+    def resume(self, end: End) -> None:
+        """What it sends does not wait."""
+
+    def _connect(self) -> None:
+        if not self.is_gone:
+            self.world.network.connect(self.link, self, self.gateway.to_networks, self._connected)
+
+    def _connected(self, end: End | None) -> None:
+        if self.is_gone or end is None:
+            if end is not None:
+                end.close()
+            self._retry()
+            return
+        self._end, self._ear, self._pause_s = end, Ear(), PAUSE_S
+        self.account.troubles.end(self.name, self.world.clock.now)
+        self._do(self.core.connect(self.world.clock.now))
+
+    def _retry(self) -> None:
+        self.world.clock.after(self.world.random.uniform(0.5, 1) * self._pause_s, self._connect)
+        self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX)
+
+    def _do(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            assert not isinstance(effect, Troubled), f"{self.name}: {effect}"
+            if isinstance(effect, Say) and self._end is not None:
+                self._note_sent(effect.line)
+                self._end.send(effect.line)
+
+    def _note_sent(self, line: bytes) -> None:
+        """Have counted what is really in a message."""
+        for reading in _decode(line).get("sensing", {}).get("sensors", ()):
+            self.account.went(reading["n"], self.world.clock.now)
+
+    # What it measures
+
+    def _measure(self) -> None:
+        """Measure with all sensors, and send what was asked for."""
+        if self.is_gone:
+            return
+        now = self.world.clock.now
+        self._drive(now)
+        self._do(self.core.offer([self._reading(sensor, now) for sensor in self.core.sensors.values()], now))
+        self.world.clock.after(PERIOD_S, self._measure)
+
+    def _drive(self, now: float) -> None:
+        self.spot.advance(PERIOD_S)
+        area = self._around()
+        if area != self._area:
+            self.moves += 1
+            self._area, self.core.area = area, _corners(area)
+            self.account.troubles.pass_by(self.name, now)
+            if self._end is not None:
+                self._do(self.core.connect(now))  # registers with the new area
+
+    def _reading(self, sensor: Sensor, now: float) -> dict[str, Any]:
+        value = self._signals[sensor.name].next((MORNING_S + now) % DAY_S)
+        made = Made(now, self.name, sensor.name, sensor.type, value, self.spot.x, self.spot.y)
+        span = None if sensor.min_value is None else (KINDS[sensor.type].low, KINDS[sensor.type].high)
+        number = self.account.measured(made, Offered(self.name, sensor.type, span, self._area))
+        area = [{"x": self.spot.x, "y": self.spot.y}]
+        return {"name": sensor.name, "type": sensor.type, "value": value, "area": area, "n": number}
+
+    def _around(self) -> Box:
+        """Where it may be until it says otherwise: its place, or the district a bus is in."""
+        x, y = self.spot.x, self.spot.y
+        if not self.spot.moves:
+            return x, y, x, y
+        left, below = x // DISTRICT_M * DISTRICT_M, y // DISTRICT_M * DISTRICT_M
+        return left, below, left + DISTRICT_M, below + DISTRICT_M
+
+
+def _sensor(type: str, has_range: bool) -> Sensor:
+    name, kind = type.rpartition(".")[2], KINDS[type]
+    return Sensor(name, type, min_value=kind.low, max_value=kind.high) if has_range else Sensor(name, type)
+
+
+def _corners(area: Box) -> list[Point]:
+    left, below, right, above = area
+    if area[:2] == area[2:]:
+        return [Point(left, below)]
+    return [Point(left, below), Point(right, below), Point(right, above), Point(left, above)]

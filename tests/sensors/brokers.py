@@ -1,0 +1,122 @@
+"""For tests, a real Mosquitto on a free port of the loopback address; it keeps what it has over a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+START_S_MAX = 30.0
+LOOK_S = 0.02
+# Debian puts servers where the path of ordinary users does not lead.
+PROGRAM = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
+MISSING = "mosquitto is not installed"
+
+
+class Mosquitto:
+    """One broker; `start` again after `stop` finds what was kept."""
+
+    def __init__(self, home: Path) -> None:
+        self.port = free_port()
+        self._home = home
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it listens."""
+        file = self._home / "mosquitto.conf"
+        # Else it would give up its rights, and could not write its file.
+        user = f"user {os.environ.get('USER', 'root')}\n" if os.geteuid() == 0 else ""
+        file.write_text(
+            f"listener {self.port} 127.0.0.1\nallow_anonymous true\n{user}"
+            f"persistence true\npersistence_location {self._home}/\n"
+            "max_queued_messages 0\nmax_inflight_messages 0\n"
+        )
+        log = (self._home / "log").open("ab")
+        self._process = subprocess.Popen([str(PROGRAM), "-c", str(file)], stdout=log, stderr=log)
+        log.close()
+        deadline = time.monotonic() + START_S_MAX
+        while not self._listens():
+            assert self._process.poll() is None, (self._home / "log").read_text()
+            assert time.monotonic() < deadline, "the broker does not listen"
+            time.sleep(LOOK_S)
+
+    def stop(self) -> None:
+        """Stop it, and wait until it is gone; it writes what it keeps."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGTERM)
+            self._process.wait(START_S_MAX)
+            self._process = None
+
+    def _listens(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), 1.0).close()
+        except OSError:
+            return False
+        return True
+
+
+@contextlib.contextmanager
+def mosquitto(home: Path) -> Iterator[Mosquitto]:
+    """A broker that runs until the block ends."""
+    broker = Mosquitto(home)
+    broker.start()
+    try:
+        yield broker
+    finally:
+        broker.stop()
+
+
+class Relay:
+    """Carries bytes between a client and a broker, until it is told to cut them off."""
+
+    def __init__(self, target: int) -> None:
+        self.port = 0
+        self._target = target
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[Relay]:
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        try:
+            yield self
+        finally:
+            server.close()
+            self.cut()
+            await server.wait_closed()
+
+    def cut(self) -> None:
+        """Break all connections, and lose what is under way."""
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
+            self._writers |= {writer, far_writer}
+            with contextlib.suppress(OSError):
+                await asyncio.gather(_carry(reader, far_writer), _carry(far_reader, writer))
+            self._writers -= {writer, far_writer}
+            far_writer.transport.abort()
+        writer.transport.abort()
+
+
+async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(1 << 16):
+        writer.write(data)
+    writer.close()
+
+
+def free_port() -> int:
+    """A port of the loopback address that nobody uses just now."""
+    with socket.socket() as channel:
+        channel.bind(("127.0.0.1", 0))
+        port: int = channel.getsockname()[1]
+        return port
