@@ -140,12 +140,7 @@ class TestGateway:
     @contextlib.asynccontextmanager
     async def listening(self) -> AsyncIterator[TestGateway]:
         """Listen, on one port, for connections and for datagrams."""
-        server = await asyncio.start_server(self.serve, "127.0.0.1", self.port)
-        self.port = server.sockets[0].getsockname()[1]
-        loop = asyncio.get_running_loop()
-        self._datagrams, _ = await loop.create_datagram_endpoint(
-            lambda: _Datagrams(self), ("127.0.0.1", self.port)
-        )
+        server, self._datagrams = await self._bind()
         try:
             yield self
         finally:
@@ -154,6 +149,23 @@ class TestGateway:
             self.cut()
             await wait_until(lambda: not self._writers)
             await server.wait_closed()
+
+    async def _bind(self) -> tuple[asyncio.Server, asyncio.DatagramTransport]:
+        """Both sockets; a port that is free for connections may be in use for datagrams."""
+        loop, wanted = asyncio.get_running_loop(), self.port
+        while True:
+            server = await asyncio.start_server(self.serve, "127.0.0.1", wanted)
+            self.port = server.sockets[0].getsockname()[1]
+            try:
+                place = ("127.0.0.1", self.port)
+                datagrams, _ = await loop.create_datagram_endpoint(lambda: _Datagrams(self), place)
+            except OSError:
+                server.close()
+                await server.wait_closed()
+                if wanted:
+                    raise
+            else:
+                return server, datagrams
 
 
 class _Datagrams(asyncio.DatagramProtocol):
