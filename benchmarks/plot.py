@@ -1,4 +1,4 @@
-"""Draw the figures in benchmarks/results as bars, ours beside the target and the peers.
+"""Draw the figures in benchmarks/results: as bars, ours beside the target and the peers, or as lines.
 
 The pictures are SVG, written by hand: no package is needed, and two runs can be compared line by line.
 """
@@ -103,10 +103,7 @@ def secured(figures: dict[str, Any]) -> list[Group]:
 
 def gateway(figures: dict[str, Any]) -> list[Group]:
     """Messages or readings a second, and those of a broker that was fed the same."""
-    groups = []
-    for one in rates(figures):
-        if "connections of" not in one[0]:
-            groups.append(one)
+    groups = [group for group in rates(figures) if not group[0].endswith("the most")]
     for one in figures["workloads"]:
         if one["unit"] == "× Mosquitto":
             names = {"messages/s": "tidings", "mosquitto": "mosquitto"}
@@ -115,41 +112,57 @@ def gateway(figures: dict[str, Any]) -> list[Group]:
     return groups
 
 
+class Chart:
+    """Straight axes from nothing to the most there is, for lines."""
+
+    def __init__(self, most_x: float, most_y: float) -> None:
+        self._most_x = most_x
+        self._most_y = most_y
+
+    def place(self, point: Point) -> tuple[int, int]:
+        """Where a point is in the picture."""
+        x, y = point[0] / self._most_x, point[1] / self._most_y
+        return round(80 + (WIDTH - 130) * x), round(HEIGHT - 45 - (HEIGHT - 90) * y)
+
+    def line(self, points: list[Point], colour: str, dashes: str = "none") -> str:
+        """Points joined by a line."""
+        where = " ".join(f"{x},{y}" for x, y in map(self.place, points))
+        look = f'stroke="{colour}" stroke-width="2" stroke-dasharray="{dashes}"'
+        return f'<polyline points="{where}" fill="none" {look}/>'
+
+    def axes(self) -> list[str]:
+        """Both axes, the upright one with numbers."""
+        lines = [self.line([(0, self._most_y), (0, 0), (self._most_x, 0)], "#444")]
+        for part in range(5):
+            value = self._most_y * part / 4
+            x, y = self.place((0, value))
+            lines.append(f'<text x="{x - 8}" y="{y + 4}" text-anchor="end">{value:,.0f}</text>')
+        return lines
+
+    def dot(self, point: Point, colour: str) -> str:
+        """A point, and its number below the axis."""
+        x, y = self.place(point)
+        number = f'<text x="{x}" y="{HEIGHT - 28}" text-anchor="middle">{point[0]}</text>'
+        return f'<circle cx="{x}" cy="{y}" r="3" fill="{colour}"/>{number}'
+
+
 def draw_curve(title: str, points: list[Point], rate: int, before: int, path: Path) -> None:
     """Write what arrived over the number of connections, with what was sent, and what there was before."""
-    across, up = WIDTH - 130, HEIGHT - 90
     most_x = max(x for x, _ in points)
-    most_y = max(rate * most_x, before)
-
-    def at(x: float, y: float) -> str:
-        return f"{80 + across * x / most_x:.0f},{HEIGHT - 45 - up * y / most_y:.0f}"
-
-    def line(ends: list[Point], colour: str, dashes: str = "") -> str:
-        where = " ".join(at(*one) for one in ends)
-        return f'<polyline points="{where}" fill="none" stroke="{colour}" stroke-width="2" {dashes}/>'
-
+    chart = Chart(most_x, max(rate * most_x, before))
+    ours, sent, past = COLOURS["tidings"], COLOURS["nats"], COLOURS["target"]
     lines = [
         f'<text x="10" y="20" font-size="14">{escape(title)}</text>',
-        line([(0, most_y), (0, 0), (most_x, 0)], "#444"),
-        line([(0, 0), (most_x, rate * most_x)], COLOURS["nats"], 'stroke-dasharray="2 4"'),
-        line([(0, before), (most_x, before)], COLOURS["target"], 'stroke-dasharray="8 4"'),
-        line(points, COLOURS["tidings"]),
+        *chart.axes(),
+        chart.line([(0, 0), (most_x, rate * most_x)], sent, "2 4"),
+        chart.line([(0, before), (most_x, before)], past, "8 4"),
+        chart.line(points, ours),
+        *(chart.dot(point, ours) for point in points),
+        f'<text x="{WIDTH // 2}" y="{HEIGHT - 8}" text-anchor="middle">connections</text>',
     ]
-    for x, y in points:
-        cx, cy = at(x, y).split(",")
-        lines.append(f'<circle cx="{cx}" cy="{cy}" r="3" fill="{COLOURS["tidings"]}"/>')
-        lines.append(f'<text x="{cx}" y="{HEIGHT - 28}" text-anchor="middle">{x}</text>')
-    for part in range(5):
-        y = most_y * part / 4
-        height = at(0, y).split(",")[1]
-        lines.append(f'<text x="72" y="{int(height) + 4}" text-anchor="end">{y:,.0f}</text>')
-    lines.append(f'<text x="{WIDTH // 2}" y="{HEIGHT - 8}" text-anchor="middle">connections</text>')
-    for name, colour, place in (
-        ("tidings", "tidings", 40),
-        ("sent", "nats", 56),
-        (f"in 2011: {before:,}", "target", 72),
-    ):
-        lines.append(f'<text x="100" y="{place}" fill="{COLOURS[colour]}">{name}</text>')
+    names = (("arrived", ours), ("sent", sent), (f"the most in 2011: {before:,}", past))
+    for number, (name, colour) in enumerate(names):
+        lines.append(f'<text x="100" y="{45 + 16 * number}" fill="{colour}">{name}</text>')
     path.write_text(_svg(HEIGHT, lines))
 
 

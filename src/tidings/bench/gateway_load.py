@@ -96,6 +96,11 @@ class Flood:
         """How many readings that is."""
         return self.messages * self.readings
 
+    @property
+    def duration_s(self) -> float:
+        """How long that takes at the least."""
+        return 0.0 if self.turn_s is None else self.turns * self.turn_s
+
     def data(self, network: int) -> bytes:
         """What a network sends in a turn."""
         return b"".join(sensing(network, self.readings, number) for number in range(self.piece))
