@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from tidings import Event, Filter
 from tidings.cli.app import app
 from tidings.cli.crew import JOBS, UNLUCKY, WANTED
-from tidings.cli.demo import LISTENERS, PICTURES, SENSORS, STAYING, STEPS, Line, Town, table
+from tidings.cli.demo import HEARINGS, LISTENERS, PICTURES, SENSORS, STAYING, STEPS, Line, Town, table
 from tidings.errors import TidingsError
 
 
@@ -86,6 +86,16 @@ def test_every_sensor_publishes_each_step_and_the_console_gets_it_all(lines: lis
     assert {lines[place].what for place in places(lines, "console", "gets")} == published
 
 
+def test_the_sensors_of_the_city_are_on_only_while_the_mayor_listens(lines: list[Line]) -> None:
+    silent, awake = places(lines, "city", "is silent"), places(lines, "city", "wakes up")
+    (begins,), (goes,) = places(lines, "mayor", "listens"), places(lines, "mayor", "goes")
+    assert len(silent) == 2
+    assert silent[0] < begins < awake[0] < goes < silent[1]
+    heard = places(lines, "mayor", "gets")
+    assert len(heard) == HEARINGS
+    assert all(float(lines[place].what.partition("value=")[2].split()[0]) > 55 for place in heard)
+
+
 def test_the_ledger_gets_what_was_published_while_it_was_away(lines: list[Line]) -> None:
     gone = places(lines, "ledger", "goes")[0]
     back = places(lines, "ledger", "listens")[1]
@@ -136,7 +146,7 @@ def test_sensors_wait_for_the_workers(lines: list[Line]) -> None:
 
 def test_a_demo_that_does_not_get_through_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
-        await Town("tidings://127.0.0.1:1", 0).live()
+        await Town("tidings://127.0.0.1:1", "tcp 127.0.0.1:1", 0).live()
 
     monkeypatch.setattr("tidings.cli.demo.LATE_S_MAX", 0)
     with pytest.raises(TidingsError, match=r"did not end in time; still to come: \{'alarm': 0"):
@@ -155,7 +165,7 @@ def test_who_listens_to_everything_is_shown_so() -> None:
     async def render() -> str:
         console = Console(width=100)
         with console.capture() as captured:
-            console.print(table(Town("tidings://127.0.0.1:1", 0)))
+            console.print(table(Town("tidings://127.0.0.1:1", "tcp 127.0.0.1:1", 0)))
         return captured.get()
 
     assert re.search(r"^console +\(all\) +· +· +· +· +0$", asyncio.run(render()), re.MULTILINE)

@@ -26,6 +26,8 @@ from tidings.cli.connection import Json, run
 from tidings.cli.crew import WANTED, Crew, crew_table
 from tidings.cli.work import until_terminated
 from tidings.errors import InternalError
+from tidings.sensors.link import Place
+from tidings.sensors.simulation import Load, Simulation
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -51,6 +53,11 @@ LISTENERS = {
     "ledger": "type = 'air.pm10' AND value > 30",
     "guard": "type = 'camera.picture'",
 }
+CITY = "type = 'sound.level' AND value > 55"
+"""What the mayor wants of the sensors behind the gateway, and only of those."""
+MAYOR_FROM, HEARINGS = 8, 6
+"""The step at which the mayor begins to listen, and how many readings are enough."""
+LOOK_S = 0.02
 STAYING = ("alarm", "gardener", "console", "ledger")
 """Those who get all that they want in the end."""
 SOURCES = (*SENSORS, "camera")
@@ -69,10 +76,10 @@ async def _demo(step_s: float, json: bool) -> None:
     from tidings.node.server import Node
 
     with TemporaryDirectory(prefix="tidings-demo-") as directory:
-        node = Node(NodeConfig(dir=directory, port=0, compiled=False))
+        node = Node(NodeConfig(dir=directory, port=0, sensor_port=0, compiled=False))
         await node.start()
         try:
-            await _show(Town(node.addresses[0], step_s), json)
+            await _show(Town(node.addresses[0], node.sensor_addresses[0], step_s), json)
         finally:
             await node.close()
 
@@ -92,8 +99,10 @@ class Line(Struct, frozen=True):
 class Town:
     """The sensors, listeners and workers, and what is known of them."""
 
-    def __init__(self, address: str, step_s: float) -> None:
+    def __init__(self, address: str, sensors: str, step_s: float) -> None:
+        """`sensors` is where the gateway takes connections of sensor networks."""
         self.address = address
+        self.city = Simulation(_place(sensors), Load(networks=5, sensors=4, types=["sound.level"], seed=7))
         self.lines: list[Line] = []
         self.published: list[Event] = []
         self.sent: Counter[str] = Counter()
@@ -113,7 +122,7 @@ class Town:
                     await stack.enter_async_context(self._listening(who))
                 await stack.enter_async_context(self.crew.working())
                 sensors = (self._sense(who, number) for number, who in enumerate(SENSORS))
-                await asyncio.gather(self._ledger(), self._guard(), self._camera(), *sensors)
+                await asyncio.gather(self._ledger(), self._guard(), self._camera(), self._mayor(), *sensors)
                 await self._until(lambda: not any(self.all_missing().values()))
         except TimeoutError:
             missing = self.all_missing()
@@ -143,6 +152,44 @@ class Town:
                 await self._publish("camera", bus, event)
                 await asyncio.sleep(self._step_s)
             self._note("camera", "is silent", "nobody wants pictures any more")
+
+    # The city behind the gateway
+
+    async def _mayor(self) -> None:
+        """Have sensors register that are off, listen to them for a while, and see them go off again."""
+        running = asyncio.ensure_future(self.city.run())
+        try:
+            await self._look(lambda: running.done() or self._sensors_known() > 0)
+            self._note("city", "is silent", f"{self._sensors_known()} sensors have registered, and are off")
+            await self._until(lambda: self.sent["quay"] >= MAYOR_FROM)
+            await self._hear()
+            await self._look(lambda: running.done() or not self._sensors_on())
+            self._note("city", "is silent", f"its sensors are off again, after {self.city.tally.readings}")
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    async def _hear(self) -> None:
+        async with self._connect("mayor") as bus, bus.subscribe(CITY) as events:
+            self._note("mayor", "listens", CITY)
+            await self._look(lambda: self._sensors_on() > 0)
+            self._note("city", "wakes up", f"{self._sensors_on()} sensors were asked for what is above 55")
+            for _ in range(HEARINGS):
+                event = await anext(events)
+                self._note("mayor", "gets", f"{event.type} value={event['value']} of {event['sensing-id']}")
+        self._note("mayor", "goes", "it has heard enough")
+
+    def _sensors_known(self) -> int:
+        cores = [one.core for group in self.city.groups for one in group.networks if group.link.is_connected]
+        return sum(len(core.sensors) for core in cores)
+
+    def _sensors_on(self) -> int:
+        return sum(len(one.core.asked) for group in self.city.groups for one in group.networks)
+
+    async def _look(self, is_so: Callable[[], bool]) -> None:
+        """Wait for what nobody tells."""
+        while not is_so():
+            await asyncio.sleep(LOOK_S)
 
     async def _publish(self, who: str, bus: Bus, event: Event) -> None:
         self.published.append(event)
@@ -181,7 +228,8 @@ class Town:
 
     def _got(self, who: str, event: Event) -> None:
         self.got[who, event.source or ""] += 1
-        self._note(who, "gets", f"{text_of(event)} from {event.source}")
+        if event.source in SOURCES:  # the readings of the city are the mayor's
+            self._note(who, "gets", f"{text_of(event)} from {event.source}")
 
     # What they have in common
 
@@ -214,6 +262,12 @@ class Town:
     def total(self, who: str) -> int:
         """How many events a listener has got."""
         return sum(self.got[who, source] for source in SOURCES)
+
+
+def _place(address: str) -> Place:
+    """Where a gateway takes connections, as it is told: `tcp HOST:PORT`."""
+    host, _, port = address.rpartition(" ")[2].rpartition(":")
+    return Place(host, int(port))
 
 
 # What is shown

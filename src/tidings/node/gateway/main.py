@@ -40,14 +40,16 @@ async def _run(config: GatewayConfig) -> None:
     if config.is_child:
         loop.add_reader(sys.stdin.fileno(), _watch, server, stopped)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # from the terminal: the node tells when it is time
-        server.on_figures = _tell
-    await server.start()
+    if not await _start(server, stopped):
+        return
     for number in SIGNALS[: 1 if config.is_child else 2]:
         loop.add_signal_handler(number, stopped.set)
     if config.security is not None:
         loop.add_signal_handler(signal.SIGHUP, server.reload)
     for line in describe(server):
         print(line, flush=True)  # noqa: T201  # what the command prints
+    if config.is_child:
+        server.on_figures = _tell  # not before, as the node waits for the lines above
     logs.info("the gateway has started", node=server.uplink.core.node)
     await stopped.wait()
     failure = server.failure
@@ -55,6 +57,19 @@ async def _run(config: GatewayConfig) -> None:
     await server.close()
     if failure is not None:
         raise failure
+
+
+async def _start(server: Server, stopped: asyncio.Event) -> bool:
+    """Start, and wait for the node, unless it is told to stop meanwhile; whether it has started."""
+    starting, stopping = asyncio.ensure_future(server.start()), asyncio.ensure_future(stopped.wait())
+    await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if starting.done():
+        starting.result()
+        return True
+    starting.cancel()
+    await asyncio.wait({starting})
+    return False
 
 
 def describe(server: Server) -> list[str]:
