@@ -8,16 +8,20 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from node.gateway.networks import Object, by_udp, child_of, connected, sensing, wait_until
 from node.peers import ANSWER_S_MAX, Start, run, running
 
 from tidings.errors import ConfigError, UserError
 from tidings.node.config import load
+from tidings.node.gateway.config import GatewayConfig
 
 
 def test_a_gateway_that_dies_is_started_again_at_the_same_port() -> None:
@@ -82,6 +86,15 @@ def test_a_gateway_ends_when_its_node_is_killed(start: Start) -> None:
         await wait_until(lambda: not is_running(child))
 
     run(scenario())
+
+
+def test_a_gateway_that_never_found_its_node_ends_when_that_is_gone(tmp_path: Path) -> None:
+    config = GatewayConfig(node=f"tidings+unix://{tmp_path / 'none'}", is_child=True)
+    command = [sys.executable, "-m", "tidings.node.gateway.main", msgspec.json.encode(config).decode()]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        child.stdin.close()
+        assert child.wait(30) == 0
 
 
 def test_a_gateway_comes_by_a_private_socket_or_by_the_nodes_own(tmp_path: Path) -> None:
