@@ -129,6 +129,18 @@ def test_a_network_that_moves_is_asked_where_it_is() -> None:
     assert world.on == {"net": {}}
 
 
+def test_a_sensor_is_asked_for_so_many_readings_and_for_none_that_are_old() -> None:
+    world = World(Policy(max_rate=2.0, max_age_s=60.0))
+    world.connect(1)
+    world.register(1, "net", Sensor("t", "temp"), Sensor("r", "temp", 0, 9))
+    world.demand("type = 'temp' AND value < 5")
+    ((asked, ranged),) = [message.sensors for message in world.heard()]  # type: ignore[union-attr]
+    assert asked == Sensor("t", max_rate=2.0, max_age_s=60.0)
+    assert ranged == Sensor("r", "", 0, 5, 2.0, 60.0)
+    world.demand()
+    assert world.heard() == [Unsubscribe("net", [Sensor("t"), Sensor("r")])]
+
+
 def test_registering_again_adds_only_what_is_new() -> None:
     world = connected()
     world.demand("value > 0")

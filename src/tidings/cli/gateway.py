@@ -26,6 +26,12 @@ Plain = Annotated[
 Strangers = Annotated[
     bool, typer.Option("--sensor-strangers", help="With --security: readings of anyone, too.")
 ]
+MaxRate = Annotated[
+    float | None, typer.Option(help="Readings a second that each sensor is asked for at most.")
+]
+MaxAge = Annotated[
+    float | None, typer.Option("--sensor-max-age-s", help="How old a reading may be that is sent late.")
+]
 SensorGrid = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Which of several gateways serves what, as TOML.")
 ]
@@ -60,6 +66,8 @@ def gateway(
     security: Security = None,
     sensor_plain: Plain = False,
     sensor_strangers: Strangers = False,
+    sensor_max_rate: MaxRate = None,
+    sensor_max_age_s: MaxAge = None,
     sensor_grid: SensorGrid = None,
     journal: Journal = None,
     connections_max: Connections = 15_000,
@@ -92,6 +100,8 @@ def gateway(
         "origins": sensor_origins,
         "plain": sensor_plain,
         "strangers": sensor_strangers,
+        "max_rate": sensor_max_rate,
+        "max_age_s": sensor_max_age_s,
         "connections_max": connections_max,
         "log_level": log_level,
         "log_form": log_form,

@@ -40,6 +40,12 @@ SensorStrangers = Annotated[
     bool | None,
     typer.Option("--sensor-strangers/--sensor-users", help="With --security: readings of anyone, too."),
 ]
+SensorMaxRate = Annotated[
+    float | None, typer.Option(help="Readings a second that each sensor is asked for at most.")
+]
+SensorMaxAge = Annotated[
+    float | None, typer.Option("--sensor-max-age-s", help="How old a reading may be that is sent late.")
+]
 SensorGrid = Annotated[
     str | None, typer.Option(metavar="FILE", help="Which of several gateways serves what, as TOML.")
 ]
@@ -84,6 +90,8 @@ def node(
     sensor_origins: SensorOrigins = None,
     sensor_plain: SensorPlain = None,
     sensor_strangers: SensorStrangers = None,
+    sensor_max_rate: SensorMaxRate = None,
+    sensor_max_age_s: SensorMaxAge = None,
     sensor_grid: SensorGrid = None,
     security: Security = None,
     peers: Peers = None,
@@ -117,6 +125,8 @@ def node(
         "sensor_origins": sensor_origins,
         "sensor_plain": sensor_plain,
         "sensor_strangers": sensor_strangers,
+        "sensor_max_rate": sensor_max_rate,
+        "sensor_max_age_s": sensor_max_age_s,
         "sensor_grid": sensor_grid,
         "security": security,
         "peers": peers,

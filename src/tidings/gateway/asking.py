@@ -12,6 +12,7 @@ from tidings.gateway.effects import Effect
 from tidings.gateway.interest import Interest
 from tidings.gateway.messages import Sensor, Subscribe, Unsubscribe
 from tidings.gateway.networks import NETWORKS_MAX, Address, Instrument, Key, Network, Networks
+from tidings.gateway.policy import Policy
 from tidings.gateway.ranges import Span
 from tidings.gateway.speaker import Speaker
 
@@ -27,10 +28,11 @@ Ask = tuple[Instrument, Span | None]
 class Asker:
     """Tells networks what is wanted of them."""
 
-    def __init__(self, networks: Networks, interest: Interest, speaker: Speaker) -> None:
+    def __init__(self, networks: Networks, interest: Interest, speaker: Speaker, policy: Policy) -> None:
         self._networks = networks
         self._interest = interest
         self._speaker = speaker
+        self._hints = {"max_rate": policy.max_rate, "max_age_s": policy.max_age_s}
         self._owed: set[Key] = set()  # where something was withheld
 
     def settle(self, effects: list[Effect]) -> None:
@@ -73,7 +75,7 @@ class Asker:
         if key is None:
             return  # it is told when it is back
         for some in _parts(asks, DATAGRAM_SENSORS_MAX if isinstance(key, Address) else len(asks)):
-            named = [_named(instrument, span) for instrument, span in some]
+            named = [self._named(instrument, span) for instrument, span in some]
             if self._speaker.say(key, kind(network.sensing_id, named), effects):
                 for instrument, span in some:
                     instrument.ask(span)
@@ -83,13 +85,12 @@ class Asker:
         if len(self._owed) > OWED_MAX:
             self._owed = {one.key for one in self._networks if one.is_owed and one.key is not None}
 
-
-def _named(instrument: Instrument, span: Span | None) -> Sensor:
-    """The sensor as it is named to its network, with a range if it gave one itself."""
-    if instrument.span is None or span is None:
-        return Sensor(instrument.name)
-    low, high = span.ends
-    return Sensor(instrument.name, min_value=low, max_value=high)
+    def _named(self, instrument: Instrument, span: Span | None) -> Sensor:
+        """The sensor as it is named to its network, with a range if it gave one itself."""
+        if span is None:
+            return Sensor(instrument.name)
+        low, high = (None, None) if instrument.span is None else span.ends
+        return Sensor(instrument.name, "", low, high, **self._hints)
 
 
 def _parts(asks: list[Ask], size: int) -> Iterator[list[Ask]]:

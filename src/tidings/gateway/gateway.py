@@ -49,7 +49,7 @@ class Gateway:
         self._sequences = Sequences()
         self._speaker = Speaker(secret)
         self._registry = Registry(self._networks, self._interest, self._offers)
-        self._asker = Asker(self._networks, self._interest, self._speaker)
+        self._asker = Asker(self._networks, self._interest, self._speaker, self.policy)
         self._callers: dict[Key, Caller] = {}
         self._demands: dict[int, tuple[str, ...]] = {}  # by advertisement
         self._counts: Counter[str] = Counter()  # advertisements under which each filter is demanded

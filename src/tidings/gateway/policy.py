@@ -16,6 +16,8 @@ class Policy(Struct, frozen=True):
     `strangers`: whether readings of networks that never registered are taken. `hosts`: hosts that anyone may
     name as the address of a network. `grid` and `member`: the gateways that share the world, and which of
     them this one is; a network of another's cells is told so, or with `elsewhere="serve"` served here.
+    `max_rate` and `max_age_s`: how many readings a second each sensor is asked for at most, and how old one
+    may be that it sends late; networks that don't know these words pass them over.
     """
 
     strangers: bool = True
@@ -23,6 +25,8 @@ class Policy(Struct, frozen=True):
     grid: Grid | None = None
     member: str = ""
     elsewhere: Literal["redirect", "serve"] = "redirect"
+    max_rate: float | None = None
+    max_age_s: float | None = None
 
     def __post_init__(self) -> None:
         if self.grid is not None and self.member not in self.grid.members:

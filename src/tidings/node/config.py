@@ -94,6 +94,14 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
     sensor_strangers: Annotated[
         bool, Meta(description="with `security`: take readings also of those who don't say who they are")
     ] = False
+    sensor_max_rate: Annotated[
+        Annotated[float, Meta(gt=0)] | None,
+        Meta(description="readings a second that each sensor is asked for at most", examples=[2.0]),
+    ] = None
+    sensor_max_age_s: Annotated[
+        Annotated[float, Meta(gt=0)] | None,
+        Meta(description="how old a reading may be that a sensor sends late", examples=[60.0]),
+    ] = None
     sensor_grid: Annotated[
         Text | None,
         Meta(

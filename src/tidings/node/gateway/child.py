@@ -50,6 +50,8 @@ def settings_of(config: NodeConfig, socket: Path, journal: Path) -> GatewayConfi
         security=config.security,
         plain=config.sensor_plain,
         strangers=config.sensor_strangers,
+        max_rate=config.sensor_max_rate,
+        max_age_s=config.sensor_max_age_s,
         grid=config.sensor_grid,
         journal=str(journal),
         connections_max=config.connections_max,

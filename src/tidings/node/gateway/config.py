@@ -26,7 +26,8 @@ class GatewayConfig(Struct, frozen=True, forbid_unknown_fields=True):
     `node` is the address of its node; the next six say who the gateway is there. `http_port` is for networks
     that speak HTTP or WebSocket, also from pages of `origins`, with commas between. `security` is the
     directory of users and certificates: then connections are with TLS, unless `plain` is set, and each
-    network says whose it is, but for `strangers`. `journal` is the file in which it finds, when it is started
+    network says whose it is, but for `strangers`. `max_rate` and `max_age_s` are asked of each sensor.
+    `journal` is the file in which it finds, when it is started
     again, what it had handed on; `grid` is the one that says which gateway serves what.
     """
 
@@ -44,6 +45,8 @@ class GatewayConfig(Struct, frozen=True, forbid_unknown_fields=True):
     security: str | None = None
     plain: bool = False
     strangers: bool = False
+    max_rate: Annotated[float, Meta(gt=0)] | None = None
+    max_age_s: Annotated[float, Meta(gt=0)] | None = None
     grid: str | None = None
     journal: str | None = None
     connections_max: int = 15_000

@@ -112,7 +112,7 @@ class Server:
             entrance = Entrance(self._guard.gate, config.strangers)
         credentials = _credentials(config)
         reach = dial(config.node, credentials)
-        policy = policy_of(config.grid, entrance is None or config.strangers)
+        policy = policy_of(config, entrance is None or config.strangers)
         gateway = Gateway(os.urandom(SECRET_SIZE), policy)
         life = await self._begin(reach, credentials, gateway)
         core = Connection(StoredIds(life.system, life.epoch), name_at(config.node), credentials.says)

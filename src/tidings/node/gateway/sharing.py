@@ -23,6 +23,7 @@ from msgspec import Struct
 from tidings.errors import ConfigError
 from tidings.gateway.grid import Cell, Grid
 from tidings.gateway.policy import Policy
+from tidings.node.gateway.config import GatewayConfig
 
 
 class Sharing(Struct, frozen=True, forbid_unknown_fields=True):
@@ -35,14 +36,15 @@ class Sharing(Struct, frozen=True, forbid_unknown_fields=True):
     cells: dict[str, list[Cell]] = {}
 
 
-def policy_of(file: str | None, strangers: bool) -> Policy:
-    """What a gateway lets happen, by this file if there is one; ConfigError if it can't be."""
+def policy_of(config: GatewayConfig, strangers: bool) -> Policy:
+    """What a gateway lets happen, by its settings and its file if it has one; ConfigError if it can't be."""
+    file, asked = config.grid, (config.max_rate, config.max_age_s)
     if file is None:
-        return Policy(strangers)
+        return Policy(strangers, max_rate=asked[0], max_age_s=asked[1])
     try:
         said = msgspec.toml.decode(Path(file).read_bytes(), type=Sharing)
         grid = Grid(said.cell_size, said.members, said.cells)
-        return Policy(strangers, grid=grid, member=said.member, elsewhere=said.elsewhere)
+        return Policy(strangers, frozenset(), grid, said.member, said.elsewhere, *asked)
     except OSError as error:
         raise ConfigError(file, "", f"can't be read: {error.strerror}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
