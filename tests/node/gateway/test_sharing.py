@@ -11,6 +11,7 @@ from node.peers import run, running
 import tidings
 from tidings.errors import ConfigError
 from tidings.gateway.areas import Box
+from tidings.node.gateway.config import GatewayConfig
 from tidings.node.gateway.sharing import policy_of
 
 FILE = """
@@ -23,6 +24,10 @@ there = "10.0.0.2:4242"
 here = [[0, 0], [1, 0]]
 there = [[5, 5]]
 """
+
+
+def settings(file: Path | None) -> GatewayConfig:
+    return GatewayConfig("tidings://127.0.0.1:1", grid=None if file is None else str(file), max_rate=2.0)
 
 
 def test_a_network_of_another_cell_is_told_where_to_go(tmp_path: Path) -> None:
@@ -46,11 +51,12 @@ def test_a_network_of_another_cell_is_told_where_to_go(tmp_path: Path) -> None:
 def test_the_file_says_whose_a_cell_is(tmp_path: Path) -> None:
     file = tmp_path / "grid.toml"
     file.write_text(FILE)
-    policy = policy_of(str(file), strangers=False)
+    policy = policy_of(settings(file), strangers=False)
     assert policy.grid is not None
+    assert policy.max_rate == policy_of(settings(None), strangers=False).max_rate == 2.0
     assert policy.grid.member_for("n", Box(55, 55, 56, 56)) == "there"
     assert (policy.member, policy.elsewhere, policy.strangers) == ("here", "redirect", False)
-    assert policy_of(None, strangers=True).grid is None
+    assert policy_of(settings(None), strangers=True).grid is None
 
 
 @pytest.mark.parametrize(
@@ -69,10 +75,10 @@ def test_a_mistake_in_the_file_is_told(tmp_path: Path, text: str, problem: str) 
     file = tmp_path / "grid.toml"
     file.write_text(text)
     with pytest.raises(ConfigError, match=problem) as caught:
-        policy_of(str(file), strangers=True)
+        policy_of(settings(file), strangers=True)
     assert str(file) in str(caught.value)
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="can't be read"):
-        policy_of(str(tmp_path / "grid.toml"), strangers=True)
+        policy_of(settings(tmp_path / "grid.toml"), strangers=True)
