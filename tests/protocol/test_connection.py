@@ -11,7 +11,7 @@ from protocol.clients import Client, Recorder, event, run, spoken
 from protocol.rig import Rig
 from tidings.errors import Disconnected, FilterError, NotAllowed, Refused, TidingsError
 from tidings.ids import StoredIds
-from tidings.protocol.connection import SILENT_S_MAX, WELCOME_S_MAX, Connection
+from tidings.protocol.connection import Connection
 from tidings.protocol.frames import FIRST_FRAME_MAX, FRAME_MAX, FrameReader, encode
 from tidings.protocol.messages import (
     Accepted,
@@ -25,6 +25,7 @@ from tidings.protocol.messages import (
     Reply,
     Welcome,
 )
+from tidings.protocol.talk import SILENT_S_MAX, WELCOME_S_MAX
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from tidings.event import Batch, Event
 from tidings.event.wire import encode_events
 from tidings.ids import Origin
-from tidings.protocol.connection import SILENT_S_MAX, WELCOME_S_MAX
 from tidings.protocol.forwarding import Sender
 from tidings.protocol.frames import FRAME_MAX, FrameReader, encode
 from tidings.protocol.messages import (
@@ -28,6 +27,7 @@ from tidings.protocol.messages import (
     Refusal,
     Welcome,
 )
+from tidings.protocol.talk import SILENT_S_MAX, WELCOME_S_MAX
 
 RAW = Batch(encode_events([Event("t", {"n": 1})])).raws[0]
 WELCOME = Welcome(1, "far", 1, "s-1", 7, 1_000, [Refusal(3, 4, Failure("queue-full", "full"))])

@@ -23,9 +23,10 @@ from tidings.peers.forwarder import Forwarder
 from tidings.peers.transmission import Outgoing, Transmission
 from tidings.peers.upstream import Order, Upstream
 from tidings.protocol.forwarding import Sender
+from tidings.transport.carrier import Carrier
 from tidings.transport.credentials import Says
 from tidings.transport.dial import Dial, Hopeless
-from tidings.transport.link import WRITE_BUFFER, Backoff
+from tidings.transport.link import Backoff
 
 FORWARDERS_MAX = 1_000
 """Forwarders at one time; further queues wait until one has nothing to do."""
@@ -45,20 +46,16 @@ class Reach(NamedTuple):
     name: str | None = None
 
 
-class Wire(asyncio.Protocol):
+class Wire(Carrier):
     """One stream on a socket; dialled, and dialled again when it is lost, until `end`."""
 
     def __init__(self, sender: Sender, reach: Reach, tell: Callable[[str], None]) -> None:
         """`tell` is called with each thing that goes wrong, and with nothing when something has come."""
+        super().__init__(sender)
         self._sender = sender
         self._reach = reach
         self._tell = tell
-        self._loop = asyncio.get_running_loop()
         self._backoff = Backoff(random.random)
-        self._transport: asyncio.Transport | None = None
-        self._is_paused = False
-        self._is_gone = asyncio.Event()
-        self._timer: asyncio.TimerHandle | None = None
         self._task = self._loop.create_task(self._run(), name="tidings forwarding")
 
     async def _run(self) -> None:
@@ -75,30 +72,20 @@ class Wire(asyncio.Protocol):
         """Say what is left to say, and be gone."""
         self.flush()
         self._task.cancel()
-        if self._transport is not None:
-            self._transport.close()
-            try:
-                async with asyncio.timeout(CLOSE_S_MAX):
-                    await self._is_gone.wait()
-            except TimeoutError:
-                self._transport.abort()
+        await self._hang_up(CLOSE_S_MAX)
         await asyncio.wait([self._task])
 
     # What the transport calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to talk, if it is the right node."""
-        # uvloop's transports are none of asyncio's classes, though they do the same.
-        self._transport, self._is_paused = cast("asyncio.Transport", transport), False
-        self._is_gone.clear()
-        self._transport.set_write_buffer_limits(WRITE_BUFFER)
+        self._take_up(transport)
         shown = certified(transport)
         if self._reach.name is not None and shown not in (None, self._reach.name):
             self._tell(f"its certificate is that of {shown!r}")
-            self._transport.abort()
+            cast("asyncio.Transport", transport).abort()
             return
-        self._sender.connect(self._loop.time())
-        self._wake()
+        self._talk()
 
     def data_received(self, data: bytes) -> None:
         """Hand it to the core."""
@@ -111,37 +98,10 @@ class Wire(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """Let the task dial again."""
-        self._transport = None
-        if self._timer is not None:
-            self._timer.cancel()
+        self._let_go()
         self._tell(str(self._sender.trouble or error or "the connection was lost"))
         self._sender.lost()
         self._is_gone.set()
-
-    def pause_writing(self) -> None:
-        """The other node reads slowly."""
-        self._is_paused = True
-
-    def resume_writing(self) -> None:
-        """It has read."""
-        self._is_paused = False
-        self.flush()
-
-    def _wake(self) -> None:
-        self._sender.wake(self._loop.time())
-        self.flush()
-        if self._transport is not None and self._sender.wake_at is not None:
-            self._timer = self._loop.call_at(self._sender.wake_at, self._wake)
-
-    def flush(self) -> None:
-        """Write what is to be sent, in one piece."""
-        if self._transport is None or self._is_paused:
-            return
-        frames = self._sender.output()
-        if frames:
-            self._transport.write(b"".join(frames))
-        if self._sender.is_given_up:
-            self._transport.close()
 
 
 class Run:

@@ -27,7 +27,7 @@ from tidings.event import Event
 from tidings.ids import Ids
 from tidings.protocol.calls import Answer, Calls, OnCut, ended_anyway
 from tidings.protocol.failures import error_of
-from tidings.protocol.frames import FRAME_MAX, FrameReader, encode
+from tidings.protocol.frames import encode
 from tidings.protocol.intake import Intake, Subscriber, Wanted
 from tidings.protocol.messages import (
     VERSION,
@@ -46,23 +46,21 @@ from tidings.protocol.messages import (
 )
 from tidings.protocol.offer import Interest, Offer
 from tidings.protocol.publications import Publications
+from tidings.protocol.talk import Talk
 
-WELCOME_S_MAX = 10.0
-"""How long a node may take to answer HELLO."""
-SILENT_S_MAX = 20.0
-"""How long a node may be silent before it is asked; as long again, and it is given up."""
 T = TypeVar("T")
 # Ends of a connection after which the next attempt would end the same way.
 _FATAL = {"protocol", "version", "too-large", "event", "not-allowed"}
 
 
-class Connection:
+class Connection(Talk):
     """See the module. `ids` numbers the events, `name` is who the client says it is.
 
     `says` gives the user and the secret of each HELLO; it is called when a transport is there.
     """
 
     def __init__(self, ids: Ids, name: str = "", says: Callable[[], tuple[str, str]] | None = None) -> None:
+        super().__init__()
         self.publications = Publications(ids)
         self.node = ""
         self.node_name = ""  # what people call the node
@@ -70,16 +68,10 @@ class Connection:
         self.user = ""  # who the node says that this client is
         self.session: str | None = None
         self.hands = 0  # changes when the node has taken back what this client held
-        self.is_up = False  # WELCOME has come
-        self.is_given_up = False
         self.failure: TidingsError | None = None
         self._origin = ids.origin
         self._name = name
         self._says = _nobody if says is None else says
-        self._reader = FrameReader(FRAME_MAX)
-        self._frames: list[bytes] = []
-        self._heard_at: float | None = None  # None while there is no transport
-        self._is_asked = False
         self._calls = Calls()
         self._numbers = 0  # of subscriptions and advertisements
         self._openings: dict[int, Answer] = {}  # of those that the node has not answered yet
@@ -91,29 +83,23 @@ class Connection:
 
     def connect(self, now: float) -> None:
         """A transport is there."""
-        self._reader = FrameReader(FRAME_MAX)  # WELCOME has all refusals that were not seen
-        self._heard_at, self._is_asked, self.is_given_up = now, False, False
         system, epoch = self._origin.system or "", self._origin.epoch
         seen = self.publications.accepted
         hello = Hello([VERSION], system, epoch, self._name, self.session, seen, *self._says())
-        self._frames = [encode(hello)]
+        self._begin(hello, now)
 
     def receive(self, data: bytes, now: float) -> None:
         """Bytes have arrived; what is no answer of a node ends the connection, not the client."""
         try:
-            for message, events in self._reader.feed(data):
-                if self.is_given_up:
-                    return
-                self._heard_at, self._is_asked = now, False
+            for message, events in self._read(data, now):
                 self._take(message, events)
         except CodecError:
             self.is_given_up = True
 
     def lost(self, _now: float) -> None:
         """The transport is gone: what can't be sent again fails, the rest waits for the next one."""
-        was_up, self.is_up, self._heard_at = self.is_up, False, None
-        self._frames, self._due = [], {}
-        if was_up:
+        self._due = {}
+        if self._end():
             self._calls.cut()
 
     def close(self, error: TidingsError | None = None) -> None:
@@ -134,23 +120,6 @@ class Connection:
         for number, offer in offers.items():
             if number not in openings:
                 offer.interest.ended(str(self.failure))
-
-    @property
-    def wake_at(self) -> float | None:
-        """When `wake` is to be called; None while there is no transport."""
-        if self._heard_at is None:
-            return None
-        return self._heard_at + (SILENT_S_MAX * (1 + self._is_asked) if self.is_up else WELCOME_S_MAX)
-
-    def wake(self, now: float) -> None:
-        """Time has passed: ask a silent node whether it is there, and give up one that does not answer."""
-        if self.wake_at is None or now < self.wake_at:
-            return
-        if self.is_up and not self._is_asked:
-            self._is_asked = True
-            self._frames.append(encode(Ping()))
-        else:
-            self.is_given_up = True
 
     def output(self) -> list[bytes]:
         """The frames that may be sent now."""
@@ -229,7 +198,7 @@ class Connection:
         self._openings[intake.number] = answer
         if self.is_up:
             self._go_behind_published()
-            self._begin(intake)
+            self._begin_intake(intake)
         return intake
 
     def consume(self, intake: Intake, count: int) -> None:
@@ -278,7 +247,7 @@ class Connection:
 
     # What is said to the node
 
-    def _begin(self, intake: Intake) -> None:
+    def _begin_intake(self, intake: Intake) -> None:
         """Make a subscription on this connection."""
 
         def begun(result: Any, error: TidingsError | None) -> None:
@@ -337,7 +306,7 @@ class Connection:
         for intake in self._intakes.values():
             if not is_same_node:
                 intake.forget_positions()
-            self._begin(intake)
+            self._begin_intake(intake)
         for offer in self._offers.values():
             self._offer(offer)
         # After the subscriptions, as they may be about these, and after what they may ask about.

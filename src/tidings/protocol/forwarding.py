@@ -20,9 +20,8 @@ import msgspec
 from tidings.errors import CodecError, TidingsError
 from tidings.event.wire import array_head
 from tidings.ids import Origin
-from tidings.protocol.connection import SILENT_S_MAX, WELCOME_S_MAX
 from tidings.protocol.failures import error_of
-from tidings.protocol.frames import FRAME_MAX, FrameReader, encode
+from tidings.protocol.frames import encode
 from tidings.protocol.messages import (
     VERSION,
     Accepted,
@@ -36,6 +35,7 @@ from tidings.protocol.messages import (
     Refusal,
     Welcome,
 )
+from tidings.protocol.talk import Talk
 
 _encode_event = msgspec.msgpack.Encoder().encode
 
@@ -56,25 +56,20 @@ class Listener(Protocol):
         """The node is there no longer; said once for each time it was."""
 
 
-class Sender:
+class Sender(Talk):
     """See the module; `says` gives the user and the secret of each HELLO."""
 
     def __init__(
         self, origin: Origin, listener: Listener, says: Callable[[], tuple[str, str]] | None = None
     ) -> None:
+        super().__init__()
         self.origin = origin
         self.seen = 0  # answers up to this number are kept here, and need not be there any more
         self.node = ""
-        self.is_up = False  # WELCOME has come
-        self.is_given_up = False  # the driver is to end the transport, and to call `lost`
         self.trouble: TidingsError | None = None  # what the node said when it ended the connection
         self._listener = listener
         self._says = says
         self._session: str | None = None
-        self._reader = FrameReader(FRAME_MAX)
-        self._frames: list[bytes] = []
-        self._heard_at: float | None = None  # None while there is no transport
-        self._is_asked = False
         self._window = 0
         self._flying: deque[tuple[int, int]] = deque()  # last number and size of what is not accepted yet
         self._flying_size = 0
@@ -83,54 +78,31 @@ class Sender:
 
     def connect(self, now: float) -> None:
         """A transport is there."""
-        self._reader = FrameReader(FRAME_MAX)
-        self._heard_at, self._is_asked, self.is_given_up, self.trouble = now, False, False, None
+        self.trouble = None
         user, secret = ("", "") if self._says is None else self._says()
         system, epoch = self.origin.system or "", self.origin.epoch
         hello = Hello([VERSION], system, epoch, "", self._session, self.seen, user, secret)
-        self._frames = [encode(hello)]
+        self._begin(hello, now)
 
     def receive(self, data: bytes, now: float) -> None:
         """Bytes have arrived; what is no answer of a node ends the connection."""
         try:
-            for message, _ in self._reader.feed(data):
-                if self.is_given_up:
-                    return
-                self._heard_at, self._is_asked = now, False
+            for message, _ in self._read(data, now):
                 self._take(message)
         except CodecError as error:
             self.is_given_up, self.trouble = True, error
 
     def lost(self) -> None:
         """The transport is gone, or to be gone."""
-        was_up, self.is_up, self._heard_at = self.is_up, False, None
-        self._frames = []
         self._flying.clear()
         self._flying_size = 0
-        if was_up:
+        if self._end():
             self._listener.lost()
 
     def close(self) -> None:
         """Say goodbye: no more will be sent."""
         if self.is_up:
             self._frames.append(encode(Bye()))
-
-    @property
-    def wake_at(self) -> float | None:
-        """When `wake` is to be called; None while there is no transport."""
-        if self._heard_at is None:
-            return None
-        return self._heard_at + (SILENT_S_MAX * (1 + self._is_asked) if self.is_up else WELCOME_S_MAX)
-
-    def wake(self, now: float) -> None:
-        """Time has passed: ask a silent node whether it is there, and give up one that does not answer."""
-        if self.wake_at is None or now < self.wake_at:
-            return
-        if self.is_up and not self._is_asked:
-            self._is_asked = True
-            self._frames.append(encode(Ping()))
-        else:
-            self.is_given_up = True
 
     def output(self) -> list[bytes]:
         """The frames that are to be sent now."""

@@ -11,12 +11,13 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from tidings.errors import Disconnected, NoAnswer, TidingsError
 from tidings.protocol.calls import Answer, OnCut
 from tidings.protocol.connection import Connection
 from tidings.protocol.failures import error_of
+from tidings.transport.carrier import Carrier
 from tidings.transport.dial import Dial, Hopeless
 
 RETRY_S_MIN = 0.05
@@ -24,8 +25,6 @@ RETRY_S_MAX = 5.0
 """The pause after a failed attempt doubles up to this."""
 CLOSE_S_MAX = 5.0
 """How long closing waits for what was published to be accepted, and for the socket to be written out."""
-WRITE_BUFFER = 1 << 20
-"""Bytes the transport may hold; beyond that events wait in the send buffer."""
 WARN_S = 10.0
 """How often it is told, at most, that events were refused."""
 TURN_EVENTS = 256
@@ -55,10 +54,11 @@ class Backoff:
         return pause_s * (0.5 + 0.5 * self._random())
 
 
-class Link(asyncio.Protocol):
+class Link(Carrier):
     """See the module."""
 
     def __init__(self, core: Connection, reconnect: bool, random: Callable[[], float]) -> None:
+        super().__init__(core)
         self.core = core
         self.unflushed = 0
         """Events published since the loop ran last."""
@@ -66,14 +66,9 @@ class Link(asyncio.Protocol):
         """Transactions that were begun."""
         self.loops: set[Callable[[], None]] = set()
         """What ends the loops over messages that are open; each is gone from here when it was called."""
-        self._loop = asyncio.get_running_loop()
         self._reconnect = reconnect
         self._backoff = Backoff(random)
         self._task: asyncio.Task[None] | None = None
-        self._transport: asyncio.Transport | None = None
-        self._is_paused = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._is_gone = asyncio.Event()
         self._trouble = ""  # what the last attempt failed with
         self._unasked = 0  # refused events that were told of
         self._warn_at = 0.0
@@ -139,26 +134,9 @@ class Link(asyncio.Protocol):
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
-        if self._transport is None:
-            return
-        if not self._transport.is_closing():
-            self._transport.close()
-        try:
-            async with asyncio.timeout(CLOSE_S_MAX):
-                await self._is_gone.wait()
-        except TimeoutError:
-            self._transport.abort()
+        await self._hang_up(CLOSE_S_MAX)
 
     # What the transport calls
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to talk."""
-        # uvloop's transports are none of asyncio's classes, though they do the same.
-        self._transport, self._is_paused = cast("asyncio.Transport", transport), False
-        self._is_gone.clear()
-        self._transport.set_write_buffer_limits(WRITE_BUFFER)
-        self.core.connect(self._loop.time())
-        self._wake()
 
     def data_received(self, data: bytes) -> None:
         """Hand it to the core, and settle what comes of it."""
@@ -191,42 +169,18 @@ class Link(asyncio.Protocol):
         refusal = _refusal(error)
         if refusal is not None:
             self.core.close(refusal)
-        self._transport = None
-        if self._timer is not None:
-            self._timer.cancel()
+        self._let_go()
         if self.core.is_up:
             self._backoff.reset()
         self.core.lost(self._loop.time())
         self._is_gone.set()
-
-    def pause_writing(self) -> None:
-        """The node reads slowly: what is published stays in the send buffer."""
-        self._is_paused = True
-
-    def resume_writing(self) -> None:
-        """It has read."""
-        self._is_paused = False
-        self.flush()
-
-    def _wake(self) -> None:
-        self.core.wake(self._loop.time())
-        self.flush()
-        if self._transport is not None and self.core.wake_at is not None:
-            self._timer = self._loop.call_at(self.core.wake_at, self._wake)
 
     # Sending
 
     def flush(self) -> None:
         """Write what may leave now, in one piece."""
         self.unflushed = 0
-        # asyncio's transports with TLS can neither be closed twice nor be written to after that.
-        if self._transport is None or self._is_paused or self._transport.is_closing():
-            return
-        frames = self.core.output()
-        if frames:
-            self._transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
-        if self.core.is_given_up:
-            self._transport.close()
+        super().flush()
 
     @property
     def now(self) -> float:

@@ -1,0 +1,62 @@
+"""What every end does that dials a node: it reads frames, and notices a node that has fallen silent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tidings.protocol.frames import FRAME_MAX, Frame, FrameReader, encode
+from tidings.protocol.messages import Hello, Ping
+
+WELCOME_S_MAX = 10.0
+"""How long a node may take to answer HELLO."""
+SILENT_S_MAX = 20.0
+"""How long a node may be silent before it is asked; as long again, and it is given up."""
+
+
+class Talk:
+    """The part of a client's core that is about the connection, whatever is said on it."""
+
+    def __init__(self) -> None:
+        self.is_up = False  # WELCOME has come
+        self.is_given_up = False  # the driver is to end the transport
+        self._reader = FrameReader(FRAME_MAX)
+        self._frames: list[bytes] = []
+        self._heard_at: float | None = None  # None while there is no transport
+        self._is_asked = False
+
+    def _begin(self, hello: Hello, now: float) -> None:
+        """A transport is there: this is the first word."""
+        self._reader = FrameReader(FRAME_MAX)  # WELCOME has all refusals that were not seen
+        self._heard_at, self._is_asked, self.is_given_up = now, False, False
+        self._frames = [encode(hello)]
+
+    def _read(self, data: bytes, now: float) -> Iterator[Frame]:
+        """What has come, until the node is given up; CodecError for what is no frame."""
+        for frame in self._reader.feed(data):
+            if self.is_given_up:
+                return
+            self._heard_at, self._is_asked = now, False
+            yield frame
+
+    def _end(self) -> bool:
+        """The transport is gone; whether the node had welcomed us on it."""
+        was_up, self.is_up, self._heard_at = self.is_up, False, None
+        self._frames = []
+        return was_up
+
+    @property
+    def wake_at(self) -> float | None:
+        """When `wake` is to be called; None while there is no transport."""
+        if self._heard_at is None:
+            return None
+        return self._heard_at + (SILENT_S_MAX * (1 + self._is_asked) if self.is_up else WELCOME_S_MAX)
+
+    def wake(self, now: float) -> None:
+        """Time has passed: ask a silent node whether it is there, and give up one that does not answer."""
+        if self.wake_at is None or now < self.wake_at:
+            return
+        if self.is_up and not self._is_asked:
+            self._is_asked = True
+            self._frames.append(encode(Ping()))
+        else:
+            self.is_given_up = True
