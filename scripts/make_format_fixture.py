@@ -57,6 +57,7 @@ def commits() -> Iterator[list[store.Operation]]:
     yield [store.Put(store.Durable("all", "ann", "value > 40", 90, 145, b"\x81\xa1x\x01"))]
     yield [store.PutQueue(store.QueueRecord(1, "queue 1", 2_000, b"\x80")), store.DropQueue(3)]
     yield [store.Drop("gone", "ann"), store.Trim(80)]
+    yield [store.Discard(60)]
 
 
 def write(folder: Path) -> Path:

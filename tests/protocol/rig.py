@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from tidings.event import Batch, Event, Header
 from tidings.event.wire import encode_events
 from tidings.protocol.broker import Broker
+from tidings.protocol.errands import Errand
 from tidings.protocol.frames import FRAME_MAX, FrameReader, encode
 from tidings.protocol.messages import (
     Accepted,
@@ -95,11 +96,13 @@ class Rig:
                 stream.begin(self.store.position_at(stream.since_us))
             read = self.store.read_before if stream.is_backward else self.store.read
             stream.take(read(stream.place, self.read_size))
+        for errand in self.broker.take_errands():
+            run_errand(errand)
         self.let_out()
 
     def run(self) -> None:
         """Tick, sync and read until nothing happens any more."""
-        while self.tick() or self.commits or self.broker.reads:
+        while self.tick() or self.commits or self.broker.reads or self.broker.has_errands:
             self.sync()
             self.read()
 
@@ -123,6 +126,16 @@ class Rig:
         disk = SimulatedDisk()
         disk.append(self.store.disk.content)
         return SimulatedStore(disk, bytes).state
+
+
+def run_errand(errand: Errand) -> None:
+    """Do what a driver does in a thread, at once."""
+    try:
+        result = errand.run()
+    except Exception as error:
+        errand.conclude(error)
+    else:
+        errand.conclude(None, result)
 
 
 class Peer:

@@ -12,6 +12,7 @@ from tidings.store.interface import (
     Count,
     Counter,
     Dequeue,
+    Discard,
     Drop,
     DropQueue,
     Durable,
@@ -52,7 +53,7 @@ class Model:
     """What a store must hold after the same operations, written as plainly as can be."""
 
     def __init__(self) -> None:
-        self.position = 0
+        self.position = self.trimmed = 0
         self.batches: list[StoredBatch] = []
         self.durables: dict[tuple[str, str], Durable] = {}
         self.counters: dict[tuple[str, int], Counter] = {}
@@ -60,6 +61,7 @@ class Model:
         self.messages: dict[int, StoredMessage] = {}
 
     def commit(self, operations: Iterable[Operation]) -> None:
+        trimmed = self.trimmed
         for operation in operations:
             match operation:
                 case Append(stored):
@@ -73,6 +75,10 @@ class Model:
                     self.counters[counter.system, counter.epoch] = counter
                 case Trim(position):
                     self.batches = [one for one in self.batches if one.persistent or last(one) > position]
+                    self.trimmed = max(self.trimmed, min(position, self.position))
+                case Discard(position):
+                    position = min(position, trimmed)
+                    self.batches = [one for one in self.batches if last(one) > position]
                 case Enqueue(one):
                     assert one.number not in self.messages
                     self.messages[one.number] = one
@@ -118,7 +124,7 @@ _descriptions = _options | st.just(b"d" * 5000)
 _keys = st.sampled_from([1, 2, 2**63 - 1])
 
 
-_KINDS = [Append, Append, Append, Put, Drop, Count, Trim, PutQueue, DropQueue]
+_KINDS = [Append, Append, Append, Put, Drop, Count, Trim, Discard, PutQueue, DropQueue]
 
 
 @st.composite
@@ -190,6 +196,7 @@ _OTHERS: dict[type, st.SearchStrategy[Operation]] = {
         Count, st.builds(Counter, _names, st.integers(0, 3), _numbers, _numbers, st.binary(max_size=9))
     ),
     Trim: st.builds(Trim, _small),
+    Discard: st.builds(Discard, _small),
     PutQueue: st.builds(
         PutQueue,
         st.builds(QueueRecord, _keys, _names, _numbers, st.binary(max_size=9) | st.just(b"d" * 5000)),

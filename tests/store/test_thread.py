@@ -166,9 +166,9 @@ def test_reads_are_answered_while_a_commit_runs(tmp_path: Path) -> None:
     commits = StoreThread(store, told.durable, told.failed)
     with store._writing:  # as a commit holds it
         commits.submit([Append(batch(3))])
-        assert commits.read(1, 10_000).result() == [batch(1), batch(2)]
-        assert commits.read_before(1, 10_000).result() == [batch(1)]
-        assert commits.position_at(2).result() == 2
+        assert commits.ask(commits.store.read, 1, 10_000).result() == [batch(1), batch(2)]
+        assert commits.ask(commits.store.read_before, 1, 10_000).result() == [batch(1)]
+        assert commits.ask(commits.store.position_at, 2).result() == 2
     commits.close()
     assert told.calls == [(1,)]
 
@@ -178,5 +178,5 @@ def test_a_read_that_fails_says_so_in_its_future(tmp_path: Path) -> None:
     commits = StoreThread(store, lambda _: None, lambda *_: None)
     store.close()
     with pytest.raises(StoreFailed, match="is closed"):
-        commits.read(1, 1).result()
+        commits.ask(commits.store.read, 1, 1).result()
     commits.close()

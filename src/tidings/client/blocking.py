@@ -19,6 +19,7 @@ from typing import Any, Self, Unpack
 
 from tidings.client import bus as asynchronous
 from tidings.client import opening
+from tidings.client.blocking_log import Log
 from tidings.client.blocking_queues import Message, Queue, Transaction
 from tidings.client.blocking_spaces import Space
 from tidings.client.blocking_subscription import Subscription
@@ -174,6 +175,11 @@ class Bus:
     def transaction(self, timeout_s: float | None = TRANSACTION_S) -> Transaction:
         """A transaction over queues and publications, inside `with`."""
         return Transaction(self._entered, self._bus.transaction(timeout_s))
+
+    @property
+    def log(self) -> Log:
+        """The log of the node: events that were kept, and who reads them there."""
+        return Log(self._entered, self._bus.log)
 
     def status(self, *, timeout_s: float | None = None) -> dict[str, Any]:
         """What the node says of itself."""

@@ -26,6 +26,7 @@ from tidings.client.encryption import Keyring
 from tidings.client.fetching import Where
 from tidings.client.interest import Interest
 from tidings.client.listener import Callback, Listener
+from tidings.client.log import Log
 from tidings.client.making import event_of
 from tidings.client.message import Message
 from tidings.client.queue import Queue, check_name
@@ -351,6 +352,11 @@ class Bus:
             await self.publish(answered)
         else:
             await Queue(self._link, self._asking, check_name(address)).put(answered)
+
+    @property
+    def log(self) -> Log:
+        """The log of the node: events that were kept, and who reads them there."""
+        return Log(self._link)
 
     async def status(self, *, timeout_s: float | None = None) -> dict[str, Any]:
         """What the node says of itself: counters and depths."""

@@ -14,19 +14,25 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from math import inf
 from traceback import format_exc
 from typing import Any, Protocol, TypeVar
 
+from msgspec import Struct
+
 from tidings.errors import TidingsError
+from tidings.log.history import History, Sealed
+from tidings.log.service import LogService, Retention
+from tidings.log.sinks import open_sinks
 from tidings.node import logs
 from tidings.node.logins import Logins
 from tidings.protocol.access import Caller, Check
 from tidings.protocol.broker import Broker
+from tidings.protocol.errands import Errand
 from tidings.protocol.session import Session
 from tidings.protocol.streams import Stream
-from tidings.queues import Volatile, open_queues
+from tidings.queues import Volatile
 from tidings.store.interface import Operation, Store, StoredBatch
 from tidings.store.thread import StoreThread
 
@@ -45,6 +51,8 @@ ALARM_S_MAX = 3_600.0
 """How far ahead a timer is set at most; clocks may be set."""
 CLOSE_S_MAX = 6.0
 """How long the last frames may take to leave when a node stops."""
+ERRANDS_AT_A_TIME = 2
+"""What is run in threads at a time, such as readings of the log."""
 AGES_MAX = 1_000
 """Durable subscriptions whose oldest event is looked up for metrics."""
 
@@ -63,6 +71,15 @@ class Carrier(Protocol):
         """Close when everything sent has left; the peer has been told why."""
 
 
+class Archiving(Struct, frozen=True):
+    """What a node's settings say of its log."""
+
+    sealed: Sealed | None = None  # the files that parts of it are sealed into
+    where: str | None = None
+    retention: Retention = Retention()
+    seal_s: float | None = None  # after which it is to be sealed; None: nobody seals
+
+
 class Driver:
     """One broker and its store on a running loop, until `close`."""
 
@@ -73,10 +90,16 @@ class Driver:
         lasts: bool = False,
         queue_types: Sequence[type[Volatile]] = (),
         name: str = "",
+        archive: Archiving | None = None,
     ) -> None:
         """`lasts` says whether what is stored is there after a restart, `name` what people call the node."""
+        archive = archive or Archiving()
         self.broker = Broker(store.state, time.time(), name)
-        self.queues = open_queues(self.broker, store, lasts, queue_types)
+        self.queues = open_sinks(self.broker, store, lasts, queue_types)
+        self.history = History(store, archive.sealed)
+        rules = archive.where, archive.retention, archive.seal_s
+        self.log = LogService(self.broker, self.history, lasts, *rules)
+        self.broker.add(self.log)
         self.is_closed = False
         self.lag_s = 0.0  # by how much the last wake came late
         self.received = 0  # bytes, ever
@@ -90,6 +113,7 @@ class Driver:
         self._held: dict[Session, None] = {}
         self._release: asyncio.TimerHandle | None = None
         self._store = StoreThread(store, self._on_durable, self._on_failure)
+        self._errands = ThreadPoolExecutor(ERRANDS_AT_A_TIME, "tidings errand")
         self._waking = loop.call_later(WAKE_S, self._wake, loop.time() + WAKE_S)
         self._alarm: asyncio.TimerHandle | None = None  # for what is due before the next waking
         self._alarm_at = inf
@@ -166,6 +190,8 @@ class Driver:
             self._read(stream)
         for session, check in self.broker.take_checks():
             self._logins.check(session, check)
+        for errand in self.broker.take_errands():
+            self._go(errand)
         if self.broker.wake_at != self._alarm_at:
             self._set_alarm()
         if is_busy:
@@ -248,10 +274,11 @@ class Driver:
     def _read(self, stream: Stream) -> None:
         """Have stored events read for a stream, from its place on or from a moment that it names."""
         if stream.since_us is None:
-            read = self._store.read_before if stream.is_backward else self._store.read
-            self._then(read(stream.place, READ_SIZE_MAX), stream, self._take)
+            read = self.history.batches_before if stream.is_backward else self.history.batches
+            self._then(self._store.ask(read, stream.place, READ_SIZE_MAX), stream, self._take)
         else:
-            self._then(self._store.position_at(stream.since_us), stream, self._begin_at)
+            found = self._store.ask(self.history.position_at, stream.since_us)
+            self._then(found, stream, self._begin_at)
 
     def _then(
         self, future: Future[Answer], stream: Stream, use: Callable[[Stream, Future[Answer]], None]
@@ -284,6 +311,24 @@ class Driver:
             stream.session.close("internal", "stored events can't be read")
             self.schedule()
         return False
+
+    # Errands
+
+    def _go(self, errand: Errand) -> None:
+        """Have an errand run in a thread, and conclude it on the loop."""
+
+        def tell(ran: Future[Any]) -> None:
+            if not ran.cancelled():
+                self._loop.call_soon_threadsafe(self._conclude, errand, ran)
+
+        self._errands.submit(errand.run).add_done_callback(tell)
+
+    def _conclude(self, errand: Errand, ran: Future[Any]) -> None:
+        if not self.is_closed:
+            error = ran.exception()
+            self.broker.now = time.time()
+            self._survives("an errand", errand.conclude, error, None if error else ran.result())
+            self.schedule()
 
     # Time
 
@@ -326,7 +371,7 @@ class Driver:
         ages_s: dict[tuple[str, str], float] = {}
         for one in self.broker.status()["durables"]:
             if one["depth"] and len(ages_s) < AGES_MAX:
-                first = await asyncio.wrap_future(self._store.read(one["cursor"] + 1, 1))
+                first = await asyncio.wrap_future(self._store.ask(self.history.batches, one["cursor"] + 1, 1))
                 if first:
                     ages_s[one["owner"], one["name"]] = max(0.0, time.time() - first[0].stored_us / 1e6)
         return ages_s
@@ -352,6 +397,7 @@ class Driver:
 
     async def _end(self) -> None:
         # What the thread says while it ends is carried out by the loop before this goes on.
+        await asyncio.to_thread(self._errands.shutdown, cancel_futures=True)
         await asyncio.to_thread(self._store.close)
         await self._logins.close()
         self._send_held()

@@ -8,6 +8,7 @@ A driver (the node, or the simulator) hands in what arrives and carries out what
     broker.failed(first, last, why)                                   or when commits could not be made
     for session in broker.take_dirty(): session.output()              frames that may leave now
     for stream in broker.take_reads(): stream.take(store.read(…))     backlog, in pieces
+    for errand in broker.take_errands(): errand.conclude(…)           what was run in a thread
 
 Marks count the commits. A frame that promises something waits in its outbox for the mark of the commit that
 the promise depends on, so that nothing is acknowledged or delivered before it is safe.
@@ -32,6 +33,8 @@ from tidings.exchange import Exchange, Rows, Subscription
 from tidings.filters import Filter
 from tidings.ids import Origin
 from tidings.protocol.access import OWN, Caller, Check, Gate, OpenGate, Permit
+from tidings.protocol.archive import Archive
+from tidings.protocol.errands import Errand
 from tidings.protocol.failures import failure_of
 from tidings.protocol.frames import encode
 from tidings.protocol.ledger import Identity, Ledger, check_growing, identity_of
@@ -76,7 +79,11 @@ class Broker:
         self._names: dict[str, Session] = {}
         self._clients: dict[Identity, set[Session]] = {}  # those that were let in, by who they are
         self.position = self.position_durable = state.position
+        self.position_logged = state.position  # of the last event in the log, or of one behind it
+        self.end_logged = state.position + 1  # of what is in the log and on disk
+        self.size_logged = 0  # bytes that went into the log since the start
         self.reads: list[Stream] = []
+        self._errands: list[Errand] = []
         self.tallies: Tally[tuple[str, str]] = Tally()  # (what, reason) → how often
         self.recent: deque[Batch] = deque()
         self._recent_size = 0
@@ -88,7 +95,8 @@ class Broker:
         self._own_counter = 0
         self._operations: list[Operation] = []
         self._mark = self._durable = 0
-        self._positions: deque[tuple[int, int]] = deque()  # (mark, last position of that commit)
+        # (mark, last position of that commit, last one in the log)
+        self._positions: deque[tuple[int, int, int]] = deque()
         self._flying: deque[tuple[int, list[Operation]]] = deque()  # commits that are not on disk yet
         self._dirty: dict[Session, None] = {}
         self._waiting: dict[Session, None] = {}  # those whose frames wait for a commit
@@ -212,7 +220,7 @@ class Broker:
             operations += self.places.trim()
             self._operations = []
             self._mark += 1
-            self._positions.append((self._mark, self.position))
+            self._positions.append((self._mark, self.position, self.position_logged))
             self._flying.append((self._mark, operations))
         return operations
 
@@ -225,7 +233,8 @@ class Broker:
         for service in self.services:
             service.durable(mark)
         while self._positions and self._positions[0][0] <= mark:
-            self.position_durable = self._positions.popleft()[1]
+            _, self.position_durable, logged = self._positions.popleft()
+            self.end_logged = logged + 1
         self._waiting = {session: None for session in self._waiting if len(session.outbox)}
         self._dirty.update(self._waiting)
         self.places.read_on()
@@ -257,6 +266,7 @@ class Broker:
         self.recent.clear()
         self._recent_size = 0
         self._durable, self.position_durable = last, self.position  # settled, one way or the other
+        self.end_logged = self.position_logged + 1
         self.places.read_on()
 
     def take_dirty(self) -> Iterable[Session]:
@@ -268,6 +278,20 @@ class Broker:
         """The streams that want stored events from their `next` on."""
         reads, self.reads = self.reads, []
         return reads
+
+    def send(self, errand: Errand) -> None:
+        """Have something run in a thread, after this tick."""
+        self._errands.append(errand)
+
+    @property
+    def has_errands(self) -> bool:
+        """Whether anything is to be run in a thread."""
+        return bool(self._errands)
+
+    def take_errands(self) -> list[Errand]:
+        """What is to be run in threads."""
+        errands, self._errands = self._errands, []
+        return errands
 
     # Time
 
@@ -392,7 +416,10 @@ class Broker:
         wanted = set(persistent)
         for subscription, rows in matches:
             sink = subscription.sink
-            if isinstance(sink, Stream):
+            if isinstance(sink, Archive):
+                persistent.update(rows)
+                wanted.update(rows)
+            elif isinstance(sink, Stream):
                 if sink.is_kept(len(rows)):
                     wanted.update(rows)
                 elif sink.record is not None and not checked.is_plain:
@@ -411,8 +438,11 @@ class Broker:
         for place, row in enumerate(rows):
             positions[row] = first + place
         self.position += len(rows)
+        if persistent:
+            self.position_logged = self.position
         origin = batch.origin or Origin()
         raw = batch.raw if len(rows) == len(batch) else batch.take(rows).raw
+        self.size_logged += len(raw) if persistent else 0
         stored = StoredBatch(
             first, len(rows), origin.system, origin.epoch, origin.source, int(self.now * 1e6), persistent, raw
         )

@@ -21,7 +21,11 @@ class Bystander:
 
     operations: Mapping[str, tuple[Any, Callable[[Asked, Any], Any]]] = {}
     frames: Mapping[type[Message], Callable[[Session, Any, bytes], None]] = {}
-    wake_at = inf
+
+    @property
+    def wake_at(self) -> float:
+        """It need not be woken."""
+        return inf
 
     def greeted(self, session: Session) -> bool:  # noqa: ARG002
         """A client is there; nothing is held for it here."""

@@ -12,6 +12,7 @@ import msgspec
 
 from tidings.errors import Refused
 from tidings.filters import Filter
+from tidings.protocol.archive import Archive, terms_of
 from tidings.protocol.newest import NewestStream
 from tidings.protocol.streams import Stream
 from tidings.store.interface import Drop, Durable, Operation, Put, Trim
@@ -63,15 +64,29 @@ class Places:
         self._broker.store(Drop(record.name, record.owner))
         self.remove(stream)
 
+    @property
+    def named(self) -> list[Stream]:
+        """All that outlive connections, by owner and name."""
+        return list(self._durables.values())
+
+    @property
+    def archives(self) -> list[Archive]:
+        """Those that keep things in the log under a name."""
+        return [one for one in self._durables.values() if isinstance(one, Archive)]
+
     def _add_durable(self, record: Durable) -> Stream:
-        options = msgspec.msgpack.decode(record.options) if record.options else {}
-        kind = NewestStream if options.get("newest") else Stream
-        is_passive = bool(options.get("passive"))
-        filter = Filter(record.filter)
-        stream = kind(self._broker, filter, record.cursor + 1, record, passive=is_passive)
+        stream = self._made(record)
         self._durables[record.owner, record.name] = stream
         self.add(stream)
         return stream
+
+    def _made(self, record: Durable) -> Stream:
+        filter, terms = Filter(record.filter), terms_of(record.options)
+        if terms.log:
+            return Archive(self._broker, filter, record, terms)
+        options = msgspec.msgpack.decode(record.options) if record.options else {}
+        kind = NewestStream if options.get("newest") else Stream
+        return kind(self._broker, filter, record.cursor + 1, record, passive=terms.passive)
 
     # All of them
 
@@ -121,11 +136,12 @@ class Places:
         records, self._records = self._records, {}
         return [Put(record) for record in records.values()]
 
-    def trim(self) -> list[Operation]:
-        """What gives up what all have passed, now and then."""
+    def trim(self, after: int = TRIM_AFTER) -> list[Operation]:
+        """What gives up what all have passed, now and then: `after` so many positions."""
         on_disk = self._broker.position_durable
-        passed = min(min((stream.cursor for stream in self._streams), default=on_disk), on_disk)
-        if passed - self._trimmed < TRIM_AFTER:
+        cursors = (stream.cursor for stream in self._streams if not isinstance(stream, Archive))
+        passed = min(min(cursors, default=on_disk), on_disk)  # what archives need is in the log
+        if passed - self._trimmed < after:
             return []
         self._trimmed = passed
         return [Trim(passed)]

@@ -131,6 +131,8 @@ class SimulatedNode:
         self._send_all()
         for stream in self.broker.take_reads():
             self._read(stream)
+        for errand in self.broker.take_errands():
+            self._after(0.0, partial(errand.conclude, None, errand.run()))
         wake_at = self.broker.wake_at
         if wake_at < self.world.clock.now + WAKE_S:  # otherwise the next waking is soon enough
             self._after(max(0.0, wake_at - self.world.clock.now), self._ring)

@@ -18,6 +18,7 @@ from tidings.store.interface import (
     Append,
     Count,
     Dequeue,
+    Discard,
     Drop,
     DropQueue,
     Enqueue,
@@ -43,6 +44,7 @@ from tidings.store.records import (
     checksum_of,
     counter_row,
     durable_row,
+    elsewhere,
     head_row,
     queue_row,
     stream_row,
@@ -53,6 +55,8 @@ from tidings.store.turnover import Fetch, Turnover
 # What was trimmed before is not looked at again: it starts with the batch that the last trim may have spared.
 TRIM = """DELETE FROM stream WHERE first >= coalesce((SELECT max(first) FROM stream WHERE first <= ?), 0)
     AND first <= ? AND NOT persistent AND first + count - 1 <= ?"""
+
+DISCARD = "DELETE FROM stream WHERE first <= ?"
 
 _PUT_HEAD = HEAD.put
 
@@ -126,6 +130,7 @@ class Plan:
             Drop: self._drop,
             Count: self._count,
             Trim: self._trim,
+            Discard: self._discard,
             PutQueue: self._put_queue,
             DropQueue: self._drop_queue,
         }
@@ -181,6 +186,12 @@ class Plan:
         if position > before:
             self._run(TRIM, (before, position, position))
             self.head = replace(self.head, trimmed=position)
+
+    def _discard(self, operation: Discard) -> None:
+        """Its position is where a batch ends that is there, or 0: see `Database.commit`."""
+        if operation.position:
+            self._run(DISCARD, (operation.position,))
+            self._run(STREAM.put, stream_row(elsewhere(operation.position)))
 
     def _kept(self, key: RecordKey) -> Kept | None:
         return self.changed[key] if key in self.changed else self._books.kept.get(key)

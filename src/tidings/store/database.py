@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from tidings.errors import StoreTooNew
 from tidings.store.books import Books, Plan
-from tidings.store.interface import Counter, Durable, Operation, QueueRecord, StoredMessage
+from tidings.store.interface import Counter, Discard, Durable, Operation, QueueRecord, StoredMessage
 from tidings.store.packing import PackingError
 from tidings.store.reader import Reader, Report, run_row_of
 from tidings.store.records import (
@@ -59,6 +59,7 @@ from tidings.store.wal import PAGE_SIZE, read_log
 
 CHECKPOINT_PAGES = 2000  # 8 MB, which a restart reads once more
 LOG_BYTES_MAX = 64 * 2**20  # a log that one huge commit made longer is cut back to this
+_ENDS = "SELECT first + count - 1 FROM stream WHERE first <= ? ORDER BY first DESC LIMIT 2"
 _MAGIC = b"SQLite format 3\0"
 
 
@@ -71,6 +72,7 @@ class Database:
         self.durables: list[Durable] = []
         self.counters: list[Counter] = []
         self.queues: list[QueueRecord] = []
+        self.discarded = 0  # the position up to which persistent batches were given up too
         self._report = report
         with trouble(path):
             _check_files(path, report)
@@ -84,7 +86,8 @@ class Database:
 
     def begin(self) -> None:
         """Count one more opening, and bring it into the file itself: an epoch must never be used twice."""
-        meta = replace(self.books.meta, boot=max(self.books.meta.boot, self.books.head.boot) + 1)
+        boot = max(self.books.meta.boot, self.books.head.boot) + 1
+        meta = Meta(self.books.meta.node, boot)  # from now on it is of our format
         head = replace(self.books.head, boot=meta.boot)
         self._transact([(META.put, [meta_row(meta)]), (HEAD.put, [head_row(head)])])
         self.books.meta, self.books.head = meta, head
@@ -93,9 +96,21 @@ class Database:
 
     def commit(self, operations: Sequence[Operation]) -> None:
         """Do all of these, or nothing; durable on return. Raises Broken, and as `Store.commit`."""
-        plan = Plan(self.books, operations, self._fetch)
+        settled = [self._settled(one) for one in operations]
+        plan = Plan(self.books, settled, self._fetch)
         self._transact(plan.statements)
         self.books.adopt(plan)
+        ends = (one.position for one in settled if isinstance(one, Discard))
+        self.discarded = max(self.discarded, *ends, 0)
+
+    def _settled(self, operation: Operation) -> Operation:
+        """The operation, as far as it can be done: what is discarded ends where a batch does."""
+        if not isinstance(operation, Discard):
+            return operation
+        limit = min(operation.position, self.books.head.trimmed)
+        with trouble(self.path):
+            found = self._writer.execute(_ENDS, (limit,)).fetchall()
+        return Discard(max((end for (end,) in found if end <= limit), default=0))
 
     def close(self) -> None:
         """Give up the file; what was committed is moved into it."""
@@ -144,7 +159,13 @@ class Database:
         self._load_records(books, report)
         self._load_stock(books, report)
         self._check_end(books.head)
+        self.discarded = self._discarded()
         return books
+
+    def _discarded(self) -> int:
+        row = self._writer.execute("SELECT * FROM stream ORDER BY first LIMIT 1").fetchone()
+        link = link_of(row) if row is not None and is_sound(STREAM, row) else None
+        return link.last if link is not None and link.is_elsewhere else 0
 
     def _load_records(self, books: Books, report: Report) -> None:
         for row in self._sound_rows(DURABLE, books.head.durables, report):

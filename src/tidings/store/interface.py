@@ -119,6 +119,15 @@ class Trim(Struct, frozen=True, gc=False):
     position: int
 
 
+class Discard(Struct, frozen=True, gc=False):
+    """Give up persistent batches too, all that end at or before the position: they are kept elsewhere.
+
+    Only up to where earlier commits have trimmed the stream: what stands behind is needed by somebody.
+    """
+
+    position: int
+
+
 class Enqueue(Struct, frozen=True, gc=False):
     """Keep a message; none of its number is there."""
 
@@ -149,7 +158,7 @@ class DropQueue(Struct, frozen=True, gc=False):
     key: int
 
 
-Operation = Append | Put | Drop | Count | Trim | Enqueue | Revise | Dequeue | PutQueue | DropQueue
+Operation = Append | Put | Drop | Count | Trim | Discard | Enqueue | Revise | Dequeue | PutQueue | DropQueue
 
 
 Stored = TypeVar("Stored", StoredBatch, StoredMessage)
@@ -186,6 +195,13 @@ class Store(Protocol):
 
     def position_at(self, time_us: int) -> int:
         """The position of the first event that was stored at or after that time, or one past the last."""
+
+    @property
+    def discarded(self) -> int:
+        """The position up to which persistent batches were given up too."""
+
+    def corrupt(self, first: int, end: int) -> list[int]:
+        """Where batches begin that were found damaged when they were read, from `first` on, before `end`."""
 
     def messages(self) -> Iterator[StoredMessage]:
         """All messages, by their numbers; read once, before the first commit, by who restores the queues."""

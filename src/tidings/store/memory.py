@@ -24,6 +24,7 @@ from tidings.store.interface import (
     Count,
     Counter,
     Dequeue,
+    Discard,
     Drop,
     DropQueue,
     Durable,
@@ -77,6 +78,15 @@ class MemoryStore:
         with self._lock:
             return self._contents.position_at(time_us)
 
+    @property
+    def discarded(self) -> int:
+        """The position up to which persistent batches were given up too."""
+        return self._contents.discarded
+
+    def corrupt(self, _first: int, _end: int) -> list[int]:
+        """Memory is not damaged."""
+        return []
+
     def messages(self) -> Iterator[StoredMessage]:
         """All messages that are there now, by their numbers."""
         with self._lock:
@@ -98,6 +108,7 @@ class _Contents:
         self.counters: dict[tuple[str, int], Counter] = {}
         self.queues: dict[int, QueueRecord] = {}
         self.messages: dict[int, StoredMessage] = {}
+        self.discarded = 0
         self._trimmed = 0
         self._batches: list[StoredBatch] = []
 
@@ -118,6 +129,7 @@ class _Contents:
                     is_there[number] = False
 
     def apply(self, operations: Iterable[Operation]) -> None:
+        trimmed = self._trimmed  # by earlier commits
         for operation in operations:
             match operation:
                 case Append(batch):
@@ -131,6 +143,8 @@ class _Contents:
                     self.counters[counter.system, counter.epoch] = counter
                 case Trim(position):
                     self._trim(min(position, self.position))
+                case Discard(position):
+                    self._discard(min(position, trimmed))
                 case Enqueue(message):
                     self.messages[message.number] = message
                 case Revise(message) if message.number in self.messages:
@@ -147,6 +161,12 @@ class _Contents:
         end = bisect_right(self._batches, position, key=_last)
         self._batches[begin:end] = [batch for batch in self._batches[begin:end] if batch.persistent]
         self._trimmed = max(self._trimmed, position)
+
+    def _discard(self, position: int) -> None:
+        ended = bisect_right(self._batches, position, key=_last)
+        if ended:
+            self.discarded = _last(self._batches[ended - 1])
+            del self._batches[:ended]
 
     def read(self, position: int, size_max: int) -> list[StoredBatch]:
         begin = bisect_left(self._batches, position, key=_last)

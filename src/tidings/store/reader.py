@@ -44,16 +44,17 @@ class Reader:
         self._connection = connection
         self._path = path
         self._report = report
+        self.bad: set[int] = set()  # where batches begin that are not as they were written, as far as met
 
     def read(self, position: int, size_max: int) -> list[StoredBatch]:
         """As `Store.read`."""
         with self._snapshot() as head, closing(self._up(position, head)) as links:
-            return within((link.batch for link in links if link.last >= position), size_max)
+            return within((link.batch for link in links if link.last >= position and not link.is_elsewhere), size_max)
 
     def read_before(self, position: int, size_max: int) -> list[StoredBatch]:
         """As `Store.read_before`."""
         with self._snapshot() as head, closing(self._down(position, head)) as links:
-            return within((link.batch for link in links), size_max)
+            return within((link.batch for link in links if not link.is_elsewhere), size_max)
 
     def position_at(self, time_us: int) -> int:
         """As `Store.position_at`: bisects by the latest time so far, which grows whatever the clock did."""
@@ -68,6 +69,8 @@ class Reader:
                     low = link.last + 1
             with closing(self._up(low, head)) as links:
                 for link in links:
+                    if link.is_elsewhere:
+                        continue
                     if link.batch.stored_us >= time_us and link.batch.first >= low:
                         return link.batch.first
             return head.position + 1
@@ -156,6 +159,7 @@ class Reader:
             if is_sound(STREAM, row):
                 yield key, link_of(row)
             else:
+                self.bad.add(key)
                 self._report(f"stream {key}: is not as it was written")
                 yield key, None
 

@@ -25,11 +25,13 @@ from msgspec import Struct
 
 from tidings.store.interface import Counter, Durable, QueueRecord, StoredBatch
 
-FORMAT = 1
+FORMAT = 2  # the second has rows in place of batches that lie elsewhere
 SUM_MASK = 2**32 - 1
 
 Field = int | bytes | None
 Row = tuple[Field, ...]
+
+_ELSEWHERE = -1  # an epoch that no batch has
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -164,6 +166,16 @@ class Link(Struct, frozen=True, gc=False):
     def last(self) -> int:
         """The position of its last event."""
         return self.batch.first + self.batch.count - 1
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it only stands in the place of batches that were discarded: see `elsewhere`."""
+        return self.batch.epoch == _ELSEWHERE
+
+
+def elsewhere(position: int) -> Link:
+    """What stands in the place of all batches up to the position, so that nobody misses them."""
+    return Link(StoredBatch(1, position, None, _ELSEWHERE, None, 0, True, b""), 0, 0, 0)
 
 
 def is_gap(follower: Link | Head, last: int, trimmed: int) -> bool:

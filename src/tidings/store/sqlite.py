@@ -83,6 +83,16 @@ class SqliteStore:
         """The position of the first event that was stored at or after that time, or one past the last."""
         return self._ask(lambda reader: reader.position_at(time_us))
 
+    @property
+    def discarded(self) -> int:
+        """The position up to which persistent batches were given up too."""
+        return self._open_database().discarded
+
+    def corrupt(self, first: int, end: int) -> list[int]:
+        """Where batches begin that were found damaged when they were read, from `first` on, before `end`."""
+        with self._reading:
+            return sorted(one for one in self._open_database().reader.bad if first <= one < end)
+
     def messages(self) -> Iterator[StoredMessage]:
         """All messages, by their numbers; raises MissingExtra at one that needs it to be decompressed.
 

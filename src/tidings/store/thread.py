@@ -11,13 +11,15 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from typing import TypeVar
 
 from tidings.errors import InternalError, StoreError, StoreFailed, TidingsError
-from tidings.store.interface import Append, Enqueue, Operation, Revise, Store, StoredBatch
+from tidings.store.interface import Append, Enqueue, Operation, Revise, Store
 
 SUBMITTED_BYTES_MAX = 64 * 2**20
 OPERATION_BYTES = 200  # what an operation takes besides its events, about
 
+Answer = TypeVar("Answer")
 OnDurable = Callable[[int], None]
 OnFailure = Callable[[int, TidingsError], None]
 
@@ -77,17 +79,9 @@ class StoreThread:
             self._changed.notify()
             return self._mark
 
-    def read(self, position: int, size_max: int) -> Future[list[StoredBatch]]:
-        """`Store.read`, off the caller's thread."""
-        return self._readers.submit(self.store.read, position, size_max)
-
-    def read_before(self, position: int, size_max: int) -> Future[list[StoredBatch]]:
-        """`Store.read_before`, off the caller's thread."""
-        return self._readers.submit(self.store.read_before, position, size_max)
-
-    def position_at(self, time_us: int) -> Future[int]:
-        """`Store.position_at`, off the caller's thread."""
-        return self._readers.submit(self.store.position_at, time_us)
+    def ask(self, question: Callable[..., Answer], *arguments: object) -> Future[Answer]:
+        """Have something read of the store, off the caller's thread, after what others asked for before."""
+        return self._readers.submit(question, *arguments)
 
     def close(self) -> None:
         """Commit what is pending, finish the read that runs, cancel those that wait, and close the store."""

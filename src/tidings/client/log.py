@@ -1,0 +1,215 @@
+"""The log of a node, as its clients have it: `bus.log`.
+
+    async for position, event in bus.log.read(since=yesterday, where="type = 'air.pm10' AND value > 40"): ...
+    await bus.log.keep("dust", "type = 'air.pm10'")          # from now on these are kept, whoever listens
+    await bus.log.find([id])
+
+A position is where an event stands in its node's log; positions only grow. Whoever reads on from time to time
+opens a `reader` under a name: then the node keeps what it wants, and prunes nothing that it has not passed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from tidings.errors import Refused
+from tidings.event import Event
+from tidings.event.values import plain_moment
+from tidings.filters import Filter
+from tidings.log.arguments import IDS_MAX
+from tidings.log.parts import LivePart, Part, SealedPart
+from tidings.transport.link import Link
+
+PIECE_SIZE = 1 << 20
+"""Bytes of events that are asked for at once, about."""
+
+
+class Log:
+    """See the module."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    async def status(self, *, timeout_s: float | None = None) -> dict[str, Any]:
+        """Where the log begins and ends, what of it is sealed, and who reads it."""
+        status: dict[str, Any] = await self._call("log.status", {}, timeout_s)
+        return status
+
+    # Reading
+
+    async def read(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        where: Filter | str = "",
+        skip: bool = False,
+    ) -> AsyncIterator[tuple[int, Event]]:
+        """Each event that matches with its position, from `start` or `since` on and before `end` or `until`.
+
+        Without these it is all there is now. What was pruned or is damaged raises Refused, unless it is to be
+        skipped. Times are when events were stored.
+        """
+        first, last = await self._bounds(start, end, since, until)
+        async for parts, _ in self.parts(first, last, where, skip=skip):
+            for part in parts:
+                for position, event in events_of(part):
+                    yield position, event
+
+    async def parts(
+        self,
+        start: int,
+        end: int | None = None,
+        where: Filter | str = "",
+        *,
+        skip: bool = False,
+        size: int = PIECE_SIZE,
+        timeout_s: float | None = None,
+    ) -> AsyncIterator[tuple[list[Part], int]]:
+        """The log in parts as they lie there, each with where to read on; the next is asked for meanwhile."""
+        asked = {"where": str(where), "skip": skip, "size_max": size}
+        if end is None:
+            end = (await self.status(timeout_s=timeout_s))["end"]
+        reading = asyncio.ensure_future(self._piece({**asked, "start": start, "end": end}, timeout_s))
+        try:
+            while True:
+                found = await reading
+                is_last = found.next >= found.end
+                if not is_last:
+                    following = {**asked, "start": found.next, "end": end}
+                    reading = asyncio.ensure_future(self._piece(following, timeout_s))
+                yield found.parts, found.next
+                if is_last:
+                    return
+        finally:
+            reading.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await reading
+
+    async def find(self, ids: Iterable[str], *, timeout_s: float | None = None) -> list[Event]:
+        """The events with these ids, as many as the log has."""
+        wanted = list(ids)
+        found: list[Event] = []
+        for begin in range(0, len(wanted), IDS_MAX):
+            some = wanted[begin : begin + IDS_MAX]
+            answer = await self._call("log.find", {"ids": some}, timeout_s)
+            parts = msgspec.convert(answer["parts"], list[Part])
+            found += [event for part in parts for _, event in events_of(part)]
+        return found
+
+    async def position_at(self, time: datetime, *, timeout_s: float | None = None) -> int:
+        """The position of the first event that was stored at or after a time, or one past the last."""
+        time_us = plain_moment(time, "time")
+        position: int = (await self._call("log.at", {"time_us": time_us}, timeout_s))["position"]
+        return position
+
+    async def _bounds(
+        self, start: int | None, end: int | None, since: datetime | None, until: datetime | None
+    ) -> tuple[int, int | None]:
+        if since is not None:
+            start = max(start or 0, await self.position_at(since))
+        if until is not None:
+            before = await self.position_at(until)
+            end = before if end is None else min(end, before)
+        if start is None:
+            start = (await self.status())["first"]
+        return start, end
+
+    async def _piece(self, asked: dict[str, Any], timeout_s: float | None) -> Piece:
+        return msgspec.convert(await self._call("log.read", asked, timeout_s), Piece)
+
+    # Readers, and what is kept
+
+    async def reader(
+        self,
+        name: str,
+        where: Filter | str = "",
+        *,
+        lease_s: float | None = None,
+        start: int | None = None,
+        passive: bool = False,
+        timeout_s: float | None = None,
+    ) -> dict[str, Any]:
+        """Be a reader under a name, or go on being one: what matches is made, and kept in the log.
+
+        With a lease this lasts so long, and is to be said again before its end; without one, until `leave`.
+        Tells `cursor`, up to which the reader needs nothing, `first` and `end` of the log, and the `node`.
+        """
+        asked = {"name": name, "where": str(where), "lease_s": lease_s, "start": start, "passive": passive}
+        told: dict[str, Any] = await self._call("log.reader", asked, timeout_s)
+        return told
+
+    async def passed(self, name: str, position: int, *, timeout_s: float | None = None) -> None:
+        """The reader of that name needs nothing below this position any more."""
+        await self._call("log.passed", {"name": name, "position": position}, timeout_s)
+
+    async def keep(self, name: str, where: Filter | str, *, timeout_s: float | None = None) -> None:
+        """From now on what matches is kept in the log, whoever publishes it; nothing is made for that."""
+        await self._call("log.keep", {"name": name, "where": str(where)}, timeout_s)
+
+    async def leave(self, name: str, *, timeout_s: float | None = None) -> None:
+        """Nothing is kept, or made, under this name any more; nor is it an error if nothing was."""
+        try:
+            await self._call("log.leave", {"name": name}, timeout_s)
+        except Refused as error:
+            if error.code != "not-found":
+                raise
+
+    # Managing
+
+    async def seal(self, *, timeout_s: float | None = None) -> int:
+        """Wait until all there is now lies in files; the last position that does."""
+        sealed: int = (await self._call("log.seal", {}, timeout_s))["sealed"]
+        return sealed
+
+    async def sealed(self, position: int, *, timeout_s: float | None = None) -> None:
+        """Tell the node that files hold its log up to this position; for who seals."""
+        await self._call("log.sealed", {"position": position}, timeout_s)
+
+    async def prune(
+        self,
+        before: int | None = None,
+        *,
+        since: datetime | None = None,
+        size_max: int | None = None,
+        force: bool = False,
+        timeout_s: float | None = None,
+    ) -> dict[str, Any]:
+        """Remove sealed files that end before a position or a time, or until so many bytes are left.
+
+        What a reader has not passed stays, unless forced. Tells the `first` position there is, and the names
+        of readers for whose sake more was `kept_for`.
+        """
+        before_us = None if since is None else plain_moment(since, "since")
+        asked = {"before": before, "before_us": before_us, "size_max": size_max, "force": force}
+        told: dict[str, Any] = await self._call("log.prune", asked, timeout_s)
+        return told
+
+    async def _call(self, operation: str, arguments: dict[str, Any], timeout_s: float | None) -> Any:
+        return await self._link.call(operation, arguments, timeout_s, "again")
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """An answer to `log.read`."""
+
+    parts: list[Part]
+    next: int
+    end: int
+
+
+def events_of(part: Part) -> Sequence[tuple[int, Event]]:
+    """The events of a part, each with its position; MissingExtra if it was sealed and Arrow is not here."""
+    if isinstance(part, LivePart):
+        return list(zip(part.positions(), part.events(), strict=True))
+    assert isinstance(part, SealedPart)
+    from tidings.log.files import positioned_events
+
+    return positioned_events(part.table)

@@ -1,0 +1,265 @@
+"""Parts of the log as columns of the reader's choice: what Spark, pandas and the sealed files are made from.
+
+A column named like a header field is that field; `position`, `node`, `attributes` and `mismatches` are what
+they say; any other name is the attribute of that name. A value that does not fit its column (see `fitting`)
+is null there and counted, or, strictly, an error.
+
+Live parts are the hot path: they are decoded by structs made for the wanted columns, and only where a value
+does not fit are the same parts decoded again, slowly and exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidings.errors import ConfigError, UserError
+from tidings.log.entries import Entries, attributes_of, texts_map_of
+from tidings.log.fitting import Fit, fit_for
+from tidings.log.flat import Flat, Longs, frequent, scattered
+from tidings.log.parts import LivePart
+from tidings.log.rows import Rows, decoder_of, element_for
+from tidings.log.schema import (
+    ATTRIBUTES,
+    HEADER_COLUMNS,
+    HEADER_TYPES,
+    KIND_WORDS,
+    TEXTS,
+    file_schema,
+    own_columns,
+)
+
+_everything = decoder_of(dict[str, Any], 5)
+_WORDS = {"datetime": "time", **{word: word for word in KIND_WORDS.values()}}
+
+
+class SchemaMismatch(UserError, ValueError):
+    """A value that does not fit the column it should stand in."""
+
+    def __init__(self, column: str, position: int, kind: str, wanted: str) -> None:
+        super().__init__(
+            f"column {column!r}, position {position}: a value is {kind}, which does not fit {wanted}"
+        )
+        self.column = column
+        self.position = position
+        self.kind = kind
+        self.wanted = wanted
+
+    def __reduce__(self) -> tuple[type[SchemaMismatch], tuple[str, int, str, str]]:
+        return type(self), (self.column, self.position, self.kind, self.wanted)
+
+
+class Decoder:
+    """Makes record batches with the columns of `schema`; ConfigError if no value can be of a column's type.
+
+    `mismatches` counts the values so far that did not fit their columns and became null; with `strict` the
+    first one raises SchemaMismatch instead.
+    """
+
+    def __init__(self, schema: pa.Schema, node: str = "", strict: bool = False) -> None:
+        self.schema = schema
+        self.node = node
+        self.strict = strict
+        self.mismatches = 0
+        self._has_map = False
+        self._fits: dict[str, Fit] = {}
+        self._attributes: list[str] = []
+        last = -1
+        for field in schema:
+            if field.name == "attributes":
+                self._has_map, last = True, max(last, 3)
+                _check_map(field)
+                continue
+            self._fits[field.name] = fit_for(field.name, field.type)
+            if field.name in HEADER_TYPES:
+                last = max(last, element_for(field.name))
+            elif field.name not in ("position", "node", "mismatches"):
+                self._attributes.append(field.name)
+                last = max(last, 3)
+        self._exact = decoder_of(dict[str, Any], last)
+        self._quick = self._exact if self._has_map else decoder_of(self._wanted_values(), last)
+
+    def _wanted_values(self) -> Any:
+        """A struct with the wanted attributes: everything else in the map is passed over."""
+        slots = {f"v{number}": name for number, name in enumerate(self._attributes)}
+        fields = [(slot, _or_none(self._fits[name].wire), None) for slot, name in slots.items()]
+        return msgspec.defstruct("Values", fields, rename=slots, gc=False)
+
+    def live(self, part: LivePart) -> pa.RecordBatch:
+        """The events of a live part; CodecError where its bytes are none."""
+        return self.lives([part])
+
+    def lives(self, parts: Sequence[LivePart]) -> pa.RecordBatch:
+        """The events of several live parts in one record batch: quicker than one by one if they are small."""
+        if not self._has_map:
+            try:
+                return self._batch(_Live(Rows(parts, self._quick), quick=True))
+            except msgspec.ValidationError:
+                pass  # some value does not fit, and msgspec can't say which ones
+        return self._batch(_Live(Rows(parts, self._exact), quick=False))
+
+    def sealed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of a sealed file, which may be of any of its versions of attributes' columns."""
+        return self._batch(_Sealed(batch))
+
+    def columns_of(self, schema: pa.Schema) -> list[str]:
+        """The columns of a file with that schema that `sealed` needs."""
+        wanted = {"position"} | {field.name for field in self.schema}
+        own = own_columns(schema)
+        if self._has_map:
+            wanted |= own.keys()
+        if self._attributes:
+            wanted.add("attributes")
+        return [field.name for field in schema if field.name in wanted]
+
+    def _batch(self, source: _Live | _Sealed) -> pa.RecordBatch:
+        misfits = np.zeros(len(source), np.int64)
+        arrays: dict[str, Any] = {}
+        for field in self.schema:
+            if field.name != "mismatches":
+                arrays[field.name] = self._column(source, field, misfits)
+        if "mismatches" in self._fits:
+            arrays["mismatches"] = pa.array(misfits).cast(self._fits["mismatches"].type)
+        ordered = [arrays[field.name] for field in self.schema]
+        return pa.RecordBatch.from_arrays(ordered, schema=self.schema)
+
+    def _column(self, source: _Live | _Sealed, field: pa.Field, misfits: Longs) -> Any:
+        name = field.name
+        if name == "attributes":
+            return source.attributes() if field.type == ATTRIBUTES else source.texts()
+        fit = self._fits[name]
+        if name == "position":
+            column, bad = _fitted(pa.array(source.positions()), fit)
+        elif name == "node":
+            column, bad = pa.repeat(pa.scalar(self.node, fit.type), len(source)), {}
+        elif name in HEADER_TYPES:
+            column, bad = _fitted(source.header(name), fit)
+        else:
+            column, bad = source.attribute(name, fit, self._attributes)
+        if bad:
+            self._note(source, name, fit, bad, misfits)
+        return column
+
+    def _note(
+        self, source: _Live | _Sealed, name: str, fit: Fit, bad: dict[int, Any], misfits: Longs
+    ) -> None:
+        if self.strict:
+            row = min(bad)
+            kind = type(bad[row]).__name__
+            raise SchemaMismatch(name, int(source.positions()[row]), _WORDS.get(kind, kind), str(fit.type))
+        self.mismatches += len(bad)
+        misfits[list(bad)] += 1
+
+
+class _Live:
+    """Columns of live parts."""
+
+    def __init__(self, rows: Rows, *, quick: bool) -> None:
+        self._rows = rows
+        self._quick = quick
+        self._values: list[Any] | None = None
+        self.positions = rows.positions
+        self.header = rows.column
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def values(self) -> list[Any]:
+        if self._values is None:
+            self._values = self._rows.values()
+        return self._values
+
+    def attribute(self, name: str, fit: Fit, names: list[str]) -> tuple[Any, dict[int, Any]]:
+        if self._quick:
+            cells = list(map(attrgetter(f"v{names.index(name)}"), self.values))
+            if fit.wire is not None:
+                return fit.array(cells), {}
+        else:
+            cells = [values.get(name) for values in self.values]
+        fitting, bad = fit.fit(cells)
+        return fit.array(fitting), {row: cells[row] for row in bad}
+
+    def attributes(self) -> Any:
+        return Flat(self.values).attributes()
+
+    def texts(self) -> Any:
+        return Flat(self.values).texts()
+
+
+class _Sealed:
+    """Columns of the rows of a file."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self._batch = batch
+        self._own = own_columns(batch.schema)
+        self._entries: Entries | None = None
+
+    def __len__(self) -> int:
+        return int(self._batch.num_rows)
+
+    def positions(self) -> Longs:
+        return self._batch.column("position").to_numpy()  # type: ignore[no-any-return]
+
+    def header(self, name: str) -> Any:
+        return self._batch.column(name)
+
+    def attribute(self, name: str, fit: Fit, _names: list[str]) -> tuple[Any, dict[int, Any]]:
+        if self._entries is None:
+            self._entries = Entries(self._batch.column("attributes"))
+        column: Any = pa.nulls(len(self), fit.type)
+        bad: dict[int, Any] = {}
+        if name in self._own:
+            column, bad = _fitted(self._batch.column(name), fit)
+        rows, values = self._entries.of(name)
+        if values:
+            cells, misfits = fit.fit(values)
+            column = pc.coalesce(column, scattered(fit.array(cells), rows, len(self)))
+            bad |= {int(rows[place]): values[place] for place in misfits}
+        return column, bad
+
+    def attributes(self) -> Any:
+        return attributes_of(self._batch)
+
+    def texts(self) -> Any:
+        return texts_map_of(self._batch)
+
+
+def _fitted(column: Any, fit: Fit) -> tuple[Any, dict[int, Any]]:
+    """A column typed as in the files as the one wanted, and the rows whose values don't fit."""
+    cast = fit.cast(column)
+    if cast is not None:
+        return cast, {}
+    values = column.to_pylist()
+    cells, bad = fit.fit(values)
+    return fit.array(cells), {row: values[row] for row in bad}
+
+
+def _or_none(wire: Any) -> Any:
+    return Any if wire is None else wire | None
+
+
+def _check_map(field: pa.Field) -> None:
+    if field.type not in (ATTRIBUTES, TEXTS):
+        raise ConfigError("schema", "attributes", f"is {ATTRIBUTES} or {TEXTS}, not {field.type}")
+
+
+# The columns of the files
+
+
+def table_of(parts: Sequence[LivePart]) -> pa.Table:
+    """The events of live parts with the columns of the files, in the order of the parts."""
+    rows = Rows(parts, _everything)
+    flat = Flat(rows.values())
+    own = frequent(flat.counts(), len(rows))
+    columns = [pa.array(rows.positions())]
+    columns += [rows.column(field.name) for field in HEADER_COLUMNS]
+    columns += [flat.column(name, letter) for name, letter in own.items()]
+    columns.append(flat.rest(own))
+    return pa.Table.from_arrays(columns, schema=file_schema(own))

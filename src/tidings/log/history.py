@@ -1,0 +1,285 @@
+"""The whole log of a node as one: what lies in its store, and what was sealed into files.
+
+All of this is called in threads, beside the loop of the node. Files are in the folder before the store gives
+up what they hold, so a position that the store has no more is in a file: reading looks into the store first,
+and into files only for what the store has not. No lock is needed for that.
+
+A store that was restored from a backup has not what came after the backup, though files may: positions leap
+ahead then, and what stands between is read from the files.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from tidings.errors import Refused
+from tidings.event import Batch
+from tidings.filters import Filter
+from tidings.ids import Origin
+from tidings.log.parts import LivePart, Part, SealedPart, live_part, rows_bytes
+from tidings.matching import Index
+from tidings.store.interface import Store, StoredBatch
+
+PIECE_SIZE = 1 << 20
+"""Bytes that are read of the store at once."""
+
+
+class Answer(Struct, frozen=True):
+    """Parts of the log, and where to ask on; `scanned` is how many bytes were looked at."""
+
+    parts: list[Part]
+    next: int
+    scanned: int = 0
+
+
+class Span(Struct, frozen=True):
+    """What the files of a node hold: everything from `first` to `last`, in so many files and bytes."""
+
+    first: int = 1
+    last: int = 0
+    files: int = 0
+    size: int = 0
+
+
+class Sealed(Protocol):
+    """The files of a node's log."""
+
+    @property
+    def place(self) -> str:
+        """Where they lie; empty if nowhere."""
+
+    def span(self) -> Span:
+        """What there was when it was looked last."""
+
+    def refresh(self) -> Span:
+        """What there is just now."""
+
+    def read(
+        self, first: int, end: int, filter: Filter, size_max: int, skip: bool
+    ) -> tuple[list[bytes], int]:
+        """Events from `first` on and before `end`, as Arrow IPC streams of about that size; where to go on.
+
+        Raises Refused with the code `corrupt` for a file that can't be read, and for positions that are in no
+        file, unless these are to be skipped.
+        """
+
+    def batches(self, first: int, end: int, size_max: int) -> list[StoredBatch]:
+        """The same as they were stored, for those who want events; none if there are none."""
+
+    def batches_before(self, position: int, size_max: int) -> list[StoredBatch]:
+        """The batches that begin at or before a position, the last one first."""
+
+    def find(self, ids: Sequence[str], filter: Filter) -> list[bytes]:
+        """The events with these ids that match."""
+
+    def position_at(self, time_us: int) -> int | None:
+        """The position of the first event that was stored at or after a time, if there is one."""
+
+    def verify(self, first: int) -> tuple[list[str], int]:
+        """What is wrong with the file that has this position, or the next one, and where to go on."""
+
+    def spent(self, before: int, before_us: int | None, size_max: int | None) -> int:
+        """The position up to which `prune` would remove files."""
+
+    def prune(self, before: int, before_us: int | None, size_max: int | None) -> Span:
+        """Remove files that end before the position, and of these what the other two say; what is left."""
+
+
+class Nowhere:
+    """The files of a node that seals nothing."""
+
+    place = ""
+
+    def span(self) -> Span:
+        """There is nothing."""
+        return Span()
+
+    def refresh(self) -> Span:
+        """There is nothing."""
+        return Span()
+
+    def read(
+        self, _first: int, end: int, _filter: Filter, _size_max: int, _skip: bool
+    ) -> tuple[list[bytes], int]:
+        """There is nothing."""
+        return [], end
+
+    def batches(self, _first: int, _end: int, _size_max: int) -> list[StoredBatch]:
+        """There is nothing."""
+        return []
+
+    def batches_before(self, _position: int, _size_max: int) -> list[StoredBatch]:
+        """There is nothing."""
+        return []
+
+    def find(self, _ids: Sequence[str], _filter: Filter) -> list[bytes]:
+        """There is nothing."""
+        return []
+
+    def position_at(self, _time_us: int) -> int | None:
+        """There is nothing."""
+        return None
+
+    def verify(self, first: int) -> tuple[list[str], int]:
+        """There is nothing."""
+        return [], first
+
+    def spent(self, _before: int, _before_us: int | None, _size_max: int | None) -> int:
+        """There is nothing."""
+        return 0
+
+    def prune(self, _before: int, _before_us: int | None, _size_max: int | None) -> Span:
+        """There is nothing."""
+        return Span()
+
+
+class History:
+    """The log of a node that has this store and these files."""
+
+    def __init__(self, store: Store, sealed: Sealed | None = None) -> None:
+        self.sealed: Sealed = sealed or Nowhere()
+        self._store = store
+
+    @property
+    def first(self) -> int:
+        """The lowest position from which on nothing was pruned."""
+        span = self.sealed.span()
+        return span.first if span.files else self.discarded + 1
+
+    @property
+    def discarded(self) -> int:
+        """The position up to which the store has given up the log."""
+        return self._store.discarded
+
+    def waiting_us(self, position: int) -> int | None:
+        """When the first of what the store has from this position on was stored; None if that is nothing."""
+        found = self._store.read(position, 1)
+        return found[0].stored_us if found else None
+
+    # For whoever asks for the log
+
+    def read(self, start: int, end: int, filter: Filter, size_max: int, skip: bool) -> Answer:
+        """Events of the log from `start` on and before `end`: some at least, if there are any."""
+        self._check_pruned(start, skip)
+        parts: list[Part] = []
+        position, size = max(start, 1), 0
+        while position < end and size < size_max:
+            found, position = self._piece(position, end, filter, min(PIECE_SIZE, size_max - size), skip)
+            parts += found
+            size += sum(_size(part) for part in found)
+        return Answer(parts, max(position, start))
+
+    def find(self, ids: Sequence[str], filter: Filter, end: int) -> Answer:
+        """The events with these ids, as far as the filter has them; looks through all of the log."""
+        wanted = Filter(" OR ".join(f"id = :i{place}" for place in range(len(ids))) or "FALSE", **_bound(ids))
+        parts: list[Part] = [SealedPart(table) for table in self.sealed.find(ids, filter)]
+        position = max(self.discarded, self.sealed.span().last) + 1
+        while position < end:
+            found, position = self._piece(position, end, wanted & filter, PIECE_SIZE, skip=True)
+            parts += found
+        return Answer(parts, position)
+
+    def position_at(self, time_us: int) -> int:
+        """The position of the first event that was stored at or after that time, or one past the last."""
+        sealed = self.sealed.position_at(time_us)
+        live = self._store.position_at(time_us)
+        return live if sealed is None else min(sealed, live)
+
+    def _check_pruned(self, start: int, skip: bool) -> None:
+        first = self.first
+        if start < first and start > 0 and not skip:
+            raise Refused("pruned", f"position {start} was pruned: the log begins at {first}")
+
+    def _piece(
+        self, position: int, end: int, filter: Filter, size_max: int, skip: bool
+    ) -> tuple[list[Part], int]:
+        stored = self._held(position, size_max)
+        if stored is None:
+            limit = min(end, self._sealed_end(position))
+            tables, following = self.sealed.read(position, limit, filter, size_max, skip)
+            return [SealedPart(table) for table in tables], following
+        following = min(stored[-1].first + stored[-1].count, end) if stored else end
+        if not skip:
+            for bad in self._store.corrupt(position, following):
+                raise Refused("corrupt", f"the batch at position {bad} is not as it was written")
+        logged = (batch for batch in stored if batch.persistent and batch.first < end)
+        return list(_matching(logged, filter, position, end)), following
+
+    def _held(self, position: int, size_max: int) -> list[StoredBatch] | None:
+        """What the store has from this position on; None if it is for the files to say."""
+        found = self._store.read(position, size_max)
+        if position <= self.discarded:  # maybe while it was being read
+            return None
+        last = self.sealed.span().last
+        if position > last:
+            return found
+        return [batch for batch in found if batch.first <= last] or None
+
+    def _sealed_end(self, position: int) -> int:
+        """Where reading of files ends that began at the position: the store goes on from there."""
+        return (self.discarded if position <= self.discarded else self.sealed.span().last) + 1
+
+    # For subscriptions, as `Store`
+
+    def batches(self, position: int, size_max: int) -> list[StoredBatch]:
+        """The batches that hold positions from this one on, sealed or not; as `Store.read`."""
+        stored = self._held(position, size_max)
+        if stored is not None:
+            return stored
+        end = self._sealed_end(position)
+        return self.sealed.batches(position, end, size_max) or self._store.read(end, size_max)
+
+    def batches_before(self, position: int, size_max: int) -> list[StoredBatch]:
+        """The same as `Store.read_before`."""
+        stored, last = self._store.read_before(position, size_max), self.sealed.span().last
+        above = [batch for batch in stored if batch.first > last]
+        if above or not last:
+            return above
+        position = min(position, last)
+        if stored and stored[0].first + stored[0].count > position:
+            return stored
+        sealed = self.sealed.batches_before(position, size_max)
+        if not sealed or (stored and stored[0].first >= sealed[0].first):
+            return stored
+        return [batch for batch in sealed if not stored or batch.first > stored[0].first]
+
+    # For whoever manages it
+
+    def verify(self, start: int, end: int) -> tuple[list[str], int]:
+        """What is wrong with a piece of the log from `start` on, and where to go on: `end` at the end."""
+        span = self.sealed.span()
+        if start <= span.last:
+            return self.sealed.verify(max(start, span.first))
+        stored = self._store.read(start, PIECE_SIZE)
+        following = min(stored[-1].first + stored[-1].count, end) if stored else end
+        bad = self._store.corrupt(start, following)
+        return [f"the batch at position {one} is not as it was written" for one in bad], following
+
+
+def _matching(batches: Iterable[StoredBatch], filter: Filter, start: int, end: int) -> Iterator[LivePart]:
+    """What matches of stored batches, within these positions."""
+    index: Index[str] = Index()
+    index.add("", filter)
+    for stored in batches:
+        low, high = max(start - stored.first, 0), min(end - stored.first, stored.count)
+        batch = Batch(stored.raw, Origin(stored.system, stored.epoch, stored.source))
+        matched = (row for _, rows in index.match_rows(batch).items() for row in rows)
+        rows = [int(row) for row in matched if low <= row < high]
+        if len(rows) == stored.count:
+            yield live_part(stored)
+        elif rows:
+            part = live_part(stored)
+            fields = part.system, part.epoch, part.source, part.stored_us
+            yield LivePart(part.first, part.count, rows_bytes(array("I", rows)), *fields, batch.raw_of(rows))
+
+
+def _size(part: Part) -> int:
+    return len(part.raw if isinstance(part, LivePart) else part.table)
+
+
+def _bound(ids: Sequence[str]) -> dict[str, Any]:
+    return {f"i{place}": one for place, one in enumerate(ids)}

@@ -1,0 +1,324 @@
+"""The files of one node's log as the node reads them: a folder, listed once and again when it must have changed.
+
+Others write here: who seals adds files and joins small ones, and so a file that was listed may be gone when it
+is opened. Then the folder is listed again, and what the file held is in another one. Reading is for any
+thread. What a row group gives beyond the size that was asked for is kept a while, for whoever reads on.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from threading import Lock
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidings.errors import Refused, StoreDamaged, StoreError
+from tidings.filters import Filter
+from tidings.log.files import date_of
+from tidings.log.folder import FileInfo, Folder
+from tidings.log.history import Span
+from tidings.log.predicate import mask
+from tidings.log.restore import raw_batches
+from tidings.store.interface import StoredBatch, within
+
+ROWS_KEPT: Final = 1_000_000
+"""Rows of tables that are kept for whoever reads on."""
+DAMAGE_MAX: Final = 1_000
+"""Reports of damage that are kept."""
+LISTINGS_MAX: Final = 3
+"""How often a folder is listed for one question: it changes, but not that fast."""
+
+_everything = Filter()
+
+
+class SealedFiles:
+    """The files in a folder that hold the log of this node; as `tidings.log.history.Sealed`."""
+
+    def __init__(self, folder: Folder, node: str, damage: list[StoreDamaged] | None = None) -> None:
+        """What is passed over for those who want events is noted in `damage`."""
+        self.folder = folder
+        self.damage: list[StoreDamaged] = [] if damage is None else damage
+        self._node = node
+        self._lock = Lock()
+        self._files: list[FileInfo] | None = None  # by position; None: never listed
+        self._span = Span()
+        self._rest = _Rest()
+
+    # What there is
+
+    @property
+    def place(self) -> str:
+        """Where the files lie."""
+        return str(self.folder)
+
+    def refresh(self) -> Span:
+        """Look what there is; StoreError if the folder can't be listed."""
+        try:
+            found = self.folder.files(self._node)
+        except OSError as error:
+            raise StoreError(str(self.folder), f"can't be listed: {error}") from None
+        with self._lock:
+            self._files = found
+            self._span = _span_of(found)
+            return self._span
+
+    def span(self) -> Span:
+        """What there was when it was looked last; nothing, as long as the folder can't be listed."""
+        if self._files is None:
+            try:
+                return self.refresh()
+            except StoreError:
+                return Span()
+        return self._span
+
+    @property
+    def files(self) -> list[FileInfo]:
+        """The files, by position; StoreError if the folder can't be listed."""
+        if self._files is None:
+            self.refresh()
+        with self._lock:
+            return list(self._files or ())
+
+    # Reading
+
+    def read(
+        self, first: int, end: int, filter: Filter, size_max: int, skip: bool
+    ) -> tuple[list[bytes], int]:
+        """Events from `first` on and before `end`, as Arrow IPC streams of about that size; where to go on.
+
+        Raises Refused with the code `corrupt` for a file that can't be read, and for positions that are in no
+        file, unless they are to be skipped.
+        """
+        tables: list[pa.Table] = []
+        position, size = first, 0
+        while position < end and size < size_max:
+            try:
+                found, position = self._piece(position, end, filter, size_max - size)
+            except _Lost as lost:
+                if not skip and tables:  # who asks on from here is told
+                    break
+                if not skip:
+                    raise Refused("corrupt", lost.text) from None
+                position = min(lost.end, end)
+                continue
+            if found is not None:
+                tables.append(found)
+                size += found.nbytes
+        return [stream_of(table) for table in tables], position
+
+    def _piece(
+        self, position: int, end: int, filter: Filter, size_max: int
+    ) -> tuple[pa.Table | None, int]:
+        """What matches from the position on, as a table of about that size, and where to go on."""
+        kept = self._rest.take(position, str(filter))
+        if kept is None:
+            file = self._file_at(position, end)
+            table, following = self._read_file(file, position, end, filter, size_max)
+        else:
+            table, following = kept
+            if following > end:
+                table, following = table.filter(pc.less(table.column("position"), end)), end
+        if table is None or not len(table):
+            return None, following
+        head, rest = _cut(table, size_max)
+        if rest is not None:
+            begin = rest.column("position")[0].as_py()
+            self._rest.put(begin, str(filter), rest, following)
+            following = begin
+        return head, following
+
+    def _read_file(
+        self, file: FileInfo, position: int, end: int, filter: Filter, size_max: int
+    ) -> tuple[pa.Table | None, int]:
+        for _ in range(LISTINGS_MAX):
+            try:
+                tables, following = self.folder.read_file(file, position, end, filter, size_max)
+                return (pa.concat_tables(tables) if tables else None), following
+            except FileNotFoundError:
+                self.refresh()
+                file = self._file_at(position, end)
+            except StoreDamaged as damage:
+                raise _Lost.file(file, damage) from None
+        raise _Lost.file(file, StoreDamaged(file.path, "is listed and can't be found"))
+
+    def _file_at(self, position: int, end: int) -> FileInfo:
+        """The file that has this position; raises _Lost, after a look, if there is none."""
+        for _ in range(2):
+            files = self.files
+            place = bisect_left(files, position, key=lambda file: file.claim.last)
+            file = files[place] if place < len(files) else None
+            if file is not None and file.claim.first <= position:
+                return file
+            self.refresh()
+        following = end if file is None else min(file.claim.first, end)
+        text = f"positions {position} to {following - 1} are in no file of {self.folder}"
+        raise _Lost(text, following)
+
+    def find(self, ids: Sequence[str], filter: Filter) -> list[bytes]:
+        """The events with these ids that match; what is in files that can't be read is not found."""
+        tables = self.folder.find(ids, self._node)
+        if filter != _everything:
+            tables = [table.filter(mask(filter, table)) for table in tables]
+        return [stream_of(table) for table in tables if len(table)]
+
+    # As stored batches, for subscriptions
+
+    def batches(self, first: int, end: int, size_max: int) -> list[StoredBatch]:
+        """The batches from `first` on and before `end`, of about that size; what is damaged is left out."""
+        position = first
+        while position < end:
+            try:
+                table, position = self._piece(position, end, _everything, size_max)
+            except _Lost as lost:
+                self._report(lost)
+                position = min(lost.end, end)
+                continue
+            if table is not None:
+                return raw_batches(table)
+        return []
+
+    def batches_before(self, position: int, size_max: int) -> list[StoredBatch]:
+        """The batches that begin at or before a position, the last one first; without what is damaged."""
+        for file in reversed(self.files):
+            if file.claim.first > position:
+                continue
+            try:
+                for table in self.folder.read_back(file, position):
+                    return within(reversed(raw_batches(_tail(table, size_max))), size_max)
+            except FileNotFoundError:
+                self.refresh()
+                return self.batches_before(position, size_max)
+            except StoreDamaged as damage:
+                self._report(_Lost.file(file, damage))
+        return []
+
+    def _report(self, lost: _Lost) -> None:
+        report = StoreDamaged(str(self.folder), lost.text)
+        with self._lock:
+            if len(self.damage) < DAMAGE_MAX and all(str(one) != str(report) for one in self.damage):
+                self.damage.append(report)
+
+    # Time
+
+    def position_at(self, time_us: int) -> int | None:
+        """The position of the first event that was stored at or after a time, if there is one."""
+        day = date_of(time_us)
+        for file in self.files:
+            if file.date >= day:
+                try:
+                    found = self.folder.position_at(file, time_us)
+                except (FileNotFoundError, StoreDamaged):  # whoever reads there is told
+                    found = file.claim.first
+                if found is not None:
+                    return found
+        return None
+
+    # Retention
+
+    def spent(self, before: int, before_us: int | None, size_max: int | None) -> int:
+        """The position up to which files could be given up: see `prune`; one less than the first if none."""
+        files = self.files
+        going = list(self._going(files, before, before_us, size_max))
+        return going[-1].claim.last if going else self.span().first - 1
+
+    def prune(self, before: int, before_us: int | None, size_max: int | None) -> Span:
+        """Remove files that end before the position, and of these what the other two say; what is left.
+
+        A file goes if all in it was stored before `before_us`, or if the files from it on are more than
+        `size_max`; if neither is said, all go. The oldest go first, up to the first one that stays.
+        """
+        self.refresh()
+        self.folder.remove(list(self._going(self.files, before, before_us, size_max)))
+        return self.refresh()
+
+    def _going(
+        self, files: list[FileInfo], before: int, before_us: int | None, size_max: int | None
+    ) -> Iterator[FileInfo]:
+        left = sum(file.size for file in files)
+        for file in files:
+            if file.claim.last >= before:
+                return
+            is_endless = before_us is None and size_max is None
+            is_much = size_max is not None and left > size_max
+            if not (is_endless or is_much or (before_us is not None and self._is_old(file, before_us))):
+                return
+            left -= file.size
+            yield file
+
+    def _is_old(self, file: FileInfo, before_us: int) -> bool:
+        if file.date > date_of(before_us):
+            return False
+        try:
+            return self.folder.latest_us(file) < before_us
+        except (FileNotFoundError, StoreDamaged):  # its date tells, if not the hour
+            return file.date < date_of(before_us)
+
+
+class _Lost(Exception):
+    """Positions that can't be read, up to `end`."""
+
+    def __init__(self, text: str, end: int) -> None:
+        super().__init__(text)
+        self.text = text
+        self.end = end
+
+    @classmethod
+    def file(cls, file: FileInfo, damage: StoreDamaged) -> _Lost:
+        """All that a file has."""
+        claim = file.claim
+        return cls(f"{damage}; it has positions {claim.first} to {claim.last}", claim.last + 1)
+
+
+class _Rest:
+    """Tables that were read and not yet asked for, by the position they begin with; the newest ones."""
+
+    def __init__(self) -> None:
+        self._tables: OrderedDict[tuple[int, str], tuple[pa.Table, int]] = OrderedDict()
+        self._rows = 0
+        self._lock = Lock()
+
+    def take(self, position: int, filter: str) -> tuple[pa.Table, int] | None:
+        """What was kept for who reads on at the position; it stays, as others may read there too."""
+        with self._lock:
+            return self._tables.get((position, filter))
+
+    def put(self, position: int, filter: str, table: pa.Table, following: int) -> None:
+        """Keep a table that begins with the position and ends before `following`."""
+        with self._lock:
+            if (position, filter) not in self._tables:
+                self._tables[position, filter] = table, following
+                self._rows += len(table)
+            while self._rows > ROWS_KEPT and len(self._tables) > 1:
+                _, (oldest, _) = self._tables.popitem(last=False)
+                self._rows -= len(oldest)
+
+
+def stream_of(table: pa.Table) -> bytes:
+    """A table as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    stream: bytes = sink.getvalue().to_pybytes()
+    return stream
+
+
+def _span_of(files: Sequence[FileInfo]) -> Span:
+    if not files:
+        return Span()
+    size = sum(file.size for file in files)
+    return Span(files[0].claim.first, files[-1].claim.last, len(files), size)
+
+
+def _cut(table: pa.Table, size_max: int) -> tuple[pa.Table, pa.Table | None]:
+    """The first rows, of about that size, and the others."""
+    rows = max(1, size_max * len(table) // max(table.nbytes, 1))
+    return (table, None) if rows >= len(table) else (table.slice(0, rows), table.slice(rows))
+
+
+def _tail(table: pa.Table, size_max: int) -> pa.Table:
+    rows = max(1, size_max * len(table) // max(table.nbytes, 1))
+    return table.slice(max(0, len(table) - rows))

@@ -1,0 +1,172 @@
+"""Rows that were staged for sinks: they are nobody's until a commit names them.
+
+A job writes to a sink in a *run*; each of its tasks stages rows in an *attempt* of its own, in *pieces* that
+are numbered from 0 on. So a piece that is sent again is known, and a task that was begun twice has left two
+attempts, of which the commit names one. Pieces lie in the store as messages do, under a key that no queue
+has, and in memory while they wait: all that is here is bounded by what sinks may hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from tidings.event.check import Checked, check
+from tidings.store.interface import StoredMessage
+
+STAGED = 0
+"""The key under which pieces are stored: no queue has it."""
+BYTES_EACH = 400
+"""About what a piece costs beside its bytes, for limits."""
+
+SinkKey = tuple[str, str]
+"""A user, "" for the owner of the node, and a sink of that user."""
+RunKey = tuple[str, str, str]
+"""The same, and a run."""
+
+
+class Piece:
+    """Events that were staged together; `number` is theirs in the store, `source` who has sent them."""
+
+    __slots__ = ("_checked", "number", "raw", "source")
+
+    def __init__(self, number: int, raw: bytes, source: str | None, checked: Checked | None = None) -> None:
+        self.number = number
+        self.raw = raw
+        self.source = source
+        self._checked = checked
+
+    @property
+    def checked(self) -> Checked:
+        """What is known of the events; found out again where they were read from the store."""
+        if self._checked is None:
+            self._checked = check(self.raw)
+        return self._checked
+
+    @property
+    def rows(self) -> int:
+        """How many events there are."""
+        return int.from_bytes(self.raw[1:5], "big")
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it holds."""
+        return BYTES_EACH + len(self.raw)
+
+
+Pieces = dict[str, list[Piece]]
+"""Pieces by the attempt they belong to, each at the place of its number."""
+
+
+class Run:
+    """What was staged in one run, and when the last of it was."""
+
+    def __init__(self) -> None:
+        self.attempts: Pieces = {}
+        self.touched = 0.0
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it holds."""
+        return sum(piece.size for pieces in self.attempts.values() for piece in pieces)
+
+
+class Staging:
+    """All that is staged at a node."""
+
+    def __init__(self) -> None:
+        self.runs: dict[RunKey, Run] = {}  # those in which nothing was staged for longest first
+        self.size = 0
+        self.sizes: dict[SinkKey, int] = {}
+
+    def pieces(self, key: RunKey, attempt: str) -> list[Piece]:
+        """What was staged in an attempt."""
+        run = self.runs.get(key)
+        return [] if run is None else run.attempts.get(attempt, [])
+
+    def add(self, key: RunKey, attempt: str, piece: Piece, now: float) -> None:
+        """Stage a piece behind those there are."""
+        run = self.runs.pop(key, None) or Run()
+        self.runs[key] = run
+        run.touched = now
+        run.attempts.setdefault(attempt, []).append(piece)
+        self._grow(key, piece.size)
+
+    def remove(self, key: RunKey, attempt: str, piece: Piece) -> None:
+        """It was not staged after all; passed over if it is gone already."""
+        pieces = self.pieces(key, attempt)
+        if piece in pieces:
+            pieces.remove(piece)
+            self._grow(key, -piece.size)
+            if not pieces:
+                self.drop(key, [attempt])
+
+    def drop(self, key: RunKey, attempts: Iterable[str] | None = None) -> Pieces:
+        """Forget these attempts, or all of a run; what was in them."""
+        run = self.runs.get(key)
+        if run is None:
+            return {}
+        names = list(run.attempts) if attempts is None else attempts
+        dropped = {name: run.attempts.pop(name) for name in names if name in run.attempts}
+        if not run.attempts:
+            del self.runs[key]
+        self._grow(key, -_size(dropped))
+        return dropped
+
+    def put_back(self, key: RunKey, dropped: Pieces, now: float) -> None:
+        """They were not dropped after all."""
+        for attempt, pieces in dropped.items():
+            for piece in pieces:
+                self.add(key, attempt, piece, now)
+
+    def missing(self, key: RunKey, wanted: Mapping[str, int]) -> list[str]:
+        """What there should be of so many pieces by attempt, and is not, in words."""
+        staged = {attempt: len(self.pieces(key, attempt)) for attempt in wanted}
+        return [
+            f"attempt {attempt!r} has {staged[attempt]} of {count} pieces"
+            for attempt, count in wanted.items()
+            if staged[attempt] != count
+        ]
+
+    def _grow(self, key: RunKey, size: int) -> None:
+        sink = key[:2]
+        self.size += size
+        self.sizes[sink] = self.sizes.get(sink, 0) + size
+        if not self.sizes[sink]:
+            del self.sizes[sink]
+
+
+def apart(stored: Iterable[StoredMessage], staged: list[StoredMessage]) -> Iterator[StoredMessage]:
+    """The messages of queues among these; pieces are added to `staged` as they are passed."""
+    for one in stored:
+        if one.queue == STAGED:
+            staged.append(one)
+        else:
+            yield one
+
+
+def stored_piece(key: RunKey, attempt: str, place: int, piece: Piece) -> StoredMessage:
+    """How a piece lies in the store; `place` is its number within the attempt."""
+    named = msgspec.json.encode((*key, attempt)).decode()
+    return StoredMessage(piece.number, STAGED, named, place, piece.source, 0, piece.raw)
+
+
+def restore(stored: Iterable[StoredMessage]) -> tuple[Staging, list[int]]:
+    """What was staged, by what lies in the store, and the numbers of pieces that are of no use.
+
+    Those are the ones before which another is missing.
+    """
+    staging, useless = Staging(), []
+    for one in stored:
+        user, sink, run, attempt = msgspec.json.decode(one.system or "", type=tuple[str, str, str, str])
+        key = user, sink, run
+        if one.epoch == len(staging.pieces(key, attempt)):
+            staging.add(key, attempt, Piece(one.number, one.raw, one.source), one.number / 1e6)
+        else:
+            useless.append(one.number)
+    return staging, useless
+
+
+def _size(dropped: Pieces) -> int:
+    return sum(piece.size for pieces in dropped.values() for piece in pieces)

@@ -1,0 +1,153 @@
+"""Upkeep of the folder of sealed files: small files made one, and everything read to see whether it is whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from msgspec import Struct
+
+from tidings.errors import StoreDamaged, StoreError
+from tidings.log import files as sealed
+from tidings.log.files import Claim
+from tidings.log.flat import frequent
+from tidings.log.reshape import counts_of, reshaped, total_of
+from tidings.log.schema import FIXED
+
+if TYPE_CHECKING:
+    from tidings.log.folder import FileInfo, Folder
+
+
+class Problem(Struct, frozen=True):
+    """Something that is not as it should be."""
+
+    path: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.problem}"
+
+
+# Merging
+
+
+def adjoining(files: Sequence[FileInfo], small_bytes: int, big_bytes: int) -> list[list[FileInfo]]:
+    """The runs of two or more small files of one node and date, each beginning where the last one ended."""
+    runs: list[list[FileInfo]] = [[]]
+    size = 0
+    for file in files:
+        if file.size >= small_bytes:
+            runs.append([])
+            continue
+        last = runs[-1][-1] if runs[-1] else None
+        if last is not None and (not _adjoin(last, file) or size >= big_bytes):
+            runs.append([])
+            last = None
+        size = file.size if last is None else size + file.size
+        runs[-1].append(file)
+    return [run for run in runs if len(run) > 1]
+
+
+def _adjoin(one: FileInfo, other: FileInfo) -> bool:
+    return (one.claim.node, one.date) == (other.claim.node, other.date) and (
+        one.claim.last + 1 == other.claim.first
+    )
+
+
+def merge_files(folder: Folder, files: Sequence[FileInfo]) -> FileInfo:
+    """Write one file with all events of these, which adjoin; they stay, and are superseded by it.
+
+    They are read twice, a row group at a time: to see which attributes are frequent, and to copy them.
+    """
+    rows, counts = 0, []
+    for table in _tables(folder, files):
+        rows += len(table)
+        counts.append(counts_of(table))
+    own = frequent(total_of(counts), rows)
+    tables = (reshaped(table, own) for table in _tables(folder, files))
+    claim = Claim(files[0].claim.node, files[0].claim.first, files[-1].claim.last)
+    return folder.write_tables(_row_groups(tables), claim, files[0].date)
+
+
+def _tables(folder: Folder, files: Iterable[FileInfo]) -> Iterator[pa.Table]:
+    for file in files:
+        with folder.open(file) as opened:
+            yield from opened.tables()
+
+
+def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows in tables of the size of a row group; one at least."""
+    held: list[pa.Table] = []
+    rows, given = 0, False
+    for table in tables:
+        held.append(table)
+        rows += len(table)
+        if rows >= sealed.GROUP_ROWS:
+            yield pa.concat_tables(held).combine_chunks()
+            held, rows, given = [], 0, True
+    if held and (rows or not given):
+        yield pa.concat_tables(held).combine_chunks()
+
+
+# Verifying
+
+
+def verify_folder(folder: Folder, progress: Callable[[FileInfo], None] | None) -> list[Problem]:
+    """Read every page of every file; what is wrong with files, and between them."""
+    problems = [Problem(path, "was begun and not finished") for path in folder.leftovers()]
+    problems += [Problem(file.path, "is superseded by another file") for file in folder.superseded()]
+    files = folder.files()
+    for _, of_node in groupby(files, key=lambda file: file.claim.node):
+        problems += _gaps(list(of_node))
+    for file in files:
+        if progress is not None:
+            progress(file)
+        problems += [Problem(file.path, problem) for problem in _verify(folder, file)]
+    return problems
+
+
+def _gaps(files: Sequence[FileInfo]) -> Iterator[Problem]:
+    for one, other in pairwise(files):
+        if one.claim.last + 1 < other.claim.first:
+            missing = f"{one.claim.last + 1} to {other.claim.first - 1}"
+            yield Problem(other.path, f"positions {missing}, before its own, are in no file")
+
+
+def _verify(folder: Folder, file: FileInfo) -> Iterator[str]:
+    try:
+        with folder.open(file) as opened:
+            if opened.claim != file.claim:
+                yield f"claims to be {opened.claim.file_name}"
+            yield from _verify_columns(opened.schema)
+            rows, last = 0, file.claim.first - 1
+            for table in opened.tables():
+                positions = table.column("position").to_numpy()
+                yield from _verify_positions(positions, last, file.claim)
+                rows += len(table)
+                last = int(positions[-1]) if len(positions) else last
+            if rows != opened.footer.count:
+                yield f"has {rows} events, and its footer says {opened.footer.count}"
+    except StoreDamaged as damage:
+        yield damage.problem
+    except (StoreError, OSError) as error:
+        yield f"can't be read: {error}"
+
+
+def _verify_columns(schema: pa.Schema) -> Iterator[str]:
+    for field in FIXED:
+        place = schema.get_field_index(field.name)
+        if place < 0 or schema.field(place).type != field.type:
+            yield f"has no column {field.name} of {field.type}"
+
+
+def _verify_positions(positions: Any, last: int, claim: Claim) -> Iterator[str]:
+    if not len(positions):
+        return
+    steps = np.diff(np.concatenate([[last], positions]))
+    if (steps <= 0).any():
+        yield f"its positions do not ascend at {positions[int(np.argmax(steps <= 0))]}"
+    if positions[0] < claim.first or positions[-1] > claim.last:
+        yield f"has positions {positions[0]} to {positions[-1]}, which it does not claim"

@@ -1,0 +1,88 @@
+"""A place in the stored stream that has what matches kept in the log, and delivers nothing.
+
+The log is what of the stored stream is persistent: events that ask for it, and what an archive wants. Whoever
+reads the log asks for it by position; an archive only has it there. With a record it is *named*: it outlives
+connections and restarts, until its lease ends or somebody ends it. One that `holds` has a cursor, behind
+which nothing may be pruned.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tidings.event import Batch
+from tidings.exchange import Positions, Rows
+from tidings.filters import Filter
+from tidings.protocol.streams import Stream
+from tidings.store.interface import Durable
+
+if TYPE_CHECKING:
+    from tidings.protocol.broker import Broker
+
+
+class Terms(Struct, frozen=True, omit_defaults=True):
+    """What is stored of an archive beside its filter and its cursor."""
+
+    log: bool = False  # it is an archive, and no subscription that delivers
+    passive: bool = False
+    holds: bool = False  # its cursor matters
+    lease_s: float | None = None
+    until: float | None = None  # when the lease ends
+
+
+def terms_of(options: bytes) -> Terms:
+    """The terms that a record has; those of a subscription have no `log`."""
+    return msgspec.msgpack.decode(options, type=Terms) if options else Terms()
+
+
+class Archive(Stream):
+    """See the module; it never has a client."""
+
+    def __init__(
+        self, broker: Broker, filter: Filter, record: Durable | None = None, terms: Terms | None = None
+    ) -> None:
+        self.terms = terms or Terms(log=True, passive=True)
+        start = broker.position + 1 if record is None else record.cursor + 1
+        super().__init__(broker, filter, start, record, passive=self.terms.passive)
+
+    @property
+    def ends_at(self) -> float:
+        """When its lease ends."""
+        return inf if self.terms.until is None else self.terms.until
+
+    @property
+    def cursor(self) -> int:
+        """The position up to which its reader, if it has one, needs nothing any more."""
+        if self.record is None or not self.terms.holds:
+            return self.broker.position
+        return self.record.cursor
+
+    def renew(self, terms: Terms) -> None:
+        """Its reader is still there."""
+        assert self.record is not None
+        self.terms = terms
+        self._keep(replace(self.record, options=msgspec.msgpack.encode(terms)))
+
+    def pass_to(self, position: int) -> None:
+        """Its reader needs nothing up to this position; one that was passed before changes nothing."""
+        assert self.record is not None
+        if position > self.record.cursor:
+            self._keep(replace(self.record, cursor=position, handed=position))
+
+    def want(self, filter: Filter) -> None:
+        """Its reader wants something else from now on, before what it was granted is ANDed to it."""
+        assert self.record is not None
+        if self.record.filter != str(filter):
+            self._keep(replace(self.record, filter=str(filter)))
+
+    def _keep(self, record: Durable) -> None:
+        self.record = record
+        self.broker.places.keep(record)
+
+    def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
+        """They are in the log, and that is all."""

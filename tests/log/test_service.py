@@ -1,0 +1,369 @@
+"""The log of a node, moved by hand: what is kept in it, who reads it, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from protocol.guarded import Book, come, may
+from protocol.rig import READ_SIZE, Peer, Rig, event, persistent, reliable
+
+from tidings.event import Event
+from tidings.log import service
+from tidings.log.history import History
+from tidings.log.parts import LivePart, Part
+from tidings.log.service import READS_MAX, LogService
+from tidings.store.interface import Discard, StoredBatch, Trim
+from tidings.store.memory import SimulatedDisk
+
+Row = tuple[int, Event]
+
+
+class LogRig(Rig):
+    """A node that has a log."""
+
+    def __init__(
+        self,
+        disk: SimulatedDisk | None = None,
+        read_size: int = READ_SIZE,
+        where: str | None = None,
+        lasts: bool = True,
+    ) -> None:
+        super().__init__(disk, read_size)
+        self.log = LogService(self.broker, History(self.store), lasts, where)
+        self.broker.add(self.log)
+
+    def restart(self) -> LogRig:
+        return LogRig(self.store.disk, self.read_size)
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass, with what the broker wants to do at its moment."""
+        self.now += seconds
+        self.broker.wake(self.now)
+        self.run()
+
+
+def ask(peer: Peer, operation: str, **arguments: Any) -> dict[str, Any]:
+    reply = peer.ask(operation, **arguments)
+    assert reply.error is None, reply.error
+    answer: dict[str, Any] = reply.result
+    return answer
+
+
+def refusal(peer: Peer, operation: str, **arguments: Any) -> tuple[str, str]:
+    reply = peer.ask(operation, **arguments)
+    assert reply.error is not None
+    return reply.error.code, reply.error.text
+
+
+def rows(peer: Peer, start: int = 1, **arguments: Any) -> list[Row]:
+    """The events of the log from a position on, asked for until there are no more."""
+    found: list[Row] = []
+    while True:
+        answer = ask(peer, "log.read", start=start, **arguments)
+        for part in msgspec.convert(answer["parts"], list[Part]):
+            assert isinstance(part, LivePart)
+            found += zip(part.positions(), part.events(), strict=True)
+        if answer["next"] >= answer["end"]:
+            return found
+        assert answer["next"] > start
+        start = answer["next"]
+
+
+def counters(found: list[Row]) -> list[int]:
+    return [one.counter for _, one in found]
+
+
+# What is kept
+
+
+def test_persistent_events_are_in_the_log_and_others_are_not() -> None:
+    rig = LogRig()
+    ann = rig.peer()
+    ann.subscribe(durable="all")  # has reliable ones stored, which is not the log
+    ann.publish(event(1), reliable(2), persistent(3), reliable(4), persistent(5))
+    rig.run()
+    assert counters(rows(ann)) == [3, 5]
+
+
+def test_what_the_settings_name_is_kept_and_asked_of_nobody() -> None:
+    rig = LogRig(where="n > 2")
+    ann = rig.peer()
+    ann.publish(*(event(n, n=n) for n in range(1, 6)))
+    rig.run()
+    assert counters(rows(ann)) == [3, 4, 5]
+    assert ask(ann, "advertise", number=1, filter="n = 3") == {"filters": []}
+
+
+def test_what_is_kept_under_a_name_is_kept_after_a_restart_until_somebody_ends_it() -> None:
+    rig = LogRig()
+    ask(rig.peer(), "log.keep", name="dust", where="n > 2")
+    rig = rig.restart()
+    ann = rig.peer()
+    ann.publish(event(1, n=3))
+    rig.run()
+    ask(ann, "log.leave", name="dust")
+    ann.publish(event(2, n=3))
+    rig.run()
+    assert counters(rows(ann)) == [1]
+
+
+def test_nothing_is_told_of_the_log_before_it_is_on_disk() -> None:
+    rig = LogRig(where="")
+    ann = rig.peer()
+    ann.publish(event(1))
+    rig.run()
+    ann.publish(event(2))
+    rig.tick()
+    assert rig.broker.end_logged == 2
+    rig.sync()
+    assert rig.broker.end_logged == 3
+    assert counters(rows(ann)) == [1, 2]
+
+
+def test_other_stored_events_do_not_move_the_end_of_the_log() -> None:
+    rig = LogRig()
+    ann = rig.peer()
+    ann.publish(persistent(1))
+    rig.run()
+    ann.subscribe(durable="all", credit=0)
+    ann.publish(reliable(2), reliable(3))
+    rig.run()
+    assert ask(ann, "log.status")["end"] == 2
+
+
+def test_what_could_not_be_stored_is_not_in_the_log() -> None:
+    rig = LogRig(where="")
+    ann = rig.peer()
+    ann.publish(event(1))
+    rig.run()
+    ann.publish(event(2))
+    rig.tick()
+    rig.fail()
+    bob = rig.peer("other")
+    bob.publish(event(7))
+    rig.run()
+    assert counters(rows(bob)) == [1, 7]
+
+
+# Reading
+
+
+def test_the_log_is_read_from_any_position_in_any_size() -> None:
+    rig = LogRig(where="")
+    ann = rig.peer()
+    for n in range(1, 40, 3):
+        ann.publish(event(n), event(n + 1), event(n + 2))
+        rig.run()
+    for start in range(1, 42):
+        for size in (1, 50, 10_000):
+            found = rows(ann, start, size_max=size)
+            assert [(position, one.counter) for position, one in found] == [(n, n) for n in range(start, 40)]
+
+
+def test_a_reading_ends_where_it_is_told_to_and_is_the_same_again() -> None:
+    rig = LogRig(where="")
+    ann = rig.peer()
+    ann.publish(*(event(n) for n in range(1, 9)))
+    rig.run()
+    assert counters(rows(ann, 3, end=6)) == [3, 4, 5]
+    ann.publish(event(9))
+    rig.run()
+    assert counters(rows(ann, 3, end=6)) == [3, 4, 5]
+    assert counters(rows(ann, 3, end=600)) == [3, 4, 5, 6, 7, 8, 9]
+    assert rows(ann, 50) == []
+
+
+def test_the_node_filters_what_is_read() -> None:
+    rig = LogRig(where="")
+    ann = rig.peer()
+    ann.publish(*(event(n, n=n) for n in range(1, 50)))
+    rig.run()
+    found = rows(ann, where="n > 10 AND n < 14 OR n = 40")
+    assert [(position, one.counter) for position, one in found] == [(n, n) for n in (11, 12, 13, 40)]
+
+
+def test_events_are_found_by_their_ids() -> None:
+    rig = LogRig(where="")
+    ann = rig.peer()
+    ann.publish(*(event(n) for n in range(1, 9)))
+    rig.run()
+    ids = [one.id for _, one in rows(ann) if one.counter in (2, 7)]
+    answer = ask(ann, "log.find", ids=[*ids, "nobody"])
+    parts = msgspec.convert(answer["parts"], list[LivePart])
+    assert [one.counter for part in parts for one in part.events()] == [2, 7]
+
+
+def test_a_time_is_the_position_of_the_first_event_stored_since() -> None:
+    rig = LogRig(where="")
+    ann = rig.peer()
+    for n in range(1, 4):
+        rig.pass_time(10)
+        ann.publish(event(n))
+        rig.run()
+    assert ask(ann, "log.at", time_us=int((rig.now - 10) * 1e6)) == {"position": 2}
+    assert ask(ann, "log.at", time_us=int((rig.now + 10) * 1e6)) == {"position": 4}
+
+
+def test_a_user_reads_only_what_it_may_subscribe_to() -> None:
+    rig = LogRig(where="")
+    rig.broker.gate = Book(
+        ann=[may("publish")], bob=[may("subscribe", "n < 3")], eve=[may("publish"), may("get")]
+    )
+    ann, bob, eve = (come(rig, who) for who in ("ann", "bob", "eve"))
+    ann.publish(*(event(n, n=n) for n in range(1, 6)))
+    rig.run()
+    assert counters(rows(bob)) == [1, 2]
+    ids = [f"{one}" for one in (1, 2)]
+    assert ask(bob, "log.find", ids=ids) == {"parts": []}
+    assert refusal(bob, "log.read", start=1, where="n > 4")[0] == "not-allowed"
+    assert refusal(eve, "log.read", start=1)[0] == "not-allowed"
+    assert refusal(eve, "log.reader", name="x")[0] == "not-allowed"
+    assert refusal(bob, "log.prune")[0] == "not-allowed"
+    assert refusal(bob, "log.seal")[0] == "not-allowed"
+
+
+def test_a_reader_has_kept_only_what_it_may_subscribe_to() -> None:
+    rig = LogRig()
+    rig.broker.gate = Book(ann=[may("publish")], bob=[may("subscribe", "n < 3")])
+    ann, bob = come(rig, "ann"), come(rig, "bob")
+    ask(bob, "log.reader", name="spark", lease_s=60)
+    ann.publish(*(event(n, n=n) for n in range(1, 6)))
+    rig.run()
+    assert counters(rows(bob)) == [1, 2]
+    assert ask(bob, "log.status")["end"] == 3
+
+
+def test_what_was_pruned_is_refused_or_skipped() -> None:
+    rig = LogRig(where="")
+    ann = rig.peer()
+    for n in range(1, 6):
+        ann.publish(event(n))
+        rig.run()
+    rig.broker.store(Trim(3))
+    rig.run()
+    rig.broker.store(Discard(3))
+    rig.run()
+    assert refusal(ann, "log.read", start=2) == ("pruned", "position 2 was pruned: the log begins at 4")
+    assert counters(rows(ann, 2, skip=True)) == [4, 5]
+    assert ask(ann, "log.status")["first"] == 4
+
+
+def test_a_damaged_batch_is_named_and_skipped_only_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = LogRig(where="")
+    ann = rig.peer()
+    for n in range(1, 6):
+        ann.publish(event(n))
+        rig.run()
+
+    def read(position: int, size_max: int) -> list[StoredBatch]:
+        stored = type(rig.store).read(rig.store, position, size_max)
+        return [one for one in stored if one.first != 3]
+
+    monkeypatch.setattr(rig.store, "read", read)
+    monkeypatch.setattr(rig.store, "corrupt", lambda first, end: [3] if first <= 3 < end else [])
+    assert refusal(ann, "log.read", start=1)[1] == "the batch at position 3 is not as it was written"
+    assert counters(rows(ann, 1, skip=True)) == [1, 2, 4, 5]
+
+
+def test_a_client_can_not_have_everything_under_way_at_once() -> None:
+    rig = LogRig(where="")
+    ann = rig.peer()
+    ann.publish(event(1))
+    rig.run()
+    for _ in range(READS_MAX):
+        ann.request("log.read", start=1)
+    assert refusal(ann, "log.read", start=1)[0] == "limit"
+    assert counters(rows(ann)) == [1]
+
+
+# Readers
+
+
+def test_a_reader_has_made_and_kept_what_it_wants_until_it_leaves() -> None:
+    rig = LogRig()
+    ann, sensor = rig.peer(), rig.peer("sensor")
+    assert ask(sensor, "advertise", number=1, filter="n > 0") == {"filters": []}
+    ask(ann, "log.reader", name="spark", where="n > 2", lease_s=30)
+    assert sensor.notices[-1][2] == {"filters": ["n > 2"]}
+    sensor.publish(event(1, n=1), event(2, n=3))
+    rig.run()
+    ask(ann, "log.leave", name="spark")
+    assert sensor.notices[-1][2] == {"filters": []}
+    assert counters(rows(ann)) == [2]
+
+
+def test_a_reader_that_is_not_heard_of_is_gone_when_its_lease_ends() -> None:
+    rig = LogRig()
+    ann, sensor = rig.peer(), rig.peer("sensor")
+    ask(sensor, "advertise", number=1, filter="n > 0")
+    ask(ann, "log.reader", name="spark", where="n > 2", lease_s=30)
+    rig.pass_time(20)
+    ask(ann, "log.reader", name="spark", where="n > 2", lease_s=30)
+    rig.pass_time(20)
+    assert sensor.notices[-1][2] == {"filters": ["n > 2"]}
+    assert rig.broker.wake_at == pytest.approx(rig.now + 10)
+    rig.pass_time(10)
+    assert sensor.notices[-1][2] == {"filters": []}
+    assert refusal(ann, "log.passed", name="spark", position=3)[0] == "not-found"
+
+
+def test_a_lease_goes_on_after_a_restart_and_no_longer() -> None:
+    rig = LogRig()
+    ask(rig.peer(), "log.reader", name="spark", where="n > 2", lease_s=30)
+    ask(rig.peer("two"), "log.reader", name="for ever", where="n = 1")
+    rig = rig.restart()
+    ann = rig.peer()
+    assert ask(ann, "advertise", number=1, filter="")["filters"] == ["n > 2", "n = 1"]
+    rig.pass_time(30)
+    assert ann.notices[-1][2] == {"filters": ["n = 1"]}
+
+
+def test_a_reader_goes_on_where_it_was_and_never_back() -> None:
+    rig = LogRig()
+    ann = rig.peer()
+    assert ask(ann, "log.reader", name="spark", start=1)["cursor"] == 0
+    ann.publish(*(event(n) for n in range(1, 6)))
+    rig.run()
+    ask(ann, "log.passed", name="spark", position=4)
+    ask(ann, "log.passed", name="spark", position=2)
+    rig = rig.restart()
+    ann = rig.peer()
+    assert ask(ann, "log.reader", name="spark", start=1)["cursor"] == 3
+    assert rig.log._needed == 4
+
+
+def test_a_reader_may_want_something_else() -> None:
+    rig = LogRig()
+    ann = rig.peer()
+    ask(ann, "log.reader", name="spark", where="n = 1", lease_s=9)
+    ask(ann, "log.reader", name="spark", where="n = 2", lease_s=9)
+    ann.publish(event(1, n=1), event(2, n=2))
+    rig.run()
+    assert counters(rows(ann)) == [2]
+    assert [one["filter"] for one in ask(ann, "log.status")["readers"]] == ["n = 2"]
+
+
+def test_a_name_is_a_readers_or_a_subscriptions() -> None:
+    rig = LogRig()
+    ann = rig.peer()
+    ann.subscribe(durable="all")
+    ask(ann, "log.reader", name="spark")
+    assert refusal(ann, "log.reader", name="all")[0] == "exists"
+    assert refusal(ann, "log.keep", name="spark")[0] == "exists"
+    assert refusal(ann, "subscribe", number=2, durable="spark", credit=1)[0] == "exists"
+    assert refusal(ann, "log.leave", name="all")[0] == "not-found"
+
+
+def test_a_log_in_memory_gives_up_its_oldest_half(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "MEMORY_SIZE_MAX", 2_000)
+    rig = LogRig(where="", lasts=False)
+    ann = rig.peer()
+    for n in range(1, 300):
+        ann.publish(event(n))
+        rig.run()
+    assert sum(len(one.raw) for one in rig.stored) < 2_500
+    found = counters(rows(ann, skip=True))
+    assert found == list(range(found[0], 300))
+    assert len(found) > 10
