@@ -3,17 +3,19 @@
 
 BIN := .venv/bin
 READY := .venv/.ready
-PYTEST := $(BIN)/python -m pytest -q -n 2
+PYTEST := $(BIN)/python -m pytest -q -n 2 --dist loadgroup
+# Of the Javas of this machine the first that Spark can use, which need not be that of PATH.
+WITH_JAVA = java=$$(scripts/java) && JAVA_HOME=$$java
 
 .PHONY: run test lint soak bench lock clean
 
 run: $(READY)
-	@$(BIN)/tidings demo
+	@$(WITH_JAVA) $(BIN)/tidings demo
 
 test: lint
 	@echo "== tests"
 	@scripts/tools
-	@$(PYTEST)
+	@$(WITH_JAVA) $(PYTEST)
 
 lint: $(READY)
 	@echo "== style";     $(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -22,7 +24,7 @@ lint: $(READY)
 
 # The same tests with a hundred times as many generated examples, and many more storms and kills.
 soak: $(READY)
-	@HYPOTHESIS_PROFILE=soak $(PYTEST)
+	@$(WITH_JAVA) HYPOTHESIS_PROFILE=soak $(PYTEST)
 
 bench: $(READY)
 	@mkdir -p benchmarks/results
@@ -42,5 +44,5 @@ clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(READY): requirements.lock pyproject.toml scripts/setup
+$(READY): requirements.lock pyproject.toml scripts/setup scripts/apt scripts/java
 	@scripts/setup

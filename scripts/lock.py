@@ -15,7 +15,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-EXTRAS = ("node", "geo", "dev")
+EXTRAS = ("node", "spark", "geo", "dev")
 
 
 def wanted() -> list[Requirement]:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -75,7 +76,8 @@ def test_the_lock_holds_names_and_versions_only() -> None:
 def test_the_lock_names_everything_the_project_asks_for() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    asked = [*project["dependencies"], *extras["node"], *extras["geo"], *extras["dev"]]
+    parts = (extras[name] for name in ("node", "spark", "geo", "dev"))
+    asked = [*project["dependencies"], *chain.from_iterable(parts)]
     names = {re.split(r"[^a-zA-Z0-9-]", line)[0] for line in asked}
     assert names <= set(locked())
 
@@ -85,20 +87,34 @@ def test_the_bare_install_asks_for_msgspec_only() -> None:
     assert [re.split(r"[^a-z]", line)[0] for line in project["dependencies"]] == ["msgspec"]
 
 
-# -- scripts/setup on machines that lack something: every command it calls is a small stand-in on PATH
+# -- the scripts on machines that lack something: every command they call is a small stand-in on PATH
 
 
 class Machine:
-    """A folder with scripts/setup and a PATH of its own, on which commands do what the test says."""
+    """A folder with the scripts and a PATH of its own, on which commands do what the test says."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
         self.bin = home / "bin"
         (home / "scripts").mkdir()
         self.bin.mkdir()
-        (home / "scripts" / "setup").write_bytes((ROOT / "scripts" / "setup").read_bytes())
+        for script in ("setup", "apt", "java", "tools"):
+            shutil.copy(ROOT / "scripts" / script, home / "scripts")
         (home / "requirements.lock").write_text("msgspec==1.0\n")
-        for name in ("sh", "dirname", "rm", "mkdir", "chmod", "cat", "touch", "grep"):
+        for name in (
+            "sh",
+            "dirname",
+            "rm",
+            "mkdir",
+            "chmod",
+            "cat",
+            "touch",
+            "grep",
+            "sed",
+            "readlink",
+            "env",
+            "ls",
+        ):
             (self.bin / name).symlink_to(str(shutil.which(name)))
 
     def command(self, name: str, script: str) -> None:
@@ -106,10 +122,22 @@ class Machine:
         path.write_text(f'#!/bin/sh\necho {name} "$@" >> {self.home}/calls\n{script}\n')
         path.chmod(0o755)
 
+    def java(self, home: str, version: str) -> Path:
+        """Put a Java into a folder of this machine."""
+        path = self.home / home / "bin" / "java"
+        path.parent.mkdir(parents=True)
+        path.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-04-15' >&2\n")
+        path.chmod(0o755)
+        return path
+
     def setup(self) -> subprocess.CompletedProcess[str]:
+        return self.run("setup")
+
+    def run(self, script: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            ["/bin/sh", self.home / "scripts" / "setup"],
-            env={"PATH": str(self.bin)},
+            ["/bin/sh", self.home / "scripts" / script],
+            env={"PATH": str(self.bin), "JAVA_HOMES": str(self.home / "jvm"), **environment},
+            cwd=self.home,
             capture_output=True,
             text=True,
             check=False,
@@ -117,7 +145,8 @@ class Machine:
 
     @property
     def calls(self) -> str:
-        return (self.home / "calls").read_text()
+        calls = self.home / "calls"
+        return calls.read_text() if calls.exists() else ""
 
 
 # A python3 whose venv works once the Debian package is there: the file `package` stands for it.
@@ -139,6 +168,7 @@ def machine(tmp_path: Path) -> Machine:
     machine.command("id", "echo 1000")
     machine.command("sudo", "exit 1")
     machine.command("apt-get", 'case "$*" in install*) touch package ;; esac')
+    machine.java("jvm/java-17", "17.0.15")
     return machine
 
 
@@ -195,9 +225,123 @@ def test_setup_on_an_old_python_says_what_is_needed(machine: Machine) -> None:
     assert "Python 3.11 or newer is needed" in result.stderr
 
 
+def test_setup_without_java_leaves_an_environment_that_the_next_time_is_not_made_again(
+    machine: Machine,
+) -> None:
+    (machine.home / "package").touch()
+    shutil.rmtree(machine.home / "jvm")
+    result = machine.setup()
+    assert result.returncode == 1
+    assert "\n    sudo apt-get install -y default-jre-headless\n" in result.stderr
+    assert "tidings demo --no-spark" in result.stderr
+    assert not (machine.home / ".venv" / ".ready").exists()
+    machine.java("jvm/java-17", "17.0.15")
+    assert machine.setup().returncode == 0
+    assert machine.calls.count("-m venv") == 1
+
+
 def test_the_environment_is_made_again_only_when_its_inputs_change() -> None:
     rule = (ROOT / "Makefile").read_text()
-    assert "$(READY): requirements.lock pyproject.toml scripts/setup\n\t@scripts/setup\n" in rule
+    inputs = "requirements.lock pyproject.toml scripts/setup scripts/apt scripts/java"
+    assert f"$(READY): {inputs}\n\t@scripts/setup\n" in rule
+
+
+# -- scripts/java: which Java Spark gets
+
+
+def test_the_java_of_path_is_taken_if_it_is_new_enough(machine: Machine) -> None:
+    (machine.bin / "java").symlink_to(machine.java("opt/java-21", "21"))
+    result = machine.run("java")
+    assert (result.returncode, result.stdout) == (0, f"{machine.home}/opt/java-21\n")
+
+
+def test_the_java_of_java_home_goes_first(machine: Machine) -> None:
+    (machine.bin / "java").symlink_to(machine.java("opt/java-21", "21"))
+    machine.java("my own/java", "25-ea")
+    assert (
+        machine.run("java", JAVA_HOME=f"{machine.home}/my own/java").stdout == f"{machine.home}/my own/java\n"
+    )
+
+
+@pytest.mark.parametrize("version", ["1.8.0_452", "11.0.27", "16.0.2"])
+def test_a_java_that_is_too_old_gives_way_to_a_newer_one_of_this_machine(
+    machine: Machine, version: str
+) -> None:
+    old = machine.java("jvm/a-old", version)
+    (machine.bin / "java").symlink_to(old)
+    result = machine.run("java", JAVA_HOME=str(old.parent.parent))
+    assert (result.returncode, result.stdout) == (0, f"{machine.home}/jvm/java-17\n")
+    assert not machine.calls
+
+
+@pytest.mark.parametrize("version", ["", "11.0.27"])
+def test_without_rights_a_missing_java_is_named_with_the_command_to_type(
+    machine: Machine, version: str
+) -> None:
+    shutil.rmtree(machine.home / "jvm")
+    if version:
+        machine.java("jvm/java-11", version)
+    result = machine.run("java")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "needs Java 17 or newer" in result.stderr
+    assert "\n    sudo apt-get install -y default-jre-headless\n" in result.stderr
+    assert "apt-get" not in machine.calls
+
+
+def offer(machine: Machine, **versions: str) -> None:
+    """Have root's apt-get bring a Java of these versions, by the beginning of the package's name."""
+    (machine.bin / "cp").symlink_to(str(shutil.which("cp")))
+    machine.command("id", "echo 0")
+    script = ""
+    for package, version in versions.items():
+        machine.java(f"made/{version}", version)
+        script += f'case "$*" in install*{package}*) cp -r made/{version} jvm/{version} ;; esac\n'
+    machine.command("apt-get", script)
+    shutil.rmtree(machine.home / "jvm")
+    (machine.home / "jvm").mkdir()
+
+
+def test_with_rights_a_missing_java_is_installed(machine: Machine) -> None:
+    offer(machine, default="21.0.7")
+    result = machine.run("java")
+    assert (result.returncode, result.stdout) == (0, f"{machine.home}/jvm/21.0.7\n"), result.stderr
+    assert "apt-get install -y -qq default-jre-headless" in machine.calls
+    assert "openjdk-17" not in machine.calls
+
+
+def test_where_the_default_java_is_too_old_the_17th_is_installed(machine: Machine) -> None:
+    offer(machine, default="11.0.27", openjdk="17.0.15")
+    result = machine.run("java")
+    assert (result.returncode, result.stdout) == (0, f"{machine.home}/jvm/17.0.15\n"), result.stderr
+
+
+def test_a_java_that_can_not_be_had_is_told(machine: Machine) -> None:
+    offer(machine)
+    machine.command("apt-get", "exit 100")
+    result = machine.run("java")
+    assert result.returncode == 1
+    assert "could not be installed" in result.stderr
+
+
+# -- scripts/tools
+
+
+def test_tools_that_are_missing_are_installed_with_rights_and_named_without(machine: Machine) -> None:
+    told = machine.run("tools")
+    assert told.returncode == 0
+    assert "type: sudo apt-get install -y strace" in told.stdout
+    assert "apt-get" not in machine.calls
+    machine.command("id", "echo 0")
+    assert machine.run("tools").returncode == 0
+    assert "apt-get install -y -qq strace" in machine.calls
+
+
+def test_tools_that_can_not_be_installed_fail_nothing(machine: Machine) -> None:
+    machine.command("id", "echo 0")
+    machine.command("apt-get", "exit 100")
+    told = machine.run("tools")
+    assert told.returncode == 0
+    assert "could not install strace" in told.stdout
 
 
 # -- what may be skipped
@@ -274,6 +418,6 @@ def test_no_file_names_a_package_index() -> None:
         assert not [word for word in words if word in text], path
 
 
-@pytest.mark.parametrize("name", ["scripts/setup", ".ci/run"])
+@pytest.mark.parametrize("name", ["scripts/setup", "scripts/java", "scripts/tools", ".ci/run"])
 def test_scripts_can_be_run(name: str) -> None:
     assert os.access(ROOT / name, os.X_OK)

@@ -1,3 +1,5 @@
+"""The demo with a small program in place of Spark; `tests/pipeline/test_demo.py` has it with Spark."""
+
 from __future__ import annotations
 
 import asyncio
@@ -5,167 +7,465 @@ import os
 import pty
 import re
 import signal
+import socket
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
-from tidings import Event, Filter
+from tidings import Filter
 from tidings.cli.app import app
-from tidings.cli.crew import JOBS, UNLUCKY, WANTED
-from tidings.cli.demo import HEARINGS, LISTENERS, PICTURES, SENSORS, STAYING, STEPS, Line, Town, table
-from tidings.errors import TidingsError
+from tidings.cli.demo import home, query, story, views
+from tidings.cli.demo.city import LOAD
+from tidings.cli.demo.crew import KILLS, QUEUE, UNLUCKY
+from tidings.cli.demo.people import ALARMS, JOBS, READINGS, REPORTS
+from tidings.cli.demo.story import Figures, Line, Summary, Told, judged
+from tidings.cli.demo.town import Town
+from tidings.sensors.city import KINDS
+
+STAND_IN = (sys.executable, str(Path(__file__).with_name("city_query.py")))
+PATIENCE_S = 120.0
+"""After this a demo that waits for something is taken to wait for ever."""
+FREE = home.Ports(0, 0, 0, [])
+
+
+# -- one demo, and what was told of it
+
+
+class Witness:
+    """Remembers what is told, and waits until enough has happened."""
+
+    def __init__(self) -> None:
+        self.told: list[Told] = []
+        self.changed = asyncio.Event()
+
+    def tell(self, told: Told) -> None:
+        self.told.append(told)
+        self.changed.set()
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        while not is_so():
+            self.changed.clear()
+            await self.changed.wait()
+
+    @property
+    def lines(self) -> list[Line]:
+        return [told for told in self.told if isinstance(told, Line)]
+
+    def places(self, who: str, does: str) -> list[int]:
+        return [place for place, line in enumerate(self.lines) if (line.who, line.does) == (who, does)]
+
+    @property
+    def last(self) -> Figures:
+        return [told for told in self.told if isinstance(told, Figures)][-1]
+
+
+async def lived(spark: bool, is_enough: Callable[[Witness], bool]) -> tuple[Witness, Summary]:
+    """A demo that lasts until enough has happened."""
+    witness = Witness()
+    async with asyncio.timeout(PATIENCE_S), home.home(FREE) as place:
+        town = Town(place, spark, witness.tell)
+        return witness, await town.live(lambda: witness.until(lambda: is_enough(witness)))
+
+
+def has_seen_it_all(witness: Witness) -> bool:
+    return (
+        len(witness.places("ledger", "listens")) > 1
+        and len(witness.places(UNLUCKY, "is killed")) == KILLS
+        and bool(witness.places(UNLUCKY, "is done"))
+        and any(line.does == "takes" and line.what.startswith("alarm.") for line in witness.lines)
+        and bool(witness.places("city", "wakes up"))
+        and witness.last.rows > 0
+    )
 
 
 @pytest.fixture(scope="module")
-def lines() -> list[Line]:
-    """What happened in one demo, at once."""
-    result = CliRunner().invoke(app, ["demo", "--step", "0", "--json"])
-    assert result.exit_code == 0, result.output
-    return [msgspec.json.decode(line, type=Line) for line in result.output.splitlines()]
+def demo() -> tuple[Witness, Summary]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(query, "PROGRAM", STAND_IN)
+        patch.setattr("tidings.cli.demo.people.HERE_S", 3.0)
+        patch.setattr("tidings.cli.demo.people.AWAY_S", 3.0)
+        return asyncio.run(lived(True, has_seen_it_all))
 
 
-def places(lines: list[Line], who: str, does: str) -> list[int]:
-    return [place for place, line in enumerate(lines) if (line.who, line.does) == (who, does)]
+@pytest.fixture(scope="module")
+def witness(demo: tuple[Witness, Summary]) -> Witness:
+    return demo[0]
 
 
-def test_without_a_terminal_the_demo_is_plain_lines_and_a_table() -> None:
-    result = CliRunner().invoke(app, ["demo", "--step", "0"])
-    assert result.exit_code == 0
-    assert "\x1b" not in result.output
-    assert re.match(r"a node at tidings://127\.0\.0\.1:\d+\n", result.output)
-    assert re.search(rf"^console +\(all\) +{STEPS} +{STEPS} +{STEPS} ", result.output, re.MULTILINE)
-    assert re.search(r"^jobs +type = .* 0 +0 +11 +[12] +[12] *$", result.output, re.MULTILINE)
+@pytest.fixture(scope="module")
+def summary(demo: tuple[Witness, Summary]) -> Summary:
+    return demo[1]
 
 
-def test_on_a_terminal_the_demo_is_coloured_and_ends_by_itself() -> None:
-    reader, terminal = pty.openpty()
-    command = [sys.executable, "-c", "from tidings.cli.app import app; app(['demo', '--step', '0'])"]
-    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
-    environment.pop("NO_COLOR", None)
-    with subprocess.Popen(command, stdout=terminal, env=environment) as process:
-        os.close(terminal)
-        output = read_to_end(reader).decode()
-    assert process.returncode == 0
-    assert re.search(r"\x1b\[33m +\d+\.\d\d s +quay +publishes", output)
-    plain = re.sub(r"\x1b\[[0-9;?]*\w", "", output)
-    assert re.search(r"who +filter +quay +park +road +camera +all", plain)
-    assert re.search(r"queue +filter +messages +in flight +done +redelivered +killed", plain)
+def test_a_good_demo_lacks_nothing(summary: Summary) -> None:
+    assert summary.missing == []
+    assert summary.readings_logged > 0
+    assert summary.alarms > 0
+    assert (summary.sensors_on > 0, summary.sensors_left_on) == (True, 0)
 
 
-def read_to_end(descriptor: int) -> bytes:
-    chunks = []
-    try:
-        while chunk := os.read(descriptor, 65536):
-            chunks.append(chunk)
-    except OSError:  # Linux says EIO when the other end of a terminal is closed
-        pass
-    os.close(descriptor)
-    return b"".join(chunks)
-
-
-def test_a_demo_that_is_stopped_leaves_nothing_behind(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "from tidings.cli.app import app; app(['demo', '--step', '0.5'])"]
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
-        assert process.stdout is not None
-        assert any("is ready" in line for line in process.stdout)
-        assert list(tmp_path.iterdir())
-        process.send_signal(signal.SIGTERM)
-        process.communicate()
-    assert process.returncode == 128 + signal.SIGTERM
-    assert not list(tmp_path.iterdir())
-
-
-def test_every_sensor_publishes_each_step_and_the_console_gets_it_all(lines: list[Line]) -> None:
-    published = {f"{line.what} from {line.who}" for line in lines if line.does == "publishes"}
-    assert all(len(places(lines, who, "publishes")) == STEPS for who in SENSORS)
-    assert {lines[place].what for place in places(lines, "console", "gets")} == published
-
-
-def test_the_sensors_of_the_city_are_on_only_while_the_mayor_listens(lines: list[Line]) -> None:
-    silent, awake = places(lines, "city", "is silent"), places(lines, "city", "wakes up")
-    (begins,), (goes,) = places(lines, "mayor", "listens"), places(lines, "mayor", "goes")
+def test_the_sensors_are_on_only_while_the_query_runs(witness: Witness) -> None:
+    silent, (awake,) = witness.places("city", "is silent"), witness.places("city", "wakes up")
+    (stops,) = witness.places("spark", "stops")
     assert len(silent) == 2
-    assert silent[0] < begins < awake[0] < goes < silent[1]
-    heard = places(lines, "mayor", "gets")
-    assert len(heard) == HEARINGS
-    assert all(float(lines[place].what.partition("value=")[2].split()[0]) > 55 for place in heard)
+    assert silent[0] < awake < stops < silent[1]
 
 
-def test_the_ledger_gets_what_was_published_while_it_was_away(lines: list[Line]) -> None:
-    gone = places(lines, "ledger", "goes")[0]
-    back = places(lines, "ledger", "listens")[1]
-    missed = {
-        f"{line.what} from {line.who}"
-        for line in lines[gone:back]
-        if line.does == "publishes" and line.who == "quay" and float(line.what.partition("=")[2]) > 30
+def test_only_the_sensors_that_the_query_wants_are_on(summary: Summary) -> None:
+    wanted = Filter(READINGS)
+    types = [LOAD.types[index % len(LOAD.types)] for index in range(LOAD.networks * LOAD.sensors)]
+    of_the_air = sum(kind.startswith("air.") for kind in types)
+    assert 0 < summary.sensors_on == of_the_air < len(types)
+    assert {kind for kind in KINDS if wanted.overlaps(Filter("type = :kind", kind=kind))} == {
+        kind for kind in KINDS if kind.startswith("air.")
     }
-    assert missed
-    assert missed <= {lines[place].what for place in places(lines, "ledger", "gets") if place > back}
-    assert not [place for place in places(lines, "ledger", "gets") if gone < place < back]
 
 
-def test_the_camera_is_silent_until_the_guard_asks_and_after_it_has_gone(lines: list[Line]) -> None:
-    first, last = places(lines, "camera", "is silent")
-    (awake,) = places(lines, "camera", "wakes up")
-    pictures = places(lines, "camera", "publishes")
-    assert first < awake < pictures[0]
-    assert pictures[-1] < last
-    assert len(places(lines, "guard", "gets")) >= PICTURES
+def test_the_ledger_gets_what_came_while_it_was_away(witness: Witness) -> None:
+    figures = [told for told in witness.told if isinstance(told, Figures)]
+    assert max(one.ledger_waiting for one in figures) > 0
+    assert witness.places("ledger", "listens")[1] > witness.places("ledger", "goes")[0]
 
 
-def test_every_job_is_done_once_though_a_worker_is_killed(lines: list[Line]) -> None:
-    wanted = Filter(WANTED)
-    published = [
-        f"the job for value={line.what.partition('=')[2]} from {line.who}"
-        for line in lines
-        if line.does == "publishes"
-        and line.what.startswith("air.pm10 ")
-        and wanted.matches(Event("air.pm10", value=float(line.what.partition("=")[2])))
-    ]
-    done = [line.what.removeprefix("with ") for line in lines if line.does == "is done"]
-    assert published
-    assert sorted(done) == sorted(published)
-
-
-def test_what_a_killed_worker_had_in_hand_is_taken_again(lines: list[Line]) -> None:
-    killed = places(lines, UNLUCKY, "is killed")[0]
-    (lost,) = (lines[place].what for place in places(lines, UNLUCKY, "takes") if place < killed)
-    taken = [line.what for line in lines[killed:] if line.does == "takes"]
+def test_what_a_killed_worker_had_in_hand_is_taken_again(witness: Witness) -> None:
+    killed = witness.places(UNLUCKY, "is killed")[0]
+    (lost,) = (witness.lines[place].what for place in witness.places(UNLUCKY, "takes") if place < killed)
+    taken = [line.what for line in witness.lines[killed:] if line.does == "takes"]
     assert f"{lost} again: delivery 2" in taken
 
 
-def test_sensors_wait_for_the_workers(lines: list[Line]) -> None:
-    (ready,) = places(lines, JOBS, "is ready")
-    assert all(ready < place for who in SENSORS for place in places(lines, who, "publishes"))
+def test_alarms_become_jobs_for_the_workers(witness: Witness) -> None:
+    assert len(witness.places(QUEUE, "is ready")) == 1
+    taken = [line.what for line in witness.lines if line.does == "takes"]
+    assert [what for what in taken if what.startswith("alarm.limit")]
+    assert Filter(JOBS).covers(Filter(ALARMS))
+    assert Filter(JOBS).covers(Filter(REPORTS))
 
 
-def test_a_demo_that_does_not_get_through_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work() -> None:
-        await Town("tidings://127.0.0.1:1", "tcp 127.0.0.1:1", 0).live()
-
-    monkeypatch.setattr("tidings.cli.demo.LATE_S_MAX", 0)
-    with pytest.raises(TidingsError, match=r"did not end in time; still to come: \{'alarm': 0"):
-        asyncio.run(work())
+def test_the_alarms_come_from_the_query(witness: Witness) -> None:
+    assert all(
+        witness.lines[place].what.startswith("from spark: alarm.limit about=air.")
+        for place in witness.places("alarm", "comes")
+    )
 
 
-def test_the_filters_of_the_demo_do_not_wake_the_camera_by_accident() -> None:
-    pictures = Filter(LISTENERS["guard"])
-    assert not [who for who in STAYING if who != "console" and Filter(LISTENERS[who]).overlaps(pictures)]
-    assert not Filter(WANTED).overlaps(pictures)
+def test_the_figures_are_those_of_the_node_and_the_query(witness: Witness, summary: Summary) -> None:
+    last = witness.last
+    assert last.sensors == LOAD.networks * LOAD.sensors
+    assert 0 < last.logged <= last.published
+    assert last.log_bytes > 0
+    assert 0 < last.rows <= summary.readings_logged
+    assert (last.lag_s, last.killed) == (0.5, KILLS)
 
 
-def test_who_listens_to_everything_is_shown_so() -> None:
-    from rich.console import Console
+def test_without_spark_the_mayor_makes_the_sensors_go_on() -> None:
+    witness, summary = asyncio.run(
+        lived(False, lambda witness: bool(witness.places("city", "wakes up")) and witness.last.logged > 0)
+    )
+    (listens,), (goes,) = witness.places("mayor", "listens"), witness.places("mayor", "goes")
+    assert listens < witness.places("city", "wakes up")[0]
+    assert witness.places("city", "is silent")[1] > listens
+    assert listens < goes
+    assert summary.missing == []
+    assert (summary.spark, summary.alarms) == (False, 0)
+    assert summary.readings_logged > 0
 
-    async def render() -> str:
-        console = Console(width=100)
-        with console.capture() as captured:
-            console.print(table(Town("tidings://127.0.0.1:1", "tcp 127.0.0.1:1", 0)))
-        return captured.get()
 
-    assert re.search(r"^console +\(all\) +· +· +· +· +0$", asyncio.run(render()), re.MULTILINE)
+def test_nothing_that_the_town_listens_to_by_itself_makes_sensors_go_on() -> None:
+    offered = [Filter("type = :kind", kind=kind) for kind in KINDS]
+    assert not [kind for kind in offered if Filter(JOBS).overlaps(kind)]
+
+
+# -- the verdict
+
+GOOD = Summary(
+    seconds=120.0, spark=True, readings_logged=9, log_bytes=99, alarms=1, sensors_on=4, sensors_left_on=0,
+    jobs_done=3, redelivered=2, killed=2,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "missing"),
+    [
+        ({}, []),
+        ({"readings_logged": 0}, ["no reading was logged"]),
+        ({"alarms": 0}, ["no alarm came back from Spark"]),
+        ({"alarms": 0, "spark": False}, []),
+        ({"sensors_on": 0}, ["no sensor was on before the query stopped"]),
+        ({"sensors_left_on": 2}, ["2 sensors were still on after the query had stopped"]),
+        ({"sensors_left_on": 2, "spark": False}, ["2 sensors were still on after the mayor had stopped"]),
+        ({"alarms": 0, "readings_logged": 0}, ["no reading was logged", "no alarm came back from Spark"]),
+    ],
+)  # fmt: skip
+def test_each_thing_that_did_not_happen_is_named(change: dict[str, int], missing: list[str]) -> None:
+    assert judged(msgspec.structs.replace(GOOD, **change)).missing == missing
+
+
+def test_what_is_missing_is_said_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    views.show_summary(judged(msgspec.structs.replace(GOOD, alarms=0)), json=False)
+    said = capsys.readouterr()
+    assert "9 readings logged (99 bytes), 0 alarms from Spark, 3 jobs done\n" in said.out
+    assert said.err == "tidings: not as it should be: no alarm came back from Spark\n"
+
+
+# -- ports
+
+
+@contextmanager
+def occupied(kind: socket.SocketKind) -> Iterator[int]:
+    with socket.socket(socket.AF_INET, kind) as channel:
+        channel.bind((home.HOST, 0))
+        if kind == socket.SOCK_STREAM:
+            channel.listen()
+        yield channel.getsockname()[1]
+
+
+def free_port() -> int:
+    with socket.socket() as channel:
+        channel.bind((home.HOST, 0))
+        port: int = channel.getsockname()[1]
+        return port
+
+
+def test_ports_in_use_are_replaced_and_named() -> None:
+    with occupied(socket.SOCK_STREAM) as node, occupied(socket.SOCK_DGRAM) as sensors:
+        http = free_port()
+        chosen = home.choose(node, sensors, http)
+        assert chosen == home.Ports(0, 0, http, [node, sensors])
+        place = home.Home("tidings://h:1", "tcp h:2", "http://h:3", Path(), chosen.busy)
+        assert f"instead of: {node}, {sensors}" in "\n".join(views.headings(place))
+
+
+# -- as processes, which leave none behind
+
+
+def program(*arguments: str, settings: str = "") -> list[str]:
+    """The demo at free ports with the stand-in, as a process."""
+    code = f"""
+from tidings.cli import demo
+from tidings.cli.app import app
+from tidings.cli.demo import child, home, query
+query.PROGRAM = {STAND_IN!r}
+home.choose.__defaults__ = (0, 0, 0)
+demo.SECONDS = 2.0
+{settings}
+app(['demo', *{arguments!r}])"""
+    return [sys.executable, "-c", code]
+
+
+@pytest.fixture
+def environment(tmp_path: Path, request: pytest.FixtureRequest) -> dict[str, str]:
+    """The environment of a demo and of all it starts, by which they are found."""
+    mark = f"{os.getpid()}/{request.node.name}"
+    return {
+        **os.environ,
+        "TMPDIR": str(tmp_path),
+        "TIDINGS_TEST_MARK": mark,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+
+
+def left_behind(environment: dict[str, str]) -> list[str]:
+    """The processes that have this environment."""
+    mark = f"TIDINGS_TEST_MARK={environment['TIDINGS_TEST_MARK']}\0".encode()
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if mark in path.read_bytes():
+                found.append((path.parent / "cmdline").read_text().replace("\0", " "))
+        except OSError:
+            continue
+    return found
+
+
+def ended(command: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+
+
+def test_without_a_terminal_it_is_plain_lines_and_a_summary(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    result = ended(program(), environment)
+    assert result.returncode == 0, result.stderr
+    assert "\x1b" not in result.stdout
+    assert re.match(
+        r"a node at tidings://127\.0\.0\.1:\d+, its gateway at tcp 127\.0\.0\.1:\d+,", result.stdout
+    )
+    assert re.search(r"published [\d,]+/s  logged [\d,]+/s .* sensors [\d,]+ of 720 on  jobs ", result.stdout)
+    assert re.search(
+        r"^in \d+ s: [\d,]+ readings logged \(.*\), [\d,]+ alarms from Spark", result.stdout, re.MULTILINE
+    )
+    assert "sensors on: 480 → 0 when the query stopped" in result.stdout
+    assert "the demo uses windows of 10 s" in result.stdout
+    assert not left_behind(environment)
+    assert not list(tmp_path.iterdir())
+
+
+def test_as_json_it_is_one_object_a_line(environment: dict[str, str]) -> None:
+    result = ended(program("--json", "--no-spark"), environment)
+    assert result.returncode == 0, result.stderr
+    told = [msgspec.json.decode(line, type=Told) for line in result.stdout.splitlines()]
+    assert {type(one) for one in told} == {Line, Figures, Summary}
+    assert isinstance(told[-1], Summary)
+
+
+def test_without_an_alarm_it_fails_and_says_so(environment: dict[str, str]) -> None:
+    result = ended(program(settings="demo.LATE_S_MAX = 0.0"), environment | {"TIDINGS_TEST_QUERY": "silent"})
+    assert result.returncode == 1
+    assert "no alarm came back from Spark" in result.stderr
+
+
+def test_a_query_that_dies_ends_it_with_its_complaint(environment: dict[str, str], tmp_path: Path) -> None:
+    result = ended(program(), environment | {"TIDINGS_TEST_QUERY": "dying"})
+    assert result.returncode == 2
+    assert "tidings: the pipeline ended with exit code 1\nthe cluster is on fire\n" in result.stderr
+    assert not left_behind(environment)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_query_that_does_not_end_is_killed_with_all_it_started(environment: dict[str, str]) -> None:
+    settings = "child.END_S_MAX = 0.5"
+    result = ended(program(settings=settings), environment | {"TIDINGS_TEST_QUERY": "stubborn"})
+    assert result.returncode == 0, result.stderr  # the lease of the reader was over
+    assert not left_behind(environment)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_stopped_by_a_signal_it_leaves_nothing_behind(
+    environment: dict[str, str], tmp_path: Path, number: signal.Signals
+) -> None:
+    command = program("--seconds", "600")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        assert any("wakes up" in line for line in process.stdout)
+        assert len(left_behind(environment)) > 4
+        process.send_signal(number)
+        process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 128 + number
+    assert not left_behind(environment)
+    assert not list(tmp_path.iterdir())
+
+
+def test_stopped_at_once_it_leaves_nothing_behind(environment: dict[str, str], tmp_path: Path) -> None:
+    with subprocess.Popen(program(), stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert not left_behind(environment)
+    assert not list(tmp_path.iterdir())
+
+
+# -- on a terminal
+
+
+def test_on_a_terminal_it_is_a_screen_until_ctrl_c(environment: dict[str, str], tmp_path: Path) -> None:
+    reader, terminal = pty.openpty()
+    surroundings = {**environment, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "50"}
+    surroundings.pop("NO_COLOR", None)
+    with subprocess.Popen(program(), stdout=terminal, env=surroundings) as process:
+        os.close(terminal)
+        output = read_until(reader, b"alarm.limit")
+        process.send_signal(signal.SIGINT)
+        output += read_until(reader, None)
+    assert process.returncode == 130
+    plain = re.sub(r"\x1b\[[0-9;?]*\w", "", output.decode())
+    assert re.search(r"queue +filter +waiting +in hand +done +redelivered +killed", plain)
+    assert re.search(r"sensors +720 +\d+ on", plain)
+    assert "alarms from Spark" in plain
+    assert "\x1b[35m" in output.decode()
+    assert not left_behind(environment)
+    assert not list(tmp_path.iterdir())
+
+
+def test_on_a_terminal_it_goes_on_without_a_query_that_died(environment: dict[str, str]) -> None:
+    reader, terminal = pty.openpty()
+    surroundings = {
+        **environment,
+        "TERM": "xterm",
+        "COLUMNS": "120",
+        "LINES": "50",
+        "TIDINGS_TEST_QUERY": "dying",
+    }
+    with subprocess.Popen(program(), stdout=terminal, env=surroundings) as process:
+        os.close(terminal)
+        read_until(reader, b"the pipeline ended with exit code 1")
+        read_until(reader, b"are off again")
+        process.send_signal(signal.SIGINT)
+        read_until(reader, None)
+    assert process.returncode == 130
+    assert not left_behind(environment)
+
+
+def read_until(descriptor: int, wanted: bytes | None) -> bytes:
+    """What a terminal shows, up to something or to the end."""
+    shown = b""
+    try:
+        while (wanted is None or wanted not in shown) and (chunk := os.read(descriptor, 65536)):
+            shown += chunk
+    except OSError:  # Linux says EIO when the other end of a terminal is closed
+        pass
+    if wanted is None:
+        os.close(descriptor)
+    return shown
+
+
+def rendered(screen: views.Screen, height: int) -> str:
+    console = Console(width=100, height=height)
+    with console.capture() as captured:
+        console.print(screen.render(height))
+    return captured.get()
+
+
+@pytest.mark.parametrize("height", [24, 30, 50])
+def test_a_screen_fits_its_terminal(height: int) -> None:
+    place = home.Home(
+        "tidings://127.0.0.1:7300", "tcp 127.0.0.1:4242", "http://127.0.0.1:7380", Path(), [4242]
+    )
+    screen = views.Screen(place)
+    screen.tell(Figures(at_s=1.0, sensors=720, lag_s=1.5))
+    for number in range(40):
+        screen.tell(Line(1.0 * number, "alarm", "comes", f"number {number}"))
+        screen.tell(Line(1.0 * number, "ann", "takes", f"job {number}"))
+    shown = rendered(screen, height)
+    assert len(shown.splitlines()) <= height
+    assert "number 39" in shown
+    assert "job 39" in shown
+    assert "1.5 s behind" in shown
+
+
+def test_what_to_type_names_the_real_address() -> None:
+    place = home.Home("tidings://127.0.0.1:7301", "tcp 127.0.0.1:4242", "", Path(), [])
+    hints = "\n".join(views.hints(place))
+    for command in ("subscribe", "log tail", "sensor list", "top"):
+        assert f"tidings {command} --node tidings://127.0.0.1:7301" in hints
+
+
+def test_many_alarms_are_told_by_their_number_only(capsys: pytest.CaptureFixture[str]) -> None:
+    plain = views.PlainLines()
+    for number in range(99):
+        plain.tell(Line(1.0, "alarm", "comes", str(number)))
+        plain.tell(Line(1.0, "ann", "is done", "with it"))
+    assert len(capsys.readouterr().out.splitlines()) == views.ALARMS_TOLD
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0 bytes"), (999, "999 bytes"), (1_500, "1.5 KB"), (2e6, "2.0 MB"), (3.25e9, "3.2 GB")],
+)
+def test_sizes_are_told_for_people(size: float, text: str) -> None:
+    assert story.size_text(size) == text
+
+
+def test_a_time_of_nothing_is_refused() -> None:
+    assert CliRunner().invoke(app, ["demo", "--seconds", "0"]).exit_code == 2

@@ -8,7 +8,7 @@ import pytest
 
 from tidings.gateway.decoding import decode_object
 from tidings.gateway.messages import Sensing, Sensor, Subscribe
-from tidings.sensors.city import CITY, DAY_S, KINDS, SIZE_M, CityNetwork, Signal, Spot
+from tidings.sensors.city import CITY, DAY_S, DUST, HARBOUR_M, KINDS, SIZE_M, CityNetwork, Signal, Spot
 
 
 def network(number: int = 1, **options: Any) -> CityNetwork:
@@ -101,3 +101,18 @@ def test_one_that_always_sends_knows_what_nobody_wanted() -> None:
     assert message is not None
     assert (message.readings, message.unwanted) == (2, 2)
     assert "timestamp" not in message.line
+
+
+def test_where_there_is_smog_the_air_is_full_of_dust_and_networks_stand_close_together() -> None:
+    def means(smoggy: bool) -> dict[str, float]:
+        values: dict[str, list[float]] = {kind: [] for kind in KINDS}
+        for line in messages(network(number=4, speed=12.0, smoggy=smoggy), 200):
+            (said,) = decode_object(line.encode())
+            assert isinstance(said, Sensing)
+            for one in said.sensors:
+                values[one.type].append(float(one.value))
+                assert not smoggy or (one.area and max(one.area[0].x, one.area[0].y) <= HARBOUR_M)
+        return {kind: sum(all_of_it) / len(all_of_it) for kind, all_of_it in values.items()}
+
+    usual, bad = means(False), means(True)
+    assert {kind for kind in KINDS if bad[kind] > 2 * usual[kind]} == set(DUST)

@@ -15,6 +15,7 @@ from tidings.cli import (
     gateway,
     node,
     peer,
+    pipeline,
     publish,
     queue,
     security,
@@ -45,6 +46,7 @@ app.add_typer(peer.app, name="peer", help="Show the other nodes that a node know
 app.add_typer(security.app, name="security", help="Make and check what lets others come to a node safely.")
 app.add_typer(user.app, name="user", help="Say who may come to a node, and by what.")
 app.add_typer(sensor.app, name="sensor", help="Look at sensor networks, and bring readings to a gateway.")
+app.add_typer(pipeline.app, name="pipeline", help="Run pipelines on Spark, and pack what they need.")
 app.add_typer(filter.app, name="filter", help="Check filters, and try them on events.")
 app.add_typer(simulate.app, name="simulate", help="Let storms rage in virtual time, or a city measure.")
 app.add_typer(bench.app, name="bench", help="Measure, beside reference code in the same run.")

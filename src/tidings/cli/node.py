@@ -70,6 +70,18 @@ Connections = Annotated[int | None, typer.Option(help="How many connections are 
 Compiled = Annotated[
     bool | None, typer.Option("--compiled/--plain", help="Use compiled code when there is much to do.")
 ]
+LogWhere = Annotated[
+    str | None, typer.Option(metavar="FILTER", help="What is kept in the log beside persistent events.")
+]
+LogFolder = Annotated[
+    str | None, typer.Option(metavar="PATH|URI", help="Where the log is sealed into files.  [DIR/log]")
+]
+LogSeal = Annotated[
+    float | None,
+    typer.Option("--log-seal-s", help="Seal after so many seconds at the latest, 0 for never.  [300]"),
+]
+LogDays = Annotated[float | None, typer.Option(help="Remove sealed files after so many days.  [never]")]
+LogSize = Annotated[int | None, typer.Option(help="Remove the oldest beyond so many bytes.  [never]")]
 LogLevel = Annotated[str | None, typer.Option(help="debug, info, warning or error.  [info]")]
 LogForm = Annotated[str | None, typer.Option(help="How log lines are written: text or json.  [text]")]
 Config = Annotated[Path | None, typer.Option(metavar="FILE", help="A TOML file with these settings.")]
@@ -100,6 +112,11 @@ def node(
     queue_types: QueueTypes = None,
     connections_max: Connections = None,
     compiled: Compiled = None,
+    log_where: LogWhere = None,
+    log_folder: LogFolder = None,
+    log_seal_s: LogSeal = None,
+    log_days: LogDays = None,
+    log_size: LogSize = None,
     log_level: LogLevel = None,
     log_form: LogForm = None,
     config: Config = None,
@@ -135,6 +152,11 @@ def node(
         "queue_types": queue_types,
         "connections_max": connections_max,
         "compiled": compiled,
+        "log_where": log_where,
+        "log_folder": log_folder,
+        "log_seal_s": log_seal_s,
+        "log_days": log_days,
+        "log_size": log_size,
         "log_level": log_level,
         "log_form": log_form,
     }

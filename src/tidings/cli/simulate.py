@@ -47,6 +47,9 @@ Mobility = Annotated[float, typer.Option(min=0.0, metavar="M/S", help="How fast 
 Churn = Annotated[
     float, typer.Option(min=0.0, metavar="N", help="Networks a minute that leave or break off.")
 ]
+Smog = Annotated[
+    int, typer.Option(min=0, metavar="N", help="So many networks stand in a corner where the air is bad.")
+]
 CitySeed = Annotated[int, typer.Option("--seed", help="The seed of the city and its values.")]
 HowLong = Annotated[
     float | None,
@@ -143,6 +146,7 @@ def run_sensors(
     readings: Readings = 1,
     mobility: Mobility = 0.0,
     churn: Churn = 0.0,
+    smog: Smog = 0,
     connections: Connections = None,
     always: Always = False,
     seed: CitySeed = 0,
@@ -170,6 +174,7 @@ def run_sensors(
         readings=readings,
         mobility=mobility,
         churn=churn,
+        smog=smog,
         connections=connections,
         always=always,
         seed=seed,

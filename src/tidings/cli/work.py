@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -102,21 +102,25 @@ def work(
         raise typer.Exit(1)
 
 
-async def until_terminated(toil: Coroutine[Any, Any, None]) -> None:
-    """Work until a SIGTERM comes: then all is given back and cleaned up, as with Ctrl-C."""
-    task, signals = asyncio.ensure_future(toil), []
+async def until_terminated(
+    toil: Coroutine[Any, Any, None], signals: Iterable[signal.Signals] = (signal.SIGTERM,)
+) -> None:
+    """Work until a signal comes: then all is given back and cleaned up, as with Ctrl-C."""
+    task, came = asyncio.ensure_future(toil), []
 
-    def terminate() -> None:
-        signals.append(signal.SIGTERM)
+    def terminate(number: signal.Signals) -> None:
+        came.append(number)
         task.cancel()
 
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
+    for number in signals:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+            asyncio.get_running_loop().add_signal_handler(number, terminate, number)
     try:
         await task
     except asyncio.CancelledError:
-        if not signals:
+        if not came:
             raise
-        raise typer.Exit(128 + signals[0]) from None
+        raise typer.Exit(128 + came[0]) from None
 
 
 class Worker:

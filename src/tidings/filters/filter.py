@@ -7,9 +7,10 @@ from the tree, the test, the normal form, the text, is made when first asked for
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from tidings.errors import FilterError
+from tidings.errors import FilterError, MissingExtra
 from tidings.event.model import Event
 from tidings.filters import forms
 from tidings.filters.build import join
@@ -21,6 +22,10 @@ from tidings.filters.relations import covers, overlaps, simplify, unite
 from tidings.filters.taxonomy import Taxonomy
 from tidings.filters.text import write
 from tidings.filters.tree import And, Condition, Or, depth_of, negated, size_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructType
 
 
 class Filter:
@@ -85,6 +90,38 @@ class Filter:
     def to_json(self) -> dict[str, Any]:
         """The filter as JSON values: terms under "and", "or" and "not"; what is no term, as its text."""
         return forms.to_json(self._condition)
+
+    @staticmethod
+    def from_spark(filters: Any, *, nan: bool = True) -> tuple[Filter, list[Any]]:
+        """A filter that takes all that Spark's conditions take, and those that Spark must still apply itself.
+
+        `filters` are those of `DataSourceReader.pushFilters`, all of which hold. What can't be told as a
+        filter is only in the list; what is told with room to spare, as comparisons with floats are, is in
+        both, and `exact` is False then. To Spark NaN is above all numbers, to filters it compares with
+        nothing, so `value > 40` of a float becomes `value IS NOT NULL`; with `nan=False` it is translated,
+        and rows with NaN may be lost. One Column is read as a filter too, whole and with a filter's rules,
+        where it is made of columns, constants and what filters have; else FilterError says what is not.
+        """
+        made: tuple[Filter, list[Any]] = _pipeline("predicates").from_spark(filters, nan)
+        return made
+
+    def to_spark(
+        self,
+        columns: DataFrame | StructType | str | Mapping[str, DataType | str] | None = None,
+        *,
+        attributes: str | None = None,
+        python: bool = True,
+    ) -> Column:
+        """The filter as a Spark Column: true, false, or NULL for unknown. `df.where(f.to_spark(df))`.
+
+        Header fields and attributes are the columns of their names, as the source gives them. With `columns`,
+        a DataFrame or its schema, types are known beforehand and an attribute that is no column is unknown;
+        without, every name must be a column. `attributes` names the map column of sealed files, where an
+        attribute is looked for that has no column, or none of its kind. What Spark has no equal for is
+        tested in its Python workers, or raises FilterError with `python=False`.
+        """
+        column: Column = _pipeline("columns").to_column(self._condition, columns, attributes, python)
+        return column
 
     @classmethod
     def _of(cls, condition: Condition, normal: Normal | None = None, exact: bool = True) -> Filter:
@@ -179,3 +216,11 @@ class Filter:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Filter._of, (self._condition, None, self.exact)
+
+
+def _pipeline(module: str) -> Any:
+    """A module of the pipeline, which lies above all layers: looked for by name when it is first asked for."""
+    try:
+        return import_module(f"tidings.pipeline.{module}")
+    except ModuleNotFoundError as error:
+        raise MissingExtra("a filter in Spark", "spark") from error

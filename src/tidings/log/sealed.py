@@ -1,8 +1,8 @@
-"""The files of one node's log as the node reads them: a folder, listed once and again when it must have changed.
+"""The files of one node's log, as the node reads them.
 
-Others write here: who seals adds files and joins small ones, and so a file that was listed may be gone when it
-is opened. Then the folder is listed again, and what the file held is in another one. Reading is for any
-thread. What a row group gives beyond the size that was asked for is kept a while, for whoever reads on.
+Others write here: who seals adds files and joins small ones, so a file that was listed may be gone when it is
+opened. Then the folder is listed again, and what the file held is in another one. Reading is for any thread.
+What a row group gives beyond the size that was asked for is kept a while, for whoever reads on.
 """
 
 from __future__ import annotations
@@ -110,9 +110,7 @@ class SealedFiles:
                 size += found.nbytes
         return [stream_of(table) for table in tables], position
 
-    def _piece(
-        self, position: int, end: int, filter: Filter, size_max: int
-    ) -> tuple[pa.Table | None, int]:
+    def _piece(self, position: int, end: int, filter: Filter, size_max: int) -> tuple[pa.Table | None, int]:
         """What matches from the position on, as a table of about that size, and where to go on."""
         kept = self._rest.take(position, str(filter))
         if kept is None:
@@ -162,7 +160,7 @@ class SealedFiles:
         """The events with these ids that match; what is in files that can't be read is not found."""
         tables = self.folder.find(ids, self._node)
         if filter != _everything:
-            tables = [table.filter(mask(filter, table)) for table in tables]
+            tables = [table.filter(pa.array(mask(filter, table))) for table in tables]
         return [stream_of(table) for table in tables if len(table)]
 
     # As stored batches, for subscriptions
@@ -217,7 +215,21 @@ class SealedFiles:
                     return found
         return None
 
-    # Retention
+    # Upkeep
+
+    def verify(self, first: int) -> tuple[list[str], int]:
+        """What is wrong with the file that has this position, or the next one, and where to go on."""
+        from tidings.log.upkeep import verify_file
+
+        files = self.files
+        place = bisect_left(files, first, key=lambda file: file.claim.last)
+        if place == len(files):
+            return [], self.span().last + 1
+        file = files[place]
+        problems = [f"{file.path}: {problem}" for problem in verify_file(self.folder, file)]
+        if file.claim.first > first:
+            problems.insert(0, f"positions {first} to {file.claim.first - 1} are in no file of {self.folder}")
+        return problems, file.claim.last + 1
 
     def spent(self, before: int, before_us: int | None, size_max: int | None) -> int:
         """The position up to which files could be given up: see `prune`; one less than the first if none."""

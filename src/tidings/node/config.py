@@ -22,7 +22,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from tidings.errors import ConfigError
+from tidings.errors import ConfigError, FilterError
+from tidings.filters import Filter
 from tidings.node.logs import Form, Level
 from tidings.peers.registry import parse_peers
 
@@ -146,6 +147,36 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
     compiled: Annotated[
         bool, Meta(description="use compiled code when there is much to do; `--plain` does not")
     ] = True
+    log_where: Annotated[
+        str | None,
+        Meta(
+            description="what is kept in the log beside persistent events, as a filter; see `docs/log.md`",
+            examples=["type LIKE 'air.%'"],
+        ),
+    ] = None
+    log_folder: Annotated[
+        Text | None,
+        Meta(
+            description="where the log is sealed into files: a path, or the URI of any Arrow filesystem;"
+            " without it, `log` in `dir`",
+            examples=["s3://city-log/hall"],
+        ),
+    ] = None
+    log_seal_s: Annotated[
+        float,
+        Meta(ge=0, description="after so many seconds at the latest events are sealed; 0: they never are"),
+    ] = 300.0
+    log_days: Annotated[
+        Annotated[float, Meta(gt=0)] | None,
+        Meta(description="sealed files are removed after so many days; none: never", examples=[365.0]),
+    ] = None
+    log_size: Annotated[
+        Annotated[int, Meta(gt=0)] | None,
+        Meta(
+            description="sealed files are removed, the oldest first, beyond so many bytes; none: never",
+            examples=[100_000_000_000],
+        ),
+    ] = None
     log_level: Annotated[Level, Meta(description="`debug`, `info`, `warning` or `error`")] = "info"
     log_form: Annotated[Form, Meta(description="`text` for people, `json` for programs")] = "text"
 
@@ -153,6 +184,11 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
     def tcp_port(self) -> int | None:
         """The TCP port to open, None for none."""
         return PORT if self.port is None and self.unix is None else self.port
+
+    @property
+    def sealing_folder(self) -> str | None:
+        """Where the log is sealed into files; None for a node that keeps nothing."""
+        return None if self.dir is None else self.log_folder or str(Path(self.dir).absolute() / "log")
 
     @property
     def node_name(self) -> str:
@@ -164,6 +200,9 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
         """The address for what is meant for this machine only."""
         return self.host if _is_loopback(self.host) else "127.0.0.1"
 
+
+TABLE = "log"
+"""What may stand in the file as a table too: `where` in it is `log_where`."""
 
 Given = tuple[str, Any]
 """The place where a value stands, and the value."""
@@ -189,6 +228,7 @@ def load(
     check_host(config, given.get("host", ("the default", ""))[0])
     _check_mdns(config, given.get("mdns", ("the default", ""))[0])
     _check_sensors(config, given.get("sensor_http_port", ("the default", ""))[0])
+    _check_log(config, given)
     parse_peers(config.peers or "", given.get("peers", ("the default", ""))[0], config.node_name)
     return config
 
@@ -220,7 +260,11 @@ def _from_file(file: Path) -> Iterator[tuple[str, Given]]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(str(file), "", f"is no TOML: {error}") from None
     for key, value in table.items():
-        yield key, (f"{file}{_line_of(key, text)}", value)
+        if key == TABLE and isinstance(value, dict):
+            for name, one in value.items():
+                yield f"{key}_{name}", (f"{file}{_line_of(name, text)}", one)
+        else:
+            yield key, (f"{file}{_line_of(key, text)}", value)
 
 
 def _line_of(key: str, text: str) -> str:
@@ -280,6 +324,25 @@ def _check_mdns(config: NodeConfig, place: str) -> None:
 def _check_sensors(config: NodeConfig, place: str) -> None:
     if config.sensor_http_port is not None and config.sensor_port is None:
         raise ConfigError(place, "sensor_http_port", "is a port of the gateway, which --sensor-port starts")
+
+
+def _check_log(config: NodeConfig, given: Mapping[str, Given]) -> None:
+    where, folder = (given.get(key, ("the settings", ""))[0] for key in ("log_where", "log_folder"))
+    try:
+        Filter(config.log_where or "")
+    except FilterError as error:
+        raise ConfigError(where, "log_where", str(error)) from None
+    if config.log_folder is not None and config.dir is None:
+        raise ConfigError(folder, "log_folder", "a node without `dir` keeps nothing, and seals nothing")
+    if _SECRET.match(config.log_folder or ""):
+        problem = (
+            "a secret does not belong here: Arrow's filesystems find theirs in the environment or in files"
+        )
+        raise ConfigError(folder, "log_folder", problem)
+
+
+# A password in the place of the user of a URI.
+_SECRET = re.compile(r"\w[\w+.-]*://[^/@]*:[^/@]*@")
 
 
 def _is_loopback(host: str) -> bool:

@@ -28,6 +28,7 @@ HELP = {
     "acknowledged": "Messages that were dealt with.",
     "buried": "Messages that became dead letters.",
     "transactions": "Transactions that ended, by how.",
+    "leases_ended": "Readers of the log that were not heard of in time.",
 }
 
 Labels = Mapping[str, str]
@@ -90,6 +91,18 @@ def queue_gauges(queues: Sequence[Mapping[str, Any]]) -> Iterable[Metric]:
     ):
         values = [({"queue": one["name"]}, float(one[field])) for one in queues]
         yield Metric(f"tidings_queue_{name}", "gauge", help, values)
+
+
+def log_gauges(log: Mapping[str, Any]) -> Iterable[Metric]:
+    """How the log stands."""
+    yield gauge("log_first", "The lowest position in the log.", log["first"])
+    yield gauge("log_end", "The position behind the last one in the log.", log["end"])
+    yield gauge("log_sealed", "The position up to which the log is sealed.", log["sealed"])
+    yield gauge("log_files", "Files that the log is sealed into.", log["files"])
+    yield gauge("log_sealed_bytes", "Bytes of these files.", log["sealed_bytes"])
+    yield Metric(
+        "tidings_logged_bytes_total", "counter", "Bytes that went into the log.", [({}, float(log["bytes"]))]
+    )
 
 
 def render(metrics: Iterable[Metric]) -> str:

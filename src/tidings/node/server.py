@@ -11,12 +11,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidings.errors import ConfigError, StoreDamaged
+from msgspec.structs import replace
+
+from tidings.errors import ConfigError, MissingExtra, StoreDamaged
 from tidings.ids import new_system
+from tidings.log.service import Retention
 from tidings.node import compiled, logs, metrics, pipe
 from tidings.node.config import NodeConfig, check_host
 from tidings.node.database import Database
-from tidings.node.driver import Driver
+from tidings.node.driver import Archiving, Driver
 from tidings.node.forwarding import Forwarding
 from tidings.node.http import Responder
 from tidings.node.peering import Peering
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from tidings.node.discovery import Discovery
     from tidings.node.gateway.child import GatewayProcess
     from tidings.node.guard import Guard
+    from tidings.node.sealing.child import SealingProcess
 
 CACHE = "tidings.compiled"
 """The folder of compiled code."""
@@ -74,7 +78,9 @@ class Node:
         self._database: Database | None = None  # where nodes share queues
         self._discovery: Discovery | None = None  # where others are looked for
         self._gateway: GatewayProcess | None = None  # where sensor networks may speak
-        self._private: tempfile.TemporaryDirectory[str] | None = None  # of the gateway's socket
+        self._sealing: SealingProcess | None = None  # where the log is sealed
+        self._seals = False  # whether it is to be
+        self._private: tempfile.TemporaryDirectory[str] | None = None  # of the children's socket
         self._unix: tuple[Path, int] | None = None  # the socket that was made, and its inode
         self._loader: compiled.Loader | None = None  # where there is compiled code to be loaded
         self._damage: list[StoreDamaged] = []  # as the store finds it
@@ -82,6 +88,7 @@ class Node:
 
     async def start(self) -> None:
         """Open the store, then listen. What fails has been undone when it raises."""
+        self._seals = self.config.dir is not None and self.config.log_seal_s > 0
         self.open()
         try:
             self._join_database()
@@ -112,12 +119,13 @@ class Node:
             store = SqliteStore(Path(self.config.dir))
             self._damage = store.damage
         self._told = 0
-        self._tell_damage()
         try:
-            self.driver = Driver(store, asyncio.get_running_loop(), lasts, types, self.name)
+            archive = self._archiving(store)
+            self.driver = Driver(store, asyncio.get_running_loop(), lasts, types, self.name, archive)
         except BaseException:
             store.close()
             raise
+        self._tell_damage()
         self.driver.on_full_tick = self._on_full_tick
         self.driver.on_wake = self._on_wake
         if self._guard is not None:
@@ -125,6 +133,23 @@ class Node:
         if self.config.compiled and compiled.is_installed():
             self._loader = compiled.Loader()
         self._meet_peers()
+
+    def _archiving(self, store: Store) -> Archiving:
+        """What is said of the log, and its files, if it is sealed or was."""
+        config = self.config
+        rules = Archiving(None, config.log_where, retention_of(config))
+        if not (self._seals or store.discarded):
+            return rules
+        try:
+            from tidings.log.folder import Folder
+            from tidings.log.sealed import SealedFiles
+        except MissingExtra as missing:
+            self._seals = False
+            logs.warning("the log is not sealed", problem=str(missing))
+            return rules
+        assert config.sealing_folder is not None, "what was discarded lay in a directory"
+        sealed = SealedFiles(Folder(config.sealing_folder), store.state.node, self._damage)
+        return replace(rules, sealed=sealed, seal_s=config.log_seal_s if self._seals else None)
 
     def _meet_peers(self) -> None:
         """Have queues of other nodes beside the node's own, and begin to look for these nodes."""
@@ -158,6 +183,8 @@ class Node:
         self._tell_damage()
         if self._guard is not None:
             self._take(self._guard.look(time.time()))
+        if self._sealing is not None:
+            self._sealing.look()
         if self._loader is not None:
             self._loader.filters(self.driver.broker.exchange.subscriptions)
             self._loader.traffic(self.driver.received)
@@ -193,24 +220,44 @@ class Node:
             await server.start_serving()
         if config.mdns:
             await self._discover(_port_of(self.addresses[0]))
-        if config.sensor_port is not None:
-            await self._start_gateway()
+        if config.sensor_port is not None or self._seals:
+            home = await self._make_way_in()
+            if config.sensor_port is not None:
+                await self._start_gateway(home)
+            if self._seals:
+                self._start_sealing(home)
 
-    async def _start_gateway(self) -> None:
-        """Run the gateway as a child, which comes by the node's own socket, or by one made for it."""
+    async def _start_gateway(self, home: Path) -> None:
+        """Run the gateway as a child."""
         from tidings.node.gateway.child import GatewayProcess, settings_of
 
         config = self.config
+        journal = (home if config.dir is None else Path(config.dir)) / JOURNAL
+        self._gateway = GatewayProcess(settings_of(config, self._own_socket(home), journal))
+        await self._gateway.start()
+
+    def _start_sealing(self, home: Path) -> None:
+        """Have the log sealed by a child, whenever there is something to seal."""
+        from tidings.node.sealing.child import SealingProcess, settings_of
+
+        config = self.config
+        assert config.sealing_folder is not None, "only who keeps something seals it"
+        settings = settings_of(config, config.sealing_folder, self._own_socket(home))
+        self._sealing = SealingProcess(settings, self.driver.log)
+        self._sealing.watch()
+
+    async def _make_way_in(self) -> Path:
+        """A place for children, who come by the node's own socket, or by one made for them there."""
         self._private = tempfile.TemporaryDirectory(prefix="tidings-")
         home = Path(self._private.name)
-        path = Path(config.unix) if config.unix is not None else home / "node.sock"
-        if config.unix is None:
-            server, _ = await listen_unix(self._make_own_port, path)
+        if self.config.unix is None:
+            server, _ = await listen_unix(self._make_own_port, self._own_socket(home))
             self._servers.append(server)
             await server.start_serving()
-        journal = (home if config.dir is None else Path(config.dir)) / JOURNAL
-        self._gateway = GatewayProcess(settings_of(config, path, journal))
-        await self._gateway.start()
+        return home
+
+    def _own_socket(self, home: Path) -> Path:
+        return home / "node.sock" if self.config.unix is None else Path(self.config.unix)
 
     @property
     def sensor_addresses(self) -> list[str]:
@@ -271,8 +318,9 @@ class Node:
 
     async def close(self) -> None:
         """Take no more connections, tell those there are, have everything stored, and end."""
-        if self._gateway is not None:
-            await self._gateway.close()
+        for child in (self._gateway, self._sealing):
+            if child is not None:
+                await child.close()
         for server in self._servers:
             server.close()
         self._remove_socket()
@@ -314,9 +362,16 @@ class Node:
         yield metrics.gauge("loop_lag_seconds", "By how much the loop was late lately.", driver.lag_s)
         yield from metrics.durable_gauges(status["durables"], ages_s)
         yield from metrics.queue_gauges(status["queues"])
+        yield from metrics.log_gauges(status["log"])
         yield from self.peering.metrics()
         if self._gateway is not None:
             yield from self._gateway.metrics()
+
+
+def retention_of(config: NodeConfig) -> Retention:
+    """How long the log is kept."""
+    age_s_max = None if config.log_days is None else config.log_days * 86_400
+    return Retention(age_s_max, config.log_size)
 
 
 def _guard(directory: str | None) -> Guard | None:

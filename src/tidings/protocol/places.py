@@ -136,12 +136,12 @@ class Places:
         records, self._records = self._records, {}
         return [Put(record) for record in records.values()]
 
-    def trim(self, after: int = TRIM_AFTER) -> list[Operation]:
-        """What gives up what all have passed, now and then: `after` so many positions."""
+    def trim(self, after: int | None = None) -> list[Operation]:
+        """What gives up what all have passed, now and then: `after` so many positions, or TRIM_AFTER."""
         on_disk = self._broker.position_durable
         cursors = (stream.cursor for stream in self._streams if not isinstance(stream, Archive))
         passed = min(min(cursors, default=on_disk), on_disk)  # what archives need is in the log
-        if passed - self._trimmed < after:
+        if passed - self._trimmed < (TRIM_AFTER if after is None else after):
             return []
         self._trimmed = passed
         return [Trim(passed)]

@@ -25,6 +25,11 @@ OUTLIERS = 1 / 500
 """The share of readings that are far off."""
 BUSES = 4
 """If networks move, one in so many is a bus; the others stand at streets."""
+HARBOUR_M = 1_000.0
+"""The size of the corner where the air is bad, if it is bad anywhere."""
+SMOG = 5.0
+"""How many times as much dust is in the air there."""
+DUST = ("air.pm10", "air.pm25")
 CITY = [Point(0.0, 0.0), Point(SIZE_M, 0.0), Point(SIZE_M, SIZE_M), Point(0.0, SIZE_M)]
 
 
@@ -74,13 +79,17 @@ class Signal:
 
 
 class Spot:
-    """Where a network is: it stands, or drives from one place to the next at a speed in metres per second."""
+    """Where a network is: it stands, or drives from one place to the next at a speed in metres per second.
 
-    __slots__ = ("_goal", "_random", "_speed", "x", "y")
+    It stays in a square of `size_m` metres, a corner of the city or all of it.
+    """
 
-    def __init__(self, random: Random, speed: float = 0.0) -> None:
+    __slots__ = ("_goal", "_random", "_size_m", "_speed", "x", "y")
+
+    def __init__(self, random: Random, speed: float = 0.0, size_m: float = SIZE_M) -> None:
         self._random = random
         self._speed = speed
+        self._size_m = size_m
         self.x, self.y = self._anywhere()
         self._goal = self._anywhere()
 
@@ -104,7 +113,9 @@ class Spot:
                 return
 
     def _anywhere(self) -> tuple[float, float]:
-        return round(self._random.uniform(0, SIZE_M), 2), round(self._random.uniform(0, SIZE_M), 2)
+        return round(self._random.uniform(0, self._size_m), 2), round(
+            self._random.uniform(0, self._size_m), 2
+        )
 
 
 class Message(NamedTuple):
@@ -119,6 +130,7 @@ class CityNetwork:
     """One simulated network: the core that knows what it was asked for, and the city around it.
 
     Its messages are put together from pieces that were encoded before, since there are very many of them.
+    `smoggy`: it stands in the corner where the air is bad.
     """
 
     def __init__(
@@ -133,9 +145,11 @@ class CityNetwork:
         seed: int,
         always: bool,
         lease_s: float | None = None,
+        smoggy: bool = False,
     ) -> None:
         random = Random(f"{seed}/{number}")
-        self.spot = Spot(random, speed if number % BUSES == 0 else 0.0)
+        drives = number % BUSES == 0 and not smoggy
+        self.spot = Spot(random, speed if drives else 0.0, HARBOUR_M if smoggy else SIZE_M)
         self.core = Network(
             f"{'bus' if self.spot.moves else 'street'}-{number}",
             [_sensor(index, types[(number + index) % len(types)]) for index in range(sensors)],
@@ -144,7 +158,7 @@ class CityNetwork:
             lease_s=lease_s,
         )
         self._signals = {
-            name: Signal(KINDS.get(sensor.type, OTHER), random) for name, sensor in self.core.sensors.items()
+            name: Signal(_kind(sensor.type, smoggy), random) for name, sensor in self.core.sensors.items()
         }
         self._heads = {name: _head(sensor) for name, sensor in self.core.sensors.items()}
         self._opening = f'{{"sensing":{{"sensing-id":{_json(self.core.sensing_id)},"sensors":['
@@ -190,6 +204,11 @@ class CityNetwork:
         start = self._next % count
         self._next = start + self._readings
         return (self._names + self._names)[start : start + self._readings]
+
+
+def _kind(type: str, smoggy: bool) -> Kind:
+    kind = KINDS.get(type, OTHER)
+    return kind._replace(mean=SMOG * kind.mean) if smoggy and type in DUST else kind
 
 
 def _sensor(index: int, type: str) -> Sensor:

@@ -37,7 +37,10 @@ REPORT_S = 1.0
 
 
 class Load(Struct, frozen=True, kw_only=True):
-    """What is simulated. `rate`: messages per second and network, 0: as many as the connections take."""
+    """What is simulated. `rate`: messages per second and network, 0: as many as the connections take.
+
+    `smog`: so many of the networks stand close together, where the air is bad.
+    """
 
     networks: int = 1
     sensors: int = 10
@@ -46,6 +49,7 @@ class Load(Struct, frozen=True, kw_only=True):
     readings: int = 1
     mobility: float = 0.0
     churn: float = 0.0
+    smog: int = 0
     seed: int = 0
     duration_s: float | None = None
     always: bool = False
@@ -183,6 +187,7 @@ class Simulation:
             seed=load.seed,
             always=load.always,
             lease_s=LEASE_S if self._place.udp else None,
+            smoggy=self._numbers <= load.smog,
         )
 
     async def _flood(self) -> None:

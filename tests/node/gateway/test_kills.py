@@ -104,7 +104,7 @@ def test_what_a_killed_gateway_had_handed_on_counts_once_when_it_is_sent_again(
         assert sorted(await all_of(address, "all")) == list(range(2 * COUNT))
         code, errors = process.stop()
         assert code == 0
-        assert "the gateway has died and is started again" in errors
+        assert "a child has died and is started again child=gateway" in errors
 
     run(scenario())
 

@@ -1,4 +1,4 @@
-"""The gateway as the child of a node: started, watched, started again when it dies, and ended with the node.
+"""The gateway as the child of a node.
 
 It keeps its port: what it was given at the first start it is told at every further one.
 """
@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,18 +15,11 @@ import msgspec
 from msgspec import structs
 
 from tidings.errors import UserError
-from tidings.node import logs
+from tidings.node.child import Child
 from tidings.node.config import NodeConfig
 from tidings.node.gateway.config import FAILED, FIGURES, GatewayConfig
 from tidings.node.metrics import Metric
-from tidings.transport.link import Backoff
 
-START_S_MAX = 60.0
-"""How long a gateway may take until it says where it listens."""
-STOP_S_MAX = 10.0
-"""How long one that is told to stop may take."""
-GOOD_S = 60.0
-"""After so long the death of a gateway is an accident, and it is started again at once."""
 _LINE = "sensors on "
 _LINES = 2  # and one more if there is a port for HTTP
 
@@ -61,37 +52,39 @@ def settings_of(config: NodeConfig, socket: Path, journal: Path) -> GatewayConfi
     )
 
 
-class GatewayProcess:
+class GatewayProcess(Child):
     """See the module."""
 
     def __init__(self, config: GatewayConfig) -> None:
+        super().__init__("gateway", "tidings.node.gateway.main")
         self.addresses: list[str] = []
-        self.starts = 0
         self.figures: dict[str, int] = {}
         """What the gateway that runs has counted, as it said last."""
         self._config = config
-        self._process: asyncio.subprocess.Process | None = None
-        self._watch: asyncio.Task[None] | None = None
 
-    @property
-    def pid(self) -> int | None:
-        """The process, if there is one."""
-        return None if self._process is None else self._process.pid
+    def _settings(self) -> GatewayConfig:
+        return self._config
 
-    async def start(self) -> None:
-        """Start it, and wait until it listens; UserError if it will not."""
-        try:
-            self.addresses = await self._spawn()
-        except BaseException:
-            await self._end()
-            raise
+    async def _greet(self, process: asyncio.subprocess.Process) -> None:
+        """Hear where it listens, which it is told from then on."""
+        assert process.stdout is not None
+        addresses: list[str] = []
+        while len(addresses) < _LINES + (self._config.http_port is not None):
+            addresses.append(_address(await process.stdout.readline()))
+        self.addresses = self.addresses or addresses
         ports = [_port_of(address) for address in self.addresses]
         self._config = structs.replace(self._config, port=ports[0], http_port=([*ports, None])[_LINES])
-        self._watch = asyncio.get_running_loop().create_task(self._keep(), name="tidings gateway")
+
+    def _hear(self, line: bytes) -> None:
+        """Note what it counts."""
+        with contextlib.suppress(msgspec.DecodeError):
+            told = line.removeprefix(FIGURES.encode())
+            self.figures = msgspec.json.decode(told, type=dict[str, int])
 
     def reload(self) -> None:
         """Have it read again who may do what."""
-        if self._process is not None and self._process.returncode is None:
+        if self.is_running:
+            assert self._process is not None
             self._process.send_signal(signal.SIGHUP)
 
     def metrics(self) -> Iterator[Metric]:
@@ -103,71 +96,6 @@ class GatewayProcess:
             elif name in _GAUGES:
                 yield Metric(f"tidings_gateway_{name}", "gauge", help, [({}, float(value))])
         yield Metric("tidings_gateway_starts_total", "counter", help, [({}, float(self.starts))])
-
-    async def close(self) -> None:
-        """End it, and wait for that."""
-        if self._watch is not None:
-            self._watch.cancel()
-            await asyncio.wait([self._watch])
-        await self._end()
-
-    async def _spawn(self) -> list[str]:
-        self.starts += 1
-        # -P: nothing is imported from the folder in which the node happens to be started.
-        command = ["-P", "-m", "tidings.node.gateway.main", msgspec.json.encode(self._config).decode()]
-        self._process = process = await asyncio.create_subprocess_exec(
-            sys.executable, *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
-        )
-        assert process.stdout is not None
-        addresses: list[str] = []
-        try:
-            async with asyncio.timeout(START_S_MAX):
-                while len(addresses) < _LINES + (self._config.http_port is not None):
-                    addresses.append(_address(await process.stdout.readline()))
-        except TimeoutError:
-            raise UserError(f"the gateway did not start within {START_S_MAX:g} s") from None
-        return addresses
-
-    async def _keep(self) -> None:
-        """Start it again whenever it has died."""
-        backoff = Backoff(random.random)
-        loop = asyncio.get_running_loop()
-        while True:
-            assert self._process is not None
-            started_at = loop.time()
-            await self._hear(self._process)
-            code = await self._process.wait()
-            if loop.time() - started_at > GOOD_S:
-                backoff.reset()
-            logs.error("the gateway has died and is started again", code=code)
-            await asyncio.sleep(backoff.next_s())
-            try:
-                await self._spawn()
-            except (UserError, OSError) as error:
-                logs.error("the gateway could not be started", problem=str(error))
-                await self._end()
-
-    async def _hear(self, process: asyncio.subprocess.Process) -> None:
-        """Note what it counts, until it ends."""
-        assert process.stdout is not None
-        async for line in process.stdout:
-            with contextlib.suppress(msgspec.DecodeError):
-                told = line.removeprefix(FIGURES.encode())
-                self.figures = msgspec.json.decode(told, type=dict[str, int])
-
-    async def _end(self) -> None:
-        """End the process, if there is one: kindly, then not."""
-        process = self._process
-        if process is None or process.returncode is not None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            process.send_signal(signal.SIGTERM)
-        try:
-            async with asyncio.timeout(STOP_S_MAX):
-                await process.wait()
-        except TimeoutError:
-            process.kill()
-            await process.wait()
 
 
 def _port_of(address: str) -> int:

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import signal
 import sys
+from functools import partial
 
 import msgspec
 
 from tidings.errors import TidingsError
 from tidings.node import logs
+from tidings.node.child import watch_parent
 from tidings.node.gateway.config import FAILED, FIGURES, GatewayConfig
 from tidings.node.gateway.driver import Server
 
@@ -38,8 +39,7 @@ async def _run(config: GatewayConfig) -> None:
     server = Server(config)
     server.on_failure = stopped.set
     if config.is_child:
-        loop.add_reader(sys.stdin.fileno(), _watch, server, stopped)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # from the terminal: the node tells when it is time
+        watch_parent(partial(_orphan, server, stopped))
     if not await _start(server, stopped):
         return
     for number in SIGNALS[: 1 if config.is_child else 2]:
@@ -82,12 +82,10 @@ def _tell(figures: dict[str, int]) -> None:
     print(f"{FIGURES}{msgspec.json.encode(figures).decode()}", flush=True)  # noqa: T201  # read by the node
 
 
-def _watch(server: Server, stopped: asyncio.Event) -> None:
-    """Called when there is something to be read from the node, which says nothing: its end."""
-    if not os.read(sys.stdin.fileno(), 1024):
-        asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
-        server.is_orphan = True
-        stopped.set()
+def _orphan(server: Server, stopped: asyncio.Event) -> None:
+    """The node is gone."""
+    server.is_orphan = True
+    stopped.set()
 
 
 def main() -> None:
