@@ -21,7 +21,8 @@ from tidings.log.predicate import columns_for, mask, may_match
 
 MOMENT = datetime.fromtimestamp(STORED_US / 1e6, UTC)
 HEADERS = [
-    "time > TIMESTAMP '2026-01-01 00:00:00'", "JMSTimestamp >= 0", "JMSDeliveryMode = 'PERSISTENT'", "id IS NULL",
+    "time > TIMESTAMP '2026-01-01 00:00:00'", "JMSTimestamp >= 0", "JMSDeliveryMode = 'PERSISTENT'",
+    "id IS NULL",
     "delivery IN ('reliable', 'persistent')", "NOT (subject LIKE 'a%')", "ttl_s < 10", "body IS NOT NULL",
     "source = 'me'", "source <> 'me'", "received IS NULL", "JMSPriority BETWEEN 3 AND 7", "id LIKE 'node.%'",
     "reliability * 2 > 1", "STARTS_WITH(type, 'a')", "correlation_id = reply_to", "UNDER(type, 'a')",

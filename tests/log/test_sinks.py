@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -365,6 +366,37 @@ def test_the_node_tells_how_its_sinks_stand() -> None:
     assert (told["name"], told["owner"], told["batch"], told["staged_bytes"] > 0) == ("s", "", 4, True)
 
 
+# -- what is said of sinks
+
+
+def said(head: str) -> dict[str, str]:
+    """The first two columns of a table about sinks in docs/protocol.md."""
+    document = Path(__file__).parents[2] / "docs" / "protocol.md"
+    section = document.read_text().partition("\n## Sinks\n")[2].partition("\n## ")[0]
+    table = section.partition(f"| {head} |")[2].partition("\n\n")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
+    return {row[0].strip("`"): row[1] for row in rows}
+
+
+def test_the_operations_of_sinks_are_those_there_are() -> None:
+    operations = SinkRig().sinks.operations
+    assert said("operation") == {
+        name: ", ".join(f"`{field}`" for field in kind.__struct_fields__)
+        for name, (kind, _) in operations.items()
+    }
+
+
+def test_the_limits_of_sinks_are_those_in_force() -> None:
+    assert said("limit") == {
+        "PIECE_SIZE_MAX": f"{sinks.PIECE_SIZE_MAX >> 20} MiB",
+        "SINK_SIZE_MAX": f"{sinks.SINK_SIZE_MAX >> 20} MiB",
+        "STAGED_SIZE_MAX": f"{sinks.STAGED_SIZE_MAX >> 30} GiB",
+        "SINKS_MAX": f"{sinks.SINKS_MAX:,}",
+        "RUNS_KEPT": f"{sinks.RUNS_KEPT}",
+        "LEFT_S": f"{sinks.LEFT_S / 3_600:g} h",
+    }
+
+
 # -- faults
 
 
@@ -424,21 +456,18 @@ class Faults(RuleBasedStateMachine):
                 client.come(rig)
         return fault in ("none", "cut", "crash after")
 
-    @rule(fault=FAULTS, run=RUNS, attempt=ATTEMPTS, count=st.integers(0, 3))
-    def stage(self, fault: str, run: str, attempt: str, count: int) -> None:
+    @rule(fault=FAULTS, run=RUNS, attempt=ATTEMPTS, count=st.integers(0, 3), is_again=st.booleans())
+    def stage(self, fault: str, run: str, attempt: str, count: int, is_again: bool) -> None:
         pieces = self.staged.get((run, attempt), [])
-        numbers = list(range(self.made + 1, self.made + 1 + count))
-        self.made += count
-        arguments = {"run": run, "attempt": attempt, "number": len(pieces), "raw": raw(*numbers)}
+        if is_again and pieces:
+            *_, numbers = pieces
+            number = len(pieces) - 1
+        else:
+            numbers, number = list(range(self.made + 1, self.made + 1 + count)), len(pieces)
+            self.made += count
+        arguments = {"run": run, "attempt": attempt, "number": number, "raw": raw(*numbers)}
         if self.do(fault, "sink.stage", **arguments):
-            self.staged[run, attempt] = [*pieces, numbers]
-
-    @rule(fault=FAULTS, run=RUNS, attempt=ATTEMPTS)
-    def stage_again(self, fault: str, run: str, attempt: str) -> None:
-        pieces = self.staged.get((run, attempt), [])
-        if pieces:
-            arguments = {"run": run, "attempt": attempt, "number": len(pieces) - 1, "raw": raw(*pieces[-1])}
-            self.do(fault, "sink.stage", **arguments)
+            self.staged[run, attempt] = [*pieces[:number], numbers]
 
     @rule(
         fault=FAULTS,
@@ -490,4 +519,4 @@ class Faults(RuleBasedStateMachine):
 
 
 TestFaults = Faults.TestCase
-TestFaults.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestFaults.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)

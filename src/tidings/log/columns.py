@@ -24,7 +24,7 @@ from tidings.log.entries import Entries, attributes_of, texts_map_of
 from tidings.log.fitting import Fit, fit_for
 from tidings.log.flat import Flat, Longs, frequent, scattered
 from tidings.log.parts import LivePart
-from tidings.log.rows import Rows, decoder_of, element_for
+from tidings.log.rows import VALUES, Plan, Rows, elements_for
 from tidings.log.schema import (
     ATTRIBUTES,
     HEADER_COLUMNS,
@@ -35,7 +35,7 @@ from tidings.log.schema import (
     own_columns,
 )
 
-_everything = decoder_of(dict[str, Any], 5)
+_everything = Plan(range(6), dict[str, Any])
 _WORDS = {"datetime": "time", **{word: word for word in KIND_WORDS.values()}}
 
 
@@ -70,20 +70,21 @@ class Decoder:
         self._has_map = False
         self._fits: dict[str, Fit] = {}
         self._attributes: list[str] = []
-        last = -1
+        elements: set[int] = set()
         for field in schema:
             if field.name == "attributes":
-                self._has_map, last = True, max(last, 3)
+                self._has_map = True
+                elements.add(VALUES)
                 _check_map(field)
                 continue
             self._fits[field.name] = fit_for(field.name, field.type)
             if field.name in HEADER_TYPES:
-                last = max(last, element_for(field.name))
+                elements |= elements_for(field.name)
             elif field.name not in ("position", "node", "mismatches"):
                 self._attributes.append(field.name)
-                last = max(last, 3)
-        self._exact = decoder_of(dict[str, Any], last)
-        self._quick = self._exact if self._has_map else decoder_of(self._wanted_values(), last)
+                elements.add(VALUES)
+        self._exact = Plan(elements, dict[str, Any])
+        self._quick = self._exact if self._has_map else Plan(elements, self._wanted_values())
 
     def _wanted_values(self) -> Any:
         """A struct with the wanted attributes: everything else in the map is passed over."""
@@ -99,10 +100,10 @@ class Decoder:
         """The events of several live parts in one record batch: quicker than one by one if they are small."""
         if not self._has_map:
             try:
-                return self._batch(_Live(Rows(parts, self._quick), quick=True))
+                return self._batch(_Live(parts, self._quick, quick=True))
             except msgspec.ValidationError:
                 pass  # some value does not fit, and msgspec can't say which ones
-        return self._batch(_Live(Rows(parts, self._exact), quick=False))
+        return self._batch(_Live(parts, self._exact, quick=False))
 
     def sealed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows of a sealed file, which may be of any of its versions of attributes' columns."""
@@ -160,37 +161,31 @@ class Decoder:
 class _Live:
     """Columns of live parts."""
 
-    def __init__(self, rows: Rows, *, quick: bool) -> None:
-        self._rows = rows
+    def __init__(self, parts: Sequence[LivePart], plan: Plan, *, quick: bool) -> None:
+        self._values: list[Any] = []
         self._quick = quick
-        self._values: list[Any] | None = None
-        self.positions = rows.positions
-        self.header = rows.column
+        self._rows = Rows(parts, plan, self._values.extend)
+        self.positions = self._rows.positions
+        self.header = self._rows.column
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    @property
-    def values(self) -> list[Any]:
-        if self._values is None:
-            self._values = self._rows.values()
-        return self._values
-
     def attribute(self, name: str, fit: Fit, names: list[str]) -> tuple[Any, dict[int, Any]]:
         if self._quick:
-            cells = list(map(attrgetter(f"v{names.index(name)}"), self.values))
+            cells = list(map(attrgetter(f"v{names.index(name)}"), self._values))
             if fit.wire is not None:
                 return fit.array(cells), {}
         else:
-            cells = [values.get(name) for values in self.values]
+            cells = [values.get(name) for values in self._values]
         fitting, bad = fit.fit(cells)
         return fit.array(fitting), {row: cells[row] for row in bad}
 
     def attributes(self) -> Any:
-        return Flat(self.values).attributes()
+        return Flat(self._values).attributes()
 
     def texts(self) -> Any:
-        return Flat(self.values).texts()
+        return Flat(self._values).texts()
 
 
 class _Sealed:
@@ -255,8 +250,8 @@ def _check_map(field: pa.Field) -> None:
 
 def table_of(parts: Sequence[LivePart]) -> pa.Table:
     """The events of live parts with the columns of the files, in the order of the parts."""
-    rows = Rows(parts, _everything)
-    flat = Flat(rows.values())
+    flat = Flat()
+    rows = Rows(parts, _everything, flat.add)
     own = frequent(flat.counts(), len(rows))
     columns = [pa.array(rows.positions())]
     columns += [rows.column(field.name) for field in HEADER_COLUMNS]

@@ -8,7 +8,7 @@ answer is what `tidings.filters.evaluate` gives for an event that has exactly th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import reduce
 from typing import Any
 
@@ -42,6 +42,28 @@ EXACT_MAX = 2**53
 """Integers up to here are the same as floats."""
 
 
+def names_in(node: Condition | Expression) -> frozenset[str]:
+    """The attributes and header fields that a condition reads, as it spells them."""
+    match node:
+        case Name(name) | In(name, _) | IsNull(name):
+            return frozenset({name})
+        case Call(_, names, _):
+            return frozenset(names)
+        case And(operands) | Or(operands):
+            return _names_in(operands)
+        case Not(operand) | Negative(operand):
+            return names_in(operand)
+        case Compare(_, left, right) | Arithmetic(_, left, right):
+            return _names_in((left, right))
+        case Between(operand, low, high):
+            return _names_in((operand, low, high))
+    return frozenset()
+
+
+def _names_in(nodes: Iterable[Condition | Expression]) -> frozenset[str]:
+    return frozenset().union(*map(names_in, nodes))
+
+
 class Evaluation:
     """Conditions on the columns of one table; an answer is an array of true, false and null for unknown."""
 
@@ -61,6 +83,9 @@ class Evaluation:
             case Compare(operator, Name(name), Literal(value)):
                 return self._compared(operator, name, value)
             case Compare(operator, left, right):
+                first, second = self._floats(left), self._floats(right)
+                if first is not None and second is not None:
+                    return _OPERATORS[operator](first, second)
                 pairs = zip(self._values(left), self._values(right), strict=True)
                 return pa.array([compare(operator, *pair) for pair in pairs], pa.bool_())
             case Between(operand, low, high):
@@ -114,6 +139,7 @@ class Evaluation:
         if name == "JMSTimestamp":
             return pa.array(column.cast(pa.int64()).to_numpy() // 1000)
         if name == "JMSDeliveryMode":
+            column = column.cast(pa.string())
             return pc.if_else(pc.equal(column, "transient"), "NON_PERSISTENT", "PERSISTENT")
         if name == "received":  # null where it only tells when the event was stored
             stored = _whole(self._table.column("stored"))
@@ -135,6 +161,28 @@ class Evaluation:
             case Call():
                 return self._called(node).to_pylist()  # type: ignore[no-any-return]
 
+    def _floats(self, node: Expression) -> Any | None:
+        """The values of an expression that is float all through, null where unknown; else None."""
+        match node:
+            case Name(name):
+                column = self._column(name)
+                return column if pa.types.is_floating(column.type) else None
+            case Literal(float() as value):
+                return self._constant(value)
+            case Literal(int() as value) if type(value) is int and abs(value) <= EXACT_MAX:
+                return self._constant(float(value))
+            case Negative(operand):
+                inner = self._floats(operand)
+                return None if inner is None else pc.negate(inner)
+            case Arithmetic(operator, left, right) if names_in(left) or names_in(right):
+                first, second = self._floats(left), self._floats(right)
+                if first is not None and second is not None:
+                    return _calculated(operator, first, second)
+        return None
+
+    def _constant(self, value: float) -> Any:
+        return pa.repeat(pa.scalar(value, pa.float64()), len(self._table))
+
     # Leaves
 
     def _called(self, node: Call) -> Any:
@@ -151,10 +199,12 @@ class Evaluation:
         return pa.array(answers, gives).take(different.indices)
 
     def _compared(self, operator: str, name: str, value: Value) -> Any:
-        column = self._column(name)
+        return _by_values(self._column(name), lambda column: self._compare(operator, column, value))
+
+    def _compare(self, operator: str, column: Any, value: Value) -> Any:
         kind = _kind_of(column.type)
         if kind is not kind_of(value):
-            return self._everywhere(None)
+            return pa.nulls(len(column), pa.bool_())
         if kind is not Kind.NUMBER:
             return _OPERATORS[operator](column, pa.scalar(value, column.type))
         exact = _exact(operator, column.type, value)  # type: ignore[arg-type]
@@ -169,14 +219,32 @@ class Evaluation:
         )
 
     def _listed(self, name: str, kind: Kind, values: tuple[Value, ...]) -> Any:
-        column = self._column(name)
-        if _kind_of(column.type) is not kind:
-            return self._everywhere(None)
         alike = [value for value in values if kind_of(value) is kind]
-        if kind is Kind.NUMBER:
-            return reduce(pc.or_kleene, [self._compared("=", name, value) for value in alike])
-        found = pc.is_in(column, pa.array(alike, column.type))
-        return pc.if_else(column.is_valid(), found, pa.scalar(None, pa.bool_()))
+
+        def listed(column: Any) -> Any:
+            if _kind_of(column.type) is not kind:
+                return pa.nulls(len(column), pa.bool_())
+            if kind is Kind.NUMBER:
+                return reduce(pc.or_kleene, [self._compare("=", column, value) for value in alike])
+            found = pc.is_in(column, pa.array(alike, column.type))
+            return pc.if_else(column.is_valid(), found, pa.scalar(None, pa.bool_()))
+
+        return _by_values(self._column(name), listed)
+
+
+def _calculated(operator: str, left: Any, right: Any) -> Any:
+    """Floats calculated with as `tidings.filters.arithmetic` does: division by zero and NaN are unknown."""
+    if operator == "/":
+        right = pc.if_else(pc.equal(right, 0.0), pa.scalar(None, pa.float64()), right)
+    result = _CALCULATIONS[operator](left, right)
+    return pc.if_else(pc.is_nan(result), pa.scalar(None, pa.float64()), result)
+
+
+def _by_values(column: Any, test: Callable[[Any], Any]) -> Any:
+    """What a test gives for each row, asked once for each different value if that is how they are kept."""
+    if not pa.types.is_dictionary(column.type):
+        return test(column)
+    return test(column.dictionary).take(column.indices)
 
 
 def _whole(column: Any) -> Any:
@@ -220,6 +288,7 @@ def _exact(operator: str, kind: Any, value: float) -> tuple[str, float] | None:
     return ("<=" if operator in ("<", "<=") else ">"), math.floor(value)
 
 
+_CALCULATIONS = {"+": pc.add, "-": pc.subtract, "*": pc.multiply, "/": pc.divide}
 _GIVES = {"condition": pa.bool_(), "number": pa.float64()}
 _OPERATORS = {
     "=": pc.equal,

@@ -10,7 +10,7 @@ left to dictionaries and zstd. Every page has a checksum, so that damage is foun
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import date, datetime
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ try:
 
     from tidings.log.columns import table_of
     from tidings.log.flat import LETTERS
+    from tidings.log.made_ids import made_ids
     from tidings.log.reshape import alike, map_names
     from tidings.log.restore import events_of
 except ModuleNotFoundError as error:
@@ -78,6 +79,8 @@ class Footer(Struct, frozen=True):
     count: int
     map_names: frozenset[str]
     """The attributes that occur in the map, of any kind of value."""
+    made_ids: bool = False
+    """Whether every id is the one that system, epoch and counter make."""
 
 
 # Writing
@@ -108,7 +111,7 @@ def _groups(parts: Iterable[LivePart]) -> Iterable[list[LivePart]]:
 def write_file(sink: Any, tables: Iterable[pa.Table], claim: Claim) -> int:
     """Write tables of the same columns as one file, each as row groups of its own; how many rows it has."""
     writer: pq.ParquetWriter | None = None
-    count = 0
+    count, made = 0, True
     names: set[str] = set()
     for table in tables:
         if writer is None:
@@ -117,8 +120,9 @@ def write_file(sink: Any, tables: Iterable[pa.Table], claim: Claim) -> int:
             writer.write_table(table, row_group_size=2 * GROUP_ROWS)
         count += len(table)
         names |= map_names(table)
+        made = made and _are_made(table)
     assert writer is not None, "a file has a table, be it an empty one"
-    writer.add_key_value_metadata(_metadata(claim, count, names))
+    writer.add_key_value_metadata(_metadata(Footer(claim, count, frozenset(names), made)))
     writer.close()
     return count
 
@@ -138,24 +142,40 @@ def _writer(sink: Any, schema: pa.Schema) -> pq.ParquetWriter:
     )
 
 
-def _metadata(claim: Claim, count: int, names: Iterable[str]) -> dict[str, str]:
+def _are_made(table: pa.Table) -> bool:
+    """Whether every id is made of what stands in other columns."""
+    system, epoch, counter, ids = (
+        table.column(name).combine_chunks() for name in ("system", "epoch", "counter", "id")
+    )
+    return bool(made_ids(system, epoch, counter).equals(ids))
+
+
+def _metadata(footer: Footer) -> dict[str, str]:
     return {
         "tidings.format": str(FORMAT),
-        "tidings.node": claim.node,
-        "tidings.first": str(claim.first),
-        "tidings.last": str(claim.last),
-        "tidings.count": str(count),
-        "tidings.map_names": msgspec.json.encode(sorted(names)).decode(),
+        "tidings.node": footer.claim.node,
+        "tidings.first": str(footer.claim.first),
+        "tidings.last": str(footer.claim.last),
+        "tidings.count": str(footer.count),
+        "tidings.map_names": msgspec.json.encode(sorted(footer.map_names)).decode(),
+        "tidings.ids": "made" if footer.made_ids else "given",
     }
 
 
 # Reading
 
 
-def open_file(source: Any, path: str, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
-    """A file of the log, whose pages are checked as they are read; StoreDamaged if it is no Parquet."""
+def open_file(
+    source: Any, path: str, metadata: pq.FileMetaData | None = None, coded: Sequence[str] = ()
+) -> pq.ParquetFile:
+    """A file of the log, whose pages are checked as they are read; StoreDamaged if it is no Parquet.
+
+    The columns in `coded`, of strings, are read as the dictionaries they are written as.
+    """
     try:
-        return pq.ParquetFile(source, metadata=metadata, page_checksum_verification=True)
+        return pq.ParquetFile(
+            source, metadata=metadata, read_dictionary=list(coded), page_checksum_verification=True
+        )
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError) as error:
@@ -170,7 +190,8 @@ def read_footer(file: pq.ParquetFile, path: str) -> Footer:
             raise StoreTooNew(path, f"has format {said['tidings.format']}, and this is {FORMAT}")
         claim = Claim(said["tidings.node"], int(said["tidings.first"]), int(said["tidings.last"]))
         names = msgspec.json.decode(said["tidings.map_names"], type=list[str])
-        return Footer(claim, int(said["tidings.count"]), frozenset(names))
+        made = said.get("tidings.ids") == "made"
+        return Footer(claim, int(said["tidings.count"]), frozenset(names), made)
     except (KeyError, ValueError) as error:
         raise StoreDamaged(path, f"has no footer of a file of the log: {error}") from None
 

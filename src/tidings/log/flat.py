@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import cached_property
 from itertools import chain
 from typing import Any, Final
 
@@ -33,21 +34,60 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Flat:
-    """The attributes of events, whose values are plain."""
+    """The attributes of events, whose values are plain; all are added before the first question."""
 
-    def __init__(self, attributes: Sequence[dict[str, Value]]) -> None:
-        self.count = len(attributes)
-        lengths = np.fromiter(map(len, attributes), np.int64, self.count)
-        held = list(chain.from_iterable(map(dict.values, attributes)))
-        names = list(chain.from_iterable(attributes))
-        self._number = number = {name: place for place, name in enumerate(dict.fromkeys(names))}
-        self.rows: Longs = np.repeat(np.arange(self.count), lengths)
-        self.names = list(number)
-        self.values = np.empty(len(held), object)
-        self.values[:] = held
-        codes = np.fromiter(map(number.__getitem__, names), np.int64, len(names))
-        kinds = np.fromiter(map(_CODES.__getitem__, map(type, held)), np.int64, len(held))
-        self._pairs = codes * len(LETTERS) + kinds
+    def __init__(self, attributes: Sequence[dict[str, Value]] = ()) -> None:
+        self.count = 0
+        self._held: list[Value] = []
+        # Events of one kind have the same names in the same order, so that is looked at once for each order.
+        self._shapes: dict[tuple[str, ...], int] = {}
+        self._shape_of: list[int] = []
+        self.add(attributes)
+
+    def add(self, attributes: Sequence[dict[str, Value]]) -> None:
+        """Add the attributes of some more events."""
+        shapes = self._shapes
+        self.count += len(attributes)
+        self._held += chain.from_iterable(map(dict.values, attributes))
+        self._shape_of += [shapes.setdefault(tuple(held), len(shapes)) for held in attributes]
+
+    @cached_property
+    def _number(self) -> dict[str, int]:
+        return {name: place for place, name in enumerate(dict.fromkeys(chain.from_iterable(self._shapes)))}
+
+    @property
+    def names(self) -> list[str]:
+        """The different names, as they are numbered."""
+        return list(self._number)
+
+    @cached_property
+    def values(self) -> npt.NDArray[np.object_]:
+        """All values, those of an event together."""
+        values = np.empty(len(self._held), object)
+        values[:] = self._held
+        return values
+
+    @cached_property
+    def _lengths(self) -> Longs:
+        """How many attributes each event has."""
+        return np.array([len(shape) for shape in self._shapes], np.int64)[self._shape_of]
+
+    @cached_property
+    def rows(self) -> Longs:
+        """The row of each value."""
+        return np.repeat(np.arange(self.count), self._lengths)
+
+    @cached_property
+    def _pairs(self) -> Longs:
+        """For each value, its name and its kind as one number."""
+        numbers = np.fromiter(map(self._number.__getitem__, chain.from_iterable(self._shapes)), np.int64)
+        begins = np.cumsum([0, *(len(shape) for shape in self._shapes)])[self._shape_of]
+        # The values of a row follow each other as the names of its shape do.
+        skipped = np.cumsum(self._lengths) - self._lengths
+        places = np.arange(len(self._held)) + np.repeat(begins - skipped, self._lengths)
+        kinds = np.frombuffer(bytes(map(_CODES.__getitem__, map(type, self._held))), np.uint8)
+        pairs: Longs = numbers[places] * len(LETTERS) + kinds
+        return pairs
 
     def counts(self) -> dict[str, dict[str, int]]:
         """How many values of each kind each attribute has."""

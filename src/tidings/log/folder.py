@@ -2,13 +2,13 @@
 
     FOLDER/date=YYYY-MM-DD/NODE-FIRST-LAST.parquet
 
-The rule kept: a file that can be seen is whole. It is written under a hidden name, synced, and then renamed. A
-file whose claim lies within that of another one of its node is *superseded*, and is passed over: so several
+The rule kept: a file that can be seen is whole. It is written under a hidden name, synced, and then renamed.
+A file whose claim lies within that of another one of its node is *superseded*, and is passed over: so several
 small files are replaced by one by writing that and then removing them, and whoever is stopped in between has
 lost and doubled nothing. What was left behind is removed by `clean`.
 
-Files are added by one writer for each node, and read by anybody at the same time. FileNotFoundError says that a
-file was replaced after it was listed: list again.
+Files are added by one writer for each node, and read by anybody at the same time. FileNotFoundError says that
+a file was replaced after it was listed: list again.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Folder:
 
     def leftovers(self, node: str | None = None) -> list[str]:
         """The paths of files that were begun and not finished; one of them may be being written just now."""
-        names = ((info.path, PurePosixPath(info.path).name) for info in self._everything())
+        names = ((info.path, PurePosixPath(info.path).name) for info in self._all_files())
         return [
             path
             for path, name in names
@@ -116,13 +116,13 @@ class Folder:
         ]
 
     def _listed(self, node: str | None) -> Iterator[FileInfo]:
-        for info in self._everything():
+        for info in self._all_files():
             path = PurePosixPath(info.path)
             claim, day = claim_in(path.name), _date_in(path.parent.name)
             if claim is not None and day is not None and node in (None, claim.node):
                 yield FileInfo(info.path, claim, day, info.size)
 
-    def _everything(self) -> Iterator[fs.FileInfo]:
+    def _all_files(self) -> Iterator[fs.FileInfo]:
         found = self.filesystem.get_file_info(fs.FileSelector("", recursive=True, allow_not_found=True))
         return (info for info in found if info.type == fs.FileType.File)
 
@@ -133,7 +133,7 @@ class Folder:
     ) -> FileInfo:
         """Seal the events of live parts, which were stored on one date: see `files.by_date`.
 
-        The file claims all positions from `first` to `last`, else those of the parts. It is durable on return.
+        The file claims all positions from `first` to `last`, else those of the parts. Durable on return.
         """
         held = list(parts)
         dates = by_date(held)
@@ -203,8 +203,8 @@ class Folder:
     ) -> tuple[list[pa.Table], int]:
         """The events of one node from `first` on and before `end` that match, and where to go on.
 
-        The tables have about `size_max` bytes together, and their columns may differ. It is finished when that
-        is `end`. ConfigError if there are files of several nodes and none is named.
+        The tables have about `size_max` bytes together, and their columns may differ. Where to go on is `end`
+        when that was all. ConfigError if there are files of several nodes and none is named.
         """
         tables: list[pa.Table] = []
         position, size = first, 0

@@ -2,13 +2,15 @@
 
 Of most columns of the header a row group has one value or none, and then the statistics say all there is to
 know: such a column is made, not read. With a filter the columns it reads come first, and the others only if
-some row matches.
+some row matches; then strings are read as dictionaries, and ids are made where they can be, since making a
+string for each row would cost more than all the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,9 @@ import pyarrow.parquet as pq
 from tidings.event.values import time_from_us, us_from_time
 from tidings.filters.filter import Filter
 from tidings.filters.tree import Literal
+from tidings.log.evaluation import names_in
+from tidings.log.files import Footer
+from tidings.log.made_ids import made_ids
 from tidings.log.predicate import Span, Statistics, columns_for, mask, may_match
 
 
@@ -50,16 +55,25 @@ def _plain(value: Any) -> Any:
 class Groups:
     """The row groups of one open file."""
 
-    def __init__(self, file: pq.ParquetFile, map_names: frozenset[str]) -> None:
+    def __init__(self, file: pq.ParquetFile, footer: Footer, open_coded: Callable[[list[str]], Any]) -> None:
+        """`open_coded` opens the file once more, to read columns of strings as dictionaries."""
         self._file = file
         self.schema: pa.Schema = file.schema_arrow
+        self._footer = footer
+        self._open_coded = open_coded
         self._known = [
-            statistics_of(file.metadata, group, map_names) for group in range(file.metadata.num_row_groups)
+            statistics_of(file.metadata, group, footer.map_names)
+            for group in range(file.metadata.num_row_groups)
         ]
         self._rows = [file.metadata.row_group(group).num_rows for group in range(len(self._known))]
 
     def __len__(self) -> int:
         return len(self._known)
+
+    @cached_property
+    def _coded(self) -> pq.ParquetFile:
+        texts = [field.name for field in self.schema if pa.types.is_string(field.type)]
+        return self._open_coded([name for name in texts if name != "id"])
 
     def positions(self, group: int) -> tuple[int, int]:
         """The first and the last position of a row group; (0, -1) if it is empty."""
@@ -78,51 +92,74 @@ class Groups:
         if high < first or low >= end or not may_match(filter, self._known[group]):
             return None
         wanted = self.schema.names if columns is None else list(columns)
-        looked_at = columns_for(filter, self.schema)
         is_cut = low < first or high >= end
         if not is_cut and filter.condition == Literal(True):
             return self.columns(group, wanted)
+        looked_at = columns_for(filter, self.schema)
+        if "attributes" in looked_at and names_in(filter.condition).isdisjoint(self._footer.map_names):
+            looked_at.remove("attributes")
         if is_cut or not looked_at:
             looked_at.append("position")
-        seen = self.columns(group, looked_at)
-        rows = _rows(seen, first, end, filter, is_cut=is_cut)
+        seen = self._columns(self._coded, group, looked_at)
+        rows = _rows(pa.table(seen), first, end, filter, is_cut=is_cut)
         return self._taken(group, wanted, seen, rows) if len(rows) else None
 
-    def _taken(self, group: int, wanted: list[str], seen: pa.Table, rows: Any) -> pa.Table:
+    def _taken(self, group: int, wanted: list[str], seen: dict[str, Any], rows: Any) -> pa.Table:
         """The wanted columns of these rows, of which some have been read."""
-        others = self.columns(group, [name for name in wanted if name not in seen.schema.names])
-        all_rows = len(rows) == self._rows[group]
-        parts = (seen, others) if all_rows else (seen.take(pa.array(rows)), others.take(pa.array(rows)))
-        arrays = [(parts[0] if name in seen.schema.names else parts[1]).column(name) for name in wanted]
-        return pa.Table.from_arrays(arrays, schema=pa.schema([self.schema.field(name) for name in wanted]))
+        needed = list(wanted)
+        is_made = "id" in wanted and self._footer.made_ids
+        if is_made:
+            needed += [name for name in _OF_IDS if name not in needed]
+            needed.remove("id")
+        taken = {name: self._single(group, name, len(rows)) for name in needed}
+        unread = [name for name in needed if taken[name] is None and name not in seen]
+        read = seen | (self._columns(self._coded, group, unread) if unread else {})
+        chosen = pa.array(rows)
+        for name in needed:
+            if taken[name] is None:
+                taken[name] = _plain_column(read[name].take(chosen))
+        if is_made:
+            taken["id"] = made_ids(*(taken[name] for name in _OF_IDS))
+        return self._table(wanted, taken)
 
     def columns(self, group: int, names: Sequence[str]) -> pa.Table:
         """Columns of a row group, those of a single value without being read."""
-        rows, known = self._rows[group], self._known[group]
-        made: dict[str, Any] = {}
-        for name in names:
-            column = _made(self.schema.field(name).type, known, name, rows)
-            if column is not None:
-                made[name] = column
-        read = [name for name in names if name not in made]
+        return self._table(names, self._columns(self._file, group, names))
+
+    def _columns(self, file: pq.ParquetFile, group: int, names: Sequence[str]) -> dict[str, Any]:
+        columns = {name: self._single(group, name, self._rows[group]) for name in names}
+        read = [name for name in names if columns[name] is None]
         if read:
-            table = self._file.read_row_group(group, columns=read)
-            made |= {name: table.column(name) for name in read}
-        arrays = [made[name] for name in names]
-        return pa.Table.from_arrays(arrays, schema=pa.schema([self.schema.field(name) for name in names]))
+            table = file.read_row_group(group, columns=read)
+            columns |= {name: table.column(name) for name in read}
+        return columns
+
+    def _single(self, group: int, name: str, rows: int) -> Any | None:
+        """So many rows of a column whose statistics tell all of it: it has one value, or none."""
+        kind, known = self.schema.field(name).type, self._known[group]
+        if name == "attributes":
+            return None if known.map_names else pa.nulls(rows, kind)
+        span = known.columns[name]
+        if not span.some:
+            return pa.nulls(rows, kind)
+        # Statistics of floats pass over NaN and have one zero for two.
+        if span.low is None or span.nulls or span.low != span.high or pa.types.is_floating(kind):
+            return None
+        return pa.repeat(pa.scalar(span.low, kind), rows)
+
+    def _table(self, names: Sequence[str], columns: dict[str, Any]) -> pa.Table:
+        schema = pa.schema([self.schema.field(name) for name in names])
+        return pa.Table.from_arrays([columns[name] for name in names], schema=schema)
 
 
-def _made(kind: Any, known: Statistics, name: str, rows: int) -> Any | None:
-    """A column whose statistics tell all of it, or None."""
-    if name == "attributes":
-        return None if known.map_names else pa.nulls(rows, kind)
-    span = known.columns[name]
-    if not span.some:
-        return pa.nulls(rows, kind)
-    # Statistics of floats pass over NaN and have one zero for two.
-    if span.low is None or span.nulls or span.low != span.high or pa.types.is_floating(kind):
-        return None
-    return pa.repeat(pa.scalar(span.low, kind), rows)
+_OF_IDS = ("system", "epoch", "counter")
+
+
+def _plain_column(column: Any) -> Any:
+    """A column in one piece, with its strings as such."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
 def _rows(seen: pa.Table, first: int, end: int, filter: Filter, *, is_cut: bool) -> Any:

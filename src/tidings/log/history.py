@@ -26,6 +26,8 @@ from tidings.store.interface import Store, StoredBatch
 
 PIECE_SIZE = 1 << 20
 """Bytes that are read of the store at once."""
+SCAN_SIZE_MAX = 64 << 20
+"""Bytes that are looked at for one answer, about, however few of them match: others want to read too."""
 
 
 class Answer(Struct, frozen=True):
@@ -166,12 +168,13 @@ class History:
         """Events of the log from `start` on and before `end`: some at least, if there are any."""
         self._check_pruned(start, skip)
         parts: list[Part] = []
-        position, size = max(start, 1), 0
-        while position < end and size < size_max:
+        position, size, scanned = max(start, 1), 0, 0
+        while position < end and size < size_max and scanned < SCAN_SIZE_MAX:
             found, position = self._piece(position, end, filter, min(PIECE_SIZE, size_max - size), skip)
             parts += found
             size += sum(_size(part) for part in found)
-        return Answer(parts, max(position, start))
+            scanned += PIECE_SIZE
+        return Answer(parts, max(position, start), scanned)
 
     def find(self, ids: Sequence[str], filter: Filter, end: int) -> Answer:
         """The events with these ids, as far as the filter has them; looks through all of the log."""
@@ -264,8 +267,12 @@ def _matching(batches: Iterable[StoredBatch], filter: Filter, start: int, end: i
     """What matches of stored batches, within these positions."""
     index: Index[str] = Index()
     index.add("", filter)
+    wants_all = filter == Filter()
     for stored in batches:
         low, high = max(start - stored.first, 0), min(end - stored.first, stored.count)
+        if wants_all and (low, high) == (0, stored.count):
+            yield live_part(stored)
+            continue
         batch = Batch(stored.raw, Origin(stored.system, stored.epoch, stored.source))
         matched = (row for _, rows in index.match_rows(batch).items() for row in rows)
         rows = [int(row) for row in matched if low <= row < high]

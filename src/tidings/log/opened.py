@@ -14,7 +14,9 @@ from tidings.errors import StoreDamaged
 from tidings.event.values import us_from_time
 from tidings.filters.filter import Filter
 from tidings.log.files import Claim, Footer, open_file, read_footer
+from tidings.log.flat import Longs
 from tidings.log.groups import Groups
+from tidings.log.schema import ATTRIBUTES, FIXED
 
 _everything = Filter()
 
@@ -28,8 +30,11 @@ class OpenFile:
         self._file = open_file(source, path, metadata)
         self.metadata: pq.FileMetaData = self._file.metadata
         self.footer: Footer = read_footer(self._file, path)
+        _check_columns(self._file.schema_arrow, path)
         with self._reading():
-            self._groups = Groups(self._file, self.footer.map_names)
+            self._groups = Groups(
+                self._file, self.footer, lambda coded: open_file(source, path, self.metadata, coded)
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -53,7 +58,7 @@ class OpenFile:
             yield
         except FileNotFoundError:
             raise
-        except (pa.ArrowException, OSError, KeyError) as error:
+        except (pa.ArrowException, OSError) as error:
             raise StoreDamaged(self.path, f"can't be read: {error}") from None
 
     def read(
@@ -82,6 +87,15 @@ class OpenFile:
         for group in range(len(self._groups)):
             with self._reading():
                 yield self._groups.columns(group, self.schema.names)
+
+    def pages(self) -> Iterator[Longs]:
+        """Read every page of every column, a row group at a time; the positions in it."""
+        for group in range(len(self._groups)):
+            with self._reading():
+                table = self._file.read_row_group(group)
+                table.validate(full=True)
+                positions = table.column("position").to_numpy()
+            yield positions
 
     def read_back(self, position: int) -> Iterator[pa.Table]:
         """All rows up to a position, in tables of which the last comes first; the rows of each ascend."""
@@ -129,3 +143,10 @@ class OpenFile:
             table = self._groups.columns(group, ["position", "received", "stored"])
         us = pc.coalesce(table.column("stored"), table.column("received")).cast(pa.int64())
         return pa.table({"position": table.column("position"), "us": us})
+
+
+def _check_columns(schema: pa.Schema, path: str) -> None:
+    for field in (*FIXED, pa.field("attributes", ATTRIBUTES)):
+        place = schema.get_field_index(field.name)
+        if place < 0 or schema.field(place).type != field.type:
+            raise StoreDamaged(path, f"has no column {field.name} of {field.type}")

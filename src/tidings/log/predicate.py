@@ -7,7 +7,7 @@ in the map under a name the filter reads (see `schema`) are made events and aske
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -22,23 +22,8 @@ from tidings.filters.constraint import FALSE, TRUE, Constraint
 from tidings.filters.filter import Filter
 from tidings.filters.intervals import between
 from tidings.filters.kinds import Kind, kind_of
-from tidings.filters.tree import (
-    And,
-    Arithmetic,
-    Between,
-    Call,
-    Compare,
-    Condition,
-    Expression,
-    In,
-    IsNull,
-    Name,
-    Negative,
-    Not,
-    Or,
-)
 from tidings.log.entries import Entries
-from tidings.log.evaluation import Evaluation
+from tidings.log.evaluation import Evaluation, names_in
 from tidings.log.flat import Mask
 from tidings.log.restore import events_of
 
@@ -106,28 +91,6 @@ def _reaches(constraint: Constraint, span: Span) -> bool:
 # Rows
 
 
-def names_in(node: Condition | Expression) -> frozenset[str]:
-    """The attributes and header fields that a condition reads, as it spells them."""
-    match node:
-        case Name(name) | In(name, _) | IsNull(name):
-            return frozenset({name})
-        case Call(_, names, _):
-            return frozenset(names)
-        case And(operands) | Or(operands):
-            return _names_in(operands)
-        case Not(operand) | Negative(operand):
-            return names_in(operand)
-        case Compare(_, left, right) | Arithmetic(_, left, right):
-            return _names_in((left, right))
-        case Between(operand, low, high):
-            return _names_in((operand, low, high))
-    return frozenset()
-
-
-def _names_in(nodes: Iterable[Condition | Expression]) -> frozenset[str]:
-    return frozenset().union(*map(names_in, nodes))
-
-
 def columns_for(filter: Filter, schema: pa.Schema) -> list[str]:
     """The columns of a file with that schema that `mask` reads."""
     names = {JMS_ALIASES.get(name, name) for name in names_in(filter.condition)}
@@ -163,7 +126,11 @@ def _rows_with(names: frozenset[str], table: pa.Table) -> Any:
 
 
 def _filled(table: pa.Table) -> pa.Table:
-    """The table with all columns of an event: what a filter does not read may be anything."""
+    """The table with all columns of an event, as the files have them; what is not read may be anything."""
+    for place, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            plain = table.column(place).cast(field.type.value_type)
+            table = table.set_column(place, field.name, plain)
     for field in (*arrow.schema(), pa.field("stored", pa.timestamp("us", "UTC"))):
         if field.name not in table.schema.names:
             value = _DEFAULTS.get(field.name)

@@ -9,8 +9,8 @@ The bytes were checked when the node took them; what is no event nevertheless (a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import Any, Final
 
 import msgspec
@@ -22,46 +22,80 @@ import pyarrow.compute as pc
 from tidings.errors import CodecError
 from tidings.event.header import EMPTY_HEADER, Header
 from tidings.event.wire import decode_events
-from tidings.ids import make_id
+from tidings.log.made_ids import made_ids
 from tidings.log.parts import LivePart
 from tidings.log.schema import HEADER_TYPES, TIME
 
 Longs = npt.NDArray[np.int64]
 
+COUNTER, TYPE, TIME_US, VALUES, HEADER, BODY = range(6)
+"""The elements of an event."""
 _ELEMENTS: Final = ("counter", "type", "time_us", "values", "header", "body")
-_NEEDED: Final = {"type": 1, "time": 2, "counter": 0, "source": -1, "system": -1, "epoch": -1, "body": 5}
+_NEEDED: Final[dict[str, set[int]]] = {
+    "type": {TYPE},
+    "time": {TIME_US},
+    "counter": {COUNTER},
+    "source": set(),
+    "system": set(),
+    "epoch": set(),
+    "body": {BODY},
+    "id": {COUNTER, HEADER},
+}
 _header_decoder = msgspec.msgpack.Decoder(Header | None)
 
 
-def element_for(name: str) -> int:
-    """The last element of an event that must be decoded for this column of the header; -1 for none."""
-    return _NEEDED.get(name, 4)
+def elements_for(name: str) -> set[int]:
+    """The elements of an event that are needed for this column of the header."""
+    return _NEEDED.get(name, {HEADER})
 
 
-def decoder_of(values: Any, last: int) -> msgspec.msgpack.Decoder[Any]:
-    """Decodes events up to their element `last`, with `values` as the type of the attributes."""
-    types = (int, str, int, values, msgspec.Raw, bytes | None)
-    fields = list(zip(_ELEMENTS, types, strict=True))[: last + 1]
-    row = msgspec.defstruct("Row", fields, array_like=True, gc=False)
-    return msgspec.msgpack.Decoder(list[row])  # type: ignore[valid-type]
+class Plan:
+    """What is to be decoded of an event: some of its elements, and `values` as the type of the attributes."""
+
+    def __init__(self, elements: Iterable[int], values: Any) -> None:
+        self.elements = frozenset(elements)
+        types = (int, str, int, values, msgspec.Raw, bytes | None)
+        fields = list(zip(_ELEMENTS, types, strict=True))[: max(self.elements, default=-1) + 1]
+        row = msgspec.defstruct("Row", fields, array_like=True, gc=False)
+        self.decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(list[row])  # type: ignore[valid-type]
 
 
 class Rows:
-    """The events of live parts, one after the other, and their columns."""
+    """The events of live parts, one after the other, and their columns.
 
-    def __init__(self, parts: Sequence[LivePart], decoder: msgspec.msgpack.Decoder[Any]) -> None:
-        """Decodes all; raises msgspec.ValidationError if an attribute is not of the decoder's type."""
+    What is wanted of the events of a part is taken before the next part is decoded: to keep the events costs
+    more than to decode them. `attributes` is called with those of each part, as the decoder made them.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[LivePart],
+        plan: Plan,
+        attributes: Callable[[list[Any]], object] | None = None,
+    ) -> None:
+        """Decodes all; raises msgspec.ValidationError if an attribute is not of the plan's type."""
         self.parts = parts
-        self.rows: list[Any] = []
+        self._cells: dict[int, list[Any]] = {element: [] for element in plan.elements}
+        self._known_headers: dict[bytes, int] = {}
         counts = []
         for part in parts:
-            before = len(self.rows)
-            self.rows += _decoded(part, decoder)
-            counts.append(len(self.rows) - before)
+            rows = _decoded(part, plan.decoder)
+            counts.append(len(rows))
+            for element, cells in self._cells.items():
+                if element == HEADER:
+                    cells += self._header_codes(rows)
+                elif element != VALUES:
+                    cells += _TAKES[element](rows)
+                elif attributes is not None:
+                    attributes([row.values for row in rows])
         self.counts = np.array(counts, np.int64)
 
+    def _header_codes(self, rows: list[Any]) -> list[int]:
+        known = self._known_headers
+        return [known.setdefault(bytes(row.header), len(known)) for row in rows]
+
     def __len__(self) -> int:
-        return len(self.rows)
+        return int(self.counts.sum())
 
     def positions(self) -> Longs:
         """Where each event stands."""
@@ -70,9 +104,9 @@ class Rows:
         pairs = zip(self.parts, self.counts.tolist(), strict=True)
         return np.concatenate([_positions(part, count) for part, count in pairs])
 
-    def values(self) -> list[Any]:
-        """The attributes of each event, as the decoder made them."""
-        return [row.values for row in self.rows]
+    def cells(self, element: int) -> list[Any]:
+        """One element of each event."""
+        return self._cells[element]
 
     def column(self, name: str) -> Any:
         """The column of the header of that name, typed as in the files."""
@@ -99,12 +133,9 @@ class Rows:
     @cached_property
     def _headers(self) -> tuple[list[Header], npt.NDArray[np.int32]]:
         """The different headers, and which of them each event has."""
-        known: dict[bytes, int] = {}
-        codes = np.fromiter(
-            [known.setdefault(bytes(row.header), len(known)) for row in self.rows], np.int32, len(self.rows)
-        )
+        codes = np.array(self._cells[HEADER], np.int32)
         try:
-            return [_header_decoder.decode(raw) or EMPTY_HEADER for raw in known], codes
+            return [_header_decoder.decode(raw) or EMPTY_HEADER for raw in self._known_headers], codes
         except msgspec.MsgspecError as error:
             raise CodecError("$", str(error)) from None
 
@@ -157,35 +188,21 @@ def _ids(rows: Rows) -> Any:
     said = rows.said("id")
     if said.null_count == 0 and len(said):
         return said
-    made: list[str | None] = []
-    for part, count in zip(rows.parts, rows.counts.tolist(), strict=True):
-        made += _made_ids(part, [row.counter for row in rows.rows[len(made) : len(made) + count]])
-    ids = pa.array(made, pa.string())
-    return ids if said.null_count == len(said) else pc.coalesce(said, ids)
+    made = made_ids(rows.column("system"), rows.column("epoch"), rows.column("counter"))
+    return made if said.null_count == len(said) else pc.coalesce(said, made)
 
 
-def _made_ids(part: LivePart, counters: list[int]) -> list[str | None]:
-    """The ids the numbers make. Those with equally many digits have everything before these in common."""
-    if part.system is None:
-        return [None] * len(counters)
-    head_of = _heads(part.system, part.epoch)
-    made: list[str | None] = [head_of[len(digits)] + digits for digits in map("%x".__mod__, counters)]
-    if 0 in counters:
-        made = [text if counter else None for text, counter in zip(made, counters, strict=True)]
-    return made
-
-
-@lru_cache(1024)
-def _heads(system: str, epoch: int) -> list[str]:
-    """What stands before the digits of a counter, by how many they are."""
-    return ["", *(make_id(system, epoch, 16 ** (size - 1))[:-size] for size in range(1, 17))]
-
-
+_TAKES: dict[int, Callable[[list[Any]], list[Any]]] = {
+    COUNTER: lambda rows: [row.counter for row in rows],
+    TYPE: lambda rows: [row.type for row in rows],
+    TIME_US: lambda rows: [row.time_us for row in rows],
+    BODY: lambda rows: [row.body for row in rows],
+}
 _COLUMNS: dict[str, Callable[[Rows], Any]] = {
-    "type": lambda rows: pa.array([row.type for row in rows.rows], pa.string()),
-    "time": lambda rows: pa.array([row.time_us for row in rows.rows], pa.int64()).view(TIME),
-    "counter": lambda rows: pa.array([row.counter for row in rows.rows], pa.int64()),
-    "body": lambda rows: pa.array([row.body for row in rows.rows], pa.binary()),
+    "type": lambda rows: pa.array(rows.cells(TYPE), pa.string()),
+    "time": lambda rows: pa.array(rows.cells(TIME_US), pa.int64()).view(TIME),
+    "counter": lambda rows: pa.array(rows.cells(COUNTER), pa.int64()),
+    "body": lambda rows: pa.array(rows.cells(BODY), pa.binary()),
     "source": lambda rows: rows.of_parts([part.source for part in rows.parts], pa.string()),
     "system": lambda rows: rows.of_parts([part.system for part in rows.parts], pa.string()),
     "epoch": lambda rows: rows.of_parts([part.epoch for part in rows.parts], pa.int64()),

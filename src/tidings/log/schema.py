@@ -62,7 +62,7 @@ def may_be_column(name: str) -> bool:
 
 def kind_of_type(kind: Any) -> str:
     """The letter of the kind of value that a column of a file holds."""
-    return _LETTERS[kind]
+    return _LETTERS[kind.value_type if pa.types.is_dictionary(kind) else kind]
 
 
 _LETTERS = {kind: letter for letter, kind in KIND_TYPES.items()}

@@ -23,6 +23,7 @@ from tidings.log.folder import FileInfo, Folder
 from tidings.log.history import Span
 from tidings.log.predicate import mask
 from tidings.log.restore import raw_batches
+from tidings.log.upkeep import verify_file
 from tidings.store.interface import StoredBatch, within
 
 ROWS_KEPT: Final = 1_000_000
@@ -33,6 +34,7 @@ LISTINGS_MAX: Final = 3
 """How often a folder is listed for one question: it changes, but not that fast."""
 
 _everything = Filter()
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")  # most columns of the header are the same all over
 
 
 class SealedFiles:
@@ -93,22 +95,22 @@ class SealedFiles:
         Raises Refused with the code `corrupt` for a file that can't be read, and for positions that are in no
         file, unless they are to be skipped.
         """
-        tables: list[pa.Table] = []
+        streams: list[bytes] = []
         position, size = first, 0
         while position < end and size < size_max:
             try:
                 found, position = self._piece(position, end, filter, size_max - size)
             except _Lost as lost:
-                if not skip and tables:  # who asks on from here is told
+                if not skip and streams:  # who asks on from here is told
                     break
                 if not skip:
                     raise Refused("corrupt", lost.text) from None
                 position = min(lost.end, end)
                 continue
             if found is not None:
-                tables.append(found)
-                size += found.nbytes
-        return [stream_of(table) for table in tables], position
+                streams.append(stream_of(found))
+                size += size_of(found)
+        return streams, position
 
     def _piece(self, position: int, end: int, filter: Filter, size_max: int) -> tuple[pa.Table | None, int]:
         """What matches from the position on, as a table of about that size, and where to go on."""
@@ -219,8 +221,6 @@ class SealedFiles:
 
     def verify(self, first: int) -> tuple[list[str], int]:
         """What is wrong with the file that has this position, or the next one, and where to go on."""
-        from tidings.log.upkeep import verify_file
-
         files = self.files
         place = bisect_left(files, first, key=lambda file: file.claim.last)
         if place == len(files):
@@ -281,8 +281,8 @@ class _Lost(Exception):
     @classmethod
     def file(cls, file: FileInfo, damage: StoreDamaged) -> _Lost:
         """All that a file has."""
-        claim = file.claim
-        return cls(f"{damage}; it has positions {claim.first} to {claim.last}", claim.last + 1)
+        claim, problem = file.claim, " ".join(str(damage).split())
+        return cls(f"{problem}; it has positions {claim.first} to {claim.last}", claim.last + 1)
 
 
 class _Rest:
@@ -309,10 +309,15 @@ class _Rest:
                 self._rows -= len(oldest)
 
 
+def size_of(table: pa.Table) -> int:
+    """How many bytes it takes in memory; `nbytes` tells less of columns that are all null."""
+    return sum(pa.ipc.get_record_batch_size(batch) for batch in table.to_batches())
+
+
 def stream_of(table: pa.Table) -> bytes:
     """A table as an Arrow IPC stream."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
+    with pa.ipc.new_stream(sink, table.schema, options=_COMPRESSED) as writer:
         writer.write_table(table)
     stream: bytes = sink.getvalue().to_pybytes()
     return stream
@@ -327,10 +332,10 @@ def _span_of(files: Sequence[FileInfo]) -> Span:
 
 def _cut(table: pa.Table, size_max: int) -> tuple[pa.Table, pa.Table | None]:
     """The first rows, of about that size, and the others."""
-    rows = max(1, size_max * len(table) // max(table.nbytes, 1))
+    rows = max(1, size_max * len(table) // size_of(table))
     return (table, None) if rows >= len(table) else (table.slice(0, rows), table.slice(rows))
 
 
 def _tail(table: pa.Table, size_max: int) -> pa.Table:
-    rows = max(1, size_max * len(table) // max(table.nbytes, 1))
+    rows = max(1, size_max * len(table) // size_of(table))
     return table.slice(max(0, len(table) - rows))

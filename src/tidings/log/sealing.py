@@ -157,9 +157,9 @@ def to_join(files: Sequence[File]) -> list[File]:
         tiers = sorted({_tier(file) for file in run})
         is_over = run[0].date != files[-1].date
         for tier in tiers[-1:] if is_over else tiers:
-            found = _row(run, tier, 2 if is_over else JOIN_AT)
-            if found:
-                return found
+            for row in _rows(run, tier):
+                if len(row) > 1 and (is_over or sum(_tier(file) == tier for file in row) >= JOIN_AT):
+                    return row
     return []
 
 
@@ -175,18 +175,18 @@ def _runs(files: Sequence[File]) -> Iterator[list[File]]:
         yield run
 
 
-def _row(run: Sequence[File], tier: int, count: int) -> list[File]:
-    """So many files or more that stand side by side, none above that tier, and fit into one file."""
+def _rows(run: Sequence[File], tier: int) -> Iterator[list[File]]:
+    """Those files that stand side by side, none above that tier, and fit into one file."""
     row: list[File] = []
     for file in run:
         is_small = _tier(file) <= tier
-        if is_small and sum(one.size for one in row) + file.size <= JOINED_SIZE_MAX:
+        if row and not (is_small and sum(one.size for one in row) + file.size <= JOINED_SIZE_MAX):
+            yield row
+            row = []
+        if is_small:
             row.append(file)
-        elif len(row) >= count:
-            break
-        else:
-            row = [file] if is_small else []
-    return row if len(row) >= count else []
+    if row:
+        yield row
 
 
 def _tier(file: Sized) -> int:

@@ -284,10 +284,10 @@ class LogService(Bystander):
         start, end = max(told.start, 1), self._broker.end_logged
 
         def answer(found: tuple[list[str], int]) -> dict[str, Any]:
-            return {"problems": found[0], "next": max(found[1], start), "end": end}
+            return {"problems": found[0], "next": max(found[1], start + 1), "end": end}
 
         if start >= end:
-            return answer(([], start))
+            return {"problems": [], "next": start, "end": end}
         return self._go(asked, lambda: self._history.verify(start, end), answer)
 
     @property

@@ -1,4 +1,4 @@
-"""Upkeep of the folder of sealed files: small files made one, and everything read to see whether it is whole."""
+"""Upkeep of the folder of sealed files: small ones made one, and all of them read to see if all is well."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 
-from tidings.errors import StoreDamaged, StoreError
+from tidings.errors import StoreError
 from tidings.log import files as sealed
 from tidings.log.files import Claim
 from tidings.log.flat import frequent
 from tidings.log.reshape import counts_of, reshaped, total_of
-from tidings.log.schema import FIXED
 
 if TYPE_CHECKING:
     from tidings.log.folder import FileInfo, Folder
@@ -105,7 +104,7 @@ def verify_folder(folder: Folder, progress: Callable[[FileInfo], None] | None) -
     for file in files:
         if progress is not None:
             progress(file)
-        problems += [Problem(file.path, problem) for problem in _verify(folder, file)]
+        problems += [Problem(file.path, problem) for problem in verify_file(folder, file)]
     return problems
 
 
@@ -116,31 +115,25 @@ def _gaps(files: Sequence[FileInfo]) -> Iterator[Problem]:
             yield Problem(other.path, f"positions {missing}, before its own, are in no file")
 
 
-def _verify(folder: Folder, file: FileInfo) -> Iterator[str]:
+def verify_file(folder: Folder, file: FileInfo) -> list[str]:
+    """Read every page of a file; what is wrong with it."""
+    problems: list[str] = []
     try:
         with folder.open(file) as opened:
             if opened.claim != file.claim:
-                yield f"claims to be {opened.claim.file_name}"
-            yield from _verify_columns(opened.schema)
+                problems.append(f"claims to be {opened.claim.file_name}")
             rows, last = 0, file.claim.first - 1
-            for table in opened.tables():
-                positions = table.column("position").to_numpy()
-                yield from _verify_positions(positions, last, file.claim)
-                rows += len(table)
+            for positions in opened.pages():
+                problems += _verify_positions(positions, last, file.claim)
+                rows += len(positions)
                 last = int(positions[-1]) if len(positions) else last
             if rows != opened.footer.count:
-                yield f"has {rows} events, and its footer says {opened.footer.count}"
-    except StoreDamaged as damage:
-        yield damage.problem
-    except (StoreError, OSError) as error:
-        yield f"can't be read: {error}"
-
-
-def _verify_columns(schema: pa.Schema) -> Iterator[str]:
-    for field in FIXED:
-        place = schema.get_field_index(field.name)
-        if place < 0 or schema.field(place).type != field.type:
-            yield f"has no column {field.name} of {field.type}"
+                problems.append(f"has {rows} events, and its footer says {opened.footer.count}")
+    except StoreError as error:
+        problems.append(error.problem)
+    except OSError as error:
+        problems.append(f"can't be read: {error}")
+    return problems
 
 
 def _verify_positions(positions: Any, last: int, claim: Claim) -> Iterator[str]:

@@ -1,0 +1,314 @@
+"""Spark's way to a sink: tasks stage rows at the node, and the end of a batch publishes all of them, once.
+
+A task knows neither its batch nor whether it is the one that counts, so it stages under a name of its own and
+says that name in its commit message. The commit, on the driver, names the attempts that count; the node
+publishes all of their rows at once and notes the batch with them. So a batch that Spark repeats, after
+whatever has failed, is published once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any, Literal, Self, cast
+
+from msgspec import Struct
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from tidings.client import blocking
+from tidings.errors import EventError, TidingsError
+from tidings.event.header import DELIVERIES
+from tidings.event.values import check_type
+from tidings.ids import new_system
+from tidings.pipeline.converting import Converter
+from tidings.pipeline.options import Reach, check_use, option_error, reach_of
+from tidings.pipeline.reaching import CONNECT_S_MAX, connect, told_of
+from tidings.pipeline.shape import Shape, shape_of
+from tidings.protocol.arguments import NAME_LENGTH_MAX
+
+ANSWER_S_MAX = 120.0
+"""How long a request waits for its answer, also while a node that was lost comes back."""
+
+
+class SinkOptions(Struct, frozen=True):
+    """Which sink of which node, and what is said of rows that do not say it themselves."""
+
+    reach: Reach
+    sink: str
+    delivery: str
+    type: str | None
+
+
+class Staged(WriterCommitMessage):
+    """What a task has staged: under which names, in how many pieces, and how many rows."""
+
+    def __init__(self, run: str, attempt: str, pieces: int, rows: int) -> None:
+        self.run = run
+        self.attempt = attempt
+        self.pieces = pieces
+        self.rows = rows
+
+
+Messages = Sequence[WriterCommitMessage | None]
+
+
+def make_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkWriter:
+    """What writes a DataFrame; ConfigError for an option or a column that can't be, before anything runs."""
+    if overwrite:
+        raise option_error("mode", "'overwrite' can't be: what was published stays; write with mode 'append'")
+    return SinkWriter(sink_options(options), schema)
+
+
+def make_stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkStreamWriter:
+    """What writes a stream; ConfigError for an option or a column that can't be, before anything runs."""
+    if overwrite:
+        problem = "'complete' can't be: what was published stays; use 'append' or 'update'"
+        raise option_error("outputMode", problem)
+    return SinkStreamWriter(sink_options(options), schema)
+
+
+def sink_options(options: Mapping[str, str]) -> SinkOptions:
+    """What the options say of a sink; ConfigError if it can't be."""
+    check_use(options.keys(), "sink")
+    given = {name.lower(): value.strip() for name, value in options.items()}
+    sink, delivery = given.get("sink", ""), given.get("delivery", "persistent").lower()
+    if not sink:
+        raise option_error("sink", "is missing: name what is written, so that no batch is published twice")
+    if len(sink) > NAME_LENGTH_MAX:
+        raise option_error("sink", f"has {len(sink)} characters; at most {NAME_LENGTH_MAX} are allowed")
+    if delivery not in DELIVERIES:
+        raise option_error("delivery", f"{delivery!r} is none of {', '.join(DELIVERIES)}")
+    reach = reach_of(options)
+    if len(reach.nodes) != 1:
+        raise option_error("node", f"a sink is at one node, and not at {len(reach.nodes)}")
+    return SinkOptions(reach, sink, delivery, _type(given.get("type")))
+
+
+def _type(given: str | None) -> str | None:
+    try:
+        return None if given is None else check_type(given)
+    except EventError as error:
+        raise option_error("type", error.problem) from None
+
+
+class SinkWriter(DataSourceArrowWriter):
+    """Publishes the rows of a DataFrame, all at once.
+
+    Parameters
+    ----------
+    options : SinkOptions
+        Which sink, and what its rows are.
+    schema : StructType
+        The columns of the DataFrame.
+    """
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        self._work = Work(options, schema)
+
+    def write(self, iterator: Iterator[Any]) -> Staged:
+        """Stage the rows of a task; called by Spark on an executor.
+
+        Parameters
+        ----------
+        iterator : iterator of pyarrow.RecordBatch
+            The rows of one partition.
+
+        Returns
+        -------
+        Staged
+            The names under which they are staged.
+        """
+        return self._work.stage(iterator)
+
+    def commit(self, messages: Messages) -> None:
+        """Publish what all tasks have staged; called by Spark on the driver.
+
+        Parameters
+        ----------
+        messages : list of Staged
+            What each task has returned.
+        """
+        self._work.commit(_staged(messages), None)
+
+    def abort(self, messages: Messages) -> None:  # noqa: ARG002 - all of the run goes
+        """Forget what was staged; called by Spark on the driver when a task has failed for good.
+
+        Parameters
+        ----------
+        messages : list of Staged or None
+            What each task has returned.
+        """
+        self._work.abort(self._work.run)
+
+
+class SinkStreamWriter(DataSourceStreamArrowWriter):
+    """Publishes the rows of a stream, batch by batch, each batch once.
+
+    Parameters
+    ----------
+    options : SinkOptions
+        Which sink, and what its rows are.
+    schema : StructType
+        The columns of the stream.
+    """
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        self._work = Work(options, schema)
+
+    def write(self, iterator: Iterator[Any]) -> Staged:
+        """Stage the rows of a task; called by Spark on an executor, for each batch.
+
+        Parameters
+        ----------
+        iterator : iterator of pyarrow.RecordBatch
+            The rows of one partition.
+
+        Returns
+        -------
+        Staged
+            The names under which they are staged.
+        """
+        return self._work.stage(iterator)
+
+    def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803
+        """Publish what all tasks of a batch have staged; called by Spark on the driver.
+
+        Parameters
+        ----------
+        messages : list of Staged
+            What each task has returned.
+        batchId : int
+            The number of the batch, which is the same when it is repeated.
+        """
+        self._work.commit(_staged(messages), batchId)
+
+    def abort(self, messages: Messages, batchId: int) -> None:  # noqa: ARG002, N803
+        """Forget what was staged; called by Spark on the driver when a task has failed for good.
+
+        Parameters
+        ----------
+        messages : list of Staged or None
+            What each task has returned; the writer that Spark asks is not the one that its tasks had.
+        batchId : int
+            The number of the batch.
+        """
+        for run in {message.run: None for message in _staged(messages)}:
+            self._work.abort(run)
+
+
+def _staged(messages: Messages) -> list[Staged]:
+    return [cast("Staged", message) for message in messages if message is not None]
+
+
+class Work:
+    """What both writers do. `run` is the name of one planned write; Spark carries it to its tasks."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        self.run = new_system(os.urandom)
+        self._options = options
+        self._shape: Shape = shape_of(schema, options.delivery, options.type)
+
+    def stage(self, batches: Iterator[Any]) -> Staged:
+        """Stage all rows under a new name; what was staged goes again if that fails."""
+        attempt = new_system(os.urandom)
+        converter = Converter(self._shape, _partition())
+        with self._reached() as node, Ahead(node, self.run, attempt) as ahead:
+            for piece in converter.pieces(batches):
+                ahead.stage(piece)
+            return Staged(self.run, attempt, *ahead.finish())
+
+    def commit(self, staged: Sequence[Staged], batch: int | None) -> None:
+        """Publish what was staged."""
+        run = staged[0].run if staged else self.run
+        attempts = {one.attempt: one.pieces for one in staged}
+        with self._reached(ANSWER_S_MAX) as node:  # all the work of the tasks depends on it
+            done = node.ask("commit", run, batch=batch, attempts=attempts)
+        if done["repeated"] and batch is not None:
+            text = "sink %r has batch %d already: it is not published again"
+            logging.getLogger("tidings").warning(text, self._options.sink, batch)
+
+    def abort(self, run: str) -> None:
+        """Forget what was staged; a node that is away does so by itself, after a time."""
+        try:
+            with self._reached() as node:
+                node.ask("abort", run)
+        except TidingsError as error:  # why Spark gives up is what is to be seen
+            logging.getLogger("tidings").warning("sink %r: %s", self._options.sink, error)
+
+    @contextmanager
+    def _reached(self, timeout_s: float = CONNECT_S_MAX) -> Iterator[SinkNode]:
+        reach = self._options.reach
+        node = reach.nodes[0]
+        with ExitStack() as held:
+            with told_of(node):
+                bus = held.enter_context(connect(reach, timeout_s=timeout_s))
+            yield SinkNode(bus, node, self._options.sink)
+
+
+def _partition() -> str:
+    """What errors say behind the row, where it is known."""
+    context = TaskContext.get()
+    return "" if context is None else f" of partition {context.partitionId()}"
+
+
+class SinkNode:
+    """The node of a sink, as writers see it."""
+
+    def __init__(self, bus: blocking.Bus, address: str, sink: str) -> None:
+        self._bus = bus
+        self._address = address
+        self._sink = sink
+
+    def ask(self, operation: Literal["stage", "commit", "abort"], run: str, **arguments: Any) -> Any:
+        """Have something done that is the same done twice; a connection that breaks is waited out."""
+        asked = {"sink": self._sink, "run": run, **arguments}
+        # The bus has no call for this: nobody but writers needs it.
+        work = self._bus._bus._link.call(f"sink.{operation}", asked, ANSWER_S_MAX, "again")
+        with told_of(self._address):
+            return self._bus._entered.run(work)
+
+
+class Ahead:
+    """Stages the pieces of one attempt, each while the next one is made; inside `with`, to be finished."""
+
+    def __init__(self, node: SinkNode, run: str, attempt: str) -> None:
+        self._node = node
+        self._run = run
+        self._attempt = attempt
+        self._pieces = self._rows = 0
+        self._under_way: Future[Any] | None = None
+        self._thread = ThreadPoolExecutor(1, "tidings staging")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_rest: object) -> None:
+        self._thread.shutdown()
+        if kind is not None:
+            with suppress(TidingsError):  # what has failed before is what is to be seen
+                self._node.ask("abort", self._run, attempts=[self._attempt])
+
+    def stage(self, piece: bytes) -> None:
+        """Send a piece, when the one before it is there."""
+        self._wait()
+        asked = {"attempt": self._attempt, "number": self._pieces, "raw": piece}
+        self._under_way = self._thread.submit(self._node.ask, "stage", self._run, **asked)
+        self._pieces += 1
+
+    def finish(self) -> tuple[int, int]:
+        """Wait for the last piece; how many there are, and how many rows."""
+        self._wait()
+        return self._pieces, self._rows
+
+    def _wait(self) -> None:
+        if self._under_way is not None:
+            self._rows = self._under_way.result()["rows"]

@@ -1,0 +1,259 @@
+"""The log as one, against a list: whatever is stored, sealed, discarded, joined, pruned, or restored."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from log import sealers
+from log.sealers import DAY_US, NODE, NOON_US, join, numbers_in, read_all, seal, sealed_files, stored
+
+from tidings.errors import Refused
+from tidings.filters import Filter
+from tidings.ids import make_id
+from tidings.log import sealing
+from tidings.log.folder import Folder
+from tidings.log.history import History
+from tidings.log.sealed import SealedFiles
+from tidings.store.interface import Append, Discard, Operation, StoredBatch, Trim
+from tidings.store.memory import MemoryStore, SimulatedDisk, SimulatedStore
+
+LEAP = 1_000_000
+SIZES = st.sampled_from([1, 100, 400, 1 << 20])
+
+
+class Logs(RuleBasedStateMachine):
+    """A store and a folder, and what must be in them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.home = Path(tempfile.mkdtemp())
+        self.disk = SimulatedDisk()
+        self.position, self.n, self.time_us, self.trimmed = 0, 0, NOON_US, 0
+        self.batches: list[StoredBatch] = []  # that the store has
+        self.filed: dict[int, int] = {}  # position to n, of what files have
+        self.backup: tuple[bytes, list[StoredBatch], int] | None = None
+
+    @initialize()
+    def begin(self) -> None:
+        self.open()
+
+    def open(self) -> None:
+        self.store = SimulatedStore(self.disk, bytes)
+        self.folder = Folder(self.home)
+        self.sealed = SealedFiles(self.folder, NODE)
+        self.history = History(self.store, self.sealed)
+
+    def teardown(self) -> None:
+        shutil.rmtree(self.home)
+
+    def commit(self, *operations: Operation) -> None:
+        self.store.commit(operations)
+        self.store.sync()
+
+    # What happens
+
+    @rule(count=st.integers(1, 4), persistent=st.booleans(), later=st.sampled_from([0, 1, DAY_US // 3]))
+    def append(self, count: int, persistent: bool, later: int) -> None:
+        self.time_us += later
+        numbers = range(self.n, self.n + count)
+        one = stored(self.position + 1, numbers, self.time_us, persistent, f"s{count % 2}")
+        self.n, self.position = self.n + count, self.position + count
+        self.batches.append(one)
+        self.commit(Append(one))
+
+    @rule(back=st.integers(0, 10))
+    def trim(self, back: int) -> None:
+        limit = max(0, self.position - back)
+        self.trimmed = max(self.trimmed, limit)
+        self.batches = [one for one in self.batches if one.persistent or last_of(one) > limit]
+        self.commit(Trim(limit))
+
+    @rule(back=st.integers(0, 6))
+    def seal(self, back: int) -> None:
+        first = max(self.sealed.refresh().last, self.store.discarded) + 1
+        ends = [last_of(one) for one in self.batches if one.persistent and last_of(one) >= first]
+        if ends:
+            last = ends[max(0, len(ends) - 1 - back)]
+            seal(self.history, self.folder, first, last)
+            held = numbers_in(one for one in self.batches if one.persistent)
+            self.filed |= {position: n for position, n in held if first <= position <= last}
+            self.sealed.refresh()
+
+    @rule(back=st.integers(0, 6))
+    def discard(self, back: int) -> None:
+        limit = min(max(0, self.sealed.span().last - back), self.trimmed)
+        self.commit(Discard(limit))
+        self.batches = [one for one in self.batches if last_of(one) > self.store.discarded]
+
+    @rule()
+    def join(self) -> None:
+        join(self.folder)  # who reads does not know of it
+
+    @rule(back=st.integers(0, 20))
+    def prune(self, back: int) -> None:
+        limit = min(self.sealed.span().last - back, self.store.discarded + 1)
+        span = self.sealed.prune(limit, None, None)
+        if span.files:
+            self.filed = {position: n for position, n in self.filed.items() if position >= span.first}
+        else:
+            self.filed = {}
+
+    @rule()
+    def restart(self) -> None:
+        self.open()
+
+    @rule()
+    def back_up(self) -> None:
+        self.backup = self.disk.content, list(self.batches), self.trimmed
+
+    @precondition(lambda self: self.backup is not None)
+    @rule()
+    def restore(self) -> None:
+        assert self.backup is not None
+        content, self.batches, self.trimmed = self.backup
+        self.batches = list(self.batches)
+        self.disk = SimulatedDisk()
+        self.disk.append(content)
+        self.disk.sync()
+        self.position += LEAP
+        self.open()
+
+    # What must hold
+
+    @property
+    def end(self) -> int:
+        return self.position + 1
+
+    @property
+    def logged(self) -> dict[int, int]:
+        """All of the log, by position."""
+        held = dict(numbers_in(one for one in self.batches if one.persistent))
+        return {p: n for p, n in sorted((held | self.filed).items()) if p >= self.history.first}
+
+    @rule(data=st.data(), size=SIZES, is_filtered=st.booleans())
+    def read(self, data: Any, size: int, is_filtered: bool) -> None:
+        start = data.draw(st.sampled_from([self.history.first, *self.logged, self.end]))
+        expected = [(p, n) for p, n in self.logged.items() if p >= start and not (is_filtered and n % 2)]
+        where = "even = TRUE" if is_filtered else ""
+        assert read_all(self.history, start, self.end, where, size) == expected
+
+    @rule(data=st.data(), size=SIZES)
+    def subscribe(self, data: Any, size: int) -> None:
+        """As a subscription reads that wants history."""
+        everything = sorted((dict(numbers_in(self.batches)) | self.filed).items())
+        position = start = data.draw(st.sampled_from([1, *(p for p, _ in everything), self.end]))
+        told: list[tuple[int, int]] = []
+        while found := self.history.batches(position, size):
+            told += [one for one in numbers_in(found) if one[0] >= position]
+            position = last_of(found[-1]) + 1
+        assert told == [one for one in everything if one[0] >= start]
+
+    @rule(data=st.data(), size=SIZES)
+    def subscribe_newest(self, data: Any, size: int) -> None:
+        """As one reads that wants the newest first."""
+        everything = sorted((dict(numbers_in(self.batches)) | self.filed).items(), reverse=True)
+        position = start = data.draw(st.sampled_from([1, *(p for p, _ in everything), self.end]))
+        told: list[tuple[int, int]] = []
+        while found := self.history.batches_before(position, size):
+            for one in found:
+                told += [held for held in reversed(numbers_in([one])) if held[0] <= position]
+                position = one.first - 1
+        assert told == [one for one in everything if one[0] <= start]
+
+    @rule(data=st.data())
+    def find(self, data: Any) -> None:
+        wanted = data.draw(st.lists(st.sampled_from(range(self.n)), max_size=3)) if self.n else []
+        ids = [make_id(system, 1, n + 1) for n in wanted for system in ("s0", "s1")]
+        found = self.history.find(ids, Filter("even = TRUE"), self.end)
+        there = {n for n in wanted if n % 2 == 0 and n in self.logged.values()}
+        assert {n for _, n in sealers.numbers_of(found.parts)} == there
+
+    @invariant()
+    def nothing_is_wrong(self) -> None:
+        if hasattr(self, "history"):
+            position = 1
+            while position < self.end:
+                problems, position = self.history.verify(position, self.end)
+                assert not problems
+
+
+def last_of(batch: StoredBatch) -> int:
+    return batch.first + batch.count - 1
+
+
+Logs.TestCase.settings = settings(max_examples=40, stateful_step_count=30)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_files() -> Any:
+    """Files that are cut and joined with few events."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sealing, "FILE_SIZE_MAX", 150)
+        patch.setattr(sealing, "JOIN_AT", 3)
+        yield
+
+
+class TestTheLogIsWhatWasStored(Logs.TestCase):  # type: ignore[misc, name-defined]
+    """Runs the machine."""
+
+
+def store_of(*batches: StoredBatch, discarded: int = 0) -> MemoryStore:
+    store = MemoryStore(NODE)
+    store.commit([Append(one) for one in batches])
+    store.commit([Trim(discarded)])
+    store.commit([Discard(discarded)])
+    return store
+
+
+def test_what_was_pruned_is_refused_with_the_first_position_there_is(tmp_path: Path) -> None:
+    one, two = stored(1, range(2)), stored(3, range(2, 4))
+    sealed = sealed_files(tmp_path, [one], [two])
+    history = History(store_of(one, two, discarded=4), sealed)
+    sealed.prune(3, None, None)
+    with pytest.raises(Refused, match="position 1 was pruned: the log begins at 3") as refused:
+        history.read(1, 5, Filter(), 1000, False)
+    assert refused.value.code == "pruned"
+    assert read_all(history, 1, 5, skip=True) == [(3, 2), (4, 3)]
+
+
+def test_a_log_whose_files_were_all_pruned_begins_where_the_store_does(tmp_path: Path) -> None:
+    one, two = stored(1, range(2)), stored(3, range(2, 4))
+    sealed = sealed_files(tmp_path, [one])
+    history = History(store_of(one, two, discarded=2), sealed)
+    sealed.prune(3, None, None)
+    assert history.first == 3
+    assert read_all(history, 3, 5) == [(3, 2), (4, 3)]
+
+
+def test_files_that_are_gone_are_told_and_do_not_stop_who_skips(tmp_path: Path) -> None:
+    one, two, three = (stored(first, range(first, first + 2)) for first in (1, 3, 5))
+    sealed = sealed_files(tmp_path, [one], [two])
+    history = History(store_of(one, two, three, discarded=4), sealed)
+    sealed.folder.remove(sealed.folder.files()[1:])
+    sealed.refresh()
+    with pytest.raises(Refused, match="positions 3 to 4 are in no file"):
+        read_all(history, 1, 7)
+    assert read_all(history, 1, 7, skip=True) == [(1, 1), (2, 2), (5, 5), (6, 6)]
+    assert numbers_in(history.batches(3, 1 << 20)) == [(5, 5), (6, 6)]
+
+
+def test_a_grant_holds_for_what_is_found_in_files_too(tmp_path: Path) -> None:
+    one = stored(1, range(4))
+    history = History(store_of(one, discarded=4), sealed_files(tmp_path, [one]))
+    ids = [make_id("s", 1, n + 1) for n in range(4)]
+    found = history.find(ids, Filter("even = TRUE"), 5)
+    assert sealers.numbers_of(found.parts) == [(1, 0), (3, 2)]
+
+
+def test_the_time_of_an_event_leads_to_it_wherever_it_lies(tmp_path: Path) -> None:
+    one, two = stored(1, range(2), NOON_US), stored(3, range(2), NOON_US + DAY_US)
+    history = History(store_of(one, two, discarded=2), sealed_files(tmp_path, [one]))
+    times = [NOON_US - 1, NOON_US, NOON_US + 1, NOON_US + DAY_US, NOON_US + 2 * DAY_US]
+    assert [history.position_at(time_us) for time_us in times] == [1, 1, 3, 3, 5]
