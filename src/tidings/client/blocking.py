@@ -21,6 +21,7 @@ from tidings.client import bus as asynchronous
 from tidings.client import opening
 from tidings.client.blocking_log import Log
 from tidings.client.blocking_queues import Message, Queue, Transaction
+from tidings.client.blocking_sink import Sink
 from tidings.client.blocking_spaces import Space
 from tidings.client.blocking_subscription import Subscription
 from tidings.client.encryption import Keyring
@@ -180,6 +181,10 @@ class Bus:
     def log(self) -> Log:
         """The log of the node: events that were kept, and who reads them there."""
         return Log(self._entered, self._bus.log)
+
+    def sink(self, name: str) -> Sink:
+        """Where a job of many tasks publishes all its rows at once, or none."""
+        return Sink(self._entered, self._bus.sink(name))
 
     def status(self, *, timeout_s: float | None = None) -> dict[str, Any]:
         """What the node says of itself."""

@@ -74,6 +74,10 @@ class Log:
         """Remove sealed files; what a reader has not passed stays, unless forced."""
         return self._runner.run(self._log.prune(before, **options))
 
+    def verify(self, *, timeout_s: float | None = None) -> Iterator[tuple[list[str], int, int]]:
+        """Have all of the log read where it lies: what is wrong with each piece, where that ends, and all."""
+        return self._each(self._log.verify(timeout_s=timeout_s))
+
     def _each(self, found: AsyncIterator[T]) -> Iterator[T]:
         """What an async iterator gives, one after the other; it is closed when this is."""
         end = object()

@@ -32,6 +32,7 @@ from tidings.client.message import Message
 from tidings.client.queue import Queue, check_name
 from tidings.client.queues import Queues, Scope, Wish
 from tidings.client.requests import Inbox, answer_event
+from tidings.client.sink import Sink
 from tidings.client.space import Space, open_space
 from tidings.client.subscription import AcknowledgeBy, Subscription
 from tidings.client.transaction import TRANSACTION_S, Transaction
@@ -357,6 +358,10 @@ class Bus:
     def log(self) -> Log:
         """The log of the node: events that were kept, and who reads them there."""
         return Log(self._link)
+
+    def sink(self, name: str) -> Sink:
+        """Where a job of many tasks publishes all its rows at once, or none."""
+        return Sink(self._link, name)
 
     async def status(self, *, timeout_s: float | None = None) -> dict[str, Any]:
         """What the node says of itself: counters and depths."""

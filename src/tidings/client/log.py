@@ -193,6 +193,17 @@ class Log:
         told: dict[str, Any] = await self._call("log.prune", asked, timeout_s)
         return told
 
+    async def verify(self, *, timeout_s: float | None = None) -> AsyncIterator[tuple[list[str], int, int]]:
+        """Have all of the log read where it lies: what is wrong with each piece, where that ends, and all.
+
+        A piece is a sealed file, or some of what is not sealed yet.
+        """
+        position, end = 0, 1
+        while position < end:
+            told = await self._call("log.verify", {"start": position}, timeout_s)
+            position, end = told["next"], told["end"]
+            yield told["problems"], position, end
+
     async def _call(self, operation: str, arguments: dict[str, Any], timeout_s: float | None) -> Any:
         return await self._link.call(operation, arguments, timeout_s, "again")
 

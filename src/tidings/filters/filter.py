@@ -219,8 +219,10 @@ class Filter:
 
 
 def _pipeline(module: str) -> Any:
-    """A module of the pipeline, which lies above all layers: looked for by name when it is first asked for."""
+    """A module of the pipeline, which lies above this layer: looked for by name, when it is needed."""
     try:
         return import_module(f"tidings.pipeline.{module}")
     except ModuleNotFoundError as error:
+        if (error.name or "").startswith("tidings"):
+            raise
         raise MissingExtra("a filter in Spark", "spark") from error

@@ -29,9 +29,7 @@ from tidings.protocol.bystander import Bystander
 from tidings.protocol.ledger import check_growing
 from tidings.protocol.service import Asked
 from tidings.protocol.session import Session
-from tidings.queues.manager import QueueManager
-from tidings.queues.service import QueueService
-from tidings.queues.types import Volatile
+from tidings.queues import QueueManager, Volatile, open_queues
 from tidings.store.interface import Count, Counter, Dequeue, Enqueue, Operation, Store, StoredMessage
 
 PIECE_SIZE_MAX = 4 << 20
@@ -269,9 +267,7 @@ def open_sinks(
 ) -> QueueManager:
     """Give a broker its queues, as `open_queues` does, and its sinks beside them, with what was stored."""
     staged: list[StoredMessage] = []
-    manager = QueueManager(broker, lasts, types)
-    manager.restore(store.state.queues, apart(store.messages(), staged))
-    broker.add(QueueService(manager))
+    manager = open_queues(broker, store, lasts, types, apart(store.messages(), staged))
     broker.add(Sinks(manager, store.state.counters, staged))
     return manager
 

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any, Literal, Self, cast
+from typing import Any, Self, cast
 
 from msgspec import Struct
 from pyspark import TaskContext
@@ -231,8 +231,8 @@ class Work:
         run = staged[0].run if staged else self.run
         attempts = {one.attempt: one.pieces for one in staged}
         with self._reached(ANSWER_S_MAX) as node:  # all the work of the tasks depends on it
-            done = node.ask("commit", run, batch=batch, attempts=attempts)
-        if done["repeated"] and batch is not None:
+            is_new = node.commit(run, batch, attempts)
+        if not is_new and batch is not None:
             text = "sink %r has batch %d already: it is not published again"
             logging.getLogger("tidings").warning(text, self._options.sink, batch)
 
@@ -240,7 +240,7 @@ class Work:
         """Forget what was staged; a node that is away does so by itself, after a time."""
         try:
             with self._reached() as node:
-                node.ask("abort", run)
+                node.abort(run)
         except TidingsError as error:  # why Spark gives up is what is to be seen
             logging.getLogger("tidings").warning("sink %r: %s", self._options.sink, error)
 
@@ -261,20 +261,26 @@ def _partition() -> str:
 
 
 class SinkNode:
-    """The node of a sink, as writers see it."""
+    """The node of a sink, as writers see it; a connection that breaks is waited out."""
 
     def __init__(self, bus: blocking.Bus, address: str, sink: str) -> None:
-        self._bus = bus
+        self._sink = bus.sink(sink)
         self._address = address
-        self._sink = sink
 
-    def ask(self, operation: Literal["stage", "commit", "abort"], run: str, **arguments: Any) -> Any:
-        """Have something done that is the same done twice; a connection that breaks is waited out."""
-        asked = {"sink": self._sink, "run": run, **arguments}
-        # The bus has no call for this: nobody but writers needs it.
-        work = self._bus._bus._link.call(f"sink.{operation}", asked, ANSWER_S_MAX, "again")
+    def stage(self, run: str, attempt: str, number: int, raw: bytes) -> int:
+        """Stage a piece; the rows of the attempt so far."""
         with told_of(self._address):
-            return self._bus._entered.run(work)
+            return self._sink.stage(run, attempt, number, raw, timeout_s=ANSWER_S_MAX)
+
+    def commit(self, run: str, batch: int | None, attempts: dict[str, int]) -> bool:
+        """Publish; False if that was done before."""
+        with told_of(self._address):
+            return self._sink.commit(run, batch, attempts, timeout_s=ANSWER_S_MAX)
+
+    def abort(self, run: str, attempts: list[str] | None = None) -> None:
+        """Forget what was staged."""
+        with told_of(self._address):
+            self._sink.abort(run, attempts, timeout_s=ANSWER_S_MAX)
 
 
 class Ahead:
@@ -285,7 +291,7 @@ class Ahead:
         self._run = run
         self._attempt = attempt
         self._pieces = self._rows = 0
-        self._under_way: Future[Any] | None = None
+        self._under_way: Future[int] | None = None
         self._thread = ThreadPoolExecutor(1, "tidings staging")
 
     def __enter__(self) -> Self:
@@ -295,13 +301,13 @@ class Ahead:
         self._thread.shutdown()
         if kind is not None:
             with suppress(TidingsError):  # what has failed before is what is to be seen
-                self._node.ask("abort", self._run, attempts=[self._attempt])
+                self._node.abort(self._run, [self._attempt])
 
     def stage(self, piece: bytes) -> None:
         """Send a piece, when the one before it is there."""
         self._wait()
-        asked = {"attempt": self._attempt, "number": self._pieces, "raw": piece}
-        self._under_way = self._thread.submit(self._node.ask, "stage", self._run, **asked)
+        asked = self._run, self._attempt, self._pieces, piece
+        self._under_way = self._thread.submit(self._node.stage, *asked)
         self._pieces += 1
 
     def finish(self) -> tuple[int, int]:
@@ -311,4 +317,4 @@ class Ahead:
 
     def _wait(self) -> None:
         if self._under_way is not None:
-            self._rows = self._under_way.result()["rows"]
+            self._rows = self._under_way.result()

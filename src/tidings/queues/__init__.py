@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from tidings.protocol.broker import Broker
 from tidings.queues.description import Description
@@ -11,16 +11,23 @@ from tidings.queues.message import Message
 from tidings.queues.queue import Queue
 from tidings.queues.service import QueueService
 from tidings.queues.types import Sqlite, Volatile
-from tidings.store.interface import Store
+from tidings.store.interface import Store, StoredMessage
 
 __all__ = ["Description", "Message", "Queue", "QueueManager", "Sqlite", "Volatile", "open_queues"]
 
 
 def open_queues(
-    broker: Broker, store: Store, lasts: bool, types: Iterable[type[Volatile]] = ()
+    broker: Broker,
+    store: Store,
+    lasts: bool,
+    types: Iterable[type[Volatile]] = (),
+    messages: Iterator[StoredMessage] | None = None,
 ) -> QueueManager:
-    """Give a broker its queues, with what was stored of them; `lasts`: what is stored survives a restart."""
+    """Give a broker its queues, with what was stored of them; `lasts`: what is stored survives a restart.
+
+    `messages` are those of the queues, where the store has others too.
+    """
     manager = QueueManager(broker, lasts, types)
-    manager.restore(store.state.queues, store.messages())
+    manager.restore(store.state.queues, store.messages() if messages is None else messages)
     broker.add(QueueService(manager))
     return manager

@@ -1,0 +1,158 @@
+"""What `spark.read` reads from nodes: the log, or a part of it, as it is when the query is planned.
+
+The driver asks each node what it has and cuts that into pieces, ranges of positions; a task reads one piece,
+from the node and by itself, and makes Arrow record batches of it. No reader is opened at a node for that:
+who looks at history turns no sensor on.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from tidings.client import blocking
+from tidings.errors import Refused, UserError
+from tidings.event.values import time_from_us
+from tidings.log.columns import Decoder
+from tidings.log.parts import LivePart, Part, SealedPart
+from tidings.pipeline.offsets import Span, Standing, split
+from tidings.pipeline.options import Bound, ReadOptions, label_of
+from tidings.pipeline.reaching import ANSWER_S_MAX, connect, standing_of, told_of
+from tidings.pipeline.schema import arrow_schema
+
+PIECE_LENGTH_MIN = 20_000
+"""Positions that are not cut into pieces for several tasks: a task costs more than to read them."""
+PIECE_LENGTH_MAX = 4_000_000
+"""Positions that one task reads, about; a task that fails begins its piece anew."""
+READ_SIZE = 2 << 20
+"""Bytes of events that are asked for at once, while those before them are decoded."""
+
+logger = logging.getLogger("tidings")
+
+
+class Piece(InputPartition):
+    """What one task reads: positions at the node with that address."""
+
+    def __init__(self, node: str, span: Span) -> None:
+        self.node = node
+        self.span = span
+
+
+class LogReader(DataSourceReader):
+    """Reads the logs of nodes.
+
+    Parameters
+    ----------
+    options : ReadOptions
+        What is to be read.
+    schema : StructType
+        The columns.
+    """
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self.options = options
+        self.columns = arrow_schema(schema)
+        self.where = options.where
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Ask the nodes what they have, and cut it into pieces."""
+        spans = [self._span(node) for node in self.options.reach.nodes]
+        return pieces_of(spans, self.options)
+
+    def _span(self, node: str) -> Span:
+        label = label_of(node)
+        with told_of(node), connect(self.options.reach, node) as bus:
+            standing = standing_of(bus)
+            first = place_of(bus, self.options.starting, label, standing)
+            end = place_of(bus, self.options.ending, label, standing)
+        return Span(label, standing.node, first, end)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one piece; called in an executor, once for each attempt of a task."""
+        if not isinstance(partition, Piece):  # Spark's own, for a query that has nothing to read
+            return iter(())
+        return read_piece(partition, self.options, self.columns, self.where)
+
+
+def place_of(bus: blocking.Bus, bound: Bound, label: str, standing: Standing) -> int:
+    """The position that a bound means at a node."""
+    if bound.time_us is not None:
+        at = bus.log.position_at(time_from_us(bound.time_us), timeout_s=ANSWER_S_MAX)
+        return min(max(at, standing.first), standing.end)
+    place = bound.at(label)
+    if isinstance(place, int):
+        return max(place, 1)
+    return standing.first if place == "earliest" else standing.end
+
+
+def pieces_of(spans: Sequence[Span], options: ReadOptions) -> list[InputPartition]:
+    """What tasks read: the spans, cut, each with the address of its node."""
+    nodes = {label_of(node): node for node in options.reach.nodes}
+    return [Piece(nodes[span.label], span) for span in cut(spans, options.partitions_min)]
+
+
+def cut(spans: Sequence[Span], wished: int | None) -> list[Span]:
+    """The spans in as many pieces as are wished for, or as there are cores here and is worth it."""
+    length = sum(max(0, span.end - span.first) for span in spans)
+    count = max(wished or os.cpu_count() or 1, -(-length // PIECE_LENGTH_MAX))
+    return split(spans, count, PIECE_LENGTH_MIN if wished is None else 1)
+
+
+def read_piece(piece: Piece, options: ReadOptions, columns: Any, where: str) -> Iterator[pa.RecordBatch]:
+    """The events of a piece that match, as record batches with these columns."""
+    decoder = Decoder(columns, piece.span.node, options.strict)
+    with told_of(piece.node), connect(options.reach, piece.node) as bus:
+        first, end = within(piece.span, standing_of(bus), options.fails_on_loss)
+        try:
+            for parts, _ in bus.log.parts(
+                first, end, where, skip=options.skips_corrupt, size=READ_SIZE, timeout_s=ANSWER_S_MAX
+            ):
+                yield from batches_of(parts, decoder)
+        except Refused as error:
+            if error.code == "corrupt":
+                raise UserError(f"{error.problem}; the option 'skipCorrupt' reads on behind it") from None
+            raise
+    tell_mismatches(decoder, f"positions {first} to {end} of node {piece.span.label}")
+
+
+def tell_mismatches(decoder: Decoder, where: str) -> None:
+    """Say in the log of the task how many values became null, if any did."""
+    if decoder.mismatches:
+        logger.warning("%d values did not fit their columns and are null, in %s", decoder.mismatches, where)
+
+
+def within(span: Span, standing: Standing, fails_on_loss: bool) -> tuple[int, int]:
+    """What of a span is still there; if that is not all, it is an error or, where that is allowed, told."""
+    problem = None
+    if span.node != standing.node:
+        raise UserError(f"another node is there than when the query was planned: {standing.node!r}")
+    if 0 < span.first < standing.first:
+        problem = f"what comes before position {standing.first} has been pruned"
+    elif span.end > standing.end:
+        problem = f"the log ends at position {standing.end}"
+    if problem is not None:
+        told = f"positions {span.first} to {span.end} are wanted, but {problem}"
+        if fails_on_loss:
+            raise UserError(f"{told}; the option failOnDataLoss=false reads what there is")
+        logger.warning("node %s: %s", span.label, told)
+    first = max(span.first, standing.first)
+    return first, max(first, min(span.end, standing.end))
+
+
+def batches_of(parts: Sequence[Part], decoder: Decoder) -> Iterator[pa.RecordBatch]:
+    """The parts of an answer as record batches; live ones that follow each other become one."""
+    for kind, run in groupby(parts, type):
+        if kind is LivePart:
+            yield decoder.lives([part for part in run if isinstance(part, LivePart)])
+            continue
+        for part in run:
+            assert isinstance(part, SealedPart)
+            with pa.ipc.open_stream(part.table) as table:
+                yield from (decoder.sealed(batch) for batch in table)

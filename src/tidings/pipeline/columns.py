@@ -1,0 +1,220 @@
+"""A filter as a Spark Column that is true, false or NULL where the filter is true, false or unknown.
+
+Each simple condition is translated for the kinds of value that its names may have in the DataFrame; the
+answers for several kinds are joined by `coalesce`, as at most one kind is there in a row. AND, OR and NOT are
+Spark's own, which has the same three values. What Spark has no equal for is tested by tidings in Spark's
+Python workers, or refused if the caller wants none of that. All of it is made of `pyspark.sql.functions`, so
+that the columns are those of Spark Connect where the session is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from operator import and_, or_
+
+from pyspark.sql import Column
+from pyspark.sql import functions as sf
+
+from tidings.errors import FilterError
+from tidings.event.values import Value, us_from_time
+from tidings.filters.functions import FUNCTIONS
+from tidings.filters.intervals import Piece
+from tidings.filters.kinds import Kind, kind_of
+from tidings.filters.tree import (
+    And,
+    Arithmetic,
+    Between,
+    Call,
+    Compare,
+    Condition,
+    Expression,
+    In,
+    IsNull,
+    Literal,
+    Name,
+    Negative,
+    Not,
+    Or,
+)
+from tidings.pipeline.held import Columns, Held, Names
+from tidings.pipeline.numbers import (
+    NoEqual,
+    calculate,
+    compare_number,
+    compare_numbers,
+    negative,
+    related,
+)
+from tidings.pipeline.tested import tested
+from tidings.pipeline.texts import text_condition
+
+LETTER_OF = {Kind.BOOLEAN: "b", Kind.STRING: "s", Kind.TIME: "t", Kind.BYTES: "x"}
+
+
+def to_column(
+    condition: Condition, columns: Columns | None = None, attributes: str | None = None, python: bool = True
+) -> Column:
+    """The condition over a DataFrame with these columns; see `Filter.to_spark`."""
+    return _Translation(Names(columns, attributes), python).condition(condition)
+
+
+class _Translation:
+    """One filter on its way to a Column."""
+
+    def __init__(self, names: Names, python: bool) -> None:
+        self.names = names
+        self.python = python
+
+    def condition(self, node: Condition) -> Column:
+        match node:
+            case And(operands):
+                return by_halves([self.condition(operand) for operand in operands], and_)
+            case Or(operands):
+                return by_halves([self.condition(operand) for operand in operands], or_)
+            case Not(operand):
+                return ~self.condition(operand)
+            case Literal(value):
+                return sf.lit(value is True)
+            case IsNull(name):
+                return self.names.held(name).there.isNull()
+            case Name(name):
+                return _answer([self.names.held(name).get("b")])
+            case In(name, values):
+                return among(self.names.held(name), values)
+        return self._simple(node)
+
+    def _simple(self, node: Compare | Between | Call) -> Column:
+        try:
+            return self._equal(node)
+        except NoEqual as error:
+            if not self.python:
+                raise FilterError(
+                    f"Spark has no equal for {error}",
+                    hint="leave out python=False, or give the filter to the source as the option where",
+                ) from None
+        return tested(node, self.names)
+
+    def _equal(self, node: Compare | Between | Call) -> Column:
+        match node:
+            case Compare(operator, left, Literal(constant)) if not isinstance(left, Literal):
+                return compare_with(operator, self.value(left), constant)
+            case Compare(operator, left, right):
+                return compare(operator, self.value(left), self.value(right))
+            case Between(operand, low, high):
+                ends = Compare(">=", operand, low), Compare("<=", operand, high)
+                return self._equal(ends[0]) & self._equal(ends[1])
+            case Call("WITHIN", names):
+                return within(node, [self.names.held(name) for name in names])
+            case Call(_, names):
+                text = self.names.held(names[0]).get("s")
+                return _answer([None if text is None else text_condition(node, text)])
+
+    def value(self, node: Expression) -> Held:
+        match node:
+            case Name(name):
+                return self.names.held(name)
+            case Literal(value):
+                return constant_held(value)
+            case Negative(operand):
+                return negative(self.value(operand))
+            case Arithmetic(operator, left, right):
+                return calculate(operator, self.value(left), self.value(right))
+            case Call(function):
+                raise NoEqual(function)
+
+
+def by_halves(parts: Sequence[Column], joint: Callable[[Column, Column], Column]) -> Column:
+    """Join in pairs, again and again: Spark walks an expression recursively, so it must not be deep."""
+    joined = list(parts)
+    while len(joined) > 1:
+        odd = joined[-1:] if len(joined) & 1 else []
+        joined = [joint(a, b) for a, b in zip(joined[::2], joined[1::2], strict=False)] + odd
+    return joined[0]
+
+
+def _answer(answers: Sequence[Column | None]) -> Column:
+    """The one answer that is not NULL; unknown where there is none."""
+    known = [answer for answer in answers if answer is not None]
+    if not known:
+        return sf.lit(None).cast("boolean")
+    return known[0] if len(known) == 1 else sf.coalesce(*known)
+
+
+def constant_column(value: Value) -> Column:
+    """A constant; times and bytes in a way that no time zone and no driver changes."""
+    if isinstance(value, datetime):
+        return sf.timestamp_micros(sf.lit(us_from_time(value)))
+    return sf.unhex(sf.lit(value.hex())) if isinstance(value, bytes) else sf.lit(value)
+
+
+def constant_held(value: Value) -> Held:
+    """A constant as an operand."""
+    column = constant_column(value)
+    if type(value) is int:
+        return Held(column, {"i": column}, value, value)
+    letter = "f" if type(value) is float else LETTER_OF[kind_of(value)]
+    return Held(column, {letter: column})
+
+
+def compare_with(operator: str, held: Held, constant: Value) -> Column:
+    """`held operator constant`."""
+    if type(constant) is int or type(constant) is float:
+        return _answer(compare_number(operator, held, constant))
+    column = held.get(LETTER_OF[kind_of(constant)])
+    return _answer([None if column is None else related(operator, column, constant_column(constant))])
+
+
+def compare(operator: str, left: Held, right: Held) -> Column:
+    """`left operator right`: only values of one kind compare, and booleans have no order."""
+    answers = compare_numbers(operator, left, right)
+    for letter in "bstx":
+        one, other = left.get(letter), right.get(letter)
+        if one is not None and other is not None and (letter != "b" or operator in ("=", "<>")):
+            answers.append(related(operator, one, other))
+    return _answer(answers)
+
+
+def among(held: Held, values: tuple[Value, ...]) -> Column:
+    """`held IN (values)`: with values of several kinds it is true or unknown, never false."""
+    kinds = {kind_of(value) for value in values}
+    answers: list[Column | None] = []
+    for kind in sorted(kinds):
+        members = [value for value in values if kind_of(value) is kind]
+        if kind is Kind.NUMBER:
+            answers += _among_numbers(held, members)
+        elif (column := held.get(LETTER_OF[kind])) is not None:
+            answers.append(column.isin(*map(constant_column, members)))
+    answer = _answer(answers)
+    return answer if len(kinds) == 1 else sf.when(answer, sf.lit(True))
+
+
+def _among_numbers(held: Held, members: Sequence[Value]) -> list[Column]:
+    wholes = [int(member) for member in members if member == int(member)]  # type: ignore[arg-type]
+    reals = [float(member) for member in members if member == float(member)]  # type: ignore[arg-type]
+    answers = []
+    if (whole := held.get("i")) is not None:
+        fitting = [number for number in wholes if -(2**63) <= number < 2**63]
+        answers.append(whole.isin(*fitting) if fitting else sf.when(whole.isNotNull(), sf.lit(False)))
+    if (real := held.real) is not None:
+        answers.append(real.isin(*reals) if reals else sf.when(real.isNotNull(), sf.lit(False)))
+    return answers
+
+
+def within(call: Call, place: Sequence[Held]) -> Column:
+    """WITHIN an upright rectangle: two comparisons for each coordinate, and unknown unless both are there."""
+    implied = FUNCTIONS["WITHIN"].implied
+    assert implied is not None
+    constraints, exact = implied(len(place), *call.constants)
+    if not exact or len(place) == 1:
+        raise NoEqual("WITHIN an area that is no upright rectangle")
+    inside = [
+        _in_range(held, next(iter(constraint.numbers.pieces())))
+        for held, constraint in zip(place, constraints, strict=True)
+    ]
+    return sf.when(inside[0].isNotNull() & inside[1].isNotNull(), inside[0] & inside[1])
+
+
+def _in_range(held: Held, piece: Piece) -> Column:
+    low, high = compare_number(">=", held, piece.low), compare_number("<=", held, piece.high)
+    return _answer(low) & _answer(high)

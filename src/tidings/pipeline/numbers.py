@@ -1,0 +1,200 @@
+"""Comparing and calculating with numbers in Spark, with the results that filters have.
+
+Spark casts an integer to a double before it compares the two, puts NaN above all numbers, and by default
+raises an error where a sum leaves 64 bits or something is divided by zero. Filters compare exactly, with NaN
+nothing compares, a sum of integers that leaves 64 bits becomes a float, and a division by zero is unknown.
+Where the two can't be brought together, `NoEqual` is raised before anything is run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from pyspark.sql import Column
+from pyspark.sql import functions as sf
+
+from tidings.event.values import INT_MAX, INT_MIN
+from tidings.filters.arithmetic import OPERATORS
+from tidings.pipeline.held import Held
+
+EXACT_MAX = 2**53
+"""Up to here every integer is a double."""
+INT_END = float(2**63)
+"""The first double past the integers of 64 bits."""
+_WHOLE = "decimal(19,0)"
+"""Holds every integer of 64 bits; sums and products of two of them fit Spark's widest decimal."""
+
+
+class NoEqual(Exception):
+    """Spark has nothing that gives the same; the text names what can't be translated."""
+
+
+def compare_number(operator: str, held: Held, constant: float) -> list[Column]:
+    """`held operator constant`, once for each kind of number it may be."""
+    answers = []
+    if (whole := held.get("i")) is not None:
+        answers.append(_whole_with(operator, whole, constant))
+    if (real := held.get("f")) is not None:
+        answers.append(_real_with(operator, real, constant))
+    return answers
+
+
+def _whole_with(operator: str, column: Column, constant: float) -> Column:
+    if not float(constant).is_integer():
+        if operator in ("=", "<>"):
+            return _always(operator == "<>", column)
+        return column <= math.floor(constant) if "<" in operator else column >= math.ceil(constant)
+    whole = int(constant)
+    if not INT_MIN <= whole <= INT_MAX:
+        return _always(OPERATORS[operator](0, whole), column)
+    return related(operator, column, sf.lit(whole))
+
+
+def _real_with(operator: str, column: Column, constant: float) -> Column:
+    near = float(constant)
+    if near != constant:  # an integer between two doubles
+        if operator in ("=", "<>"):
+            return _always(operator == "<>", sf.when(~sf.isnan(column), column))
+        below, above = sorted((near, math.nextafter(near, -math.inf if near > constant else math.inf)))
+        operator, near = ("<=", below) if "<" in operator else (">=", above)
+    # Spark's answer for NaN is false here and true there. Told like this it becomes NULL, and the optimizer
+    # still sees a plain comparison, which it can hand to Parquet.
+    unknown = sf.when(sf.isnan(column), sf.lit(None).cast("boolean"))
+    answer = related(operator, column, sf.lit(near))
+    if operator in ("=", "<", "<="):
+        return answer | unknown.otherwise(sf.lit(False))
+    return answer & unknown.otherwise(sf.lit(True))
+
+
+def _always(answer: bool, column: Column) -> Column:
+    """The same answer wherever the column has a value."""
+    return sf.when(column.isNotNull(), sf.lit(answer))
+
+
+def compare_numbers(operator: str, left: Held, right: Held) -> list[Column]:
+    """`left operator right` for each pair of kinds of number, none of them a constant."""
+    whole, other_whole, real, other_real = left.get("i"), right.get("i"), left.real, right.real
+    answers = []
+    if whole is not None and other_whole is not None:
+        answers.append(related(operator, whole, other_whole))
+    if real is not None and other_real is not None:
+        answers.append(related(operator, real, other_real))
+    if whole is not None and other_real is not None:
+        answers.append(related(operator, _order(whole, other_real), sf.lit(0)))
+    if real is not None and other_whole is not None:
+        answers.append(related(operator, sf.lit(0), _order(other_whole, real)))
+    return answers
+
+
+def _order(whole: Column, real: Column) -> Column:
+    """-1, 0 or 1 as the integer is less than the double, equal or greater; exact, as a cast is not."""
+    order = (
+        sf.when(real >= INT_END, sf.lit(-1))
+        .when(real < -INT_END, sf.lit(1))
+        .when(whole < sf.ceil(real), sf.lit(-1))
+        .when(whole > sf.floor(real), sf.lit(1))
+        .otherwise(sf.lit(0))
+    )
+    return sf.when(whole.isNotNull() & real.isNotNull(), order)
+
+
+def related(operator: str, left: Column, right: Column) -> Column:
+    """`left operator right` of two columns of one type."""
+    return _RELATIONS[operator](left, right)
+
+
+_RELATIONS: dict[str, Callable[[Column, Column], Column]] = {
+    "=": lambda left, right: left == right,
+    "<>": lambda left, right: left != right,
+    "<": lambda left, right: left < right,
+    "<=": lambda left, right: left <= right,
+    ">": lambda left, right: left > right,
+    ">=": lambda left, right: left >= right,
+}
+
+
+# Calculating
+
+
+def negative(operand: Held) -> Held:
+    """`-operand`; the least integer has no opposite and becomes a float."""
+    kinds: dict[str, Column] = {}
+    whole, real = operand.get("i"), operand.real
+    if real is not None:
+        kinds["f"] = -real
+    if whole is not None:
+        whole = whole.cast("bigint")
+        kinds["i"] = whole if operand.low > INT_MIN else sf.when(whole != INT_MIN, whole)
+        kinds["i"] = -kinds["i"]
+        if operand.low == INT_MIN:
+            float_end = sf.when(whole == INT_MIN, sf.lit(INT_END))
+            kinds["f"] = float_end if real is None else sf.coalesce(kinds["f"], float_end)
+    return Held(sf.lit(None), kinds, max(-operand.high, INT_MIN), min(-operand.low, INT_MAX))
+
+
+def calculate(operator: str, left: Held, right: Held) -> Held:
+    """`left operator right` with + - * /, where each side is known to be an integer or a float."""
+    one, other = _only_kind(left), _only_kind(right)
+    if "" in (one, other):
+        return Held(sf.lit(None), {})
+    if one == other == "i":
+        return _quotient(left, right) if operator == "/" else _whole_result(operator, left, right)
+    return Held(sf.lit(None), {"f": _combined(operator, _as_real(left), _as_real(right))})
+
+
+def _only_kind(held: Held) -> str:
+    numbers = [letter for letter in "if" if letter in held.kinds]
+    if len(numbers) > 1:
+        raise NoEqual("a calculation with what may be an integer or a float")
+    return numbers[0] if numbers else ""
+
+
+def _as_real(held: Held) -> Column:
+    real = held.real
+    return held.kinds["i"].cast("double") if real is None else real
+
+
+def _combined(operator: str, left: Column, right: Column) -> Column:
+    return sf.try_divide(left, right) if operator == "/" else _CALCULATIONS[operator](left, right)
+
+
+def _quotient(left: Held, right: Held) -> Held:
+    """Python divides integers exactly and rounds once; so do doubles that are those integers."""
+    if max(abs(left.low), abs(left.high), abs(right.low), abs(right.high)) > EXACT_MAX:
+        raise NoEqual("a division of integers of more than 53 bits")
+    return Held(sf.lit(None), {"f": _combined("/", _as_real(left), _as_real(right))})
+
+
+def _whole_result(operator: str, left: Held, right: Held) -> Held:
+    """Within 64 bits an integer, beyond it a float: that of the exact result, rounded once.
+
+    One step only: Spark puts the steps of a longer calculation in another order, in which they may overflow.
+    """
+    if left.calculated or right.calculated:
+        raise NoEqual("a calculation with integers in several steps")
+    ends = [_PLAIN[operator](a, b) for a in (left.low, left.high) for b in (right.low, right.high)]
+    low, high = min(ends), max(ends)
+    one, other = left.kinds["i"].cast("bigint"), right.kinds["i"].cast("bigint")
+    if low >= INT_MIN and high <= INT_MAX:
+        return Held(sf.lit(None), {"i": _CALCULATIONS[operator](one, other)}, low, high, calculated=True)
+    whole = _TRIED[operator](one, other)
+    exact = _CALCULATIONS[operator](one.cast(_WHOLE), other.cast(_WHOLE))
+    return Held(sf.lit(None), {"i": whole, "f": sf.when(whole.isNull(), exact.cast("double"))})
+
+
+_PLAIN: dict[str, Callable[[int, int], int]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+}
+_CALCULATIONS: dict[str, Callable[[Column, Column], Column]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+}
+_TRIED: dict[str, Callable[[Column, Column], Column]] = {
+    "+": sf.try_add,
+    "-": sf.try_subtract,
+    "*": sf.try_multiply,
+}

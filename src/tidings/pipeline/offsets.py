@@ -1,0 +1,162 @@
+"""How far a stream has come at each of its nodes, as Spark keeps it in a checkpoint.
+
+    {"127.0.0.1:7300": 4711, "ID 127.0.0.1:7300": "vKq3"}
+
+The number is the first position that has not been read. The id is that of the node which had it: another node
+at the same address, or the same one without its disk, counts its positions anew, and going on as if nothing
+had happened would leave events out. Spark compares offsets as text, so nodes stand in order of their names.
+
+The rule kept: the same two offsets mean the same events, whoever asks and however often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+
+from msgspec import Struct
+
+ID = "ID "
+
+Offset = dict[str, int | str]
+
+
+class Standing(Struct, frozen=True):
+    """What a node has: its id, the lowest position that can be read, and one past the last."""
+
+    node: str
+    first: int
+    end: int
+
+
+class Span(Struct, frozen=True):
+    """Positions from `first` up to `end`, without it, at one node."""
+
+    label: str
+    node: str
+    first: int
+    end: int
+
+
+class Loss(Struct, frozen=True):
+    """Events that a stream should have read and can't."""
+
+    label: str
+    problem: str
+
+
+def offset_of(places: Mapping[str, int], ids: Mapping[str, str]) -> Offset:
+    """The offset with these places."""
+    made: Offset = {}
+    for label in sorted(places):
+        made[label] = places[label]
+        made[ID + label] = ids[label]
+    return made
+
+
+def places_of(offset: Mapping[str, int | str]) -> dict[str, int]:
+    """The place at each node."""
+    return {label: place for label, place in offset.items() if isinstance(place, int)}
+
+
+def id_of(offset: Mapping[str, int | str], label: str) -> str:
+    """Which node had the place."""
+    return str(offset.get(ID + label, ""))
+
+
+def losses(start: Offset, standings: Mapping[str, Standing]) -> list[Loss]:
+    """What can't be read any more of that which comes after an offset."""
+    found = []
+    for label, place in places_of(start).items():
+        standing = standings.get(label)
+        problem = "the option 'node' no longer names it" if standing is None else None
+        if standing is not None:
+            problem = _problem(place, id_of(start, label), standing)
+        if problem is not None:
+            come = f"the stream has come to position {place} at node {label}"
+            found.append(Loss(label, f"{come}, but {problem}"))
+    return found
+
+
+def _problem(place: int, node: str, standing: Standing) -> str | None:
+    if node != standing.node:
+        return f"another node is there now: its id is {standing.node!r}, and was {node!r}"
+    if place > standing.end:
+        return f"its log ends at {standing.end}: it has lost what it had"
+    if place < standing.first:
+        return f"its log begins at {standing.first}: what came before has been pruned"
+    return None
+
+
+def resume_at(place: int, node: str, standing: Standing) -> int:
+    """Where reading goes on at a node: at the place, or from the first position there if that is gone."""
+    return standing.first if _problem(place, node, standing) else place
+
+
+def advance(
+    start: Offset,
+    standings: Mapping[str, Standing],
+    limit: int | None = None,
+    targets: Mapping[str, int] | None = None,
+    new: Mapping[str, int] | None = None,
+) -> Offset:
+    """The offset up to which the next batch reads: all there is, or so many positions of it.
+
+    Of a node that the start does not know nothing is read yet: this batch only says where the one after it
+    begins there, at the place in `new` or behind all there is. Nothing beyond the targets is read.
+    """
+    begins, ends = {}, {}
+    for label, standing in standings.items():
+        place = start.get(label)
+        end = standing.end if targets is None else min(standing.end, targets.get(label, standing.end))
+        if isinstance(place, int):
+            begins[label] = resume_at(place, id_of(start, label), standing)
+            ends[label] = max(begins[label], end)
+        else:
+            begins[label] = ends[label] = end if new is None else new.get(label, end)
+    if limit is not None:
+        shares = share(limit, {label: ends[label] - begins[label] for label in ends})
+        ends = {label: begins[label] + shares[label] for label in ends}
+    return offset_of(ends, {label: standing.node for label, standing in standings.items()})
+
+
+def share(limit: int, wanted: Mapping[str, int]) -> dict[str, int]:
+    """So many in all, to each in proportion to what it wants and never more than that."""
+    total = sum(wanted.values())
+    if total <= limit:
+        return dict(wanted)
+    shares = {label: limit * much // total for label, much in wanted.items()}
+    left = limit - sum(shares.values())
+    # Who lost most by rounding comes first; names decide between equals, so that all agree.
+    for label in sorted(wanted, key=lambda label: (-(limit * wanted[label] % total), label))[:left]:
+        shares[label] += 1
+    return shares
+
+
+def spans(start: Offset, end: Offset) -> list[Span]:
+    """What lies between two offsets."""
+    found = []
+    for label, last in places_of(end).items():
+        node = id_of(end, label)
+        first = start.get(label)
+        if not isinstance(first, int):
+            continue
+        if id_of(start, label) != node or first > last:
+            first = 0  # begun anew: all that this node has
+        if first < last:
+            found.append(Span(label, node, first, last))
+    return found
+
+
+def split(spans: Iterable[Span], pieces: int, least: int) -> list[Span]:
+    """The same positions in about so many pieces, none of which is needlessly shorter than `least`."""
+    whole = [span for span in spans if span.first < span.end]
+    total = sum(span.end - span.first for span in whole)
+    size = max(least, -(-total // pieces)) if whole else 1
+    cut = []
+    for span in whole:
+        length = span.end - span.first
+        count = max(1, round(length / size))
+        edges = [span.first + length * number // count for number in range(count + 1)]
+        cut += [Span(span.label, span.node, *ends) for ends in pairwise(edges) if ends[0] < ends[1]]
+    return cut

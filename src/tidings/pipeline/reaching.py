@@ -1,0 +1,69 @@
+"""How the driver and the executors of a query reach its nodes.
+
+Each machine connects by itself, when it has something to ask, with what lies in its own files at that moment:
+what Spark carries about are the names of those files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from tidings.client import blocking
+from tidings.errors import Disconnected, NoAnswer, TidingsError, UserError
+from tidings.pipeline.offsets import Standing
+from tidings.pipeline.options import Reach, label_of, option_error, reach_of
+
+CONNECT_S_MAX = 20.0
+"""How long a task, or the planning of a query, waits for a node."""
+ANSWER_S_MAX = 60.0
+"""How long it waits for an answer, also while a node that was lost comes back."""
+
+
+def connect(
+    options: Mapping[str, str] | Reach, node: str | None = None, timeout_s: float | None = None
+) -> blocking.Bus:
+    """A bus to a node, to be entered with `with`; without a name it is the only one that the options have.
+
+    `timeout_s` is for connecting, CONNECT_S_MAX unless it is given.
+    """
+    reach = options if isinstance(options, Reach) else reach_of(options)
+    if node is None:
+        if len(reach.nodes) != 1:
+            raise option_error("node", f"it must be one node, and not {len(reach.nodes)}")
+        node = reach.nodes[0]
+    return blocking.connect(
+        node,
+        user=reach.user,
+        password=_file(reach.password_file),
+        token=_file(reach.token_file),
+        ca=reach.ca,
+        cert=reach.cert,
+        key=reach.key,
+        timeout_s=CONNECT_S_MAX if timeout_s is None else timeout_s,
+    )
+
+
+def _file(name: str | None) -> Path | None:
+    return None if name is None else Path(name)
+
+
+def standing_of(bus: blocking.Bus) -> Standing:
+    """What the node has just now."""
+    status = bus.log.status(timeout_s=ANSWER_S_MAX)
+    return Standing(status["node"], status["first"], status["end"])
+
+
+@contextmanager
+def told_of(node: str, *known: type[TidingsError]) -> Iterator[None]:
+    """Errors in the block name the node: whoever sees them is far from there. Known ones stay as they are."""
+    try:
+        yield
+    except known:
+        raise
+    except (Disconnected, NoAnswer) as error:
+        away = f"node {label_of(node)} (option 'node') can't be reached: {error}"
+        raise type(error)(away) from None
+    except TidingsError as error:
+        raise UserError(f"node {label_of(node)}: {error}") from None

@@ -1,0 +1,82 @@
+"""The columns of a query: as Spark says them, and as Arrow has them.
+
+A column that is named like a header field is that field; so are `position`, `node`, `attributes` and
+`mismatches` what their names say. Any other column is the attribute of that name, exactly as it is written.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StringType, StructField, StructType
+
+from tidings.errors import ConfigError
+from tidings.log.columns import Decoder
+from tidings.log.schema import FIXED, TEXTS
+
+ALWAYS = frozenset({"node", "mismatches"} | {field.name for field in FIXED if not field.nullable})
+"""Columns that have a value in every row."""
+OWN_TYPES = {
+    "node": pa.string(),
+    "mismatches": pa.int64(),
+    **{field.name: field.type for field in FIXED},
+}
+"""What is in the columns that are no attributes."""
+
+
+def default_schema() -> StructType:
+    """The columns there are when a query names none: the place, the header, and all attributes as texts."""
+    columns: StructType = from_arrow_schema(pa.schema([*FIXED, pa.field("attributes", TEXTS)]))
+    node = StructField("node", StringType(), nullable=False)
+    return StructType([node, *columns.fields])
+
+
+def arrow_schema(schema: StructType) -> Any:
+    """The same columns in Arrow, as Spark wants them; ConfigError for one that no event can fill."""
+    _check_names(schema)
+    try:
+        columns = to_arrow_schema(schema, timezone="UTC")
+    except PySparkException as error:
+        raise ConfigError("schema", "", f"has a type that no value of an event has: {error}") from None
+    for field in columns:
+        _check_field(field)
+    Decoder(columns)
+    return columns
+
+
+def _check_names(schema: StructType) -> None:
+    """Two columns of one name can't be told apart, and Spark does not mind the case of names."""
+    seen: dict[str, str] = {}
+    for name in schema.fieldNames():
+        if name.lower() in seen:
+            raise ConfigError("schema", name, f"is the same name to Spark as {seen[name.lower()]!r}")
+        seen[name.lower()] = name
+
+
+def _check_field(field: Any) -> None:
+    own = OWN_TYPES.get(field.name)
+    if own is not None and _kind(field.type) not in _TAKEN_BY[_kind(own)]:
+        raise ConfigError("schema", field.name, f"is {own} in every event, and never {field.type}")
+    if not (field.nullable or field.name in ALWAYS):
+        raise ConfigError("schema", field.name, "can't be NOT NULL: an event may be without it")
+
+
+def _kind(type: Any) -> str:
+    for kind in ("integer", "floating", "decimal", "string", "binary", "timestamp", "date"):
+        if getattr(pa.types, f"is_{kind}")(type):
+            return kind
+    return str(type)
+
+
+_NUMBERS = ("integer", "floating", "decimal")
+_TAKEN_BY = {
+    "integer": _NUMBERS,
+    "floating": ("floating", "decimal"),
+    "string": ("string",),
+    "binary": ("binary",),
+    "timestamp": ("timestamp", "date"),
+}
+"""The columns that values of each kind fit into."""

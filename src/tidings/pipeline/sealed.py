@@ -1,0 +1,140 @@
+"""What `spark.read` reads from the folder of a sealed log: Parquet files, without any node.
+
+Any Spark reads them as ordinary Parquet, too. Here they have the columns that a query has when it asks nodes,
+`where` is the same filter, files and row groups that can't match are not read, and files that were replaced
+while the query ran, because small ones were merged, are no trouble.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import fs
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from tidings.errors import StoreDamaged, UserError
+from tidings.filters import Filter
+from tidings.log.columns import Decoder
+from tidings.log.folder import FileInfo, Folder
+from tidings.pipeline.batch import cut, tell_mismatches, within
+from tidings.pipeline.offsets import Span, Standing
+from tidings.pipeline.options import Bound, ReadOptions, option_error
+from tidings.pipeline.schema import OWN_TYPES, arrow_schema
+
+READ_SIZE = 32 << 20
+"""Bytes of columns that are in memory at once, about."""
+
+logger = logging.getLogger("tidings")
+
+
+class FolderPiece(InputPartition):
+    """What one task reads: positions of one node."""
+
+    def __init__(self, span: Span) -> None:
+        self.span = span
+
+
+class FolderReader(DataSourceReader):
+    """Reads the files of a sealed log.
+
+    Parameters
+    ----------
+    options : ReadOptions
+        What is to be read; `path` is the folder.
+    schema : StructType
+        The columns.
+    """
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        assert options.path is not None
+        self.options = options
+        self.path = options.path
+        self.columns = arrow_schema(schema)
+        self.where = options.where
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Look what files there are, and cut what they hold into pieces."""
+        folder = Folder(self.path)
+        files = folder.files()
+        if not files and folder.filesystem.get_file_info("").type == fs.FileType.NotFound:
+            raise option_error("path", f"there is no folder {self.path}")
+        of_nodes = {node: list(own) for node, own in groupby(files, lambda file: file.claim.node)}
+        self._check_nodes(of_nodes)
+        spans = [self._span(folder, node, own) for node, own in of_nodes.items()]
+        return [FolderPiece(span) for span in cut(spans, self.options.partitions_min)]
+
+    def _check_nodes(self, of_nodes: dict[str, list[FileInfo]]) -> None:
+        """Places must be given for the nodes whose files are there."""
+        for name, bound in (
+            ("startingOffsets", self.options.starting),
+            ("endingOffsets", self.options.ending),
+        ):
+            wrong = sorted(of_nodes.keys() ^ (bound.places or of_nodes).keys())
+            if wrong:
+                told = "are no files" if wrong[0] not in of_nodes else "is no place given"
+                raise option_error(name, f"of node {wrong[0]!r} there {told}")
+
+    def _span(self, folder: Folder, node: str, files: list[FileInfo]) -> Span:
+        standing = Standing(node, files[0].claim.first, files[-1].claim.last + 1)
+        first = _place(folder, files, self.options.starting, standing)
+        end = _place(folder, files, self.options.ending, standing)
+        first, end = within(Span(node, node, first, end), standing, self.options.fails_on_loss)
+        return Span(node, node, first, end)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one piece; called in an executor, once for each attempt of a task."""
+        return self._read(partition.span) if isinstance(partition, FolderPiece) else iter(())
+
+    def _read(self, span: Span) -> Iterator[pa.RecordBatch]:
+        decoder = Decoder(self.columns, span.node, self.options.strict)
+        for table in self._tables(Folder(self.path), span, Filter(self.where), _needed(self.columns)):
+            yield from (decoder.sealed(batch) for batch in table.combine_chunks().to_batches())
+        tell_mismatches(decoder, f"positions {span.first} to {span.end} of {self.path}")
+
+    def _tables(
+        self, folder: Folder, span: Span, filter: Filter, columns: list[str] | None
+    ) -> Iterator[pa.Table]:
+        position = span.first
+        while position < span.end:
+            try:
+                tables, following = folder.read(position, span.end, filter, columns, READ_SIZE, span.node)
+            except StoreDamaged as error:
+                damaged = self._passed_over(folder, span, error)
+                # What lies before the damaged file may have been read along with it, and was not given.
+                before = Span(span.label, span.node, position, min(damaged.claim.first, span.end))
+                yield from self._tables(folder, before, filter, columns)
+                position = damaged.claim.last + 1
+                continue
+            yield from tables
+            position = following
+
+    def _passed_over(self, folder: Folder, span: Span, error: StoreDamaged) -> FileInfo:
+        """The damaged file, if it may be left out."""
+        if not self.options.skips_corrupt:
+            raise UserError(f"{self.path}: {error}; the option 'skipCorrupt' leaves the file out") from None
+        logger.warning("%s: left out: %s", self.path, error)
+        return next(file for file in folder.files(span.node) if file.path == error.path)
+
+
+def _place(folder: Folder, files: list[FileInfo], bound: Bound, standing: Standing) -> int:
+    """The position that a bound means among the files of a node."""
+    if bound.time_us is not None:
+        found = (folder.position_at(file, bound.time_us) for file in files)
+        return next((place for place in found if place is not None), standing.end)
+    place = bound.at(standing.node)
+    if isinstance(place, int):
+        return max(place, 1)
+    return standing.first if place == "earliest" else standing.end
+
+
+def _needed(columns: Any) -> list[str] | None:
+    """The columns of the files that these are made from; None for all of them."""
+    if "attributes" in columns.names:
+        return None
+    attributes = any(name not in OWN_TYPES for name in columns.names)
+    return ["position", *columns.names, *(["attributes"] if attributes else [])]

@@ -1,0 +1,194 @@
+"""What `spark.readStream` reads from nodes: the log as it grows, batch after batch, each event once.
+
+Spark keeps one object of `LogStreamReader` in a process of its own for as long as the query runs, and asks it
+how far there is something to read; copies of it in the executors read. So what lives long, the readers at the
+nodes, is made when it is first needed and only there, and `partitions` and `read` know nothing but offsets.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from tidings.errors import UserError
+from tidings.pipeline.batch import Piece, pieces_of, place_of, read_piece, within
+from tidings.pipeline.keeping import Readers, end_on_term
+from tidings.pipeline.offsets import (
+    Loss,
+    Offset,
+    Span,
+    Standing,
+    advance,
+    id_of,
+    losses,
+    offset_of,
+    places_of,
+    resume_at,
+    spans,
+)
+from tidings.pipeline.options import ReadOptions, read_options
+from tidings.pipeline.schema import arrow_schema
+
+IDLE_S_MIN, IDLE_S_MAX = 0.001, 0.1
+"""How long the answer that there is nothing new is held back: at first, and after a while."""
+
+logger = logging.getLogger("tidings")
+
+
+class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads the logs of nodes as they grow.
+
+    Parameters
+    ----------
+    options : dict
+        As Spark has them. They are looked at when the query starts, not here: Spark hides errors that come
+        out of a constructor behind one of its own.
+    schema : StructType
+        The columns.
+    """
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._given = dict(options)
+        self._schema = schema
+        self._readers: Readers | None = None
+        self._initial: Offset | None = None
+        self._targets: dict[str, int] | None = None
+        self._standings: dict[str, Standing] | None = None
+        self._new: dict[str, int] = {}
+        self._idle_s = 0.0
+        self._told: set[Loss] = set()
+
+    @cached_property
+    def options(self) -> ReadOptions:
+        """What is to be read; ConfigError if that can't be."""
+        return read_options(self._given, "stream")
+
+    @cached_property
+    def columns(self) -> pa.Schema:
+        """The columns in Arrow; ConfigError if no event can fill one."""
+        return arrow_schema(self._schema)
+
+    # What Spark asks in the driver
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """How many positions a batch may have; the first that Spark asks for, once."""
+        _ = self.columns
+        limit = self.options.offsets_max
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Called before anything else if the query is to end with what is there now."""
+        self._readers = self._connect(passive=self.options.durable is None)
+        self._targets = {label: standing.end for label, standing in self._readers.standings().items()}
+
+    def initialOffset(self) -> Offset:  # noqa: N802
+        """Where a query without a checkpoint begins; Spark asks more than once."""
+        if self._initial is None:
+            readers = self._connected()
+            standings = readers.standings()
+            ids = {label: standing.node for label, standing in standings.items()}
+            self._initial = offset_of(readers.open(self._starts(readers, standings)), ids)
+        return self._initial
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        """Up to where the next batch reads; called for each trigger."""
+        readers = self._resumed(start)
+        self._standings = readers.standings()
+        self._check_losses(start, self._standings)
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        end = advance(start, self._standings, most, self._targets, self._new)
+        self._pause(readers, is_idle=end == start)
+        return end
+
+    def _pause(self, readers: Readers, is_idle: bool) -> None:
+        """Spark asks a hundred times a second while nothing comes; there is no need to hurry then."""
+        self._idle_s = min(max(2 * self._idle_s, IDLE_S_MIN), IDLE_S_MAX) if is_idle else 0.0
+        readers.pause(self._idle_s)
+
+    def reportLatestOffset(self) -> Offset | None:  # noqa: N802
+        """How far the nodes are, for the progress that Spark shows; called after `latestOffset`."""
+        return None if self._standings is None else advance({}, self._standings)
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """What the tasks of a batch read; the same for the same offsets, whenever it is called."""
+        self._resumed(start)
+        return pieces_of(spans(start, end), self.options)
+
+    def commit(self, end: Offset) -> None:
+        """Spark needs nothing before this offset any more."""
+        self._resumed(end).passed(places_of(end))
+
+    def stop(self) -> None:
+        """The query has ended."""
+        readers, self._readers = self._readers, None
+        if readers is not None:
+            readers.close()
+
+    # What Spark asks in executors
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one piece of a batch."""
+        if not isinstance(partition, Piece):
+            return iter(())
+        return read_piece(partition, self.options, self.columns, self.options.where)
+
+    # Readers at the nodes
+
+    def _connect(self, passive: bool = False) -> Readers:
+        end_on_term()
+        return Readers(self.options, passive)
+
+    def _connected(self) -> Readers:
+        if self._readers is None:
+            self._readers = self._connect()
+        return self._readers
+
+    def _resumed(self, start: Offset) -> Readers:
+        """The readers, opened where a query stands that goes on from a checkpoint."""
+        readers = self._connected()
+        if self._initial is None:
+            standings = readers.standings()
+            self._check_losses(start, standings)
+            known = {
+                label: resume_at(place, id_of(start, label), standings[label])
+                for label, place in places_of(start).items()
+                if label in standings
+            }
+            new = {label: standing for label, standing in standings.items() if label not in known}
+            opened = readers.open({**self._starts(readers, new), **known})
+            self._new = {label: opened[label] for label in new}
+            self._initial = start
+        return readers
+
+    def _starts(self, readers: Readers, standings: Mapping[str, Standing]) -> dict[str, int | None]:
+        """Where readers begin that have never been there; None is behind all there is."""
+        starting = self.options.starting
+        starts: dict[str, int | None] = {}
+        for label, standing in standings.items():
+            if starting.time_us is None and starting.at(label) == "latest":
+                starts[label] = None
+            else:
+                place = place_of(readers.bus(label), starting, label, standing)
+                span = Span(label, standing.node, place, place)
+                starts[label] = within(span, standing, self.options.fails_on_loss)[0]
+        return starts
+
+    def _check_losses(self, start: Offset, standings: Mapping[str, Standing]) -> None:
+        """Events that can't be read any more end the query, or are told once where that is allowed."""
+        for loss in losses(start, standings):
+            if self.options.fails_on_loss:
+                raise UserError(f"{loss.problem}; the option failOnDataLoss=false goes on without them")
+            if loss not in self._told:
+                self._told.add(loss)
+                logger.warning("%s", loss.problem)

@@ -1,0 +1,46 @@
+"""One Spark for all tests of this folder: to start it takes longer than most tests of it together.
+
+Under pytest-xdist, `-p tests.spreading` sends all tests of this folder to the same worker, so that one Spark
+is started and not one for each worker. `--dist loadgroup` does not: `tests/spreading.py` says why.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tidings.pipeline.session import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session on two cores of this machine, whose workers import tidings and what lies in `tests`."""
+    folder = tmp_path_factory.mktemp("spark")
+    # Spark starts its Python workers with the surroundings that its Java was started with.
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
+    with pytest.MonkeyPatch.context() as surroundings:
+        surroundings.setenv("PYTHONPATH", path.rstrip(os.pathsep))
+        surroundings.delenv("SPARK_REMOTE", raising=False)
+        session = spark_session(
+            "local[2,4]",
+            "tests",
+            **{
+                "spark.ui.enabled": "false",
+                "spark.sql.shuffle.partitions": 2,
+                # Else Spark looks through the Python stack at every operator of every Column.
+                "spark.python.sql.dataFrameDebugging.enabled": "false",
+                "spark.sql.warehouse.dir": folder / "warehouse",
+                "spark.local.dir": folder / "local",
+            },
+        )
+    yield session
+    session.stop()

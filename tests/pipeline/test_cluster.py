@@ -1,0 +1,168 @@
+"""A query on a cluster, of which everything is killed in the middle of a batch, publishes each event once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+import msgspec
+import pytest
+from node.peers import Process, Start, starting
+from node.secured import Secured
+from pipeline.cluster import SURROUNDINGS, TESTS, Cluster, Mortal, wait_until
+from pipeline.moving import Plan
+
+from tidings import Event, blocking
+from tidings.security.passwords import hash_token, make_token
+
+IS_SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
+VICTIMS = ("executor", "driver", "node", "worker")
+ROUNDS = 60 if IS_SOAK else len(VICTIMS)
+EVENTS = 300
+"""Events of a round, all of them in one batch or two."""
+ACCESS = """
+[[allow]]
+users = ["spark"]
+actions = ["publish", "subscribe"]
+"""
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts nodes as processes of their own; those still running at the end of the test are killed."""
+    yield from starting()
+
+
+class Show:
+    """A node with TLS, a cluster, and a query on it that moves events from `in` to `out`."""
+
+    def __init__(self, home: Path, start: Start, cluster: Cluster) -> None:
+        self._home = home
+        self._start = start
+        self._cluster = cluster
+        self._secured = Secured(home)
+        self._token = home / "token"
+        self._set_up()
+        self._port = "0"
+        self._node: Process
+        self.start_node()
+        self._driver = self._started()
+
+    def _set_up(self) -> None:
+        secret = make_token(os.urandom)
+        self._token.write_text(secret)
+        self._secured.write_users(f"spark token first sha256:{hash_token(secret)}\n")
+        self._secured.write_access(ACCESS)
+
+    # What there is
+
+    def start_node(self) -> None:
+        """Start the node; it has the same port and directory in all its lives."""
+        flags = ("--dir", str(self._home / "node"), "--security", str(self._secured.path))
+        self._node = self._start("--port", self._port, *flags, "--log-level", "error")
+        self._port = self._node.address().rpartition(":")[2]
+
+    @property
+    def _place(self) -> str:
+        return f"tidings+tls://127.0.0.1:{self._port}"
+
+    def bus(self) -> blocking.Bus:
+        return blocking.connect(self._place, token=self._token, ca=self._secured.ca)
+
+    def _started(self) -> Mortal:
+        reach = {"node": self._place, "tokenFile": str(self._token), "ca": str(self._secured.ca)}
+        config = {
+            "spark.cores.max": "2",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.memory": "512m",
+            "spark.executor.memory": "512m",
+            "spark.executorEnv.PYTHONPATH": SURROUNDINGS["PYTHONPATH"],
+            "spark.log.level": "WARN",
+            "spark.ui.enabled": "false",
+        }
+        checkpoint = str(self._home / "checkpoint")
+        plan = Plan(self._cluster.address, reach, checkpoint, str(self._home), config)
+        program = [sys.executable, str(TESTS / "pipeline" / "moving.py"), msgspec.json.encode(plan).decode()]
+        return Mortal(self._home / "driver.log", program)
+
+    # What happens
+
+    def run(self, number: int, victim: str, random: Random) -> None:
+        """Publish events, kill something when a task is in the middle of them, and wait until all are out."""
+        hold, place = f"{number}-{victim}", random.randrange(EVENTS)
+        numbers = range(number * EVENTS, (number + 1) * EVENTS)
+        with self.bus() as bus:
+            bus.publish_all([_event(one, hold if one == numbers[place] else None) for one in numbers])
+        reached = self._home / f"{hold}.reached"
+        wait_until(reached.exists, self._driver)
+        with self._after_death(victim, int(reached.read_text())):
+            (self._home / f"{hold}.over").touch()
+        wait_until(lambda: len(self.out()) >= numbers.stop, self._driver)
+
+    @contextmanager
+    def _after_death(self, victim: str, task: int) -> Iterator[None]:
+        """Kill something; behind the block, see that there is another one of it."""
+        if victim == "executor":
+            self._cluster.kill_executor(task)
+            yield
+        elif victim == "worker":
+            number = self._cluster.kill_worker(task)
+            yield
+            self._cluster.start_worker(number)
+        elif victim == "driver":
+            self._driver.kill()
+            yield
+            self._driver = self._started()
+        else:
+            self._node.process.kill()
+            self._node.finish()
+            yield
+            self.start_node()
+
+    def out(self) -> list[int]:
+        """The numbers of what was published, in the order of the log."""
+        with self.bus() as bus:
+            return [event["number"] for _, event in bus.log.read(where="type = 'out'")]
+
+    def close(self) -> None:
+        self._driver.kill()
+
+
+def _event(number: int, hold: str | None) -> Event:
+    values: dict[str, object] = {"number": number} if hold is None else {"number": number, "hold": hold}
+    return Event("in", values, delivery="persistent")
+
+
+@pytest.mark.slow
+def test_each_event_is_published_once_whatever_is_killed_in_mid_batch(tmp_path: Path, start: Start) -> None:
+    random = Random(int(os.environ.get("TIDINGS_SEED", "20261115")))
+    wanted = dict.fromkeys(range(ROUNDS * EVENTS), 1)
+    with Cluster(tmp_path / "cluster") as cluster:
+        show = Show(tmp_path, start, cluster)
+        try:
+            with show.bus() as bus, bus.subscribe("type = 'out'", durable="all"):
+                pass
+            for number in range(ROUNDS):
+                victim = VICTIMS[number] if number < len(VICTIMS) else random.choice(VICTIMS)
+                show.run(number, victim, random)
+            assert Counter(show.out()) == wanted
+            assert _received(show) == wanted
+        finally:
+            show.close()
+
+
+def _received(show: Show) -> Counter[int]:
+    """What a subscriber gets that was away all the time."""
+    found: Counter[int] = Counter()
+    with show.bus() as bus, bus.subscribe("type = 'out'", durable="all") as events:
+        for event in events:
+            found[event["number"]] += 1
+            if found.total() == ROUNDS * EVENTS:
+                return found
+    raise AssertionError(f"there came only {found.total()}")

@@ -1,0 +1,52 @@
+"""The tutorial in `docs/spark-tutorial.md` is followed: each command is run, and prints what is shown."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pipeline.cluster import free_port
+from walking import Machine, steps
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "spark-tutorial.md").read_text()
+PORTS = ("7300", "4242")
+"""The ports of the document; where it is run, these are free ones."""
+PATIENCE_S = 240.0
+"""How long a command may take that starts Spark on a busy machine."""
+PROGRAM = re.compile(r"`(\w+\.py)`(?:(?!```).)*?^```py\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+"""The name of a file, and behind it what is to be saved as that."""
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    own = {
+        "COLUMNS": "200",
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT / "src"),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "TIDINGS_COMPILED": "false",
+    }
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TIDINGS_")}
+    terms = {port: str(free_port()) for port in PORTS}
+    with Machine(tmp_path / "city", terms, {**kept, **own}, PATIENCE_S) as machine:
+        for name, code in PROGRAM.findall(TEXT):
+            (tmp_path / "city" / name).write_text(machine.here(code))
+        yield machine
+
+
+@pytest.mark.slow
+def test_every_step_prints_what_is_shown(machine: Machine) -> None:
+    for step in steps(TEXT):
+        printed = machine.carry_out(step)
+        assert step.pattern.fullmatch(printed), f"{step.machine}$ {step.command}\n{printed}"
+
+
+def test_every_program_that_is_run_is_shown() -> None:
+    run = {word for step in steps(TEXT) for word in step.command.split() if word.endswith(".py")}
+    assert run == {name for name, _ in PROGRAM.findall(TEXT)} == {"history.py", "alarms.py"}
+    assert {step.machine for step in steps(TEXT)} == {"city"}
