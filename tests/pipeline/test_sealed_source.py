@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline.nodes import reading, running
+from pipeline.nodes import PATIENCE_S, reading, running
 from pyspark.sql import SparkSession, types
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from tidings import Event, blocking
 from tidings.errors import ConfigError, UserError
 from tidings.log.folder import Folder
-from tidings.log.parts import LivePart
+from tidings.log.parts import LivePart, SealedPart
 from tidings.pipeline.schema import default_schema
 from tidings.pipeline.source import TidingsSource
 
@@ -125,6 +125,26 @@ def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="option 'path': there is no folder"):
         read(COLUMNS, path=tmp_path / "nowhere")
     assert read(COLUMNS, path=tmp_path) == []
+
+
+def test_a_node_gives_what_it_has_sealed_and_tells_what_was_pruned(tmp_path: Path) -> None:
+    with running(tmp_path) as node, blocking.connect(f"tidings://{node.address}") as bus:
+        for first in (1, 6, 11):
+            node.publish(*[reading(1.0, number) for number in range(first, first + 5)])
+            if first < 11:
+                bus.log.seal(timeout_s=PATIENCE_S)
+        kinds = {type(part) for found, _ in bus.log.parts(1) for part in found}
+        assert kinds == {LivePart, SealedPart}
+        found = read(COLUMNS, node=node.address, minPartitions=2)
+        assert [(row["position"], row["number"]) for row in found] == [(one, one) for one in range(1, 16)]
+        bus.log.prune(6, timeout_s=PATIENCE_S)
+        since = {"node": node.address, "startingOffsets": f'{{"{node.address}": 3}}'}
+        with pytest.raises(
+            UserError, match=r"positions 3 to 16 are wanted, but what comes before position 6"
+        ):
+            read(COLUMNS, **since)
+        left = read(COLUMNS, **since, failOnDataLoss="false")
+        assert [row["position"] for row in left] == list(range(6, 16))
 
 
 def test_spark_reads_the_folder_with_the_path_of_load(spark: SparkSession, sealed: Sealed) -> None:

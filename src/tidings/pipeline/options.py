@@ -114,9 +114,7 @@ class ReadOptions(Struct, frozen=True):
 
 def check_options(options: Mapping[str, str]) -> None:
     """Raise ConfigError for whatever is wrong with options, be they for reading or for writing."""
-    given = _named(options)
-    _read(given, "batch")
-    _reach(given)
+    _read(_named(options), "batch")
 
 
 def read_options(options: Mapping[str, str], use: Literal["batch", "stream"]) -> ReadOptions:
@@ -272,15 +270,13 @@ def _bound(given: Mapping[str, str], side: str, word: Word, labels: set[str] | N
         return Bound(word, time_us=time_ms * 1000)
     name = f"{side}Offsets"
     text = given.get(name, word).strip()
-    if text.lower() in ("earliest", "latest"):
-        return _word_bound(name, text.lower())
-    return Bound(word, _places(name, text, labels))
-
-
-def _word_bound(name: str, word: str) -> Bound:
-    if name == "endingOffsets" and word == "earliest":
+    if text.lower() == "latest":
+        return Bound("latest")
+    if text.lower() != "earliest":
+        return Bound(word, _places(name, text, labels))
+    if side == "ending":
         raise option_error(name, "'earliest' would read nothing; say 'latest', or a position for each node")
-    return Bound("earliest" if word == "earliest" else "latest")
+    return Bound("earliest")
 
 
 def _places(name: str, text: str, labels: set[str] | None) -> dict[str, int | Word]:
