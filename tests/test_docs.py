@@ -30,6 +30,8 @@ from tidings.client.space import Watch
 from tidings.errors import TidingsError
 from tidings.event.header import FIELD_CHECKS
 from tidings.exchange import Exchange
+from tidings.log.history import History
+from tidings.log.service import LogService
 from tidings.node.config import PREFIX, NodeConfig, load
 from tidings.node.metrics import HELP
 from tidings.node.server import Node
@@ -312,6 +314,13 @@ def test_the_operations_of_the_protocol_are_those_there_are() -> None:
     }
     there_are = {name: list(kind.__struct_fields__) for name, kind in operations.items()}
     assert said == {**there_are, "status": [], "queue.create": []}
+
+
+def test_the_operations_of_the_log_are_those_there_are() -> None:
+    store = MemoryStore("n")
+    operations = LogService(Broker(store.state), History(store), lasts=False).operations
+    said = {names_in(row[0])[0]: names_in(row[1]) for row in rows_of("protocol.md", "The log")}
+    assert said == {name: list(kind.__struct_fields__) for name, (kind, _) in operations.items()}
 
 
 def test_the_limits_of_the_protocol_are_those_in_force() -> None:
