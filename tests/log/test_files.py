@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 from datetime import date
 from pathlib import Path
@@ -17,8 +18,10 @@ from strategies import identical
 
 from tests.log.parting import STORED_US, all_events, part_of, parts
 from tidings import Event
-from tidings.errors import StoreDamaged, StoreTooNew
+from tidings.errors import CodecError, StoreDamaged, StoreTooNew
 from tidings.event.batch import Batch
+from tidings.event.header import Header
+from tidings.event.json import encode_lines
 from tidings.ids import Origin
 from tidings.log import files
 from tidings.log.columns import table_of
@@ -26,7 +29,8 @@ from tidings.log.files import Claim, claim_in, open_file, read_footer, tables_of
 from tidings.log.parts import LivePart, live_part
 from tidings.log.reshape import alike, counts_of, reshaped
 from tidings.log.restore import events_of, raw_batches
-from tidings.log.schema import own_columns
+from tidings.log.schema import ATTRIBUTES, TIME, own_columns
+from tidings.sensors.recording import make_recording
 
 CLAIM = Claim("node-1", 1, 1_000_000)
 
@@ -175,6 +179,54 @@ def test_parts_are_cut_where_the_date_changes() -> None:
         (date(1970, 1, 2), [3]),
         (date(1970, 1, 1), [4]),
     ]
+
+
+def _entries(*entries: tuple[str, dict[str, object]]) -> pa.Array:
+    return pa.array([list(entries)], ATTRIBUTES)
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "problem"),
+    [
+        ("type", pa.array(["a..b"]), "empty segment"),
+        ("type", pa.array([None], pa.string()), "missing"),
+        ("counter", pa.array([-1]), "below 0"),
+        ("epoch", pa.array([-1]), "below 0"),
+        ("system", pa.array(["not a system"]), "letters"),
+        ("priority", pa.array([12], pa.int8()), "0..9"),
+        ("delivery", pa.array(["slowly"]), "none of"),
+        ("time", pa.array([2**62], TIME), "can't be read"),
+        ("attributes", _entries(("value", {"i": 1})), "given twice"),
+        ("attributes", _entries(("other", {"i": 1, "s": "x"})), "several"),
+        ("attributes", _entries(("other", {})), "no value"),
+        ("attributes", _entries(("priority", {"i": 1})), "header field"),
+    ],
+)
+def test_rows_that_are_no_events_are_told(name: str, column: pa.Array, problem: str) -> None:
+    table = table_of([part_of([Event("a", value=1)])])
+    strange = table.set_column(table.schema.get_field_index(name), name, column)
+    with pytest.raises(CodecError, match=problem):
+        events_of(strange)
+
+
+def test_a_day_of_readings_takes_a_fraction_of_its_json(tmp_path: Path) -> None:
+    recording = tmp_path / "readings.csv"
+    make_recording(recording, seed=1, sensors=5, days=1.0)
+    held = [
+        Event.unchecked(
+            n,
+            "air.pm10",
+            STORED_US + 1_000_000 * n,
+            {"name": row["sensor"], "value": float(row["pm10"]), "posx": float(row["lon"])},
+            Header(delivery="persistent"),
+        )
+        for n, row in enumerate(csv.DictReader(recording.read_text().splitlines()), 1)
+        if row["pm10"]
+    ]
+    several = [part_of(held[at : at + 100], at + 1) for at in range(0, len(held), 100)]
+    sink = io.BytesIO()
+    write_file(sink, tables_of(several), CLAIM)
+    assert 5 * len(sink.getvalue()) < len(encode_lines([event for _, event in all_events(several)]))
 
 
 @pytest.fixture(scope="module")

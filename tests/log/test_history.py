@@ -13,14 +13,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from log import sealers
 from log.sealers import DAY_US, NODE, NOON_US, join, numbers_in, read_all, seal, sealed_files, stored
+from msgspec.structs import replace
 
 from tidings.errors import Refused
+from tidings.event import Batch, Event
 from tidings.filters import Filter
 from tidings.ids import make_id
 from tidings.log import sealing
 from tidings.log.folder import Folder
 from tidings.log.history import History
+from tidings.log.parts import LivePart
 from tidings.log.sealed import SealedFiles
+from tidings.protocol.frames import FRAME_MAX
 from tidings.store.interface import Append, Discard, Operation, StoredBatch, Trim
 from tidings.store.memory import MemoryStore, SimulatedDisk, SimulatedStore
 
@@ -257,3 +261,19 @@ def test_the_time_of_an_event_leads_to_it_wherever_it_lies(tmp_path: Path) -> No
     history = History(store_of(one, two, discarded=2), sealed_files(tmp_path, [one]))
     times = [NOON_US - 1, NOON_US, NOON_US + 1, NOON_US + DAY_US, NOON_US + 2 * DAY_US]
     assert [history.position_at(time_us) for time_us in times] == [1, 1, 3, 3, 5]
+
+
+@pytest.mark.parametrize("sizes", [[9] * 3, [1, 15], [15, 1, 1, 15], [4] * 9], ids=str)
+def test_an_answer_fits_into_a_frame_however_large_batches_are(sizes: list[int]) -> None:
+    bodies = [bytes(size << 20) for size in sizes]
+    events = [replace(Event("t", {"n": n}, body=body), counter=n + 1) for n, body in enumerate(bodies)]
+    one = StoredBatch(9, len(events), "s", 1, "ann", NOON_US, True, Batch.of(events).raw)
+    history = History(store_of(stored(8, [8]), one, stored(90, [90])))
+    told: list[tuple[int, int]] = []
+    start = 8
+    while start < 91:
+        answer = history.read(start, 91, Filter(), 1 << 20, False)
+        assert sum(len(part.raw) for part in answer.parts if isinstance(part, LivePart)) < FRAME_MAX - 1024
+        told += sealers.numbers_of(answer.parts)
+        start = answer.next
+    assert told == [(8, 8), *((9 + n, n) for n in range(len(sizes))), (90, 90)]

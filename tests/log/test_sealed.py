@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from log.sealers import DAY_US, NODE, NOON_US, join, numbers_in, numbers_of, sealed_files, stored
+from msgspec.structs import replace
 
 from tidings.errors import Refused
+from tidings.event import Batch, Event
 from tidings.filters import Filter
 from tidings.log import sealing
 from tidings.log.folder import Folder
 from tidings.log.history import Span
 from tidings.log.parts import SealedPart
 from tidings.log.sealed import SealedFiles, size_of
+from tidings.store.interface import StoredBatch
 
 
 def read(sealed: SealedFiles, first: int, end: int, size_max: int = 1 << 20, skip: bool = False) -> list[int]:
@@ -40,6 +44,18 @@ def test_a_row_group_is_given_in_pieces_of_the_size_that_is_asked_for(tmp_path: 
     assert 40_000 < size_of(pa.ipc.open_stream(tables[0]).read_all()) < 70_000
     assert following < 500
     assert read(sealed, 1, 1001, 50_000) == list(range(1, 1001))
+
+
+def test_large_events_among_small_ones_do_not_make_an_answer_large(tmp_path: Path) -> None:
+    bodies = [bytes(10)] * 50 + [os.urandom(300_000)] * 4 + [bytes(10)] * 50
+    events = [replace(Event("t", {"n": n}, body=body), counter=n + 1) for n, body in enumerate(bodies)]
+    one = StoredBatch(1, len(events), "s", 1, "ann", NOON_US, True, Batch.of(events).raw)
+    sealed, position, told = sealed_files(tmp_path, [one]), 1, []
+    while position < 105:
+        streams, position = sealed.read(position, 105, Filter(), 100_000, False)
+        assert sum(map(len, streams)) < 400_000
+        told += [place for place, _ in numbers_of(SealedPart(stream) for stream in streams)]
+    assert told == list(range(1, 105))
 
 
 def test_who_reads_again_with_another_end_gets_no_more_than_that(tmp_path: Path) -> None:

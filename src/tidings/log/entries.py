@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidings.event.values import time_from_us
 from tidings.log.flat import Longs, map_of, scattered
 from tidings.log.schema import ATTRIBUTES, TEXTS, VALUE, kind_of_type, own_columns
 from tidings.log.texts import texts
@@ -52,10 +53,18 @@ def plain_values(items: Any) -> list[Any]:
     """The values in a column of structs with one member set."""
     values: list[Any] = [None] * len(items)
     for letter in _LETTERS:
-        for place, value in enumerate(items.field(letter).to_pylist()):
-            if value is not None:
-                values[place] = value
+        member = items.field(letter)
+        if member.null_count < len(member):
+            for place, value in enumerate(_plain_cells(member)):
+                if value is not None:
+                    values[place] = value
     return values
+
+
+def _plain_cells(member: Any) -> Any:
+    if not pa.types.is_timestamp(member.type):
+        return member.to_pylist()
+    return (None if us is None else time_from_us(us) for us in member.cast(pa.int64()).to_pylist())
 
 
 def texts_of(column: Any) -> Any:

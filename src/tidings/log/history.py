@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tidings.errors import Refused
 from tidings.event import Batch
@@ -28,6 +30,10 @@ PIECE_SIZE = 1 << 20
 """Bytes that are read of the store at once."""
 SCAN_SIZE_MAX = 64 << 20
 """Bytes that are looked at for one answer, about, however few of them match: others want to read too."""
+
+
+ANSWER_SIZE_MAX = 12 << 20
+"""Bytes of events in an answer that has more than one event: it must fit into a frame."""
 
 
 class Answer(Struct, frozen=True):
@@ -170,10 +176,14 @@ class History:
         parts: list[Part] = []
         position, size, scanned = max(start, 1), 0, 0
         while position < end and size < size_max and scanned < SCAN_SIZE_MAX:
-            found, position = self._piece(position, end, filter, min(PIECE_SIZE, size_max - size), skip)
-            parts += found
-            size += sum(_size(part) for part in found)
+            found, following = self._piece(position, end, filter, min(PIECE_SIZE, size_max - size), skip)
+            size += sum(map(_size, found))
             scanned += PIECE_SIZE
+            if size > ANSWER_SIZE_MAX:
+                if not parts:
+                    parts, position = _beginning(found[0]) or (found, following)
+                break
+            parts, position = parts + found, following
         return Answer(parts, max(position, start), scanned)
 
     def find(self, ids: Sequence[str], filter: Filter, end: int) -> Answer:
@@ -282,6 +292,22 @@ def _matching(batches: Iterable[StoredBatch], filter: Filter, start: int, end: i
             part = live_part(stored)
             fields = part.system, part.epoch, part.source, part.stored_us
             yield LivePart(part.first, part.count, rows_bytes(array("I", rows)), *fields, batch.raw_of(rows))
+
+
+def _beginning(part: Part) -> tuple[list[Part], int] | None:
+    """As many of the first events of a part as an answer may have, one at least, and where to go on.
+
+    None if it can't be parted: what is sealed is of the size that was asked for, or one large event.
+    """
+    if isinstance(part, SealedPart):
+        return None
+    batch, positions = Batch(part.raw, part.origin), part.positions()
+    sizes = accumulate(len(batch.raw_of([row])) for row in range(len(positions)))
+    count = max(1, sum(size <= ANSWER_SIZE_MAX for size in sizes))
+    if count == len(positions):
+        return [part], positions[-1] + 1
+    rows = rows_bytes(array("I", (position - part.first for position in positions[:count])))
+    return [replace(part, rows=rows, raw=batch.raw_of(list(range(count))))], positions[count]
 
 
 def _size(part: Part) -> int:

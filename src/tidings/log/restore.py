@@ -1,38 +1,150 @@
-"""Rows of sealed files made events again, exactly those that were stored."""
+"""Rows of sealed files made events again, exactly those that were stored.
+
+Types, names, headers and origins are few and come again and again: each is looked at once. The rule is that
+of `tidings.event.wire`: every event that comes out could have been made by `Event(...)`, else CodecError.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidings.event import arrow
+from tidings.errors import CodecError, EventError
+from tidings.event.header import EMPTY_HEADER, Header, header_of, read_field
 from tidings.event.model import Event
+from tidings.event.values import ATTRIBUTES_MAX, Value, check_name, check_type, time_from_us
 from tidings.event.wire import encode_events
-from tidings.log.entries import attributes_of
-from tidings.log.schema import TIME
+from tidings.ids import Origin, check_system
+from tidings.log.entries import Entries, plain_values
+from tidings.log.made_ids import made_ids
+from tidings.log.schema import HEADER_TYPES, TIME, VALUE, own_columns
 from tidings.store.interface import StoredBatch
+
+_FIELDS: Final = tuple(name for name in EMPTY_HEADER.__struct_fields__ if name not in ("id", "received_us"))
+_NEVER_NULL: Final = ("type", "time", "counter", "epoch", "priority", "delivery", "route")
 
 
 def events_of(table: pa.Table) -> list[Event]:
     """The events in the rows of a table with all columns of the files; CodecError where a row is none."""
-    table = table.combine_chunks()
-    batch = pa.RecordBatch.from_arrays(
-        [_event_column(table, field.name) for field in arrow.schema()], schema=arrow.schema()
-    )
-    return arrow.from_arrow(batch)
+    try:
+        return _events(table.combine_chunks())
+    except EventError as error:
+        raise CodecError(error.place, error.problem) from None
+    except (pa.ArrowException, ValueError, OverflowError) as error:
+        raise CodecError("$", f"can't be read: {error}") from None
 
 
-def _event_column(table: pa.Table, name: str) -> Any:
-    if name == "attributes":
-        return attributes_of(table)
-    column = table.column(name)
-    if name == "received":  # in a file it is always set; `stored` tells whether the header has it
-        column = pc.if_else(table.column("stored").is_valid(), column, pa.scalar(None, TIME))
+def _events(table: pa.Table) -> list[Event]:
+    columns = {name: _whole(table.column(name)) for name in HEADER_TYPES}
+    for name in _NEVER_NULL:
+        if columns[name].null_count:
+            raise EventError(f"$.{name}", "is missing in some row")
+    types, times, counters = (_cells(columns[name]) for name in ("type", "time", "counter"))
+    for kind in set(types):
+        check_type(kind)
+    for time_us in (min(times, default=0), max(times, default=0)):
+        time_from_us(time_us)
+    if min(counters, default=0) < 0:
+        raise EventError("$.counter", "is below 0")
+    bodies, headers, origins = _cells(columns["body"]), _headers(columns), _origins(columns)
+    rows = zip(counters, types, times, _values(table), headers, bodies, origins, strict=True)
+    return [Event.unchecked(*row) for row in rows]
+
+
+def _whole(column: Any) -> Any:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _cells(column: Any) -> list[Any]:
+    """A column as a list, times as microseconds."""
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    cells: list[Any] = column.to_pylist()
+    return cells
+
+
+def _headers(columns: dict[str, Any]) -> Iterator[Header | None]:
+    ids, stored = columns["id"], columns["stored"]
+    made = made_ids(columns["system"], columns["epoch"], columns["counter"])
+    # An id that the number makes is none that was given; and `stored` tells whether there is a `received`.
+    is_made = pc.fill_null(pc.equal(ids, made), False)
+    given = pc.if_else(is_made, pa.scalar(None, pa.string()), ids)
+    received = pc.if_else(stored.is_valid(), columns["received"], pa.scalar(None, TIME))
+    cells = [_cells(given), _cells(received), *(_cells(columns[name]) for name in _FIELDS)]
+    known: dict[tuple[Any, ...], Header | None] = {}
+    for said in zip(*cells, strict=True):
+        if said not in known:
+            known[said] = _header(said)
+        yield known[said]
+
+
+def _header(said: tuple[Any, ...]) -> Header | None:
+    given, received, *others = said
+    fields: dict[str, Any] = {}
+    for name, value in zip(("id", *_FIELDS), (given, *others), strict=True):
+        if value is not None and value != getattr(EMPTY_HEADER, name):
+            fields[name] = read_field(name, value)[1]
+    if received is not None:
+        time_from_us(received)
+        fields["received"] = received
+    return header_of(fields) if fields else None
+
+
+def _origins(columns: dict[str, Any]) -> Iterator[Origin]:
+    known: dict[tuple[str | None, int, str | None], Origin] = {}
+    for whence in zip(*(_cells(columns[name]) for name in ("system", "epoch", "source")), strict=True):
+        if whence not in known:
+            if whence[0] is not None:
+                check_system(whence[0])
+            if whence[1] < 0:
+                raise EventError("$.epoch", f"{whence[1]} is below 0")
+            known[whence] = Origin(*whence)
+        yield known[whence]
+
+
+def _values(table: pa.Table) -> list[dict[str, Value]]:
+    """The attributes of each row."""
+    values: list[dict[str, Value]] = [{} for _ in range(len(table))]
+    count = 0
+    for name in own_columns(table.schema):
+        check_name(name)
+        column = _whole(table.column(name))
+        count += len(column) - column.null_count
+        for held, value in zip(values, _plain(column), strict=True):
+            if value is not None:
+                held[name] = value
+    entries = Entries(table.column("attributes"))
+    _check_entries(entries)
+    for row, name, value in zip(
+        entries.rows.tolist(), entries.keys.to_pylist(), plain_values(entries.items), strict=True
+    ):
+        values[row][name] = value
+    if sum(map(len, values)) != count + len(entries.rows):
+        raise EventError("$.attributes", "an attribute is given twice")
+    if max(map(len, values), default=0) > ATTRIBUTES_MAX:
+        raise EventError("$.attributes", f"an event has at most {ATTRIBUTES_MAX} attributes")
+    return values
+
+
+def _plain(column: Any) -> Iterable[Value | None]:
+    if not pa.types.is_timestamp(column.type):
+        return column.to_pylist()  # type: ignore[no-any-return]
+    return (None if us is None else time_from_us(us) for us in _cells(column))
+
+
+def _check_entries(entries: Entries) -> None:
+    for name in entries.names:
+        check_name(name)
+    kinds = np.zeros(len(entries.rows), np.int64)
+    for field in VALUE:
+        kinds += entries.items.field(field.name).is_valid().to_numpy(zero_copy_only=False)
+    if (kinds != 1).any():
+        raise EventError("$.attributes", "an attribute has no value, or several")
 
 
 def raw_batches(table: pa.Table) -> list[StoredBatch]:

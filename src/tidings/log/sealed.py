@@ -99,7 +99,7 @@ class SealedFiles:
         position, size = first, 0
         while position < end and size < size_max:
             try:
-                found, position = self._piece(position, end, filter, size_max - size)
+                found, following = self._piece(position, end, filter, size_max - size)
             except _Lost as lost:
                 if not skip and streams:  # who asks on from here is told
                     break
@@ -108,8 +108,11 @@ class SealedFiles:
                 position = min(lost.end, end)
                 continue
             if found is not None:
-                streams.append(stream_of(found))
                 size += size_of(found)
+                if streams and size > 2 * size_max:  # a large event, which is told alone
+                    break
+                streams.append(stream_of(found))
+            position = following
         return streams, position
 
     def _piece(self, position: int, end: int, filter: Filter, size_max: int) -> tuple[pa.Table | None, int]:
@@ -221,6 +224,7 @@ class SealedFiles:
 
     def verify(self, first: int) -> tuple[list[str], int]:
         """What is wrong with the file that has this position, or the next one, and where to go on."""
+        self.refresh()
         files = self.files
         place = bisect_left(files, first, key=lambda file: file.claim.last)
         if place == len(files):
@@ -332,8 +336,10 @@ def _span_of(files: Sequence[FileInfo]) -> Span:
 
 def _cut(table: pa.Table, size_max: int) -> tuple[pa.Table, pa.Table | None]:
     """The first rows, of about that size, and the others."""
-    rows = max(1, size_max * len(table) // size_of(table))
-    return (table, None) if rows >= len(table) else (table.slice(0, rows), table.slice(rows))
+    rows = min(len(table), max(1, size_max * len(table) // size_of(table)))
+    while rows > 1 and size_of(table.slice(0, rows)) > 2 * size_max:  # some are much larger than others
+        rows //= 2
+    return table.slice(0, rows), (table.slice(rows) if rows < len(table) else None)
 
 
 def _tail(table: pa.Table, size_max: int) -> pa.Table:

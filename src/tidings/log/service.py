@@ -262,7 +262,7 @@ class LogService(Bystander):
         if told.before is None and told.before_us is None and told.size_max is None:
             raise Refused("not-understood", "say before which position or time, or to which size")
         top = self._broker.end_logged if told.before is None else told.before
-        limit = min(top, *(() if told.force else (self._needed,)))
+        limit = top if told.force else min(top, self._needed)
 
         def run() -> tuple[int, Span]:
             spent = self._history.sealed.spent(top, told.before_us, told.size_max)
