@@ -19,6 +19,7 @@ from tidings.errors import Refused
 from tidings.event import Batch, Event
 from tidings.filters import Filter
 from tidings.ids import make_id
+from tidings.log import sealed as sealed_module
 from tidings.log import sealing
 from tidings.log.folder import Folder
 from tidings.log.history import History
@@ -148,15 +149,20 @@ class Logs(RuleBasedStateMachine):
         where = "even = TRUE" if is_filtered else ""
         assert read_all(self.history, start, self.end, where, size) == expected
 
-    @rule(data=st.data(), size=SIZES)
-    def subscribe(self, data: Any, size: int) -> None:
+    @rule(data=st.data(), size=SIZES, is_filtered=st.booleans())
+    def subscribe(self, data: Any, size: int, is_filtered: bool) -> None:
         """As a subscription reads that wants history."""
+        filter = Filter("even = TRUE") if is_filtered else None
         everything = sorted((dict(numbers_in(self.batches)) | self.filed).items())
         position = start = data.draw(st.sampled_from([1, *(p for p, _ in everything), self.end]))
         told: list[tuple[int, int]] = []
-        while found := self.history.batches(position, size):
+        while found := self.history.batches(position, size, filter):
             told += [one for one in numbers_in(found) if one[0] >= position]
+            assert last_of(found[-1]) >= position
             position = last_of(found[-1]) + 1
+        if is_filtered:
+            told = [one for one in told if one[1] % 2 == 0]
+            everything = [one for one in everything if one[1] % 2 == 0]
         assert told == [one for one in everything if one[0] >= start]
 
     @rule(data=st.data(), size=SIZES)
@@ -201,6 +207,7 @@ def _small_files() -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sealing, "FILE_SIZE_MAX", 150)
         patch.setattr(sealing, "JOIN_AT", 3)
+        patch.setattr(sealed_module, "SCAN_MAX", 5)
         yield
 
 

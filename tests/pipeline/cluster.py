@@ -25,9 +25,12 @@ SPARK = Path(pyspark.__file__).parent
 PATIENCE_S = 240.0
 """After this a test that waits for something is taken to wait for ever; to start takes long as it is."""
 LOOK_S = 0.05
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For a Java that lives for seconds: to compile well takes longer than it saves."""
 SURROUNDINGS = {
     "PYSPARK_PYTHON": sys.executable,
     "PYTHONPATH": f"{TESTS.parent / 'src'}{os.pathsep}{TESTS}",
+    "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
     "SPARK_DAEMON_MEMORY": "256m",
     "SPARK_HOME": str(SPARK),
     "SPARK_LOCAL_IP": "127.0.0.1",

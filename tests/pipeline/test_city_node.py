@@ -112,7 +112,7 @@ def command(*arguments: str) -> subprocess.Popen[str]:
         [sys.executable, "-c", code, "pipeline", "run", "city", *arguments, "--json"],
         env=environment,
         stdout=subprocess.PIPE,
-        stderr=None if os.environ.get('CITY_DEBUG') else subprocess.DEVNULL,
+        stderr=None if os.environ.get("CITY_DEBUG") else subprocess.DEVNULL,
         text=True,
     )
 

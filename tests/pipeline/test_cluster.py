@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from node.peers import Process, Start, starting
 from node.secured import Secured
-from pipeline.cluster import SURROUNDINGS, TESTS, Cluster, Mortal, wait_until
+from pipeline.cluster import QUICK_JAVA, SURROUNDINGS, TESTS, Cluster, Mortal, wait_until
 from pipeline.moving import Plan
 
 from tidings import Event, blocking
@@ -49,6 +49,7 @@ class Show:
         self._token = home / "token"
         self._set_up()
         self._port = "0"
+        self._next, self._count = 1, 0  # where the log was not looked at yet, and what came out before
         self._node: Process
         self.start_node()
         self._driver = self._started()
@@ -79,8 +80,10 @@ class Show:
         config = {
             "spark.cores.max": "2",
             "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.extraJavaOptions": QUICK_JAVA,
             "spark.driver.host": "127.0.0.1",
             "spark.driver.memory": "512m",
+            "spark.executor.extraJavaOptions": QUICK_JAVA,
             "spark.executor.memory": "512m",
             "spark.executorEnv.PYTHONPATH": SURROUNDINGS["PYTHONPATH"],
             "spark.log.level": "WARN",
@@ -103,7 +106,14 @@ class Show:
         wait_until(reached.exists, self._driver)
         with self._after_death(victim, int(reached.read_text())):
             (self._home / f"{hold}.over").touch()
-        wait_until(lambda: len(self.out()) >= numbers.stop, self._driver)
+        with self.bus() as bus:
+            wait_until(lambda: self._look(bus) >= numbers.stop, self._driver)
+
+    def _look(self, bus: blocking.Bus) -> int:
+        """How many events have come out so far."""
+        for position, _ in bus.log.read(self._next, where="type = 'out'"):
+            self._count, self._next = self._count + 1, position + 1
+        return self._count
 
     @contextmanager
     def _after_death(self, victim: str, task: int) -> Iterator[None]:

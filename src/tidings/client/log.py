@@ -72,10 +72,14 @@ class Log:
         *,
         skip: bool = False,
         size: int = PIECE_SIZE,
+        columns: Sequence[str] | None = None,
         timeout_s: float | None = None,
     ) -> AsyncIterator[tuple[list[Part], int]]:
-        """The log in parts as they lie there, each with where to read on; the next is asked for meanwhile."""
-        asked = {"where": str(where), "skip": skip, "size_max": size}
+        """The log in parts as they lie there, each with where to read on; the next is asked for meanwhile.
+
+        Of parts that are sealed these columns are wanted, or all.
+        """
+        asked = {"where": str(where), "skip": skip, "size_max": size, "columns": columns}
         if end is None:
             end = (await self.status(timeout_s=timeout_s))["end"]
         reading = asyncio.ensure_future(self._piece({**asked, "start": start, "end": end}, timeout_s))

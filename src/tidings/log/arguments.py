@@ -62,6 +62,7 @@ class Read(Struct, frozen=True):
     where: str = ""
     size_max: Annotated[int, Meta(ge=1, le=READ_SIZE_MAX)] = 1 << 20
     skip: bool = False  # pass over what was pruned or is damaged, instead of refusing
+    columns: list[str] | None = None  # what is wanted of sealed events, by the names of columns in the files
 
 
 class At(Struct, frozen=True):

@@ -109,15 +109,13 @@ class Decoder:
         """The rows of a sealed file, which may be of any of its versions of attributes' columns."""
         return self._batch(_Sealed(batch))
 
-    def columns_of(self, schema: pa.Schema) -> list[str]:
-        """The columns of a file with that schema that `sealed` needs."""
-        wanted = {"position"} | {field.name for field in self.schema}
-        own = own_columns(schema)
+    @property
+    def wanted(self) -> list[str] | None:
+        """The columns of files that `sealed` needs, as far as a file has them; None: all."""
         if self._has_map:
-            wanted |= own.keys()
-        if self._attributes:
-            wanted.add("attributes")
-        return [field.name for field in schema if field.name in wanted]
+            return None
+        names = [field.name for field in self.schema if field.name != "position"]
+        return ["position", *names, *(["attributes"] if self._attributes else [])]
 
     def _batch(self, source: _Live | _Sealed) -> pa.RecordBatch:
         misfits = np.zeros(len(source), np.int64)

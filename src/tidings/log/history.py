@@ -36,6 +36,10 @@ ANSWER_SIZE_MAX = 12 << 20
 """Bytes of events in an answer that has more than one event: it must fit into a frame."""
 
 
+Columns = Sequence[str] | None
+"""Which columns of files are wanted; None: all."""
+
+
 class Answer(Struct, frozen=True):
     """Parts of the log, and where to ask on; `scanned` is how many bytes were looked at."""
 
@@ -67,7 +71,7 @@ class Sealed(Protocol):
         """What there is just now."""
 
     def read(
-        self, first: int, end: int, filter: Filter, size_max: int, skip: bool
+        self, first: int, end: int, filter: Filter, size_max: int, skip: bool, columns: Columns = None
     ) -> tuple[list[bytes], int]:
         """Events from `first` on and before `end`, as Arrow IPC streams of about that size; where to go on.
 
@@ -75,8 +79,11 @@ class Sealed(Protocol):
         file, unless these are to be skipped.
         """
 
-    def batches(self, first: int, end: int, size_max: int) -> list[StoredBatch]:
-        """The same as they were stored, for those who want events; none if there are none."""
+    def batches(self, first: int, end: int, size_max: int, filter: Filter) -> list[StoredBatch]:
+        """The same as they were stored, for those who want events; none if there are none.
+
+        Now and then one is among them that does not match, so that it is known how far that was read.
+        """
 
     def batches_before(self, position: int, size_max: int) -> list[StoredBatch]:
         """The batches that begin at or before a position, the last one first."""
@@ -111,12 +118,12 @@ class Nowhere:
         return Span()
 
     def read(
-        self, _first: int, end: int, _filter: Filter, _size_max: int, _skip: bool
+        self, _first: int, end: int, _filter: Filter, _size_max: int, _skip: bool, _columns: Columns = None
     ) -> tuple[list[bytes], int]:
         """There is nothing."""
         return [], end
 
-    def batches(self, _first: int, _end: int, _size_max: int) -> list[StoredBatch]:
+    def batches(self, _first: int, _end: int, _size_max: int, _filter: Filter) -> list[StoredBatch]:
         """There is nothing."""
         return []
 
@@ -170,13 +177,16 @@ class History:
 
     # For whoever asks for the log
 
-    def read(self, start: int, end: int, filter: Filter, size_max: int, skip: bool) -> Answer:
+    def read(
+        self, start: int, end: int, filter: Filter, size_max: int, skip: bool, columns: Columns = None
+    ) -> Answer:
         """Events of the log from `start` on and before `end`: some at least, if there are any."""
         self._check_pruned(start, skip)
         parts: list[Part] = []
         position, size, scanned = max(start, 1), 0, 0
         while position < end and size < size_max and scanned < SCAN_SIZE_MAX:
-            found, following = self._piece(position, end, filter, min(PIECE_SIZE, size_max - size), skip)
+            room = min(PIECE_SIZE, size_max - size)
+            found, following = self._piece(position, end, filter, room, skip, columns)
             size += sum(map(_size, found))
             scanned += PIECE_SIZE
             if size > ANSWER_SIZE_MAX:
@@ -208,12 +218,12 @@ class History:
             raise Refused("pruned", f"position {start} was pruned: the log begins at {first}")
 
     def _piece(
-        self, position: int, end: int, filter: Filter, size_max: int, skip: bool
+        self, position: int, end: int, filter: Filter, size_max: int, skip: bool, columns: Columns = None
     ) -> tuple[list[Part], int]:
         stored = self._held(position, size_max)
         if stored is None:
             limit = min(end, self._sealed_end(position))
-            tables, following = self.sealed.read(position, limit, filter, size_max, skip)
+            tables, following = self.sealed.read(position, limit, filter, size_max, skip, columns)
             return [SealedPart(table) for table in tables], following
         following = min(stored[-1].first + stored[-1].count, end) if stored else end
         if not skip:
@@ -238,13 +248,17 @@ class History:
 
     # For subscriptions, as `Store`
 
-    def batches(self, position: int, size_max: int) -> list[StoredBatch]:
-        """The batches that hold positions from this one on, sealed or not; as `Store.read`."""
+    def batches(self, position: int, size_max: int, filter: Filter | None = None) -> list[StoredBatch]:
+        """The batches that hold positions from this one on, sealed or not; as `Store.read`.
+
+        Of what is sealed, events may be left out that a filter does not want.
+        """
         stored = self._held(position, size_max)
         if stored is not None:
             return stored
         end = self._sealed_end(position)
-        return self.sealed.batches(position, end, size_max) or self._store.read(end, size_max)
+        found = self.sealed.batches(position, end, size_max, filter or Filter())
+        return found or self._store.read(end, size_max)
 
     def batches_before(self, position: int, size_max: int) -> list[StoredBatch]:
         """The same as `Store.read_before`."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from threading import Lock
 from typing import Final
 
@@ -20,7 +21,7 @@ from tidings.errors import Refused, StoreDamaged, StoreError
 from tidings.filters import Filter
 from tidings.log.files import date_of
 from tidings.log.folder import FileInfo, Folder
-from tidings.log.history import Span
+from tidings.log.history import Columns, Span
 from tidings.log.predicate import mask
 from tidings.log.restore import raw_batches
 from tidings.log.upkeep import verify_file
@@ -28,6 +29,8 @@ from tidings.store.interface import StoredBatch, within
 
 ROWS_KEPT: Final = 1_000_000
 """Rows of tables that are kept for whoever reads on."""
+SCAN_MAX: Final = 1_000_000
+"""Positions that are looked at for one question of a subscription."""
 DAMAGE_MAX: Final = 1_000
 """Reports of damage that are kept."""
 LISTINGS_MAX: Final = 3
@@ -88,7 +91,7 @@ class SealedFiles:
     # Reading
 
     def read(
-        self, first: int, end: int, filter: Filter, size_max: int, skip: bool
+        self, first: int, end: int, filter: Filter, size_max: int, skip: bool, columns: Columns = None
     ) -> tuple[list[bytes], int]:
         """Events from `first` on and before `end`, as Arrow IPC streams of about that size; where to go on.
 
@@ -99,7 +102,7 @@ class SealedFiles:
         position, size = first, 0
         while position < end and size < size_max:
             try:
-                found, following = self._piece(position, end, filter, size_max - size)
+                found, following = self._piece(position, end, filter, size_max - size, columns)
             except _Lost as lost:
                 if not skip and streams:  # who asks on from here is told
                     break
@@ -115,12 +118,15 @@ class SealedFiles:
             position = following
         return streams, position
 
-    def _piece(self, position: int, end: int, filter: Filter, size_max: int) -> tuple[pa.Table | None, int]:
+    def _piece(
+        self, position: int, end: int, filter: Filter, size_max: int, columns: Columns = None
+    ) -> tuple[pa.Table | None, int]:
         """What matches from the position on, as a table of about that size, and where to go on."""
-        kept = self._rest.take(position, str(filter))
+        asked = str(filter) if columns is None else f"{filter} {sorted(columns)}"
+        kept = self._rest.take(position, asked)
         if kept is None:
             file = self._file_at(position, end)
-            table, following = self._read_file(file, position, end, filter, size_max)
+            table, following = self._read_file(file, position, end, filter, size_max, columns)
         else:
             table, following = kept
             if following > end:
@@ -130,16 +136,17 @@ class SealedFiles:
         head, rest = _cut(table, size_max)
         if rest is not None:
             begin = rest.column("position")[0].as_py()
-            self._rest.put(begin, str(filter), rest, following)
+            self._rest.put(begin, asked, rest, following)
             following = begin
         return head, following
 
     def _read_file(
-        self, file: FileInfo, position: int, end: int, filter: Filter, size_max: int
+        self, file: FileInfo, position: int, end: int, filter: Filter, size_max: int, columns: Columns
     ) -> tuple[pa.Table | None, int]:
         for _ in range(LISTINGS_MAX):
             try:
-                tables, following = self.folder.read_file(file, position, end, filter, size_max)
+                wanted = None if columns is None else sorted({"position", *columns})
+                tables, following = self.folder.read_file(file, position, end, filter, size_max, wanted)
                 return (pa.concat_tables(tables) if tables else None), following
             except FileNotFoundError:
                 self.refresh()
@@ -170,19 +177,33 @@ class SealedFiles:
 
     # As stored batches, for subscriptions
 
-    def batches(self, first: int, end: int, size_max: int) -> list[StoredBatch]:
-        """The batches from `first` on and before `end`, of about that size; what is damaged is left out."""
+    def batches(self, first: int, end: int, size_max: int, filter: Filter = _everything) -> list[StoredBatch]:
+        """The batches from `first` on and before `end`, of about that size; what is damaged is left out.
+
+        If nothing matches for long, it is the last event that was looked at, so that others have their turn.
+        """
         position = first
         while position < end:
+            limit = min(end, position + SCAN_MAX)
             try:
-                table, position = self._piece(position, end, _everything, size_max)
+                table, following = self._piece(position, limit, filter, size_max)
+                if table is None and filter != _everything:
+                    table = self._last_of(position, following)
             except _Lost as lost:
                 self._report(lost)
-                position = min(lost.end, end)
-                continue
+                table, following = None, min(lost.end, end)
             if table is not None:
                 return raw_batches(table)
+            position = following
         return []
+
+    def _last_of(self, first: int, end: int) -> pa.Table | None:
+        """The last row from `first` on and before `end`, in the file that has `first`, if that is there yet."""
+        with suppress(FileNotFoundError, StoreDamaged):
+            for table in self.folder.read_back(self._file_at(first, end), end - 1):
+                last = _rows(table, len(table) - 1, len(table))
+                return last if last.column("position")[0].as_py() >= first else None
+        return None
 
     def batches_before(self, position: int, size_max: int) -> list[StoredBatch]:
         """The batches that begin at or before a position, the last one first; without what is damaged."""
@@ -337,11 +358,21 @@ def _span_of(files: Sequence[FileInfo]) -> Span:
 def _cut(table: pa.Table, size_max: int) -> tuple[pa.Table, pa.Table | None]:
     """The first rows, of about that size, and the others."""
     rows = min(len(table), max(1, size_max * len(table) // size_of(table)))
-    while rows > 1 and size_of(table.slice(0, rows)) > 2 * size_max:  # some are much larger than others
+    while rows > 1 and size_of(_rows(table, 0, rows)) > 2 * size_max:  # some are much larger than others
         rows //= 2
-    return table.slice(0, rows), (table.slice(rows) if rows < len(table) else None)
+    return _rows(table, 0, rows), (_rows(table, rows, len(table)) if rows < len(table) else None)
 
 
 def _tail(table: pa.Table, size_max: int) -> pa.Table:
     rows = max(1, size_max * len(table) // size_of(table))
-    return table.slice(max(0, len(table) - rows))
+    return _rows(table, max(0, len(table) - rows), len(table))
+
+
+def _rows(table: pa.Table, first: int, end: int) -> pa.Table:
+    """These rows; a map column without any entries is made anew, as Arrow would not cut it."""
+    part = table.slice(first, end - first)
+    place = part.schema.get_field_index("attributes")
+    if part.column(place).null_count == len(part):
+        field = part.schema.field(place)
+        part = part.set_column(place, field, pa.nulls(len(part), field.type))
+    return part

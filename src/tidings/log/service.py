@@ -155,7 +155,7 @@ class LogService(Bystander):
 
         if wanted.start >= end:
             return answer(Answer([], wanted.start))
-        arguments = wanted.start, end, filter, wanted.size_max, wanted.skip
+        arguments = wanted.start, end, filter, wanted.size_max, wanted.skip, wanted.columns
         return self._go(asked, lambda: self._history.read(*arguments), answer)
 
     def _at(self, asked: Asked, wanted: arguments.At) -> Any:

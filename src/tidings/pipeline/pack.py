@@ -8,9 +8,10 @@ those that are installed here, so executors need the same system and the same ve
 from __future__ import annotations
 
 import importlib.util
+import os
 import platform
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
@@ -23,6 +24,8 @@ SMALL = ("msgspec",)
 """Distributions that go with tidings always."""
 LARGE = ("pyarrow", "pandas", "numpy", "python-dateutil", "pytz", "tzdata", "six")
 """What Spark's own Python needs for Arrow, which executors often have."""
+PACKAGES = ("msgspec", "pyarrow", "pandas", "numpy")
+"""What is imported of them."""
 FOLDER = "tidings-packages"
 """What the archive is called where Spark has unpacked it."""
 LEFT_OUT = ("__pycache__", "tests", "include")
@@ -63,12 +66,27 @@ def archive_config(file: Path) -> dict[str, str]:
     return {"spark.archives": f"{file.resolve()}#{FOLDER}", "spark.executorEnv.PYTHONPATH": FOLDER}
 
 
+def lend(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Let any Python that Spark starts on this machine find the packages of this one.
+
+    Spark asks a source how far it has got on the driver's machine, but with the Python of the executors.
+    """
+    places = [_place(name).parent for name in (*OWN, *PACKAGES)]
+    known = environment.get("PYTHONPATH", "").split(os.pathsep)
+    folders = dict.fromkeys([*map(str, places), *(path for path in known if path)])
+    environment["PYTHONPATH"] = os.pathsep.join(folders)
+
+
+def _place(package: str) -> Path:
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise MissingExtra(f"the package {package}", "spark")
+    return Path(spec.origin).parent
+
+
 def _files(names: list[str]) -> Iterator[tuple[Path, str]]:
     for package in OWN:
-        spec = importlib.util.find_spec(package)
-        if spec is None or spec.origin is None:
-            raise MissingExtra(f"the package {package}", "spark")
-        yield from _files_below(Path(spec.origin).parent)
+        yield from _files_below(_place(package))
     for name in names:
         yield from _files_of(name)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Any
 
 import pyarrow as pa
 from pyarrow import fs
@@ -24,7 +23,7 @@ from tidings.log.folder import FileInfo, Folder
 from tidings.pipeline.batch import cut, tell_mismatches, within
 from tidings.pipeline.offsets import Span, Standing
 from tidings.pipeline.options import Bound, ReadOptions, option_error
-from tidings.pipeline.schema import OWN_TYPES, arrow_schema
+from tidings.pipeline.schema import arrow_schema
 
 READ_SIZE = 32 << 20
 """Bytes of columns that are in memory at once, about."""
@@ -74,7 +73,8 @@ class FolderReader(DataSourceReader):
             ("startingOffsets", self.options.starting),
             ("endingOffsets", self.options.ending),
         ):
-            wrong = sorted(of_nodes.keys() ^ (bound.places or of_nodes).keys())
+            unlike = of_nodes.keys() ^ (bound.places or of_nodes).keys()
+            wrong = sorted(unlike, key=lambda node: (node in of_nodes, node))
             if wrong:
                 told = "are no files" if wrong[0] not in of_nodes else "is no place given"
                 raise option_error(name, f"of node {wrong[0]!r} there {told}")
@@ -92,7 +92,7 @@ class FolderReader(DataSourceReader):
 
     def _read(self, span: Span) -> Iterator[pa.RecordBatch]:
         decoder = Decoder(self.columns, span.node, self.options.strict)
-        for table in self._tables(Folder(self.path), span, Filter(self.where), _needed(self.columns)):
+        for table in self._tables(Folder(self.path), span, Filter(self.where), decoder.wanted):
             yield from (decoder.sealed(batch) for batch in table.combine_chunks().to_batches())
         tell_mismatches(decoder, f"positions {span.first} to {span.end} of {self.path}")
 
@@ -130,11 +130,3 @@ def _place(folder: Folder, files: list[FileInfo], bound: Bound, standing: Standi
     if isinstance(place, int):
         return max(place, 1)
     return standing.first if place == "earliest" else standing.end
-
-
-def _needed(columns: Any) -> list[str] | None:
-    """The columns of the files that these are made from; None for all of them."""
-    if "attributes" in columns.names:
-        return None
-    attributes = any(name not in OWN_TYPES for name in columns.names)
-    return ["position", *columns.names, *(["attributes"] if attributes else [])]

@@ -14,6 +14,7 @@ from tidings.errors import StoreError, StoreFailed, StoreInUse
 
 LOCK = "lock"
 DATABASE = "tidings.db"
+FILES = "log"  # the folder of sealed files, if they lie here: it outlives a database that is restored
 _OURS = "tidings."  # what the names of all our files begin with, save the lock's
 
 
@@ -66,8 +67,8 @@ def _make(path: Path) -> None:
 
 def _refuse_foreign(path: Path) -> None:
     names = {entry.name for entry in path.iterdir()}
-    if names - {LOCK} and not any(name.startswith(_OURS) for name in names):
-        example = min(names - {LOCK})
+    if names - {LOCK, FILES} and not any(name.startswith(_OURS) for name in names):
+        example = min(names - {LOCK, FILES})
         raise StoreError(str(path), f"is not empty and not a tidings directory: {example!r} lies in it")
 
 

@@ -49,7 +49,8 @@ class Reader:
     def read(self, position: int, size_max: int) -> list[StoredBatch]:
         """As `Store.read`."""
         with self._snapshot() as head, closing(self._up(position, head)) as links:
-            return within((link.batch for link in links if link.last >= position and not link.is_elsewhere), size_max)
+            held = (link for link in links if link.last >= position and not link.is_elsewhere)
+            return within((link.batch for link in held), size_max)
 
     def read_before(self, position: int, size_max: int) -> list[StoredBatch]:
         """As `Store.read_before`."""
