@@ -3,7 +3,7 @@
 
 BIN := .venv/bin
 READY := .venv/.ready
-PYTEST := $(BIN)/python -m pytest -q -n 2 --dist loadgroup
+PYTEST := $(BIN)/python -m pytest -q -n 2 -p tests.spreading
 # Of the Javas of this machine the first that Spark can use, which need not be that of PATH.
 WITH_JAVA = java=$$(scripts/java) && JAVA_HOME=$$java
 

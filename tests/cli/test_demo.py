@@ -1,4 +1,4 @@
-"""The demo with a small program in place of Spark; `tests/pipeline/test_demo.py` has it with Spark."""
+"""The demo with a small program in place of Spark, which takes long to start; `.ci/run` has it with Spark."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import os
 import pty
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -16,11 +17,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from cli.commands import run_command
 from rich.console import Console
-from typer.testing import CliRunner
 
 from tidings import Filter
-from tidings.cli.app import app
 from tidings.cli.demo import home, query, story, views
 from tidings.cli.demo.city import LOAD
 from tidings.cli.demo.crew import KILLS, QUEUE, UNLUCKY
@@ -113,6 +113,7 @@ def test_a_good_demo_lacks_nothing(summary: Summary) -> None:
 
 def test_the_sensors_are_on_only_while_the_query_runs(witness: Witness) -> None:
     silent, (awake,) = witness.places("city", "is silent"), witness.places("city", "wakes up")
+    assert witness.places("spark", "is running")[0] < awake
     (stops,) = witness.places("spark", "stops")
     assert len(silent) == 2
     assert silent[0] < awake < stops < silent[1]
@@ -150,10 +151,9 @@ def test_alarms_become_jobs_for_the_workers(witness: Witness) -> None:
 
 
 def test_the_alarms_come_from_the_query(witness: Witness) -> None:
-    assert all(
-        witness.lines[place].what.startswith("from spark: alarm.limit about=air.")
-        for place in witness.places("alarm", "comes")
-    )
+    told = [witness.lines[place].what for place in witness.places("alarm", "comes")]
+    assert told
+    assert all(re.fullmatch(r"alarm\.limit: air\.\w+ in cell 0:0 is 99\.5, over 50", one) for one in told)
 
 
 def test_the_figures_are_those_of_the_node_and_the_query(witness: Witness, summary: Summary) -> None:
@@ -162,7 +162,7 @@ def test_the_figures_are_those_of_the_node_and_the_query(witness: Witness, summa
     assert 0 < last.logged <= last.published
     assert last.log_bytes > 0
     assert 0 < last.rows <= summary.readings_logged
-    assert (last.lag_s, last.killed) == (0.5, KILLS)
+    assert (last.lag, last.killed) == (3, KILLS)
 
 
 def test_without_spark_the_mayor_makes_the_sensors_go_on() -> None:
@@ -325,7 +325,8 @@ def test_without_an_alarm_it_fails_and_says_so(environment: dict[str, str]) -> N
 
 
 def test_a_query_that_dies_ends_it_with_its_complaint(environment: dict[str, str], tmp_path: Path) -> None:
-    result = ended(program(), environment | {"TIDINGS_TEST_QUERY": "dying"})
+    settings = "child.LINGER_S_MAX = 0.2"
+    result = ended(program(settings=settings), environment | {"TIDINGS_TEST_QUERY": "dying"})
     assert result.returncode == 2
     assert "tidings: the pipeline ended with exit code 1\nthe cluster is on fire\n" in result.stderr
     assert not left_behind(environment)
@@ -333,7 +334,7 @@ def test_a_query_that_dies_ends_it_with_its_complaint(environment: dict[str, str
 
 
 def test_a_query_that_does_not_end_is_killed_with_all_it_started(environment: dict[str, str]) -> None:
-    settings = "child.END_S_MAX = 0.5"
+    settings = "child.END_S_MAX = child.LINGER_S_MAX = 0.2"
     result = ended(program(settings=settings), environment | {"TIDINGS_TEST_QUERY": "stubborn"})
     assert result.returncode == 0, result.stderr  # the lease of the reader was over
     assert not left_behind(environment)
@@ -411,8 +412,9 @@ def read_until(descriptor: int, wanted: bytes | None) -> bytes:
     """What a terminal shows, up to something or to the end."""
     shown = b""
     try:
-        while (wanted is None or wanted not in shown) and (chunk := os.read(descriptor, 65536)):
-            shown += chunk
+        while wanted is None or wanted not in shown:
+            assert select.select([descriptor], [], [], PATIENCE_S)[0], shown[-2000:]
+            shown += os.read(descriptor, 65536)
     except OSError:  # Linux says EIO when the other end of a terminal is closed
         pass
     if wanted is None:
@@ -433,15 +435,23 @@ def test_a_screen_fits_its_terminal(height: int) -> None:
         "tidings://127.0.0.1:7300", "tcp 127.0.0.1:4242", "http://127.0.0.1:7380", Path(), [4242]
     )
     screen = views.Screen(place)
-    screen.tell(Figures(at_s=1.0, sensors=720, lag_s=1.5))
+    screen.tell(Figures(at_s=1.0, sensors=720, lag=1500))
     for number in range(40):
         screen.tell(Line(1.0 * number, "alarm", "comes", f"number {number}"))
+        screen.tell(Line(1.0 * number, "ledger", "goes", f"time {number}"))
         screen.tell(Line(1.0 * number, "ann", "takes", f"job {number}"))
     shown = rendered(screen, height)
     assert len(shown.splitlines()) <= height
     assert "number 39" in shown
-    assert "job 39" in shown
-    assert "1.5 s behind" in shown
+    assert "time 39" in shown
+    assert "job 39" not in shown
+    assert "1,500 behind" in shown
+
+
+def test_without_spark_the_screen_does_not_speak_of_it() -> None:
+    screen = views.Screen(home.Home("tidings://127.0.0.1:7300", "tcp 127.0.0.1:4242", "", Path(), []))
+    screen.tell(Figures(at_s=1.0, spark=False))
+    assert "Spark" not in rendered(screen, 50)
 
 
 def test_what_to_type_names_the_real_address() -> None:
@@ -467,5 +477,15 @@ def test_sizes_are_told_for_people(size: float, text: str) -> None:
     assert story.size_text(size) == text
 
 
+def test_without_java_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr("tidings.pipeline.session.JAVA_PLACES", tmp_path)
+    code, _, errors = run_command("demo")
+    assert code == 2
+    assert "there is no Java: Spark needs 17 or newer" in errors
+    assert "tidings demo --no-spark" in errors
+
+
 def test_a_time_of_nothing_is_refused() -> None:
-    assert CliRunner().invoke(app, ["demo", "--seconds", "0"]).exit_code == 2
+    assert run_command("demo", "--seconds", "0")[0] == 2

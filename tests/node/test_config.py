@@ -50,6 +50,14 @@ def test_truth_comes_from_the_environment_as_a_word() -> None:
         ('host = "::"\nsecurity = ""', "line 2: security: '' is not possible"),
         ('name = "the kitchen"', "line 1: name: 'the kitchen' is not possible"),
         ('name = "a\\n"', "line 1: name: 'a\\n' is not possible"),
+        ("[log]\ndays = 0", "node.toml, line 2: log_days: 0 is not possible"),
+        (
+            "[log]\nwere = 'a'",
+            "node.toml, line 2: log_were: there is no such setting; did you mean 'log_where'?",
+        ),
+        ("[log]\nwhere = 'type = '", "node.toml, line 2: log_where: line 1, column 7: "),
+        ("log_folder = 'files'", "line 1: log_folder: a node without `dir` keeps nothing"),
+        ("dir = 'd'\nlog_folder = 's3://me:secret@b'", "line 2: log_folder: a secret does not belong here"),
     ],
 )
 def test_a_mistake_in_the_file_is_named_with_its_place(tmp_path: Path, text: str, message: str) -> None:
@@ -113,3 +121,18 @@ def test_a_node_without_a_name_is_called_after_its_machine(monkeypatch: pytest.M
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.3.2.1", "::1", "localhost"])
 def test_loopback_addresses_are_taken(host: str) -> None:
     assert load(flags={"host": host}).host == host
+
+
+def test_what_is_said_of_the_log_may_stand_in_a_table(tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text(
+        'dir = "d"\nlog_size = 5\n[log]\nwhere = "type = \'a\'"\nfolder = "f"\nseal_s = 7\ndays = 30\n'
+    )
+    config = load(file)
+    assert (config.log_where, config.sealing_folder, config.log_seal_s) == ("type = 'a'", "f", 7.0)
+    assert (config.log_days, config.log_size) == (30.0, 5)
+
+
+def test_the_log_is_sealed_in_the_directory_unless_something_else_is_said() -> None:
+    assert load(flags={"dir": "/var/lib/tidings"}).sealing_folder == "/var/lib/tidings/log"
+    assert load().sealing_folder is None

@@ -69,6 +69,16 @@ def gateway(quick: Quick = False, json: JsonFile = None) -> None:
         write_figures(json, figures)
 
 
+@app.command()
+def pipeline(quick: Quick = False, json: JsonFile = None) -> None:
+    """Measure how fast the log takes readings and Spark reads them, and how small and how soon they are."""
+    from tidings.bench.pipeline import run
+
+    figures = run(quick, typer.echo)
+    if json is not None:
+        write_figures(json, figures)
+
+
 def write_figures(path: Path, figures: dict[str, Any]) -> None:
     """Write the figures as indented JSON, so that two runs can be compared line by line."""
     path.write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=2) + b"\n")

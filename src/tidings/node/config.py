@@ -26,6 +26,7 @@ from tidings.errors import ConfigError, FilterError
 from tidings.filters import Filter
 from tidings.node.logs import Form, Level
 from tidings.peers.registry import parse_peers
+from tidings.store.directory import FILES
 
 PREFIX = "TIDINGS_"
 PORT = 7300
@@ -188,7 +189,7 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def sealing_folder(self) -> str | None:
         """Where the log is sealed into files; None for a node that keeps nothing."""
-        return None if self.dir is None else self.log_folder or str(Path(self.dir).absolute() / "log")
+        return None if self.dir is None else self.log_folder or str(Path(self.dir).absolute() / FILES)
 
     @property
     def node_name(self) -> str:

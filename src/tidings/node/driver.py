@@ -274,11 +274,15 @@ class Driver:
     def _read(self, stream: Stream) -> None:
         """Have stored events read for a stream, from its place on or from a moment that it names."""
         if stream.since_us is None:
-            read = self.history.batches_before if stream.is_backward else self.history.batches
-            self._then(self._store.ask(read, stream.place, READ_SIZE_MAX), stream, self._take)
+            if stream.is_backward:
+                found = self._store.ask(self.history.batches_before, stream.place, READ_SIZE_MAX)
+            else:
+                asked = stream.place, READ_SIZE_MAX, stream.subscription.filter
+                found = self._store.ask(self.history.batches, *asked)
+            self._then(found, stream, self._take)
         else:
-            found = self._store.ask(self.history.position_at, stream.since_us)
-            self._then(found, stream, self._begin_at)
+            begin = self._store.ask(self.history.position_at, stream.since_us)
+            self._then(begin, stream, self._begin_at)
 
     def _then(
         self, future: Future[Answer], stream: Stream, use: Callable[[Stream, Future[Answer]], None]

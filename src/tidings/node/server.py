@@ -143,9 +143,9 @@ class Node:
         try:
             from tidings.log.folder import Folder
             from tidings.log.sealed import SealedFiles
-        except MissingExtra as missing:
+        except ImportError:
             self._seals = False
-            logs.warning("the log is not sealed", problem=str(missing))
+            logs.warning("the log is not sealed", problem=str(MissingExtra("sealing", "node")))
             return rules
         assert config.sealing_folder is not None, "what was discarded lay in a directory"
         sealed = SealedFiles(Folder(config.sealing_folder), store.state.node, self._damage)

@@ -1,0 +1,75 @@
+"""`tidings demo`: the whole system at work, in one command.
+
+A node with a directory and a gateway, a simulated city, workers, and Spark: see `town`. On a terminal a
+screen shows it until Ctrl-C. Elsewhere there is a line each second, and after two minutes it ends with a
+summary and an exit code that says whether everything that should happen did.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from tidings.cli.connection import Json, run
+from tidings.cli.work import until_terminated
+from tidings.errors import UserError
+
+SECONDS = 120.0
+"""How long it lasts where nobody watches."""
+LATE_S_MAX = 120.0
+"""How much longer it then waits for the first alarm: a slow machine is no failure."""
+
+Seconds = Annotated[
+    float | None,
+    typer.Option(
+        min=1.0, metavar="N", help="End after so long.  [on a terminal with Ctrl-C, else after 120]"
+    ),
+]
+Spark = Annotated[
+    bool, typer.Option("--spark/--no-spark", help="Whether Spark takes part, which needs Java.")
+]
+
+
+def demo(seconds: Seconds = None, spark: Spark = True, json: Json = False) -> None:
+    """Run a node, a gateway, a city of sensors, a queue with workers and Spark, and show what they do.
+
+    Where it ends by itself, the exit code is 1 unless readings were logged, an alarm came back from Spark,
+    and sensors went off when the query stopped.
+    """
+    if spark:
+        check_spark()
+    run(until_terminated(_demo(seconds, spark, json), (signal.SIGTERM, signal.SIGHUP)))
+
+
+def check_spark() -> None:
+    """Raise an error that names what Spark lacks here, and how to do without it."""
+    from tidings.pipeline.session import check_java, check_packages
+
+    try:
+        check_packages()
+        check_java()
+    except UserError as error:
+        raise UserError(f"{error}; without Spark: tidings demo --no-spark") from None
+
+
+async def _demo(seconds: float | None, spark: bool, json: bool) -> None:
+    from tidings.cli.demo.home import home
+    from tidings.cli.demo.town import Town
+    from tidings.cli.demo.views import show_summary, view
+
+    is_watched = sys.stdout.isatty() and not json
+    is_endless = is_watched and seconds is None
+    async with home() as place:
+        with view(place, json, is_watched) as tell:
+            town = Town(place, spark, tell)
+            late_s_max = LATE_S_MAX if seconds is None else 0.0
+            wait = asyncio.Event().wait if is_endless else partial(town.wait, seconds or SECONDS, late_s_max)
+            summary = await town.live(wait, needs_query=not is_endless)
+        show_summary(summary, json)
+    if summary.missing:
+        raise typer.Exit(1)

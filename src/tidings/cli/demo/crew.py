@@ -1,0 +1,97 @@
+"""The workers of the demo: a queue that fills by itself, and processes that empty it.
+
+Each is a `tidings queue work` of its own, as one could type it. One of them is out of luck: its command kills
+it with SIGKILL in the middle of a job, twice, and each time the node gives that job to whoever comes next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import TYPE_CHECKING
+
+import msgspec
+
+import tidings
+from tidings.cli.demo.beside import beside
+from tidings.cli.demo.child import PROGRAM, running
+from tidings.cli.demo.people import JOBS, text_of
+from tidings.cli.demo.story import Note
+from tidings.cli.work import Report
+
+if TYPE_CHECKING:
+    from tidings.client import Queue
+
+QUEUE = "jobs"
+STEADY, UNLUCKY = "ann", "ben"
+KILLS = 2
+"""How many lives of the unlucky one end in its first job."""
+JOB_S = 0.9
+"""How long a job takes."""
+LOOK_S = 0.25
+
+
+class Crew:
+    """The workers, what they have done, and how their queue stands."""
+
+    def __init__(self, address: str, note: Note) -> None:
+        self.done = 0
+        self.redelivered = 0
+        self.killed = 0
+        self.waiting = self.in_hand = 0
+        self.is_ready = False
+        self._address = address
+        self._note = note
+
+    async def work(self) -> None:
+        """Let them work for ever."""
+        async with tidings.connect(self._address, name="foreman") as bus:
+            queue = await bus.create_queue(QUEUE, bind=JOBS)
+            async with beside(self._steady(), self._unlucky()):
+                await self._look(queue)
+
+    async def _look(self, queue: Queue) -> None:
+        """Keep an eye on the queue; the crew is ready when each waits for a job or has one."""
+        while True:
+            told = await queue.describe()
+            self.waiting, self.in_hand = told.messages, told.in_flight
+            if not self.is_ready and told.waiting + told.in_flight >= len((STEADY, UNLUCKY)):
+                self.is_ready = True
+                self._note(QUEUE, "is ready", f"two workers for {JOBS}")
+            await asyncio.sleep(LOOK_S)
+
+    async def _steady(self) -> None:
+        await self._work(STEADY, f"sleep {JOB_S}")
+
+    async def _unlucky(self) -> None:
+        while self.killed < KILLS:
+            code = await self._work(UNLUCKY, f"sleep {JOB_S / 2}; kill -KILL $PPID")
+            if code != -signal.SIGKILL:
+                return
+            self.killed += 1
+            self._note(UNLUCKY, "is killed", "in the middle of its job, which nobody has acknowledged")
+        await self._work(UNLUCKY, f"sleep {JOB_S}")
+
+    async def _work(self, who: str, command: str) -> int:
+        """Run a worker until it ends; its exit code, negative for a signal."""
+        # Without --reconnect none is left over, should this process be killed together with its node.
+        options = ("--no-reconnect", "--json", "--name", who, "--node", self._address)
+        async with running(*PROGRAM, "queue", "work", QUEUE, command, *options) as child:
+            async for line in child.lines():
+                self._hear(who, msgspec.json.decode(line, type=Report))
+            if (code := await child.wait()) > 0:
+                self._note(who, "fails", f"with exit code {code}")
+            return code
+
+    def _hear(self, who: str, report: Report) -> None:
+        """A worker tells what it does."""
+        from tidings.event.json import from_json
+
+        job = text_of(from_json(report.event))
+        again = f" again: delivery {report.deliveries}" if report.deliveries > 1 else ""
+        if report.outcome == "taken":
+            self.redelivered += report.deliveries > 1
+            self._note(who, "takes", job + again)
+        else:
+            self.done += report.outcome == "done"
+            self._note(who, f"is {report.outcome}", f"with {job}")

@@ -1,0 +1,271 @@
+"""`tidings log`: what a node has kept; read, verified, sealed, pruned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+from zlib import crc32
+
+import typer
+
+from tidings.cli import log_events
+from tidings.cli.connection import Address, Json, connects, run
+from tidings.cli.filter import parse, to_json
+from tidings.cli.quantities import read_age, read_size
+from tidings.cli.queue_bus import add_row, bus_of, new_table, print_table
+from tidings.cli.subscribe import shown, word
+from tidings.cli.top import age_text
+from tidings.errors import UserError
+
+if TYPE_CHECKING:
+    from tidings.log.folder import FileInfo
+
+app = typer.Typer(no_args_is_help=True)
+app.command()(log_events.tail)
+app.command()(log_events.read)
+
+Place = Annotated[
+    str | None,
+    typer.Option("--folder", metavar="PATH|URI", help="The files in a folder, without asking a node."),
+]
+Before = Annotated[int | None, typer.Option(min=0, help="Files that end before this position.")]
+OlderThan = Annotated[str | None, typer.Option(metavar="AGE", help="Files older than this, such as 30d.")]
+Size = Annotated[
+    str | None, typer.Option(metavar="SIZE", help="The oldest files, until this much is left: 20GB.")
+]
+Force = Annotated[bool, typer.Option("--force", help="Also what readers have not read yet.")]
+Text = Annotated[str | None, typer.Argument(metavar="[FILTER]", help="What to keep: type LIKE 'air.%'")]
+Name = Annotated[str | None, typer.Option(help="A name for it; without one, it is made of the filter.")]
+Listed = Annotated[bool, typer.Option("--list", help="Show what is kept.")]
+Removed = Annotated[str | None, typer.Option("--remove", metavar="NAME", help="Keep this no longer.")]
+
+
+@app.callback()
+def log() -> None:
+    """Read what a node has kept, seal it into files, and say for how long."""
+
+
+# What there is
+
+
+@app.command("list")
+@connects
+def show_list(folder: Place = None, node: Address = None, json: Json = False) -> None:
+    """Show where the log begins and ends, what of it is sealed into files, and who reads it.
+
+    For example: tidings log list; or: tidings log list --folder s3://city-log/hall
+    """
+
+    async def work() -> None:
+        async with bus_of(node) as bus:
+            status = await bus.log.status()
+        if json:
+            typer.echo(to_json(status))
+        else:
+            _print_status(status)
+
+    if folder is None:
+        run(work())
+    else:
+        _print_files(_folder(folder).files(), json)
+
+
+def _print_status(status: dict[str, Any]) -> None:
+    typer.echo(f"node      {status['node']} ({shown(status['name'])})")
+    typer.echo(f"log       positions {status['first']:,} to {status['end'] - 1:,}")
+    files = f"in {status['files']:,} files, {status['sealed_bytes']:,} bytes"
+    where = f", in {status['folder']}" if status["folder"] else ""
+    typer.echo(f"sealed    up to {status['sealed']:,}, {files}{where}")
+    _print_readers(status["readers"], status["end"])
+
+
+def _print_readers(readers: list[dict[str, Any]], end: int) -> None:
+    if not readers:
+        return
+    table = new_table("reader", "owner", "behind", "lease", "filter", numbers=("behind",), wide=("filter",))
+    for one in readers:
+        behind = f"{max(0, end - 1 - one['cursor']):,}" if one["holds"] else "–"
+        lease = age_text(one["lease_s"]) if one["lease_s"] else "–"
+        add_row(table, word(one["name"]), word(one["owner"] or "–"), behind, lease, shown(one["filter"]))
+    print_table(table)
+
+
+def _print_files(files: list[FileInfo], json: bool) -> None:
+    if json:
+        for file in files:
+            claim = file.claim
+            told = {"path": file.path, "node": claim.node, "first": claim.first, "last": claim.last}
+            typer.echo(to_json({**told, "date": str(file.date), "bytes": file.size}))
+        return
+    table = new_table("date", "node", "first", "last", "bytes", numbers=("first", "last", "bytes"))
+    for file in files:
+        numbers = (f"{number:,}" for number in (file.claim.first, file.claim.last, file.size))
+        add_row(table, str(file.date), file.claim.node, *numbers)
+    print_table(table)
+
+
+# Looking after it
+
+
+@app.command()
+@connects
+def verify(folder: Place = None, node: Address = None, json: Json = False) -> None:
+    """Read all of the log where it lies, and tell what is not as it was written.
+
+    The exit code is 1 if anything is.
+
+    For example: tidings log verify; or: tidings log verify --folder /var/lib/tidings/log
+    """
+    problems: list[str] = []
+
+    async def work() -> None:
+        async with bus_of(node) as bus:
+            with _progress() as tell:
+                async for found, position, end in bus.log.verify():
+                    problems.extend(found)
+                    tell(position, end)
+
+    if folder is None:
+        run(work())
+    else:
+        problems += _verify_folder(folder)
+    if json:
+        typer.echo(to_json({"problems": problems}))
+    else:
+        typer.echo("\n".join(shown(problem) for problem in problems) or "all is as it was written")
+    if problems:
+        raise typer.Exit(1)
+
+
+def _verify_folder(place: str) -> list[str]:
+    folder = _folder(place)
+    done, total = 0, sum(file.size for file in folder.files())
+    with _progress() as tell:
+
+        def begin(file: FileInfo) -> None:
+            nonlocal done
+            tell(done, total)
+            done += file.size
+
+        return [str(problem) for problem in folder.verify(begin)]
+
+
+def _folder(place: str) -> Any:
+    from tidings.log.folder import Folder
+
+    return Folder(place)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal; what is done and what there is move it."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("verifying"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@app.command()
+@connects
+def seal(node: Address = None, json: Json = False) -> None:
+    """Have all there is now sealed into files, and wait for that.
+
+    For example: tidings log seal
+    """
+
+    async def work() -> None:
+        async with bus_of(node) as bus:
+            sealed = await bus.log.seal()
+        typer.echo(to_json({"sealed": sealed}) if json else f"sealed up to position {sealed:,}")
+
+    run(work())
+
+
+@app.command()
+@connects
+def prune(
+    before: Before = None,
+    older_than: OlderThan = None,
+    size: Size = None,
+    force: Force = False,
+    node: Address = None,
+    json: Json = False,
+) -> None:
+    """Remove sealed files, the oldest first: whole ones only, and none that a reader still needs.
+
+    With --before, only files that end before that position; of these, those that are too old or too much.
+
+    For example: tidings log prune --older-than 30d; or: tidings log prune --size 20GB
+    """
+    if before is None and older_than is None and size is None:
+        raise UserError("say what is to go: --before, --older-than or --size")
+    age = None if older_than is None else read_age(older_than, "--older-than")
+    asked = {
+        "since": None if age is None else datetime.now(UTC) - age,
+        "size_max": None if size is None else read_size(size, "--size"),
+        "force": force,
+    }
+
+    async def work() -> None:
+        async with bus_of(node) as bus:
+            told = await bus.log.prune(before, **asked)  # type: ignore[arg-type]
+        if json:
+            typer.echo(to_json(told))
+            return
+        typer.echo(f"the log begins at position {told['first']:,}; {told['bytes']:,} bytes are left in files")
+        if told["kept_for"]:
+            names = ", ".join(word(name) for name in told["kept_for"])
+            typer.echo(f"more was kept for: {names} (--force removes it nevertheless)", err=True)
+
+    run(work())
+
+
+@app.command()
+@connects
+def keep(
+    text: Text = None,
+    name: Name = None,
+    listed: Listed = False,
+    remove: Removed = None,
+    node: Address = None,
+    json: Json = False,
+) -> None:
+    """From now on keep in the log what matches FILTER, whoever publishes it.
+
+    For example: tidings log keep "type LIKE 'air.%'" --name air; or: tidings log keep --remove air
+    """
+    if sum((text is not None, listed, remove is not None)) != 1:
+        raise UserError("say what to keep, or --list, or --remove NAME")
+    wanted = None if text is None else parse(text, json)
+
+    async def work() -> None:
+        async with bus_of(node) as bus:
+            if wanted is not None:
+                called = name or f"keep-{crc32(str(wanted).encode()):08x}"
+                await bus.log.keep(called, wanted)
+                typer.echo(to_json({"name": called}) if json else f"kept from now on, as {word(called)}")
+            elif remove is not None:
+                await bus.log.leave(remove)
+                typer.echo(to_json({"name": remove}) if json else f"{word(remove)} is kept no longer")
+            else:
+                _list_kept((await bus.log.status())["readers"], json)
+
+    run(work())
+
+
+def _list_kept(readers: list[dict[str, Any]], json: bool) -> None:
+    kept = [one for one in readers if not one["holds"]]
+    if json:
+        for one in kept:
+            typer.echo(to_json({"name": one["name"], "filter": one["filter"], "owner": one["owner"]}))
+        return
+    table = new_table("name", "owner", "filter", wide=("filter",))
+    for one in kept:
+        add_row(table, word(one["name"]), word(one["owner"] or "–"), shown(one["filter"]))
+    print_table(table)

@@ -1,0 +1,337 @@
+"""`tidings pipeline`: run a pipeline on Spark, and pack what its executors need."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from tidings.cli.connection import Json
+from tidings.cli.gateway_options import progress_line
+from tidings.errors import ConfigError, UserError
+
+if TYPE_CHECKING:
+    from tidings.pipeline.city.declarative import Summary
+    from tidings.pipeline.city.settings import Settings
+    from tidings.pipeline.running import Progress, Total
+
+app = typer.Typer(no_args_is_help=True)
+
+PIPELINES = ("city",)
+FOLDER = "city-pipeline"
+"""Where the tables of a run go, unless the command says otherwise."""
+_SPARK, _TLS = "Spark", "With TLS"
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Which pipeline: city.", show_default=False)]
+Node = Annotated[
+    str | None,
+    typer.Option(
+        envvar="TIDINGS_NODE",
+        metavar="HOST:PORT[,…]",
+        help="The node, or several, as Spark's driver and executors reach them.  [127.0.0.1:7300]",
+    ),
+]
+Where = Annotated[str | None, typer.Option(metavar="FILTER", help="Which events are readings.")]
+Rules = Annotated[Path | None, typer.Option(metavar="FILE", help="What is believed, and what is an alarm.")]
+Window = Annotated[
+    str | None, typer.Option(metavar="TIME", help="How long a window is, such as '5 minutes'.")
+]
+Watermark = Annotated[
+    str | None, typer.Option(metavar="TIME", help="How long a window waits for readings that come late.")
+]
+CellSize = Annotated[float | None, typer.Option(help="The side of a cell, in the units of posx and posy.")]
+Continuous = Annotated[
+    bool, typer.Option("--continuous", help="One query until Ctrl-C or SIGTERM, instead of one run.")
+]
+Trigger = Annotated[str, typer.Option(metavar="TIME", help="With --continuous: how often Spark looks.")]
+SilentBy = Annotated[
+    str, typer.Option(metavar="clock|time", help="With --continuous: by what a sensor is silent.")
+]
+Starting = Annotated[
+    str | None,
+    typer.Option(metavar="earliest|latest", help="Where to begin the first time.  [latest if --continuous]"),
+]
+Checkpoint = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIR",
+        help=f"Where the run keeps its place, and without --continuous its tables.  [./{FOLDER}; "
+        "with --continuous it is forgotten]",
+    ),
+]
+Durable = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="The node keeps what comes between runs for the reader of this name."),
+]
+Sink = Annotated[str | None, typer.Option(metavar="NAME", help="By what the node knows what it was given.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only look whether it could run.")]
+Master = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="spark://…, yarn, k8s://… or sc://…  [SPARK_REMOTE, or this machine]",
+        rich_help_panel=_SPARK,
+    ),
+]
+Archive = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="What 'tidings pipeline pack' made, for the executors.", rich_help_panel=_SPARK
+    ),
+]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark.", rich_help_panel=_SPARK),
+]
+User = Annotated[str | None, typer.Option(envvar="TIDINGS_USER", metavar="NAME", rich_help_panel=_TLS)]
+PasswordFile = Annotated[
+    str | None, typer.Option(envvar="TIDINGS_PASSWORD_FILE", metavar="FILE", rich_help_panel=_TLS)
+]
+TokenFile = Annotated[
+    str | None, typer.Option(envvar="TIDINGS_TOKEN_FILE", metavar="FILE", rich_help_panel=_TLS)
+]
+Ca = Annotated[str | None, typer.Option(envvar="TIDINGS_CA", metavar="FILE", rich_help_panel=_TLS)]
+Cert = Annotated[str | None, typer.Option(envvar="TIDINGS_CERT", metavar="FILE", rich_help_panel=_TLS)]
+Key = Annotated[str | None, typer.Option(envvar="TIDINGS_KEY", metavar="FILE", rich_help_panel=_TLS)]
+
+
+@app.command()
+def run(
+    name: Name,
+    node: Node = None,
+    where: Where = None,
+    rules: Rules = None,
+    window: Window = None,
+    watermark: Watermark = None,
+    cell_size: CellSize = None,
+    continuous: Continuous = False,
+    trigger: Trigger = "5 seconds",
+    silent_by: SilentBy = "clock",
+    starting: Starting = None,
+    checkpoint: Checkpoint = None,
+    durable: Durable = None,
+    sink: Sink = None,
+    dry_run: DryRun = False,
+    master: Master = None,
+    archive: Archive = None,
+    conf: Conf = None,
+    user: User = None,
+    password_file: PasswordFile = None,
+    token_file: TokenFile = None,
+    ca: Ca = None,
+    cert: Cert = None,
+    key: Key = None,
+    json: Json = False,
+) -> None:
+    """Read a node's readings with Spark and publish what they amount to there.
+
+    Without --continuous what has come since the last run is read into tables, and the command ends.
+    """
+    check_name(name)
+    from tidings.pipeline.city.settings import Settings, time_span
+
+    settings = Settings(
+        node=node,
+        where=where,
+        rules=None if rules is None else str(rules.resolve()),
+        window=window,
+        watermark=watermark,
+        cell_size=None if cell_size is None else str(cell_size),
+        starting=starting or (None if continuous else "earliest"),
+        reader=durable,
+        sink=sink,
+        user=user,
+        password_file=password_file,
+        token_file=token_file,
+        ca=ca,
+        cert=cert,
+        key=key,
+    )
+    config = spark_config(conf or [], archive)
+    trigger_s = time_span(trigger, "trigger")
+    check(settings, silent_by)
+    if continuous and not dry_run:
+        run_query(settings, master, checkpoint, trigger_s, silent_by == "clock", config, json)
+    elif continuous:
+        tell_dry(settings, json)
+    else:
+        run_tables(settings, master, checkpoint, dry_run, config, json)
+
+
+@app.command()
+def pack(
+    file: Annotated[Path, typer.Argument(metavar="OUT.zip", help="Where to.", show_default=False)],
+    small: Annotated[
+        bool, typer.Option("--small", help="Leave out pyarrow, pandas and numpy: the executors have them.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Pack what executors need whose Python has no tidings: same system and Python version as here."""
+    from tidings.pipeline.pack import pack as pack_all
+
+    packed = pack_all(file, small)
+    if json:
+        typer.echo(msgspec.json.encode(packed).decode())
+    else:
+        typer.echo(f"{packed.file}: {packed.size / 2**20:.1f} MiB, {', '.join(packed.packages)}")
+        typer.echo(f"for {packed.platform} with Python {packed.python}")
+
+
+# What was typed
+
+
+def check_name(name: str) -> None:
+    """Raise UserError if there is no such pipeline."""
+    if name not in PIPELINES:
+        raise UserError(f"there is no pipeline {name!r}; there is {', '.join(PIPELINES)}")
+
+
+def spark_config(pairs: list[str], archive: Path | None) -> dict[str, str]:
+    """Spark's settings as they were typed, and those that bring the archive to the executors."""
+    from tidings.pipeline.pack import archive_config, lend
+
+    config: dict[str, str] = {}
+    if archive is not None:
+        config = archive_config(archive)
+        lend()
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.startswith("spark."):
+            raise ConfigError("--conf", "", f"{pair!r} is no setting of Spark: spark.KEY=VALUE is meant")
+        config[key] = value
+    return config
+
+
+def check(settings: Settings, silent_by: str) -> None:
+    """Raise an error for whatever can be seen to be wrong before Spark is started, which takes a while."""
+    from tidings.pipeline.options import read_options
+    from tidings.pipeline.session import check_packages
+
+    if silent_by not in ("clock", "time"):
+        raise ConfigError("--silent-by", "", f"{silent_by!r} is neither clock nor time")
+    check_packages()
+    read_options(settings.source(), "stream")
+    settings.loaded_rules()
+
+
+def check_nodes(settings: Settings, master: str | None) -> None:
+    """Raise Disconnected if a node is not there, as far as this machine can tell."""
+    from tidings.cli.connection import find_node
+    from tidings.pipeline.options import read_options
+
+    if (master or os.environ.get("SPARK_REMOTE", "")).startswith("sc://"):
+        return  # Spark runs elsewhere, and may reach what this machine does not
+    for address in read_options(settings.source(), "stream").reach.nodes:
+        find_node(address)
+
+
+# The two ways to run
+
+
+def run_query(
+    settings: Settings,
+    master: str | None,
+    checkpoint: str | None,
+    trigger_s: float,
+    by_clock: bool,
+    config: dict[str, str],
+    json: bool,
+) -> None:
+    """Run the continuous query; a line for each micro-batch, and the totals at the end."""
+    from tidings.pipeline.city.continuous import Plan, run_continuously
+    from tidings.pipeline.running import Stop
+
+    check_nodes(settings, master)
+    plan = Plan(
+        settings=settings,
+        master=master,
+        checkpoint=checkpoint,
+        trigger_s=trigger_s,
+        by_clock=by_clock,
+        config=config,
+    )
+    stop = Stop()
+    with stop.by_signals(), progress_line(not json) as show:
+
+        def tell(progress: Progress) -> None:
+            if json:
+                print_json(progress)
+            elif progress.rows or progress.alarms:
+                show(str(progress))
+
+        show("starting Spark")
+        total = run_continuously(plan, tell, stop, lambda: print_started(json))
+    print_total(total, json)
+
+
+def print_started(json: bool) -> None:
+    """Say that the query runs."""
+    if json:
+        print_json({"state": "running"})
+    else:
+        typer.echo("the city pipeline runs; Ctrl-C ends it", err=True)
+
+
+def print_total(total: Total, json: bool) -> None:
+    """What the query did."""
+    if json:
+        print_json({"state": "stopped", **msgspec.to_builtins(total)})
+        return
+    typer.echo(f"{total.rows:,} readings in {total.batches:,} batches, {total.alarms:,} alarms")
+    for reason, count in sorted(total.rejected.items()):
+        typer.echo(f"  rejected, {reason}: {count:,}")
+
+
+def tell_dry(settings: Settings, json: bool) -> None:
+    """Say what would be read and written; what is wrong with it was told before."""
+    if json:
+        print_json({"source": settings.source(), "sink": settings.target()})
+    else:
+        typer.echo(f"reads {settings.reach()['node']} where {settings.source()['where']}")
+
+
+def run_tables(
+    settings: Settings,
+    master: str | None,
+    checkpoint: str | None,
+    dry_run: bool,
+    config: dict[str, str],
+    json: bool,
+) -> None:
+    """Run the declarative project once; its steps as they end, and what the tables hold then."""
+    from tidings.pipeline.city.declarative import Run, run_once
+
+    check_nodes(settings, master)
+    folder = checkpoint or FOLDER
+    run = Run(settings=settings, folder=folder, master=master, dry=dry_run, config=config)
+    with progress_line(not json) as show:
+        show("starting Spark")
+        summary = run_once(run, show)
+    print_summary(summary, folder, json)
+
+
+def print_summary(summary: Summary | None, folder: str, json: bool) -> None:
+    """What the tables hold."""
+    if json:
+        print_json({"dry": True} if summary is None else summary)
+    elif summary is None:
+        typer.echo("the pipeline is in order; nothing was read")
+    else:
+        rejected = sum(summary.rejected.values())
+        typer.echo(f"{summary.raw:,} readings: {summary.clean:,} believed, {rejected:,} rejected")
+        for reason, count in sorted(summary.rejected.items()):
+            typer.echo(f"  rejected, {reason}: {count:,}")
+        typer.echo(f"{summary.aggregates:,} rows of aggregates, {sum(summary.alarms.values()):,} alarms")
+        for type, count in sorted(summary.alarms.items()):
+            typer.echo(f"  {type}: {count:,}")
+        typer.echo(f"the tables are in {folder}")
+
+
+def print_json(value: object) -> None:
+    """One line, at once: whoever reads it waits for it."""
+    sys.stdout.write(f"{msgspec.json.encode(value).decode()}\n")
+    sys.stdout.flush()

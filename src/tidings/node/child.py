@@ -1,0 +1,159 @@
+"""A child of the node: a process that is started, watched, started again, and ended with the node.
+
+It is told its settings in its only argument, and comes to the node as an ordinary client, by a Unix socket.
+It ends when its standard input does, which is when the node is gone. What it says there is, it prints.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import sys
+from collections.abc import Callable
+
+import msgspec
+
+from tidings.errors import UserError
+from tidings.node import logs
+from tidings.transport.link import Backoff
+
+START_S_MAX = 60.0
+"""How long a child may take until it says what it is waited for."""
+STOP_S_MAX = 10.0
+"""How long one that is told to stop may take."""
+GOOD_S = 60.0
+"""After so long the death of a child is an accident, and it is started again at once."""
+
+
+class Child:
+    """See the module."""
+
+    may_leave = False
+    """Whether it may end by itself when it is not needed."""
+
+    def __init__(self, name: str, module: str) -> None:
+        """`name` is what the log calls it, `module` what is run."""
+        self.starts = 0
+        self._name = name
+        self._module = module
+        self._process: asyncio.subprocess.Process | None = None
+        self._watch: asyncio.Task[None] | None = None
+
+    # To be overridden
+
+    def _settings(self) -> msgspec.Struct:
+        """What it is told when it is started next."""
+        raise NotImplementedError
+
+    async def _greet(self, process: asyncio.subprocess.Process) -> None:
+        """Wait until it is there; UserError if it will not be. Called after each start, for START_S_MAX."""
+
+    def _hear(self, line: bytes) -> None:
+        """Called with each line that it prints later."""
+
+    async def _wait_wanted(self) -> None:
+        """Wait until it is needed; called before it is started again."""
+
+    # Life
+
+    @property
+    def pid(self) -> int | None:
+        """The process, if there is one."""
+        return None if self._process is None else self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there is one that has not ended."""
+        return self._process is not None and self._process.returncode is None
+
+    async def start(self) -> None:
+        """Start it, and wait until it is there; UserError if it will not be."""
+        try:
+            await self._spawn()
+        except BaseException:
+            await self._end()
+            raise
+        self.watch()
+
+    def watch(self) -> None:
+        """From now on start it whenever it is needed and not there."""
+        self._watch = asyncio.get_running_loop().create_task(self._keep(), name=f"tidings {self._name}")
+
+    async def close(self) -> None:
+        """End it, and wait for that."""
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.wait([self._watch])
+        await self._end()
+
+    async def _spawn(self) -> None:
+        self.starts += 1
+        # -P: nothing is imported from the folder in which the node happens to be started.
+        command = ["-P", "-m", self._module, msgspec.json.encode(self._settings()).decode()]
+        self._process = process = await asyncio.create_subprocess_exec(
+            sys.executable, *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        )
+        try:
+            async with asyncio.timeout(START_S_MAX):
+                await self._greet(process)
+        except TimeoutError:
+            raise UserError(f"the {self._name} did not start within {START_S_MAX:g} s") from None
+
+    async def _keep(self) -> None:
+        """Start it again whenever it has ended and is needed."""
+        backoff = Backoff(random.random)
+        while True:
+            if self._process is not None and not await self._see_off(self._process, backoff):
+                await asyncio.sleep(backoff.next_s())
+            await self._wait_wanted()
+            try:
+                await self._spawn()
+            except (UserError, OSError) as error:
+                logs.error("a child could not be started", child=self._name, problem=str(error))
+                await self._end()
+
+    async def _see_off(self, process: asyncio.subprocess.Process, backoff: Backoff) -> bool:
+        """Wait until it has ended; whether that was in good order."""
+        loop = asyncio.get_running_loop()
+        started_at = loop.time()
+        assert process.stdout is not None
+        async for line in process.stdout:
+            self._hear(line)
+        code = await process.wait()
+        if loop.time() - started_at > GOOD_S:
+            backoff.reset()
+        if code == 0 and self.may_leave:
+            return True
+        logs.error("a child has died and is started again", child=self._name, code=code)
+        return False
+
+    async def _end(self) -> None:
+        """End the process, if there is one: kindly, then not."""
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(STOP_S_MAX):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+def watch_parent(ended: Callable[[], object]) -> None:
+    """In a child: have this called on the running loop when the node is gone, however that has ended."""
+    loop = asyncio.get_running_loop()
+
+    def look() -> None:
+        """Called when there is something to be read from the node, which says nothing: its end."""
+        if not os.read(sys.stdin.fileno(), 1024):
+            loop.remove_reader(sys.stdin.fileno())
+            ended()
+
+    loop.add_reader(sys.stdin.fileno(), look)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # from the terminal: the node tells when it is time

@@ -1,0 +1,1 @@
+"""The process that seals a node's log into files."""

@@ -1,0 +1,51 @@
+"""Who seals, as the child of a node: there while there is something to seal, and for a while after.
+
+A node that has nothing to seal has no such child: it costs memory, and reading Arrow takes a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+from tidings.log.service import LogService
+from tidings.node.child import Child
+from tidings.node.config import NodeConfig
+from tidings.node.sealing.config import SealingConfig
+
+LOCK = "tidings.sealing.lock"
+"""The file in the node's directory that who seals has locked."""
+
+
+def settings_of(config: NodeConfig, folder: str, socket: Path) -> SealingConfig:
+    """The settings of who seals for a node, and comes by this socket."""
+    assert config.dir is not None, "what is not kept is not sealed"
+    lock = Path(config.dir) / LOCK
+    address = f"tidings+unix://{socket.absolute()}"
+    return SealingConfig(address, folder, str(lock.absolute()), config.log_level, config.log_form)
+
+
+class SealingProcess(Child):
+    """See the module."""
+
+    may_leave = True
+
+    def __init__(self, config: SealingConfig, log: LogService) -> None:
+        super().__init__("sealing", "tidings.node.sealing.main")
+        self._config = config
+        self._log = log
+        self._wanted = asyncio.Event()
+
+    def look(self) -> None:
+        """See whether there is something to seal; called now and then."""
+        if self._log.wanted(time.time()):
+            self._wanted.set()
+        else:
+            self._wanted.clear()
+
+    def _settings(self) -> SealingConfig:
+        return self._config
+
+    async def _wait_wanted(self) -> None:
+        await self._wanted.wait()

@@ -1,0 +1,55 @@
+"""Clean readings summed up: one row for each window of time, type and cell of the map.
+
+A cell is a square of the grid over `posx` and `posy`, counted from the origin. Readings whose place is not
+known, or lies beyond any map, are summed up together: their cell is null.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's own examples call it
+
+from tidings.pipeline.city.readings import seconds
+from tidings.pipeline.city.rules import Rules
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+CELLS_MAX = 2.0**53
+"""A cell further from the origin than that can't be told from its neighbour."""
+
+
+def aggregates(df: DataFrame, rules: Rules) -> DataFrame:
+    """Clean readings as count, min, max, mean and stddev of each window, type and cell.
+
+    A stream needs a watermark on `time`: a window is given out once, when the watermark has passed its end.
+    `stddev` is that of a sample, and null where there is a single reading.
+    """
+    size = rules.common.cell_size
+    is_placed = _is_on_map("posx", size) & _is_on_map("posy", size)
+    window = F.window("time", seconds(rules.common.window_s)).alias("window")
+    groups = df.groupBy(
+        window,
+        F.col("type"),
+        F.when(is_placed, _cell("posx", size)).alias("cell_x"),
+        F.when(is_placed, _cell("posy", size)).alias("cell_y"),
+    )
+    value = F.col("value")
+    summed = groups.agg(
+        F.count(value).alias("count"),
+        F.min(value).alias("min"),
+        F.max(value).alias("max"),
+        F.avg(value).alias("mean"),
+        F.stddev_samp(value).alias("stddev"),
+    )
+    times = [F.col("window.start").alias("start"), F.col("window.end").alias("end")]
+    return summed.select(*times, "type", "cell_x", "cell_y", "count", "min", "max", "mean", "stddev")
+
+
+def _is_on_map(column: str, size: float) -> Column:
+    return F.coalesce(F.abs(F.col(column) / size) < CELLS_MAX, F.lit(False))  # False for nan, too
+
+
+def _cell(column: str, size: float) -> Column:
+    return F.floor(F.col(column) / size).cast("bigint")

@@ -1,0 +1,152 @@
+"""Readings as rows: what comes from a node, what is believed of it, and why the rest is not.
+
+`raw` gives the columns that all other steps go by. `judged` says of each reading why it is rejected; `clean`
+are those that are not, each once, and `rejected` are all others. On a stream ids are remembered for as long
+as the watermark lags behind (`late_s`); on history each id counts once, however far apart.
+
+A declarative pipeline does not let its definitions look at a DataFrame. So no step goes by the columns it
+finds, and where a stream is treated otherwise than history, the caller may say which of them it is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's own examples call it
+from pyspark.sql.window import Window
+
+from tidings.pipeline.city.rules import Limits, Rules
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+SCHEMA = (
+    "id string, node string, position bigint, type string, time timestamp, received timestamp, "
+    "source string, `sensing-id` string, name string, value double, posx double, posy double"
+)
+"""What to ask the source `tidings` for: header fields, and the attributes that a gateway gives a reading."""
+NAMES = {"network": "`sensing-id`", "sensor": "name"}
+"""Columns of the pipeline that the source calls otherwise."""
+COLUMNS = {
+    "id": "string",
+    "node": "string",
+    "position": "bigint",
+    "type": "string",
+    "time": "timestamp",
+    "received": "timestamp",
+    "source": "string",
+    "network": "string",
+    "sensor": "string",
+    "value": "double",
+    "posx": "double",
+    "posy": "double",
+}
+"""The columns of all readings in the pipeline."""
+ALARMS = "alarm"
+"""The type of what the pipeline publishes; it is never read as a reading, so that no alarm feeds itself."""
+
+INCOMPLETE, FUTURE, NO_NUMBER, RANGE = "incomplete", "in the future", "no number", "out of range"
+DUPLICATE, LATE = "duplicate", "late"
+REASONS = (INCOMPLETE, FUTURE, NO_NUMBER, RANGE, DUPLICATE, LATE)
+"""Why readings are rejected."""
+
+
+def raw(df: DataFrame) -> DataFrame:
+    """What the source gives for `SCHEMA` as `COLUMNS`; an id that is missing is made up.
+
+    A reading that was not sent through a gateway belongs to the network of its source.
+    """
+    typed = [F.col(NAMES.get(name, name)).cast(kind).alias(name) for name, kind in COLUMNS.items()]
+    made_up = F.concat("node", F.lit(":"), F.col("position").cast("string"))
+    whole = {"id": F.coalesce("id", made_up), "network": F.coalesce("network", "source")}
+    is_alarm = F.coalesce(is_below("type", ALARMS), F.lit(False))
+    return df.select(*typed).withColumns(whole).where(~is_alarm)
+
+
+def judged(df: DataFrame, rules: Rules) -> DataFrame:
+    """Raw readings with the column `reason`: why it is rejected as it stands; null: it is not."""
+    value = F.col("value")
+    is_number = value.isNotNull() & ~F.isnan(value) & (F.abs(value) != F.lit(float("inf")))
+    reason = (
+        F.when(_is_incomplete(), INCOMPLETE)
+        .when(_is_ahead(rules), FUTURE)
+        .when(~is_number, NO_NUMBER)
+        .when((value < limit(rules, "low")) | (value > limit(rules, "high")), RANGE)
+    )
+    return df.withColumn("reason", reason)
+
+
+def clean(df: DataFrame, rules: Rules, by: str | None = "time", streaming: bool | None = None) -> DataFrame:
+    """Raw readings that are believed, each id once.
+
+    A stream gets a watermark on the column `by`; None: it has one. With one on `time` windows can follow, and
+    what comes later than `late_s` is gone; with one on `received` next to nothing comes late.
+    """
+    return believed(judged(df, rules), rules, by, streaming)
+
+
+def believed(
+    df: DataFrame, rules: Rules, by: str | None = "time", streaming: bool | None = None
+) -> DataFrame:
+    """The same of readings that are judged."""
+    good = df.where(F.col("reason").isNull()).select(*COLUMNS)
+    if df.isStreaming if streaming is None else streaming:
+        timed = good if by is None else good.withWatermark(by, seconds(rules.common.late_s))
+        return timed.dropDuplicatesWithinWatermark(["id"])
+    first = Window.partitionBy("id").orderBy(F.col("received").asc_nulls_last(), "node", "position")
+    return good.withColumn("nth", F.row_number().over(first)).where("nth = 1").select(*COLUMNS)
+
+
+def rejected(raw: DataFrame, clean: DataFrame, rules: Rules) -> DataFrame:
+    """Each raw reading of history that is not among the clean ones, with the reason.
+
+    So there are as many as `raw` has more than `clean`: nothing is lost without being counted.
+    """
+    taken = clean.select("id", "node", "position").withColumn("is_taken", F.lit(True))
+    ids = clean.select("id").distinct().withColumn("is_known", F.lit(True))
+    same = [F.col(f"r.{name}").eqNullSafe(F.col(f"t.{name}")) for name in ("id", "node", "position")]
+    rest = judged(raw, rules).alias("r").join(taken.alias("t"), same, "left")
+    rest = rest.where("is_taken is null").select("r.*").join(ids, "id", "left")
+    why = F.coalesce("reason", F.when(F.col("is_known"), DUPLICATE).otherwise(LATE))
+    return rest.withColumn("reason", why).select(*COLUMNS, "reason")
+
+
+def heard(df: DataFrame, rules: Rules) -> DataFrame:
+    """Raw readings that tell that their sensor was alive, whatever their value; with the column `silent_s`.
+
+    Left out are those of unknown sensors, and of types of which nobody minds if they are silent.
+    """
+    is_known = ~_is_incomplete() & ~_is_ahead(rules) & F.col("network").isNotNull()
+    whole = {"sensor": F.coalesce("sensor", F.lit("")), "silent_s": limit(rules, "silent_s")}
+    return df.where(is_known).withColumns(whole).where("silent_s > 0")
+
+
+def _is_incomplete() -> Column:
+    return F.col("id").isNull() | F.col("type").isNull() | F.col("time").isNull()
+
+
+def _is_ahead(rules: Rules) -> Column:
+    ahead = F.make_dt_interval(secs=F.lit(rules.common.future_s))
+    return F.col("time") > F.coalesce("received", F.current_timestamp()) + ahead
+
+
+def limit(rules: Rules, name: str, type: str = "type") -> Column:
+    """A field of the `Limits` for the type in a column; null where nothing is said."""
+    assert name in Limits.__struct_fields__
+    rest = getattr(rules.default, name)
+    column = F.lit(rest).cast("double")
+    for rule in reversed(rules.by_type):  # the most special one is wrapped around all others
+        value = getattr(rule.limits, name)
+        if value != rest or not rules.is_flat:  # there are many types, and most say the same
+            column = F.when(is_below(type, rule.type), F.lit(value).cast("double")).otherwise(column)
+    return column
+
+
+def is_below(column: str, type: str) -> Column:
+    """Whether a column has this type, or one below it."""
+    return (F.col(column) == type) | F.col(column).startswith(f"{type}.")
+
+
+def seconds(number: float) -> str:
+    """A time span as Spark takes it."""
+    return f"{round(number * 1_000_000)} microseconds"

@@ -1,0 +1,156 @@
+"""What is believed of a reading, and what is an alarm: one small TOML file.
+
+    cell_size = 1000.0            # all types: the grid, in the units of posx and posy
+    window_s = 300                # how long a window of the aggregates is
+
+    [default]                     # what holds where nothing else is said
+    silent_s = 900
+
+    ["air.pm10"]                  # this type and all below it: air.pm10.indoor, too
+    low = 0
+    high = 1000
+    mean_limit = 50
+
+What a table does not say is taken from the next more general one, and in the end from `default`.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from tidings.errors import ConfigError
+
+T = TypeVar("T")
+
+DEFAULT = "default"
+DURATION_S_MAX = 366 * 86_400.0
+"""No window, delay or silence is longer than a year."""
+
+
+class Limits(Struct, frozen=True, forbid_unknown_fields=True):
+    """What is said of one type; None: nothing."""
+
+    low: float | None = None
+    """A value below this is not believed."""
+    high: float | None = None
+    """A value above this is not believed."""
+    mean_limit: float | None = None
+    """An alarm if the mean of a window is above it."""
+    max_limit: float | None = None
+    """An alarm if the greatest value of a window is above it."""
+    silent_s: float | None = None
+    """An alarm if a sensor has sent nothing for so long; 0: never."""
+
+    def over(self, general: Limits) -> Limits:
+        """These, and where they say nothing, the more general ones."""
+        own = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
+        return msgspec.structs.replace(general, **own)
+
+
+class Common(Struct, frozen=True, forbid_unknown_fields=True):
+    """What holds for all types."""
+
+    cell_size: float = 1000.0
+    """The side of a cell, in the units of posx and posy."""
+    window_s: float = 300.0
+    late_s: float = 600.0
+    """How long a window, and the memory of ids, waits for readings that come late."""
+    future_s: float = 300.0
+    """How far the clock of a sensor may be ahead."""
+
+
+class Rule(NamedTuple):
+    """The limits of a type and all below it, with those of the more general ones filled in."""
+
+    type: str
+    limits: Limits
+
+
+class Rules(Struct, frozen=True):
+    """All rules: `by_type` has the most special types first."""
+
+    common: Common = Common()
+    default: Limits = Limits()
+    by_type: tuple[Rule, ...] = ()
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether no type that is named lies below another one."""
+        types = [rule.type for rule in self.by_type]
+        return not any(one != other and _is_below(one, other) for one in types for other in types)
+
+    def limits(self, type: str) -> Limits:
+        """What is said of a type."""
+        found = (rule.limits for rule in self.by_type if _is_below(type, rule.type))
+        return next(found, self.default)
+
+
+def read_rules(path: Path) -> Rules:
+    """The rules in a file; ConfigError names the file and what is wrong in it."""
+    try:
+        return parse_rules(path.read_text(), str(path))
+    except OSError as error:
+        raise ConfigError(str(path), "", error.strerror or "can't be read") from None
+    except UnicodeDecodeError:
+        raise ConfigError(str(path), "", "is no text in UTF-8") from None
+
+
+def parse_rules(text: str, place: str = "rules") -> Rules:
+    """The rules in a text; ConfigError says where it is wrong."""
+    try:
+        found = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(place, "", str(error)) from None
+    tables = {name: value for name, value in found.items() if isinstance(value, dict)}
+    common = _converted(Common, {name: found[name] for name in found if name not in tables}, place)
+    check_common(common, place)
+    told = {name: _limits(table, f"{place}, [{name}]") for name, table in tables.items()}
+    return Rules(common, *_inherited(told))
+
+
+def _limits(table: dict[str, Any], place: str) -> Limits:
+    limits = _converted(Limits, table, place)
+    for name, value in msgspec.structs.asdict(limits).items():
+        if value is not None and math.isnan(value):
+            raise ConfigError(place, name, "is no number")
+    if limits.low is not None and limits.high is not None and not limits.low <= limits.high:
+        raise ConfigError(place, "low", "is above high")
+    if limits.silent_s is not None and not 0 <= limits.silent_s <= DURATION_S_MAX:
+        raise ConfigError(place, "silent_s", f"must be 0 to {DURATION_S_MAX:.0f}")
+    return limits
+
+
+def _converted(kind: type[T], table: dict[str, Any], place: str) -> T:
+    try:
+        return msgspec.convert(table, kind)
+    except msgspec.ValidationError as error:
+        raise ConfigError(place, "", str(error)) from None
+
+
+def check_common(common: Common, place: str) -> None:
+    """Raise ConfigError if what holds for all types can't be."""
+    if not 0 < common.cell_size < float("inf"):
+        raise ConfigError(place, "cell_size", "must be above 0")
+    for name, least in (("window_s", 1.0), ("late_s", 0.0), ("future_s", 0.0)):
+        if not least <= getattr(common, name) <= DURATION_S_MAX:
+            raise ConfigError(place, name, f"must be {least:.0f} to {DURATION_S_MAX:.0f}")
+
+
+def _inherited(told: dict[str, Limits]) -> tuple[Limits, tuple[Rule, ...]]:
+    """The default, and each table completed by the more general ones; the most special come first."""
+    default = told.pop(DEFAULT, Limits())
+    rules: list[Rule] = []
+    for type in sorted(told, key=len):
+        above = (rule.limits for rule in reversed(rules) if _is_below(type, rule.type))
+        rules.append(Rule(type, told[type].over(next(above, default))))
+    return default, tuple(reversed(rules))
+
+
+def _is_below(type: str, general: str) -> bool:
+    return type == general or type.startswith(f"{general}.")

@@ -1,0 +1,120 @@
+"""What a run of the city pipeline is told: which node, which readings, which rules.
+
+A declarative pipeline can't be given arguments, so each setting is a key of Spark's configuration
+(`spark.tidings.city.node`), in `spark-pipeline.yml` or behind `--conf`; where it is not there, a variable of
+the environment counts. Secrets are in files, and only the names of these are here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from tidings.errors import ConfigError
+from tidings.pipeline.city.project import project_folder
+from tidings.pipeline.city.rules import Rules, check_common, read_rules
+
+PREFIX = "spark.tidings.city."
+NODE = "127.0.0.1:7300"
+WHERE = "value IS NOT NULL AND type NOT LIKE 'alarm.%'"
+"""All readings; that the pipeline does not read its own alarms is no loss."""
+SHARED = ("node", "user", "password_file", "token_file", "ca", "cert", "key")
+"""Settings whose variables are those of all commands, such as TIDINGS_NODE."""
+OPTIONS = {"password_file": "passwordFile", "token_file": "tokenFile"}
+"""Settings that are called otherwise as options of the format `tidings`."""
+UNITS = {"ms": 0.001, "millisecond": 0.001, "s": 1.0, "second": 1.0, "m": 60.0, "min": 60.0, "minute": 60.0}
+UNITS |= {"h": 3600.0, "hour": 3600.0, "d": 86_400.0, "day": 86_400.0}
+_SPAN = re.compile(r"\s*(?P<number>\d+(?:\.\d*)?)\s*(?P<unit>[a-z]*)\s*")
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """All settings; None: not given."""
+
+    node: str | None = None
+    user: str | None = None
+    password_file: str | None = None
+    token_file: str | None = None
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    where: str | None = None
+    starting: str | None = None
+    """Where to begin where there is no checkpoint yet: earliest or latest."""
+    reader: str | None = None
+    """The name of the durable reader; without one, the node forgets the query when it ends."""
+    sink: str | None = None
+    """The name under which the node counts what it was given."""
+    rules: str | None = None
+    """The file of the rules; without one, those of the project."""
+    window: str | None = None
+    watermark: str | None = None
+    cell_size: str | None = None
+
+    @classmethod
+    def found(
+        cls, configured: Callable[[str], str | None], environment: Mapping[str, str] = os.environ
+    ) -> Settings:
+        """What Spark's configuration says, and for the rest the environment."""
+        values = {name: configured(PREFIX + name) for name in cls.__struct_fields__}
+        told = {name: value or environment.get(variable(name)) for name, value in values.items()}
+        return cls(**{name: value for name, value in told.items() if value})
+
+    def configuration(self) -> dict[str, str]:
+        """The same as keys of Spark's configuration."""
+        return {PREFIX + name: value for name, value in msgspec.structs.asdict(self).items() if value}
+
+    def reach(self) -> dict[str, str]:
+        """The options of the format `tidings` that say where the node is, and who this is."""
+        given = {name: getattr(self, name) for name in SHARED}
+        given["node"] = self.node or NODE
+        return {OPTIONS.get(name, name): value for name, value in given.items() if value}
+
+    def source(self) -> dict[str, str]:
+        """The options for reading a stream."""
+        named = {"durable": self.reader, "startingOffsets": self.starting}
+        told = {name: value for name, value in named.items() if value}
+        return {**self.reach(), "where": self.where or WHERE, **told}
+
+    def target(self) -> dict[str, str]:
+        """The options for publishing alarms."""
+        return {**self.reach(), "sink": self.sink or "city"}
+
+    def loaded_rules(self) -> Rules:
+        """The rules, with what the settings say otherwise; ConfigError if they can't be."""
+        path = Path(self.rules) if self.rules else project_folder() / "rules.toml"
+        rules = read_rules(path)
+        changes = {"window_s": self.window, "late_s": self.watermark}
+        common = {name: time_span(text, name) for name, text in changes.items() if text}
+        if self.cell_size:
+            common["cell_size"] = _number(self.cell_size)
+        changed = msgspec.structs.replace(rules.common, **common)
+        check_common(changed, "settings")
+        return msgspec.structs.replace(rules, common=changed)
+
+
+def variable(name: str) -> str:
+    """The variable of the environment for a setting."""
+    return f"TIDINGS_{name.upper()}" if name in SHARED else f"TIDINGS_CITY_{name.upper()}"
+
+
+def time_span(text: str, key: str) -> float:
+    """The seconds that '10 seconds', '5 min' or '90' mean; ConfigError if it is no such thing."""
+    found = _SPAN.fullmatch(text.lower())
+    unit = (found["unit"] or "s") if found else ""
+    factor = UNITS.get(unit) or UNITS.get(unit.removesuffix("s"))
+    if found is None or factor is None:
+        problem = f"{text!r} is no time; say something like '10 seconds' or '5 minutes'"
+        raise ConfigError("settings", key, problem)
+    return float(found["number"]) * factor
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError("settings", "cell_size", f"{text!r} is no number") from None

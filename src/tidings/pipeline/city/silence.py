@@ -1,0 +1,142 @@
+"""Sensors that were heard of and are silent now: a row each time that a silence begins.
+
+Time is that of the readings: a sensor is silent if others tell of a moment that is `silent_s` later than its
+last reading. So history and a stream of it have the same silences. A stream may go by the clock instead: then
+a city that falls silent altogether is noticed, too, while a recording that is played faster than it was is
+not understood. A sensor that speaks again may fall silent again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyspark.sql import Row
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's own examples call it
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.streaming.stateful_processor import (
+        ExpiredTimerInfo,
+        StatefulProcessorHandle,
+        TimerValues,
+    )
+
+SENSOR = ("network", "sensor", "type")
+"""What a sensor is known by."""
+STATE = "last_us bigint, posx double, posy double, silent_s double, heard_ms bigint"
+OUTPUT = (
+    "network string, sensor string, type string, last_us bigint, posx double, posy double, silent_s double"
+)
+
+
+def silent(df: DataFrame, until: datetime | None = None, streaming: bool | None = None) -> DataFrame:
+    """The silences among readings that `heard` gave: the sensor, its `last` reading and place, and `begin`.
+
+    `begin` is the moment from which it counts as silent. History goes up to `until`, or to the latest reading
+    in it. A stream needs a watermark on `time`; a silence is told once the watermark has passed its `begin`.
+    """
+    gap = F.concat(
+        F.round(F.col("silent_s") * 1_000_000).cast("bigint").cast("string"), F.lit(" microseconds")
+    )
+    stays = df.groupBy(*SENSOR, F.session_window("time", gap)).agg(
+        F.max("time").alias("last"),
+        F.max_by("posx", "time").alias("posx"),
+        F.max_by("posy", "time").alias("posy"),
+        F.max("silent_s").alias("silent_s"),
+    )
+    # Not the end of the session window, which is the same: Spark applies a condition on that to the readings
+    # before it has joined them to sessions, and finds others then.
+    begin = F.col("last") + F.make_dt_interval(secs=F.col("silent_s"))
+    found = stays.select(*SENSOR, "posx", "posy", "silent_s", "last", begin.alias("begin"))
+    if df.isStreaming if streaming is None else streaming:
+        return found
+    return found.where(F.col("begin") <= (F.lit(until) if until else _latest(df)))
+
+
+def _latest(df: DataFrame) -> Column:
+    return df.select(F.max("time")).scalar()
+
+
+def silent_by_clock(df: DataFrame) -> DataFrame:
+    """The same of a stream, by the clock of the machines on which Spark runs."""
+    rows = df.select(*SENSOR, F.unix_micros("time").alias("time_us"), "posx", "posy", "silent_s")
+    found = rows.groupBy(*SENSOR).transformWithState(SilenceProcessor(), OUTPUT, "append", "processingTime")
+    last = F.timestamp_micros("last_us")
+    begin = last + F.make_dt_interval(secs=F.col("silent_s"))
+    return found.select(*SENSOR, "posx", "posy", "silent_s", last.alias("last"), begin.alias("begin"))
+
+
+class Heard(NamedTuple):
+    """What is known of a sensor: its last reading, and when that came."""
+
+    last_us: int
+    posx: float | None
+    posy: float | None
+    silent_s: float
+    heard_ms: int
+
+    @property
+    def due_ms(self) -> int:
+        """When it is silent unless it is heard of before."""
+        return self.heard_ms + round(self.silent_s * 1000)
+
+
+class SilenceProcessor(StatefulProcessor):
+    """Notes when each sensor was heard of, and wakes up when it should have been again.
+
+    There is one timer a sensor. It is not moved with each reading: when it goes off, the processor looks
+    whether the sensor is silent, and else sets it anew.
+    """
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Called by Spark once in each task, before anything else."""
+        self._handle = handle
+        self._heard = handle.getValueState("heard", STATE)
+
+    def handleInputRows(  # noqa: N802 - Spark calls it so
+        self,
+        key: Any,  # noqa: ARG002
+        rows: Iterator[Row],
+        timerValues: TimerValues,  # noqa: N803
+    ) -> Iterator[Row]:
+        """Called by Spark with all readings of a sensor in a micro-batch."""
+        now_ms = timerValues.getCurrentProcessingTimeInMs()
+        latest = max(rows, key=lambda row: row.time_us, default=None)
+        if latest is not None:
+            known = self._known()
+            heard = Heard(latest.time_us, latest.posx, latest.posy, latest.silent_s, now_ms)
+            if known is not None and known.last_us > heard.last_us:  # an old reading is a sign of life, too
+                heard = known._replace(heard_ms=now_ms)
+            if known is None:
+                self._handle.registerTimer(heard.due_ms)
+            self._heard.update(tuple(heard))
+        return iter(())
+
+    def handleExpiredTimer(  # noqa: N802 - Spark calls it so
+        self,
+        key: Any,
+        timerValues: TimerValues,  # noqa: N803
+        expiredTimerInfo: ExpiredTimerInfo,  # noqa: ARG002, N803
+    ) -> Iterator[Row]:
+        """Called by Spark when the timer of a sensor has gone off, after the readings of the micro-batch."""
+        heard = self._known()
+        if heard is None:
+            return
+        if heard.due_ms > timerValues.getCurrentProcessingTimeInMs():
+            self._handle.registerTimer(heard.due_ms)
+            return
+        self._heard.clear()
+        sensor = dict(zip(SENSOR, key, strict=True))
+        last = {"last_us": heard.last_us, "posx": heard.posx, "posy": heard.posy}
+        yield Row(**sensor, **last, silent_s=heard.silent_s)
+
+    def close(self) -> None:
+        """Called by Spark at the end of a task; there is nothing to give back."""
+
+    def _known(self) -> Heard | None:
+        found = self._heard.get()
+        return None if found is None else Heard(*found)

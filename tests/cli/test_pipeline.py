@@ -1,0 +1,195 @@
+"""`tidings pipeline`: what is typed, told and packed. Running it on a node is tested beside the pipeline."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from cli.commands import run_command
+from typer.main import get_command
+
+from tidings.cli.app import app
+from tidings.cli.pipeline import print_summary, print_total, spark_config
+from tidings.pipeline.city.rules import Common, Limits
+from tidings.pipeline.city.settings import Settings
+from tidings.pipeline.running import Progress, Total
+
+pytest.importorskip("pyspark")
+from tidings.pipeline.city.alarms import COLUMNS as ALARM_COLUMNS
+from tidings.pipeline.city.declarative import Summary
+from tidings.pipeline.city.readings import COLUMNS, REASONS
+
+ROOT = Path(__file__).parents[2]
+DOCUMENT = (ROOT / "docs" / "pipeline.md").read_text()
+
+
+def table(first: str) -> list[list[str]]:
+    """The rows of the table in the document whose first heading is this, as cells."""
+    found = re.search(rf"^\| {first} \|.*\n\|[- |]+\n((?:\|.*\n)+)", DOCUMENT, re.MULTILINE)
+    assert found, first
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in found[1].splitlines()]
+
+
+def names(cells: list[str]) -> list[str]:
+    return [name for cell in cells for name in re.findall(r"`([^`]+)`", cell)]
+
+
+# -- the document
+
+
+def test_the_document_has_every_option_of_the_command() -> None:
+    command = get_command(app).commands["pipeline"].commands["run"]  # type: ignore[attr-defined]
+    options = {flag for parameter in command.params for flag in parameter.opts if flag.startswith("--")}
+    told = set(names([row[0] for row in table("option")]))
+    assert options - told == {"--json", "--help"} & options
+    assert told <= options
+
+
+def test_the_document_has_every_reason_rule_column_and_setting() -> None:
+    assert tuple(names([row[0] for row in table("reason")])) == REASONS
+    rules = set(names([row[0] for row in table("key")]))
+    assert rules == {*Common.__struct_fields__, *Limits.__struct_fields__}
+    tables = {names([row[0]])[0]: row[1] for row in table("table")}
+    assert all(re.search(rf"\b{name}\b", tables["raw"]) for name in COLUMNS)
+    told = " ".join(row[2] for row in table("type"))
+    assert all(re.search(rf"\b{name}\b", told) for name in ALARM_COLUMNS.keys() - {"type", "time"})
+    assert all(re.search(rf"\b{name}\b", DOCUMENT) for name in Settings.__struct_fields__)
+
+
+# -- wrong things typed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["town"], "there is no pipeline 'town'; there is city"),
+        (["city", "--where", "value => 3"], "option 'where': line 1, column 7"),
+        (["city", "--node", "127.0.0.1:port"], "option 'node'"),
+        (["city", "--window", "soon"], "'soon' is no time"),
+        (["city", "--trigger", "often"], "'often' is no time"),
+        (["city", "--cell-size", "0"], "cell_size: must be above 0"),
+        (["city", "--rules", "missing.toml"], "missing.toml"),
+        (["city", "--silent-by", "moon"], "neither clock nor time"),
+        (["city", "--starting", "yesterday"], "startingOffsets"),
+        (["city", "--conf", "cores=3"], "spark.KEY=VALUE"),
+        (["city", "--archive", "missing.zip"], "tidings pipeline pack"),
+        (["city", "--node", "127.0.0.1:1"], "no node answers"),
+        (["city", "--node", "127.0.0.1:1", "--continuous"], "no node answers"),
+        (["city", "--node", "127.0.0.1:7300", "--password-file", "secret"], "needs the option 'user'"),
+    ],
+)
+def test_what_can_not_be_is_told_before_spark_is_started(arguments: list[str], problem: str) -> None:
+    code, output, errors = run_command("pipeline", "run", *arguments)
+    assert (code, output) == (2, "")
+    assert problem in errors
+
+
+def test_a_dry_run_of_the_query_tells_what_would_be_read() -> None:
+    code, output, _ = run_command(
+        "pipeline", "run", "city", "--continuous", "--dry-run", "--node", "10.0.0.1:7300", "--json"
+    )
+    told = json.loads(output)
+    assert code == 0
+    assert told["source"]["node"] == told["sink"]["node"] == "10.0.0.1:7300"
+
+
+def test_settings_of_spark_are_taken_as_they_are_typed() -> None:
+    assert spark_config(["spark.a=b=c", "spark.d="], None) == {"spark.a": "b=c", "spark.d": ""}
+
+
+# -- what is told
+
+
+def test_a_batch_and_the_total_are_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress(
+        batch=3, rows=2000, rows_s=1000.4, alarms=2, rejected={"late": 5}, lag=17, seconds=2.0
+    )
+    assert str(progress) == "batch 3 · 2,000 readings · 1,000/s · lag 17 · 2 alarms · rejected: 5 late"
+    total = Total()
+    total.add(progress)
+    total.add(progress)
+    print_total(total, json=False)
+    assert capsys.readouterr().out == "4,000 readings in 2 batches, 4 alarms\n  rejected, late: 10\n"
+
+
+def test_the_tables_are_told_in_words_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    summary = Summary(raw=5, clean=3, rejected={"late": 2}, aggregates=1, alarms={"alarm.max": 1})
+    print_summary(summary, "here", json=False)
+    assert capsys.readouterr().out.splitlines() == [
+        "5 readings: 3 believed, 2 rejected",
+        "  rejected, late: 2",
+        "1 rows of aggregates, 1 alarms",
+        "  alarm.max: 1",
+        "the tables are in here",
+    ]
+    print_summary(summary, "here", json=True)
+    assert json.loads(capsys.readouterr().out)["clean"] == 3
+
+
+# -- the archive
+
+
+IMPORTS = """
+import sys
+import pyspark_tidings, tidings.pipeline.batch, tidings.pipeline.stream, tidings.pipeline.sink
+import tidings.pipeline.city.silence
+print(pyspark_tidings.DefaultSource.name(), tidings.__file__)
+"""
+
+
+def spark_packages() -> list[str]:
+    """What every executor has: the Python that comes with Spark."""
+    import pyspark
+
+    return sorted(map(str, (Path(pyspark.__file__).parent / "python" / "lib").glob("*.zip")))
+
+
+@pytest.mark.slow
+def test_the_archive_is_all_that_a_bare_python_needs(tmp_path: Path) -> None:
+    code, output, _ = run_command("pipeline", "pack", str(tmp_path / "city.zip"), "--json")
+    assert code == 0
+    assert json.loads(output)["size"] == (tmp_path / "city.zip").stat().st_size
+    with zipfile.ZipFile(tmp_path / "city.zip") as archive:
+        archive.extractall(tmp_path / "packages")
+    found = subprocess.run(
+        [sys.executable, "-S", "-c", IMPORTS],
+        env={"PYTHONPATH": ":".join([str(tmp_path / "packages"), *spark_packages()])},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.stdout.split() == ["tidings", str(tmp_path / "packages" / "tidings" / "__init__.py")], (
+        found.stderr
+    )
+
+
+def test_the_small_archive_leaves_out_what_executors_often_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, output, _ = run_command("pipeline", "pack", str(tmp_path / "small.zip"), "--small")
+    assert code == 0
+    assert "tidings, msgspec" in output
+    with zipfile.ZipFile(tmp_path / "small.zip") as archive:
+        inside = archive.namelist()
+    tops = {name.partition("/")[0] for name in inside}
+    assert {"tidings", "pyspark_tidings", "msgspec"} <= tops
+    assert not {"pyarrow", "pandas", "numpy"} & tops
+    assert not [name for name in inside if "__pycache__" in name]
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    config = spark_config(["spark.a=b"], tmp_path / "small.zip")
+    assert str(ROOT / "src") in os.environ["PYTHONPATH"].split(os.pathsep)
+    assert os.environ["PYTHONPATH"].endswith("/elsewhere")
+    assert config["spark.archives"] == f"{tmp_path / 'small.zip'}#{config['spark.executorEnv.PYTHONPATH']}"
+
+
+def test_an_archive_that_can_not_be_written_is_told_by_its_name(tmp_path: Path) -> None:
+    code, _, errors = run_command("pipeline", "pack", str(tmp_path / "nowhere" / "city.zip"), "--small")
+    assert code == 2
+    assert "nowhere" in errors
