@@ -22,6 +22,7 @@ COLOURS = {
 }
 COLOURS["closures"] = COLOURS["activemq"] = "#8c8c8c"
 COLOURS["rabbitmq"] = "#b5b5b5"
+COLOURS["a source that does nothing"] = "#8c8c8c"
 COLOURS["TLS"] = COLOURS["rule"] = COLOURS["tidings"]
 WIDTH, LABEL, BAR, GAP = 860, 300, 13, 12
 HEIGHT = 360
@@ -186,6 +187,7 @@ def main() -> None:
         ("node", rates, "Through a node", "events a second, more is better"),
         ("queue", rates, "Put into a queue, stored and got", "messages a second, more is better"),
         ("gateway", gateway, "Through a gateway", "a second, more is better"),
+        ("pipeline", rates, "The log, and Spark that reads it", "a second, more is better"),
         ("secure", secured, "With TLS, with rules, and to another node", "a second, more is better"),
     ):
         file = RESULTS / f"{name}.json"

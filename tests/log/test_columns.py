@@ -58,6 +58,8 @@ def as_cell(value: Any, kind: pa.DataType) -> Any:
         return Decimal(repr(value)).quantize(Decimal("0.01"))
     if kind == pa.timestamp("us"):
         return value.replace(tzinfo=None)
+    if pa.types.is_floating(kind):
+        value = float(value)
     return pa.scalar(value, pa.float32()).as_py() if kind == pa.float32() else value
 
 

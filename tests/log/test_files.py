@@ -266,3 +266,21 @@ def test_statistics_stand_for_position_time_and_type(readings: Path) -> None:
         for at in range(metadata.num_columns)
     }
     assert all(named[name].statistics.has_min_max for name in ("position", "time", "type", "value", "id"))
+
+
+def test_numbers_stand_in_one_column_of_doubles_whether_or_not_they_are_whole() -> None:
+    for values in ([41, 41.2, 40], [41, 42], [41, 41.0, 0.5], [0.5, 3.0], [2**53 + 1, 0.5, 7]):
+        several = [part_of([Event("a", value=value) for value in values])]
+        table = through_a_file(several)
+        assert table.schema.field("value").type == pa.float64()
+        exact = [float(value) if abs(value) < 2**53 else None for value in values]
+        assert table.column("value").to_pylist() == exact
+        found = [event["value"] for event in events_of(table)]
+        assert [(type(one), one) for one in found] == [(type(one), one) for one in values]
+
+
+def test_files_of_whole_and_of_broken_numbers_join_to_one_column() -> None:
+    tables = [table_of([part_of([Event("a", value=value) for value in some])]) for some in ([1, 2], [0.5, 3.0])]
+    joined = pa.concat_tables(alike(tables))
+    assert joined.column("value").to_pylist() == [1.0, 2.0, 0.5, 3.0]
+    assert [type(event["value"]) for event in events_of(joined)] == [int, int, float, float]

@@ -17,7 +17,8 @@ from tidings.log import sealing
 from tidings.log.folder import Folder
 from tidings.log.history import Span
 from tidings.log.parts import SealedPart
-from tidings.log.sealed import SealedFiles, size_of
+from tidings.log.pieces import size_of
+from tidings.log.sealed import SealedFiles
 from tidings.store.interface import StoredBatch
 
 

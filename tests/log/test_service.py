@@ -331,7 +331,7 @@ def test_a_reader_goes_on_where_it_was_and_never_back() -> None:
     rig = rig.restart()
     ann = rig.peer()
     assert ask(ann, "log.reader", name="spark", start=1)["cursor"] == 3
-    assert rig.log._needed == 4
+    assert rig.log.custody.needed == 4
 
 
 def test_a_reader_may_want_something_else() -> None:

@@ -23,7 +23,7 @@ import tidings
 from tidings import Event
 from tidings.client import Bus
 from tidings.errors import Disconnected, Refused, StoreError
-from tidings.log import service
+from tidings.log import custody
 from tidings.log.folder import Folder
 from tidings.node.sealing import main as sealing_main
 from tidings.node.sealing.sealer import Sealer
@@ -100,6 +100,20 @@ def test_a_node_started_anew_goes_on_where_its_files_end(tmp_path: Path) -> None
                 await bus.publish_all(readings(life * COUNT))
                 await bus.log.seal()
         assert filed(tmp_path / "log") == list(range(3 * COUNT))
+
+    run(scenario())
+
+
+def test_a_node_in_a_program_reads_what_another_has_sealed(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(dir=str(tmp_path)) as node, tidings.connect(node.addresses[0]) as bus:
+            for turn in range(2):
+                await bus.publish_all(readings(turn * COUNT))
+                await bus.log.seal()
+        async with tidings.open(tmp_path) as bus:
+            assert (await bus.log.status())["files"] == 2
+            await bus.publish_all(readings(2 * COUNT))
+            assert await logged(bus) == list(range(3 * COUNT))
 
     run(scenario())
 
@@ -316,7 +330,7 @@ def test_a_restored_node_has_what_was_sealed_after_its_backup(tmp_path: Path) ->
 def test_files_that_are_too_much_are_removed_by_themselves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "RETAIN_S", 0.05)
+    monkeypatch.setattr(custody, "RETAIN_S", 0.05)
 
     async def scenario() -> None:
         settings = {"dir": str(tmp_path), "log_size": 1}

@@ -24,9 +24,12 @@ rules = settings.loaded_rules()
 late = f"INTERVAL {readings.seconds(rules.common.late_s)}"
 
 
-def timed(table: str, column: str) -> DataFrame:
-    """A table as a stream with a watermark. Spark takes the method `withWatermark` for a look at it."""
-    return spark.sql(f"SELECT * FROM STREAM {table} WATERMARK {column} DELAY OF {late}")
+def timed(view: str, column: str) -> DataFrame:
+    """A view as a stream with a watermark; for Spark the method `withWatermark` is a look at a DataFrame.
+
+    Not a table: SQL on a table that is there from the last run does not wait for the table to be updated.
+    """
+    return spark.sql(f"SELECT * FROM STREAM {view} WATERMARK {column} DELAY OF {late}")
 
 
 @dp.table
@@ -36,16 +39,40 @@ def raw() -> DataFrame:
     return readings.raw(source.load())
 
 
+@dp.temporary_view
+def arriving() -> DataFrame:
+    """New rows of `raw`."""
+    return spark.readStream.table("raw")
+
+
 @dp.table
 def clean() -> DataFrame:
     """Readings that are believed, each once."""
-    return readings.clean(timed("raw", "received"), rules, by=None, streaming=True)
+    return readings.clean(timed("arriving", "received"), rules, by=None, streaming=True)
+
+
+@dp.temporary_view
+def believed() -> DataFrame:
+    """New rows of `clean`."""
+    return spark.readStream.table("clean")
+
+
+@dp.temporary_view
+def all_raw() -> DataFrame:
+    """All rows of `raw`: as with SQL, Spark waits for views only where tables are joined."""
+    return spark.read.table("raw")
+
+
+@dp.temporary_view
+def all_clean() -> DataFrame:
+    """All rows of `clean`."""
+    return spark.read.table("clean")
 
 
 @dp.materialized_view
 def rejected() -> DataFrame:
     """All other readings, and why they are not believed."""
-    return readings.rejected(spark.read.table("raw"), spark.read.table("clean"), rules)
+    return readings.rejected(spark.read.table("all_raw"), spark.read.table("all_clean"), rules)
 
 
 @dp.materialized_view
@@ -60,19 +87,15 @@ def heard() -> DataFrame:
     return readings.heard(spark.readStream.table("raw"), rules)
 
 
-dp.create_streaming_table("alarms", comment="Each alarm once, as it is published.")
+@dp.table
+def alarms() -> DataFrame:
+    """Windows whose values are too high, and sensors that have fallen silent, each told once.
 
-
-@dp.append_flow(target="alarms")
-def levels() -> DataFrame:
-    """Windows whose values are too high, once they can't change any more."""
-    return found.levels(sums.aggregates(timed("clean", "time"), rules), rules)
-
-
-@dp.append_flow(target="alarms")
-def silences() -> DataFrame:
-    """Sensors that have fallen silent, as the times of the others tell."""
-    return found.silences(silent(timed("heard", "time"), streaming=True))
+    One flow for both: two flows into one table count their batches by themselves, and Spark takes the second
+    batch of a number for a repetition of the first.
+    """
+    windows = sums.aggregates(timed("believed", "time"), rules)
+    return found.alarms(windows, silent(timed("heard", "time"), streaming=True), rules)
 
 
 dp.create_sink("published", "tidings", settings.target())

@@ -28,8 +28,8 @@ from tidings.node import compiled
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-COUNT = 2_000_000
-"""Readings in the log that Spark reads; half as many are appended where that is measured."""
+COUNT, PART = 4_000_000, 1_000_000
+"""Readings in the log that Spark reads, and how many of them are appended at once."""
 ROUNDS = 3
 ARCHIVED = "type LIKE 'air.%'"
 SELECTED, SHARE = "value >= 99", 0.01
@@ -52,6 +52,11 @@ class Stage:
     count: int
     rounds: int
     has_compiled: bool
+
+    @property
+    def part(self) -> int:
+        """Readings that are appended at once."""
+        return self.count * PART // COUNT
 
     def node(self, name: str, **settings: Any) -> AbstractContextManager[peers.Broker]:
         """A node with a directory of that name, which it may have had before."""
@@ -92,12 +97,12 @@ def _all(quick: bool) -> Iterator[Figure]:
 
 def _append(stage: Stage) -> Iterator[Figure]:
     """Readings that are on the disk when they are accepted: one sync for all that came meanwhile."""
-    count = stage.count // 2
+    count = stage.part
     with stage.node("appending", log_seal_s=0) as node:
         warm = ReadingWire(node.port, delivery="persistent")
         append(node.address, warm, count // 10)
         persistent = partial(append, node.address, warm, count)
-        lists = partial(append_lists, node.address, count // 4)
+        lists = partial(append_lists, node.address, count // 5)
         found = stage.best({"persistent": persistent, "lists": lists}, max)
         with blocking.connect(node.address) as bus:
             bus.log.keep("bench", ARCHIVED)
@@ -114,7 +119,8 @@ def _append(stage: Stage) -> Iterator[Figure]:
 
 def _live(stage: Stage, spark: SparkSession) -> Iterator[Figure]:
     with stage.node("log", log_seal_s=0) as node:
-        append(node.address, ReadingWire(node.port, delivery="persistent"), stage.count)
+        for _ in range(COUNT // PART):
+            append(node.address, ReadingWire(node.port, delivery="persistent"), stage.part)
         yield from _read(stage, spark, "live", {"node": node.address})
 
 
@@ -173,12 +179,13 @@ def _by_parquet(stage: Stage, spark: SparkSession, folder: Path) -> Figure:
 
 @contextmanager
 def _linked(folder: Path, other: Path, times: int) -> Iterator[Path]:
-    """A folder that has all files of this one so many times."""
-    for file in folder.rglob("*.parquet"):
-        target = other / file.relative_to(folder).parent
-        target.mkdir(parents=True, exist_ok=True)
+    """A folder that has all files of this one so many times, without those that others have replaced."""
+    from tidings.log.folder import Folder
+
+    other.mkdir()
+    for info in Folder(folder).files():
         for number in range(times):
-            os.link(file, target / f"{number}-{file.name}")
+            os.link(folder / info.path, other / f"{number}-{Path(info.path).name}")
     yield other
     shutil.rmtree(other)
 

@@ -43,9 +43,7 @@ app.command()(backup.backup)
 app.command()(backup.restore)
 app.command()(demo.demo)
 app.add_typer(queue.app, name="queue", help="Make queues, put messages into them and get them out.")
-app.add_typer(
-    log.app, name="log", help="Read what a node has kept, and look after it."
-)
+app.add_typer(log.app, name="log", help="Read what a node has kept, and look after it.")
 app.add_typer(peer.app, name="peer", help="Show the other nodes that a node knows.")
 app.add_typer(security.app, name="security", help="Make and check what lets others come to a node safely.")
 app.add_typer(user.app, name="user", help="Say who may come to a node, and by what.")

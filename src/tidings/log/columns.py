@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidings.errors import ConfigError, UserError
-from tidings.log.entries import Entries, attributes_of, texts_map_of
+from tidings.log.entries import Entries, attributes_of, own_column, parted, texts_map_of
 from tidings.log.fitting import Fit, fit_for
 from tidings.log.flat import Flat, Longs, frequent, scattered
 from tidings.log.parts import LivePart
@@ -30,6 +30,7 @@ from tidings.log.schema import (
     HEADER_COLUMNS,
     HEADER_TYPES,
     KIND_WORDS,
+    NUMBERS,
     TEXTS,
     file_schema,
     own_columns,
@@ -209,13 +210,23 @@ class _Sealed:
         column: Any = pa.nulls(len(self), fit.type)
         bad: dict[int, Any] = {}
         if name in self._own:
-            column, bad = _fitted(self._batch.column(name), fit)
+            column, bad = self._own_column(name, fit)
         rows, values = self._entries.of(name)
         if values:
             cells, misfits = fit.fit(values)
             column = pc.coalesce(column, scattered(fit.array(cells), rows, len(self)))
             bad |= {int(rows[place]): values[place] for place in misfits}
         return column, bad
+
+    def _own_column(self, name: str, fit: Fit) -> tuple[Any, dict[int, Any]]:
+        assert self._entries is not None
+        column = own_column(self._batch, name, self._own[name], self._entries)
+        if self._own[name] != NUMBERS or fit.kinds != (int,):
+            return _fitted(column, fit)
+        integers, others = parted(column)
+        fitting, bad = _fitted(integers, fit)
+        unlike = np.flatnonzero(others.is_valid().to_numpy(zero_copy_only=False)).tolist()
+        return fitting, bad | {row: others[row].as_py() for row in unlike}
 
     def attributes(self) -> Any:
         return attributes_of(self._batch)

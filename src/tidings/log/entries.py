@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidings.event.values import time_from_us
-from tidings.log.flat import Longs, map_of, scattered
-from tidings.log.schema import ATTRIBUTES, TEXTS, VALUE, kind_of_type, own_columns
+from tidings.log.flat import EXACT_MAX, Longs, map_of, scattered
+from tidings.log.schema import ATTRIBUTES, NUMBERS, TEXTS, VALUE, own_columns
 from tidings.log.texts import texts
 
 
@@ -42,7 +42,7 @@ class Entries:
 
     def texts(self) -> Any:
         """All values as texts."""
-        columns = [texts_of(self.items.field(letter)) for letter in _LETTERS]
+        columns = [texts_of(self.items.field(letter), letter) for letter in _LETTERS]
         return pc.coalesce(*columns)
 
 
@@ -67,11 +67,37 @@ def _plain_cells(member: Any) -> Any:
     return (None if us is None else time_from_us(us) for us in member.cast(pa.int64()).to_pylist())
 
 
-def texts_of(column: Any) -> Any:
-    """A column of one kind of value as texts, null where it is."""
-    letter = kind_of_type(column.type)
+def own_column(batch: Any, name: str, letter: str, entries: Entries) -> Any:
+    """An attribute's own column, null where the map has the value: see `tidings.log.schema`."""
+    column = batch.column(name)
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    if letter != "f" or name not in entries.names:
+        return column
+    is_there = np.zeros(len(column), np.bool_)
+    is_there[entries.of(name)[0]] = True
+    return pc.if_else(pa.array(is_there), pa.scalar(None, column.type), column)
+
+
+def parted(column: Any) -> tuple[Any, Any]:
+    """The whole numbers of a column of doubles, as integers, and the others; null where it is the other's."""
+    whole = pc.and_(pc.equal(pc.floor(column), column), pc.less_equal(pc.abs(column), float(EXACT_MAX)))
+    integers = pc.if_else(whole, column, pa.scalar(None, pa.float64())).cast(pa.int64())
+    return integers, pc.if_else(whole, pa.scalar(None, pa.float64()), column)
+
+
+def numbers_of(cells: list[float | None]) -> list[float | None]:
+    """The cells of a column of NUMBERS: whole ones are integers."""
+    return [int(cell) if cell is not None and cell.is_integer() else cell for cell in cells]
+
+
+def texts_of(column: Any, letter: str) -> Any:
+    """A column of that letter as texts, null where it is."""
     if letter == "s":
         return column
+    if letter == NUMBERS:
+        integers, others = parted(column)
+        return pc.coalesce(texts_of(integers, "i"), texts_of(others, "f"))
     there = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
     written = pa.array(texts(letter, column.drop_null().to_pylist()), pa.string())
     return scattered(written, there, len(column))
@@ -91,15 +117,13 @@ def texts_map_of(batch: Any) -> Any:
 
 def _map(batch: Any, entries: Entries, items: Any, made: Any, kind: Any) -> Any:
     rows, keys, values = [entries.rows], [entries.keys], [items]
-    for name in own_columns(batch.schema):
-        column = batch.column(name)
-        if isinstance(column, pa.ChunkedArray):
-            column = column.combine_chunks()
+    for name, letter in own_columns(batch.schema).items():
+        column = own_column(batch, name, letter, entries)
         there = column.drop_null()
         if len(there):
             rows.append(np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False)))
             keys.append(pa.repeat(pa.scalar(name, pa.string()), len(there)))
-            values.append(made(there))
+            values.append(made(there, letter))
     every = np.concatenate(rows)
     order = pa.array(np.argsort(every, kind="stable"))
     lengths = np.bincount(every, minlength=batch.num_rows)
@@ -112,7 +136,7 @@ def _map(batch: Any, entries: Entries, items: Any, made: Any, kind: Any) -> Any:
     )
 
 
-def _as_items(column: Any) -> Any:
-    letter = kind_of_type(column.type)
-    children = [column if field.name == letter else pa.nulls(len(column), field.type) for field in VALUE]
+def _as_items(column: Any, letter: str) -> Any:
+    members = dict(zip("if", parted(column), strict=True)) if letter == NUMBERS else {letter: column}
+    children = [members.get(field.name, pa.nulls(len(column), field.type)) for field in VALUE]
     return pa.StructArray.from_arrays(children, fields=list(VALUE))

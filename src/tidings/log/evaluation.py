@@ -36,7 +36,8 @@ from tidings.filters.tree import (
     Not,
     Or,
 )
-from tidings.log.schema import own_columns
+from tidings.log.entries import numbers_of
+from tidings.log.schema import NUMBERS, own_columns
 
 EXACT_MAX = 2**53
 """Integers up to here are the same as floats."""
@@ -150,7 +151,8 @@ class Evaluation:
         """The values of an expression, one for each row, None where it has none."""
         match node:
             case Name(name):
-                return self._column(name, nan=True).to_pylist()  # type: ignore[no-any-return]
+                cells: list[Any] = self._column(name, nan=True).to_pylist()
+                return numbers_of(cells) if self._own.get(name) == NUMBERS else cells
             case Literal(value):
                 return [value] * len(self._table)
             case Arithmetic(operator, left, right):
@@ -166,7 +168,8 @@ class Evaluation:
         match node:
             case Name(name):
                 column = self._column(name)
-                return column if pa.types.is_floating(column.type) else None
+                is_float = pa.types.is_floating(column.type) and self._own.get(name) != NUMBERS
+                return column if is_float else None
             case Literal(float() as value):
                 return self._constant(value)
             case Literal(int() as value) if type(value) is int and abs(value) <= EXACT_MAX:

@@ -85,7 +85,7 @@ def fit_for(name: str, kind: Any) -> Fit:
             lambda number: number if least <= number <= most else None,
         )
     if pa.types.is_float64(kind) or pa.types.is_float32(kind):
-        return Fit(kind, (int, float), float)
+        return Fit(kind, (int, float), float, float)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return Fit(kind, (str,), str)
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):

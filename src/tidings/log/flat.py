@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidings.event.values import Value
-from tidings.log.schema import ATTRIBUTES, KIND_TYPES, TEXTS, VALUE, may_be_column
+from tidings.log.schema import ATTRIBUTES, COLUMN_TYPES, KIND_TYPES, TEXTS, VALUE, may_be_column
 from tidings.log.texts import texts
 
 FREQUENT = 0.05
@@ -27,10 +27,20 @@ OWN_COLUMNS_MAX = 200
 """How many attributes may have columns of their own in one file."""
 
 LETTERS: Final = "bifstx"
+CLASSES: Final = LETTERS + "Iw"
+"""Kinds of values, parted further: `I` are integers that no double is the same as, `w` are whole floats."""
+EXACT_MAX: Final = 2**53
+"""Integers up to here are the same as doubles."""
+TAKEN_BY: Final = {"n": "if", "f": "ifw", "i": "iI", **{letter: letter for letter in "bstx"}}
+"""What stands in a column, by its letter."""
+TAKEN_WHOLLY: Final = {**TAKEN_BY, "f": "fw"}
+"""What stands in a column, and not in the map as well."""
 _CODES: Final[dict[type, int]] = {bool: 0, int: 1, float: 2, str: 3, datetime: 4, bytes: 5}
 
 Longs = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+Counts = dict[str, dict[str, int]]
+"""How many values of each class attributes have."""
 
 
 class Flat:
@@ -89,26 +99,39 @@ class Flat:
         pairs: Longs = numbers[places] * len(LETTERS) + kinds
         return pairs
 
-    def counts(self) -> dict[str, dict[str, int]]:
-        """How many values of each kind each attribute has."""
-        totals = np.bincount(self._pairs, minlength=len(LETTERS) * len(self.names)).reshape(-1, len(LETTERS))
+    @cached_property
+    def _classes(self) -> Longs:
+        """For each value, its name and its class as one number."""
+        names, classes = np.divmod(self._pairs, len(LETTERS))
+        integers, floats = (np.flatnonzero(classes == LETTERS.index(letter)) for letter in "if")
+        large = is_large(np.array(self.values[integers].tolist(), np.int64))
+        whole = is_whole(np.array(self.values[floats].tolist(), np.float64))
+        classes[integers[large]] = CLASSES.index("I")
+        classes[floats[whole]] = CLASSES.index("w")
+        named: Longs = names * len(CLASSES) + classes
+        return named
+
+    def counts(self) -> Counts:
+        """How many values of each class each attribute has."""
+        width = len(CLASSES)
+        totals = np.bincount(self._classes, minlength=width * len(self.names)).reshape(-1, width)
         return {
-            name: {letter: int(n) for letter, n in zip(LETTERS, row, strict=True) if n}
+            name: {letter: int(n) for letter, n in zip(CLASSES, row, strict=True) if n}
             for name, row in zip(self.names, totals, strict=True)
         }
 
     def column(self, name: str, letter: str) -> Any:
-        """The attribute's values of one kind, null where a row has none."""
-        places = np.flatnonzero(self._is(name, letter))
+        """The attribute's values that a column of that letter takes, null where a row has none."""
+        places = np.flatnonzero(self._is(name, TAKEN_BY[letter]))
         return scattered(
-            pa.array(self.values[places].tolist(), KIND_TYPES[letter]), self.rows[places], self.count
+            pa.array(self.values[places].tolist(), COLUMN_TYPES[letter]), self.rows[places], self.count
         )
 
     def rest(self, taken: dict[str, str]) -> Any:
         """The map of all that has no column of its own; null where that is nothing."""
         left = np.ones(len(self.values), np.bool_)
         for name, letter in taken.items():
-            left &= ~self._is(name, letter)
+            left &= ~self._is(name, TAKEN_WHOLLY[letter])
         return self._map(np.flatnonzero(left), ATTRIBUTES, self._structs, empty_is_null=True)
 
     def attributes(self) -> Any:
@@ -119,11 +142,14 @@ class Flat:
         """All attributes as a map from names to texts."""
         return self._map(np.arange(len(self.values)), TEXTS, self._texts, empty_is_null=False)
 
-    def _is(self, name: str, letter: str) -> Mask:
+    def _is(self, name: str, classes: str) -> Mask:
+        """Which values are the attribute's, and of one of these classes."""
         number = self._number.get(name)
         if number is None:
             return np.zeros(len(self.values), np.bool_)
-        chosen: Mask = self._pairs == number * len(LETTERS) + LETTERS.index(letter)
+        chosen = np.zeros(len(self.values), np.bool_)
+        for one in classes:
+            chosen |= self._classes == number * len(CLASSES) + CLASSES.index(one)
         return chosen
 
     def _map(self, places: Longs, kind: Any, made: Any, *, empty_is_null: bool) -> Any:
@@ -169,19 +195,40 @@ def scattered(values: Any, rows: Longs, count: int) -> Any:
     return values.take(pa.array(places, mask=places < 0))
 
 
-def frequent(counts: dict[str, dict[str, int]], rows: int) -> dict[str, str]:
-    """The attributes that get columns of their own among so many rows, and the letter of the kind of each.
+def is_whole(numbers: npt.NDArray[np.float64]) -> Mask:
+    """Which doubles are whole; what is infinite counts so, too."""
+    whole: Mask = np.floor(numbers) == numbers
+    return whole
+
+
+def is_large(numbers: Longs) -> Mask:
+    """Which integers no double is the same as, or might be not."""
+    return (numbers > EXACT_MAX) | (numbers < -EXACT_MAX)
+
+
+def column_for(kinds: dict[str, int]) -> tuple[str, int]:
+    """The letter of the column that takes most values of these classes, and how many these are."""
+    integers, large, others, whole = (kinds.get(one, 0) for one in "iIfw")
+    if large and not (others or whole):
+        numbers = "i", integers + large
+    else:
+        numbers = "n" if integers and not whole else "f", integers + others + whole
+    return max([numbers, *((one, kinds.get(one, 0)) for one in "bstx")], key=lambda found: found[1])
+
+
+def frequent(counts: Counts, rows: int) -> dict[str, str]:
+    """The attributes that get columns of their own among so many rows, and the letter of each column.
 
     Of names that differ in case only, the one with more values gets it.
     """
     chosen: dict[str, str] = {}
     taken: set[str] = set()
-    totals = {name: max(kinds.values()) for name, kinds in counts.items()}
-    for name in sorted(totals, key=lambda name: (-totals[name], name)):
-        if totals[name] < max(1, FREQUENT * rows) or len(chosen) >= OWN_COLUMNS_MAX:
+    found = {name: column_for(kinds) for name, kinds in counts.items()}
+    for name in sorted(found, key=lambda name: (-found[name][1], name)):
+        letter, total = found[name]
+        if total < max(1, FREQUENT * rows) or len(chosen) >= OWN_COLUMNS_MAX:
             break
         if may_be_column(name) and name.casefold() not in taken:
-            kinds = counts[name]
-            chosen[name] = max(kinds, key=lambda letter: kinds[letter])
+            chosen[name] = letter
             taken.add(name.casefold())
     return dict(sorted(chosen.items()))

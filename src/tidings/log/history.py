@@ -4,15 +4,15 @@ All of this is called in threads, beside the loop of the node. Files are in the 
 up what they hold, so a position that the store has no more is in a file: reading looks into the store first,
 and into files only for what the store has not. No lock is needed for that.
 
-A store that was restored from a backup has not what came after the backup, though files may: positions leap
-ahead then, and what stands between is read from the files.
+A store that was restored from a backup, or rebuilt, has not all that came before, though files may: positions
+leap ahead then, and what was leapt over is read from the files.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -25,6 +25,7 @@ from tidings.ids import Origin
 from tidings.log.parts import LivePart, Part, SealedPart, live_part, rows_bytes
 from tidings.matching import Index
 from tidings.store.interface import Store, StoredBatch
+from tidings.store.salvage import POSITION_LEAP
 
 PIECE_SIZE = 1 << 20
 """Bytes that are read of the store at once."""
@@ -237,14 +238,25 @@ class History:
         found = self._store.read(position, size_max)
         if position <= self.discarded:  # maybe while it was being read
             return None
-        last = self.sealed.span().last
-        if position > last:
+        if position > self.sealed.span().last:
             return found
-        return [batch for batch in found if batch.first <= last] or None
+        if (not found or found[0].first > position) and self._is_leapt_over(position):
+            return None
+        return _up_to_leap(found)
+
+    def _is_leapt_over(self, position: int) -> bool:
+        """Whether the store has leapt over a position that it has not."""
+        below, above = self._store.read_before(position, 1), self._store.read(position, 1)
+        low = _last(below[0]) if below else self.discarded
+        return not above or above[0].first - low >= POSITION_LEAP
 
     def _sealed_end(self, position: int) -> int:
         """Where reading of files ends that began at the position: the store goes on from there."""
-        return (self.discarded if position <= self.discarded else self.sealed.span().last) + 1
+        if position <= self.discarded:
+            return self.discarded + 1
+        following = self._store.read(position, 1)
+        end = self.sealed.span().last + 1
+        return min(following[0].first, end) if following else end
 
     # For subscriptions, as `Store`
 
@@ -253,26 +265,23 @@ class History:
 
         Of what is sealed, events may be left out that a filter does not want.
         """
-        stored = self._held(position, size_max)
-        if stored is not None:
-            return stored
-        end = self._sealed_end(position)
-        found = self.sealed.batches(position, end, size_max, filter or Filter())
-        return found or self._store.read(end, size_max)
+        while (stored := self._held(position, size_max)) is None:
+            end = self._sealed_end(position)
+            found = self.sealed.batches(position, end, size_max, filter or Filter())
+            if found:
+                return found
+            position = end
+        return stored
 
     def batches_before(self, position: int, size_max: int) -> list[StoredBatch]:
         """The same as `Store.read_before`."""
         stored, last = self._store.read_before(position, size_max), self.sealed.span().last
-        above = [batch for batch in stored if batch.first > last]
-        if above or not last:
-            return above
-        position = min(position, last)
-        if stored and stored[0].first + stored[0].count > position:
-            return stored
-        sealed = self.sealed.batches_before(position, size_max)
-        if not sealed or (stored and stored[0].first >= sealed[0].first):
-            return stored
-        return [batch for batch in sealed if not stored or batch.first > stored[0].first]
+        is_there = bool(stored) and _last(stored[0]) >= position
+        if is_there or not last or (stored and not self._is_leapt_over(position)):
+            return _up_to_leap(stored)
+        sealed = self.sealed.batches_before(min(position, last), size_max)
+        below = _last(stored[0]) if stored else 0
+        return [batch for batch in sealed if batch.first > below] or _up_to_leap(stored)
 
     # For whoever manages it
 
@@ -285,6 +294,16 @@ class History:
         following = min(stored[-1].first + stored[-1].count, end) if stored else end
         bad = self._store.corrupt(start, following)
         return [f"the batch at position {one} is not as it was written" for one in bad], following
+
+
+def _up_to_leap(batches: Sequence[StoredBatch]) -> list[StoredBatch]:
+    """Those before the first place where positions have leapt, in whichever direction they come."""
+    leaps = (abs(one.first - before.first) >= POSITION_LEAP for before, one in pairwise(batches))
+    return list(batches[: next((place for place, is_leap in enumerate(leaps, 1) if is_leap), len(batches))])
+
+
+def _last(batch: StoredBatch) -> int:
+    return batch.first + batch.count - 1
 
 
 def _matching(batches: Iterable[StoredBatch], filter: Filter, start: int, end: int) -> Iterator[LivePart]:

@@ -20,9 +20,9 @@ from tidings.event.model import Event
 from tidings.event.values import ATTRIBUTES_MAX, Value, check_name, check_type, time_from_us
 from tidings.event.wire import encode_events
 from tidings.ids import Origin, check_system
-from tidings.log.entries import Entries, plain_values
+from tidings.log.entries import Entries, numbers_of, own_column, plain_values
 from tidings.log.made_ids import made_ids
-from tidings.log.schema import HEADER_TYPES, TIME, VALUE, own_columns
+from tidings.log.schema import HEADER_TYPES, NUMBERS, TIME, VALUE, own_columns
 from tidings.store.interface import StoredBatch
 
 _FIELDS: Final = tuple(name for name in EMPTY_HEADER.__struct_fields__ if name not in ("id", "received_us"))
@@ -110,15 +110,15 @@ def _origins(columns: dict[str, Any]) -> Iterator[Origin]:
 def _values(table: pa.Table) -> list[dict[str, Value]]:
     """The attributes of each row."""
     values: list[dict[str, Value]] = [{} for _ in range(len(table))]
+    entries = Entries(table.column("attributes"))
     count = 0
-    for name in own_columns(table.schema):
+    for name, letter in own_columns(table.schema).items():
         check_name(name)
-        column = _whole(table.column(name))
+        column = own_column(table, name, letter, entries)
         count += len(column) - column.null_count
-        for held, value in zip(values, _plain(column), strict=True):
+        for held, value in zip(values, _plain(column, letter), strict=True):
             if value is not None:
                 held[name] = value
-    entries = Entries(table.column("attributes"))
     _check_entries(entries)
     for row, name, value in zip(
         entries.rows.tolist(), entries.keys.to_pylist(), plain_values(entries.items), strict=True
@@ -131,7 +131,9 @@ def _values(table: pa.Table) -> list[dict[str, Value]]:
     return values
 
 
-def _plain(column: Any) -> Iterable[Value | None]:
+def _plain(column: Any, letter: str) -> Iterable[Value | None]:
+    if letter == NUMBERS:
+        return numbers_of(column.to_pylist())
     if not pa.types.is_timestamp(column.type):
         return column.to_pylist()  # type: ignore[no-any-return]
     return (None if us is None else time_from_us(us) for us in _cells(column))

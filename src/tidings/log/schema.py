@@ -6,8 +6,14 @@
 | `type`, `time`, `id`, `source` … | the header; `id` is the full one, also where the number makes it |
 | `received` | what the header says, else when the event was stored |
 | `stored` | when it was stored, where `received` does not say so: only then has the header a `received` |
-| an attribute's name | the values of the kind that most events of this file have there |
+| an attribute's name | the values of the kind that most events of this file have there; numbers are doubles |
 | `attributes` | a map with all the rest: seldom attributes, and values of other kinds; null when empty |
+
+Whoever reads files without tidings wants one column of numbers, of the same type in all files, whether or not
+the sensor wrote 41 or 41.2. So a column of numbers is of doubles, and its field says if the whole ones among
+them were integers: then they are again. Where whole numbers came as both, the integers stand in the map, too,
+which is believed rather than the column. Integers that no double is the same as are in the map alone, or in a
+column of their own if an attribute has no other numbers.
 """
 
 from __future__ import annotations
@@ -38,6 +44,11 @@ HEADER_TYPES: Final = {field.name: field.type for field in HEADER_COLUMNS}
 
 KIND_TYPES: Final[dict[str, Any]] = {field.name: field.type for field in VALUE}
 """The type of a column for each kind of value, by its letter in the map."""
+NUMBERS: Final = "n"
+"""The letter of a column of doubles of which the whole ones are integers."""
+COLUMN_TYPES: Final[dict[str, Any]] = {**KIND_TYPES, NUMBERS: pa.float64()}
+"""The type of an attribute's own column, by its letter: that of the kind, or NUMBERS."""
+_WHOLE_ARE_INTEGERS: Final = {b"tidings.whole": b"integer"}
 KIND_WORDS: Final = {"b": "bool", "i": "int", "f": "float", "s": "str", "t": "time", "x": "bytes"}
 
 RESERVED_COLUMNS: Final = frozenset(
@@ -70,11 +81,21 @@ _LETTERS = {kind: letter for letter, kind in KIND_TYPES.items()}
 
 def file_schema(attributes: dict[str, str]) -> Any:
     """The columns of a file with these attributes (name to letter of the kind) in columns of their own."""
-    own = [pa.field(name, KIND_TYPES[letter]) for name, letter in attributes.items()]
+    own = [_own_field(name, letter) for name, letter in attributes.items()]
     return pa.schema([*FIXED, *own, pa.field("attributes", ATTRIBUTES)])
 
 
+def _own_field(name: str, letter: str) -> Any:
+    metadata = _WHOLE_ARE_INTEGERS if letter == NUMBERS else None
+    return pa.field(name, COLUMN_TYPES[letter], metadata=metadata)
+
+
+def _own_letter(field: Any) -> str:
+    said = field.metadata or {}
+    return NUMBERS if _WHOLE_ARE_INTEGERS.items() <= said.items() else kind_of_type(field.type)
+
+
 def own_columns(schema: Any) -> dict[str, str]:
-    """The attributes that have columns of their own in a file, with the letters of their kinds."""
+    """The attributes that have columns of their own in a file, with the letters of these."""
     taken = {field.name for field in FIXED} | {"attributes"}
-    return {field.name: kind_of_type(field.type) for field in schema if field.name not in taken}
+    return {field.name: _own_letter(field) for field in schema if field.name not in taken}

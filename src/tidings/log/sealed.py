@@ -8,9 +8,7 @@ What a row group gives beyond the size that was asked for is kept a while, for w
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from threading import Lock
 from typing import Final
 
@@ -22,13 +20,12 @@ from tidings.filters import Filter
 from tidings.log.files import date_of
 from tidings.log.folder import FileInfo, Folder
 from tidings.log.history import Columns, Span
+from tidings.log.pieces import Rest, cut, size_of, stream_of, tail
 from tidings.log.predicate import mask
 from tidings.log.restore import raw_batches
 from tidings.log.upkeep import verify_file
 from tidings.store.interface import StoredBatch, within
 
-ROWS_KEPT: Final = 1_000_000
-"""Rows of tables that are kept for whoever reads on."""
 SCAN_MAX: Final = 1_000_000
 """Positions that are looked at for one question of a subscription."""
 DAMAGE_MAX: Final = 1_000
@@ -37,7 +34,6 @@ LISTINGS_MAX: Final = 3
 """How often a folder is listed for one question: it changes, but not that fast."""
 
 _everything = Filter()
-_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")  # most columns of the header are the same all over
 
 
 class SealedFiles:
@@ -51,7 +47,7 @@ class SealedFiles:
         self._lock = Lock()
         self._files: list[FileInfo] | None = None  # by position; None: never listed
         self._span = Span()
-        self._rest = _Rest()
+        self._rest = Rest()
 
     # What there is
 
@@ -133,7 +129,7 @@ class SealedFiles:
                 table, following = table.filter(pc.less(table.column("position"), end)), end
         if table is None or not len(table):
             return None, following
-        head, rest = _cut(table, size_max)
+        head, rest = cut(table, size_max)
         if rest is not None:
             begin = rest.column("position")[0].as_py()
             self._rest.put(begin, asked, rest, following)
@@ -180,15 +176,15 @@ class SealedFiles:
     def batches(self, first: int, end: int, size_max: int, filter: Filter = _everything) -> list[StoredBatch]:
         """The batches from `first` on and before `end`, of about that size; what is damaged is left out.
 
-        If nothing matches for long, it is the last event that was looked at, so that others have their turn.
+        If nothing matches for long, it is the event behind all that, so that others have their turn.
         """
         position = first
         while position < end:
             limit = min(end, position + SCAN_MAX)
             try:
                 table, following = self._piece(position, limit, filter, size_max)
-                if table is None and filter != _everything:
-                    table = self._last_of(position, following)
+                if table is None and following == limit < end:
+                    table, following = self._piece(limit, end, _everything, 1)
             except _Lost as lost:
                 self._report(lost)
                 table, following = None, min(lost.end, end)
@@ -197,14 +193,6 @@ class SealedFiles:
             position = following
         return []
 
-    def _last_of(self, first: int, end: int) -> pa.Table | None:
-        """The last row from `first` on and before `end`, in the file that has `first`, if that is there yet."""
-        with suppress(FileNotFoundError, StoreDamaged):
-            for table in self.folder.read_back(self._file_at(first, end), end - 1):
-                last = _rows(table, len(table) - 1, len(table))
-                return last if last.column("position")[0].as_py() >= first else None
-        return None
-
     def batches_before(self, position: int, size_max: int) -> list[StoredBatch]:
         """The batches that begin at or before a position, the last one first; without what is damaged."""
         for file in reversed(self.files):
@@ -212,7 +200,7 @@ class SealedFiles:
                 continue
             try:
                 for table in self.folder.read_back(file, position):
-                    return within(reversed(raw_batches(_tail(table, size_max))), size_max)
+                    return within(reversed(raw_batches(tail(table, size_max))), size_max)
             except FileNotFoundError:
                 self.refresh()
                 return self.batches_before(position, size_max)
@@ -310,69 +298,8 @@ class _Lost(Exception):
         return cls(f"{problem}; it has positions {claim.first} to {claim.last}", claim.last + 1)
 
 
-class _Rest:
-    """Tables that were read and not yet asked for, by the position they begin with; the newest ones."""
-
-    def __init__(self) -> None:
-        self._tables: OrderedDict[tuple[int, str], tuple[pa.Table, int]] = OrderedDict()
-        self._rows = 0
-        self._lock = Lock()
-
-    def take(self, position: int, filter: str) -> tuple[pa.Table, int] | None:
-        """What was kept for who reads on at the position; it stays, as others may read there too."""
-        with self._lock:
-            return self._tables.get((position, filter))
-
-    def put(self, position: int, filter: str, table: pa.Table, following: int) -> None:
-        """Keep a table that begins with the position and ends before `following`."""
-        with self._lock:
-            if (position, filter) not in self._tables:
-                self._tables[position, filter] = table, following
-                self._rows += len(table)
-            while self._rows > ROWS_KEPT and len(self._tables) > 1:
-                _, (oldest, _) = self._tables.popitem(last=False)
-                self._rows -= len(oldest)
-
-
-def size_of(table: pa.Table) -> int:
-    """How many bytes it takes in memory; `nbytes` tells less of columns that are all null."""
-    return sum(pa.ipc.get_record_batch_size(batch) for batch in table.to_batches())
-
-
-def stream_of(table: pa.Table) -> bytes:
-    """A table as an Arrow IPC stream."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=_COMPRESSED) as writer:
-        writer.write_table(table)
-    stream: bytes = sink.getvalue().to_pybytes()
-    return stream
-
-
 def _span_of(files: Sequence[FileInfo]) -> Span:
     if not files:
         return Span()
     size = sum(file.size for file in files)
     return Span(files[0].claim.first, files[-1].claim.last, len(files), size)
-
-
-def _cut(table: pa.Table, size_max: int) -> tuple[pa.Table, pa.Table | None]:
-    """The first rows, of about that size, and the others."""
-    rows = min(len(table), max(1, size_max * len(table) // size_of(table)))
-    while rows > 1 and size_of(_rows(table, 0, rows)) > 2 * size_max:  # some are much larger than others
-        rows //= 2
-    return _rows(table, 0, rows), (_rows(table, rows, len(table)) if rows < len(table) else None)
-
-
-def _tail(table: pa.Table, size_max: int) -> pa.Table:
-    rows = max(1, size_max * len(table) // size_of(table))
-    return _rows(table, max(0, len(table) - rows), len(table))
-
-
-def _rows(table: pa.Table, first: int, end: int) -> pa.Table:
-    """These rows; a map column without any entries is made anew, as Arrow would not cut it."""
-    part = table.slice(first, end - first)
-    place = part.schema.get_field_index("attributes")
-    if part.column(place).null_count == len(part):
-        field = part.schema.field(place)
-        part = part.set_column(place, field, pa.nulls(len(part), field.type))
-    return part

@@ -16,8 +16,8 @@ from tidings.errors import Refused
 from tidings.filters import Filter
 from tidings.log import arguments
 from tidings.log.arguments import READ_SIZE_MAX
-from tidings.log.history import Answer, History, Span
-from tidings.log.sealing import Schedule
+from tidings.log.custody import Custody, Retention
+from tidings.log.history import Answer, History
 from tidings.protocol.archive import Archive, Terms
 from tidings.protocol.broker import Broker
 from tidings.protocol.bystander import Bystander
@@ -32,22 +32,8 @@ READS_MAX = 8
 """Readings of the log that one client may have under way."""
 MEMORY_SIZE_MAX = 64 << 20
 """Bytes of events in the log of a node that has no directory; the oldest half goes when it is full."""
-RETAIN_S = 60.0
-"""How often it is looked whether something is too old or too much."""
 
 Operations = Mapping[str, tuple[Any, Callable[[Asked, Any], Any]]]
-
-
-class Retention(msgspec.Struct, frozen=True):
-    """What the settings say of how long the log is kept."""
-
-    age_s_max: float | None = None
-    size_max: int | None = None
-
-    @property
-    def is_endless(self) -> bool:
-        """Whether everything is kept for ever."""
-        return self.age_s_max is None and self.size_max is None
 
 
 class LogService(Bystander):
@@ -69,13 +55,8 @@ class LogService(Bystander):
         self._broker = broker
         self._history = history
         self._lasts = lasts
-        self._retention = retention or Retention()
-        self._retain_at = broker.now + RETAIN_S
-        self._span = history.sealed.span()
-        self._schedule = Schedule(seal_s, self._sealed_last, broker.now)
-        self._look_back()
+        self.custody = Custody(broker, history, retention or Retention(), seal_s, self._go)
         self._reads: dict[Session, int] = {}
-        self._sealings: list[tuple[int, Asked]] = []  # who waits for the log to be sealed up to where
         self._thinned = 0  # the position up to which a log in memory was given up
         self._size_thinned = 0  # and how many bytes had been logged then
         self.scanned = 0  # bytes of answers, ever: how much is read of the log
@@ -88,10 +69,7 @@ class LogService(Bystander):
             "log.read": (arguments.Read, self._read),
             "log.at": (arguments.At, self._at),
             "log.find": (arguments.Find, self._find),
-            "log.seal": (arguments.Nothing, self._seal),
-            "log.sealed": (arguments.Sealed, self._sealed),
-            "log.prune": (arguments.Prune, self._prune),
-            "log.verify": (arguments.Verify, self._verify),
+            **self.custody.operations,
         }
         if where is not None:
             broker.places.add(Archive(broker, Filter(where)))
@@ -105,7 +83,7 @@ class LogService(Bystander):
         return {
             "cursor": archive.cursor,
             "end": self._broker.end_logged,
-            "first": self._first,
+            "first": self.custody.first,
             "node": self._broker.node,
         }
 
@@ -197,109 +175,7 @@ class LogService(Bystander):
     def parted(self, session: Session, is_clean: bool) -> None:  # noqa: ARG002
         """A session has ended; what is still read for it is told to nobody."""
         self._reads.pop(session, None)
-        self._sealings = [one for one in self._sealings if one[1].session is not session]
-
-    # Sealing and pruning
-
-    @property
-    def _sealed_last(self) -> int:
-        """The position up to which nothing is left to be sealed."""
-        return max(self._span.last, self._history.discarded)
-
-    def _look_back(self) -> None:
-        """See what a node that was started anew has not sealed, and since when that waits."""
-        since_us = self._history.waiting_us(self._sealed_last + 1)
-        if since_us is not None:
-            self._schedule.grown(self._broker.end_logged - 1, 0, self._broker.now)
-            self._schedule.waited(since_us / 1e6)
-
-    def wanted(self, now: float) -> int:
-        """The position up to which the log is to be sealed now; 0 if it need not be."""
-        return self._schedule.due(now)
-
-    def _seal(self, asked: Asked, _told: arguments.Nothing) -> Any:
-        """Answer when all there is now has been sealed, which others do: see `log.status`."""
-        asked.session.permit.check_manage()
-        last = self._broker.end_logged - 1
-        if last <= self._sealed_last:
-            return {"sealed": last}
-        if self._schedule.wait_s is None:
-            raise Refused("not-found", "this node seals nothing: it has no directory, or was told so")
-        self._schedule.grown(last, self._broker.size_logged, self._broker.now)
-        self._schedule.ask(last)
-        self._sealings.append((last, asked))
-        return LATER
-
-    def _sealed(self, asked: Asked, told: arguments.Sealed) -> Any:
-        asked.session.permit.check_manage()
-        return self._go(
-            asked, self._history.sealed.refresh, lambda span: self._take_sealed(span, told.position)
-        )
-
-    def _take_sealed(self, span: Span, position: int) -> dict[str, Any]:
-        """Give up in the store what files have, as far as no subscription needs it there.
-
-        Who seals may be further than the files are: then there was nothing to be put into one.
-        """
-        self._span = span
-        done = min(max(position, span.last), self._broker.end_logged - 1)
-        self._schedule.sealed(done, self._broker.now)
-        self._discard()
-        for end, waiting in self._sealings:
-            if end <= done:
-                waiting.answer({"sealed": done}, self._broker.promise)
-        self._sealings = [one for one in self._sealings if one[0] > done]
-        return {"sealed": done}
-
-    def _discard(self) -> None:
-        """Have the store give up what files have; what is trimmed now is discarded with the next call."""
-        for operation in self._broker.places.trim(after=1):
-            self._broker.store(operation)
-        self._broker.store(Discard(min(self._span.last, self._broker.end_logged - 1)))
-
-    def _prune(self, asked: Asked, told: arguments.Prune) -> Any:
-        asked.session.permit.check_manage()
-        if told.before is None and told.before_us is None and told.size_max is None:
-            raise Refused("not-understood", "say before which position or time, or to which size")
-        top = self._broker.end_logged if told.before is None else told.before
-        limit = top if told.force else min(top, self._needed)
-
-        def run() -> tuple[int, Span]:
-            spent = self._history.sealed.spent(top, told.before_us, told.size_max)
-            return spent, self._pruned(limit, told.before_us, told.size_max)
-
-        def answer(found: tuple[int, Span]) -> dict[str, Any]:
-            spent, self._span = found
-            held_for = [] if told.force else self._holders(spent)
-            return {"first": self._first, "kept_for": held_for, "bytes": self._span.size}
-
-        return self._go(asked, run, answer)
-
-    def _pruned(self, limit: int, before_us: int | None, size_max: int | None) -> Span:
-        """Remove files; called in a thread. What the store has still is in the log, and stays in files."""
-        return self._history.sealed.prune(min(limit, self._history.discarded + 1), before_us, size_max)
-
-    def _verify(self, asked: Asked, told: arguments.Verify) -> Any:
-        asked.session.permit.check_manage()
-        start, end = max(told.start, 1), self._broker.end_logged
-
-        def answer(found: tuple[list[str], int]) -> dict[str, Any]:
-            return {"problems": found[0], "next": max(found[1], start + 1), "end": end}
-
-        if start >= end:
-            return {"problems": [], "next": start, "end": end}
-        return self._go(asked, lambda: self._history.verify(start, end), answer)
-
-    @property
-    def _needed(self) -> int:
-        """The lowest position that some reader has not passed."""
-        places = self._broker.places
-        return min((stream.cursor for stream in places.named), default=self._broker.position) + 1
-
-    def _holders(self, spent: int) -> list[str]:
-        """The readers for whose sake something up to the position is kept."""
-        places = self._broker.places
-        return [one.record.name for one in places.named if one.record and one.cursor < spent]
+        self.custody.parted(session)
 
     # Time
 
@@ -307,7 +183,7 @@ class LogService(Bystander):
     def wake_at(self) -> float:
         """When a lease ends, or retention is looked after."""
         leases = min((archive.ends_at for archive in self._broker.places.archives), default=inf)
-        return leases if self._retention.is_endless else min(leases, self._retain_at)
+        return min(leases, self.custody.wake_at)
 
     def wake(self, now: float) -> None:
         """End readers that were not heard of, and give up what is too old or too much."""
@@ -315,28 +191,13 @@ class LogService(Bystander):
             if archive.ends_at <= now:
                 self._broker.count("leases_ended")
                 self._broker.places.end_durable(archive)
-        if now >= self._retain_at and not self._retention.is_endless:
-            self._retain_at = now + RETAIN_S
-            self._retain(now)
-
-    def _retain(self, now: float) -> None:
-        age_s, size = self._retention.age_s_max, self._retention.size_max
-        before_us = None if age_s is None else int((now - age_s) * 1e6)
-        limit = self._needed
-        self._discard()
-
-        def done(span: Span) -> None:
-            self._span = span
-
-        def failed(_error: Any) -> None:
-            self._broker.count("failures", reason="log")
-
-        self._broker.send(Errand(lambda: self._pruned(limit, before_us, size), done, failed))
+        if now >= self.custody.wake_at:
+            self.custody.wake(now)
 
     def finish_tick(self) -> None:
         """Note how the log has grown; one in memory must not grow for ever."""
         broker = self._broker
-        self._schedule.grown(broker.end_logged - 1, broker.size_logged, broker.now)
+        self.custody.finish_tick()
         if self._lasts or broker.size_logged - self._size_thinned < MEMORY_SIZE_MAX // 2:
             return
         if self._thinned:
@@ -346,37 +207,31 @@ class LogService(Bystander):
 
     # What is told
 
-    @property
-    def _first(self) -> int:
-        return self._span.first if self._span.files else self._history.discarded + 1
-
     def _status(self, _asked: Asked, _told: arguments.Nothing) -> Any:
-        broker, span = self._broker, self._span
+        broker = self._broker
         return {
             "node": broker.node,
             "name": broker.name,
-            "first": self._first,
-            "end": broker.end_logged,
-            "sealed": self._sealed_last,
-            "bytes": broker.size_logged,
-            "files": span.files,
-            "sealed_bytes": span.size,
+            **self._figures(),
             "folder": self._history.sealed.place,
-            "wanted": self.wanted(broker.now),
+            "wanted": self.custody.wanted(broker.now),
             "readers": [_told_of(archive) for archive in broker.places.archives],
+        }
+
+    def _figures(self) -> dict[str, int]:
+        broker, custody = self._broker, self.custody
+        return {
+            "first": custody.first,
+            "end": broker.end_logged,
+            "sealed": custody.sealed_last,
+            "bytes": broker.size_logged,
+            "files": custody.span.files,
+            "sealed_bytes": custody.span.size,
         }
 
     def status(self) -> dict[str, Any]:
         """What the node says of its log, beside what the broker says."""
-        told = {
-            "first": self._first,
-            "end": self._broker.end_logged,
-            "sealed": self._sealed_last,
-            "files": self._span.files,
-            "sealed_bytes": self._span.size,
-            "bytes": self._broker.size_logged,
-        }
-        return {"log": told}
+        return {"log": self._figures()}
 
 
 def _told_of(archive: Archive) -> dict[str, Any]:

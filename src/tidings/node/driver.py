@@ -22,8 +22,9 @@ from typing import Any, Protocol, TypeVar
 from msgspec import Struct
 
 from tidings.errors import TidingsError
+from tidings.log.custody import Retention
 from tidings.log.history import History, Sealed
-from tidings.log.service import LogService, Retention
+from tidings.log.service import LogService
 from tidings.log.sinks import open_sinks
 from tidings.node import logs
 from tidings.node.logins import Logins

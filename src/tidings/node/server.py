@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from tidings.errors import ConfigError, MissingExtra, StoreDamaged
 from tidings.ids import new_system
-from tidings.log.service import Retention
+from tidings.log.custody import Retention
 from tidings.node import compiled, logs, metrics, pipe
 from tidings.node.config import NodeConfig, check_host
 from tidings.node.database import Database
@@ -243,7 +243,7 @@ class Node:
         config = self.config
         assert config.sealing_folder is not None, "only who keeps something seals it"
         settings = settings_of(config, config.sealing_folder, self._own_socket(home))
-        self._sealing = SealingProcess(settings, self.driver.log)
+        self._sealing = SealingProcess(settings, self.driver.log.custody)
         self._sealing.watch()
 
     async def _make_way_in(self) -> Path:

@@ -22,7 +22,7 @@ from tidings.errors import MissingExtra, UserError
 OWN = ("tidings", "pyspark_tidings")
 SMALL = ("msgspec",)
 """Distributions that go with tidings always."""
-LARGE = ("pyarrow", "pandas", "numpy", "python-dateutil", "pytz", "tzdata", "six")
+LARGE = ("pyarrow", "pandas", "numpy", "protobuf", "python-dateutil", "pytz", "tzdata", "six")
 """What Spark's own Python needs for Arrow, which executors often have."""
 PACKAGES = ("msgspec", "pyarrow", "pandas", "numpy")
 """What is imported of them."""

@@ -9,7 +9,7 @@ import asyncio
 import time
 from pathlib import Path
 
-from tidings.log.service import LogService
+from tidings.log.custody import Custody
 from tidings.node.child import Child
 from tidings.node.config import NodeConfig
 from tidings.node.sealing.config import SealingConfig
@@ -31,7 +31,7 @@ class SealingProcess(Child):
 
     may_leave = True
 
-    def __init__(self, config: SealingConfig, log: LogService) -> None:
+    def __init__(self, config: SealingConfig, log: Custody) -> None:
         super().__init__("sealing", "tidings.node.sealing.main")
         self._config = config
         self._log = log

@@ -103,7 +103,7 @@ def rejected(raw: DataFrame, clean: DataFrame, rules: Rules) -> DataFrame:
     So there are as many as `raw` has more than `clean`: nothing is lost without being counted.
     """
     taken = clean.select("id", "node", "position").withColumn("is_taken", F.lit(True))
-    ids = clean.select("id").distinct().withColumn("is_known", F.lit(True))
+    ids = clean.groupBy("id").agg(F.lit(True).alias("is_known"))
     same = [F.col(f"r.{name}").eqNullSafe(F.col(f"t.{name}")) for name in ("id", "node", "position")]
     rest = judged(raw, rules).alias("r").join(taken.alias("t"), same, "left")
     rest = rest.where("is_taken is null").select("r.*").join(ids, "id", "left")

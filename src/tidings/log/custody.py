@@ -1,0 +1,201 @@
+"""What becomes of a log in time: sealed into files, given up by the store, pruned, looked through for damage.
+
+Others write the files: who seals asks up to where that is wanted, and tells how far it came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import inf
+from typing import Any
+
+from msgspec import Struct
+
+from tidings.errors import Refused
+from tidings.log import arguments
+from tidings.log.history import History, Span
+from tidings.log.sealing import Schedule
+from tidings.protocol.broker import Broker
+from tidings.protocol.errands import Errand
+from tidings.protocol.service import LATER, Asked
+from tidings.protocol.session import Session
+from tidings.store.interface import Discard
+
+RETAIN_S = 60.0
+"""How often it is looked whether something is too old or too much."""
+
+Operations = Mapping[str, tuple[Any, Callable[[Asked, Any], Any]]]
+Go = Callable[[Asked, Callable[[], Any], Callable[[Any], Any]], Any]
+"""Has something done in a thread for a client, and then answered."""
+
+
+class Retention(Struct, frozen=True):
+    """What the settings say of how long the log is kept."""
+
+    age_s_max: float | None = None
+    size_max: int | None = None
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether everything is kept for ever."""
+        return self.age_s_max is None and self.size_max is None
+
+
+class Custody:
+    """See the module."""
+
+    def __init__(
+        self, broker: Broker, history: History, retention: Retention, seal_s: float | None, go: Go
+    ) -> None:
+        self.span = history.sealed.span()
+        self._broker = broker
+        self._history = history
+        self._retention = retention
+        self._retain_at = broker.now + RETAIN_S
+        self._go = go
+        self._sealings: list[tuple[int, Asked]] = []  # who waits for the log to be sealed up to where
+        self._schedule = Schedule(seal_s, self.sealed_last, broker.now)
+        self._look_back()
+        self.operations: Operations = {
+            "log.seal": (arguments.Nothing, self._seal),
+            "log.sealed": (arguments.Sealed, self._sealed),
+            "log.prune": (arguments.Prune, self._prune),
+            "log.verify": (arguments.Verify, self._verify),
+        }
+
+    @property
+    def first(self) -> int:
+        """The lowest position that can be read."""
+        return self.span.first if self.span.files else self._history.discarded + 1
+
+    @property
+    def sealed_last(self) -> int:
+        """The position up to which nothing is left to be sealed."""
+        return max(self.span.last, self._history.discarded)
+
+    def _look_back(self) -> None:
+        """See what a node that was started anew has not sealed, and since when that waits."""
+        since_us = self._history.waiting_us(self.sealed_last + 1)
+        if since_us is not None:
+            self._schedule.grown(self._broker.end_logged - 1, 0, self._broker.now)
+            self._schedule.waited(since_us / 1e6)
+
+    def wanted(self, now: float) -> int:
+        """The position up to which the log is to be sealed now; 0 if it need not be."""
+        return self._schedule.due(now)
+
+    def _seal(self, asked: Asked, _told: arguments.Nothing) -> Any:
+        """Answer when all there is now has been sealed, which others do: see `log.status`."""
+        asked.session.permit.check_manage()
+        last = self._broker.end_logged - 1
+        if last <= self.sealed_last:
+            return {"sealed": last}
+        if self._schedule.wait_s is None:
+            raise Refused("not-found", "this node seals nothing: it has no directory, or was told so")
+        self._schedule.grown(last, self._broker.size_logged, self._broker.now)
+        self._schedule.ask(last)
+        self._sealings.append((last, asked))
+        return LATER
+
+    def _sealed(self, asked: Asked, told: arguments.Sealed) -> Any:
+        asked.session.permit.check_manage()
+        return self._go(
+            asked, self._history.sealed.refresh, lambda span: self._take_sealed(span, told.position)
+        )
+
+    def _take_sealed(self, span: Span, position: int) -> dict[str, Any]:
+        """Give up in the store what files have, as far as no subscription needs it there.
+
+        Who seals may be further than the files are: then there was nothing to be put into one.
+        """
+        self.span = span
+        done = min(max(position, span.last), self._broker.end_logged - 1)
+        self._schedule.sealed(done, self._broker.now)
+        self._discard()
+        for end, waiting in self._sealings:
+            if end <= done:
+                waiting.answer({"sealed": done}, self._broker.promise)
+        self._sealings = [one for one in self._sealings if one[0] > done]
+        return {"sealed": done}
+
+    def _discard(self) -> None:
+        """Have the store give up what files have; what is trimmed now is discarded with the next call."""
+        for operation in self._broker.places.trim(after=1):
+            self._broker.store(operation)
+        self._broker.store(Discard(min(self.span.last, self._broker.end_logged - 1)))
+
+    def _prune(self, asked: Asked, told: arguments.Prune) -> Any:
+        asked.session.permit.check_manage()
+        if told.before is None and told.before_us is None and told.size_max is None:
+            raise Refused("not-understood", "say before which position or time, or to which size")
+        top = self._broker.end_logged if told.before is None else told.before
+        limit = top if told.force else min(top, self.needed)
+
+        def run() -> tuple[int, Span]:
+            spent = self._history.sealed.spent(top, told.before_us, told.size_max)
+            return spent, self._pruned(limit, told.before_us, told.size_max)
+
+        def answer(found: tuple[int, Span]) -> dict[str, Any]:
+            spent, self.span = found
+            held_for = [] if told.force else self._holders(spent)
+            return {"first": self.first, "kept_for": held_for, "bytes": self.span.size}
+
+        return self._go(asked, run, answer)
+
+    def _pruned(self, limit: int, before_us: int | None, size_max: int | None) -> Span:
+        """Remove files; called in a thread. What the store has still is in the log, and stays in files."""
+        return self._history.sealed.prune(min(limit, self._history.discarded + 1), before_us, size_max)
+
+    def _verify(self, asked: Asked, told: arguments.Verify) -> Any:
+        asked.session.permit.check_manage()
+        start, end = max(told.start, 1), self._broker.end_logged
+
+        def answer(found: tuple[list[str], int]) -> dict[str, Any]:
+            return {"problems": found[0], "next": max(found[1], start + 1), "end": end}
+
+        if start >= end:
+            return {"problems": [], "next": start, "end": end}
+        return self._go(asked, lambda: self._history.verify(start, end), answer)
+
+    @property
+    def needed(self) -> int:
+        """The lowest position that some reader has not passed."""
+        places = self._broker.places
+        return min((stream.cursor for stream in places.named), default=self._broker.position) + 1
+
+    def _holders(self, spent: int) -> list[str]:
+        """The readers for whose sake something up to the position is kept."""
+        places = self._broker.places
+        return [one.record.name for one in places.named if one.record and one.cursor < spent]
+
+    # Time
+
+    @property
+    def wake_at(self) -> float:
+        """When it is to be looked what is too old or too much."""
+        return inf if self._retention.is_endless else self._retain_at
+
+    def wake(self, now: float) -> None:
+        """Give up what is too old or too much."""
+        self._retain_at = now + RETAIN_S
+        age_s, size = self._retention.age_s_max, self._retention.size_max
+        before_us = None if age_s is None else int((now - age_s) * 1e6)
+        limit = self.needed
+        self._discard()
+
+        def done(span: Span) -> None:
+            self.span = span
+
+        def failed(_error: Any) -> None:
+            self._broker.count("failures", reason="log")
+
+        self._broker.send(Errand(lambda: self._pruned(limit, before_us, size), done, failed))
+
+    def finish_tick(self) -> None:
+        """Note how the log has grown."""
+        broker = self._broker
+        self._schedule.grown(broker.end_logged - 1, broker.size_logged, broker.now)
+
+    def parted(self, session: Session) -> None:
+        """A session has ended, and waits for nothing any more."""
+        self._sealings = [one for one in self._sealings if one[1].session is not session]

@@ -1,0 +1,76 @@
+"""Tables of sealed events in pieces: of a size that fits into an answer, and the rest for who reads on."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from threading import Lock
+from typing import Final
+
+import pyarrow as pa
+
+SIZE_KEPT: Final = 128 << 20
+"""Bytes of tables that are kept for whoever reads on; several may be views of the same ones."""
+
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")  # most columns of the header are the same all over
+
+
+class Rest:
+    """Tables that were read and not yet asked for, by the position they begin with; the newest ones."""
+
+    def __init__(self) -> None:
+        self._tables: OrderedDict[tuple[int, str], tuple[pa.Table, int]] = OrderedDict()
+        self._size = 0
+        self._lock = Lock()
+
+    def take(self, position: int, filter: str) -> tuple[pa.Table, int] | None:
+        """What was kept for who reads on at the position; it stays, as others may read there too."""
+        with self._lock:
+            return self._tables.get((position, filter))
+
+    def put(self, position: int, filter: str, table: pa.Table, following: int) -> None:
+        """Keep a table that begins with the position and ends before `following`."""
+        with self._lock:
+            if (position, filter) not in self._tables:
+                self._tables[position, filter] = table, following
+                self._size += table.nbytes
+            while self._size > SIZE_KEPT and len(self._tables) > 1:
+                _, (oldest, _) = self._tables.popitem(last=False)
+                self._size -= oldest.nbytes
+
+
+def size_of(table: pa.Table) -> int:
+    """How many bytes it takes in memory; `nbytes` tells less of columns that are all null."""
+    return sum(pa.ipc.get_record_batch_size(batch) for batch in table.to_batches())
+
+
+def stream_of(table: pa.Table) -> bytes:
+    """A table as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=_COMPRESSED) as writer:
+        writer.write_table(table)
+    stream: bytes = sink.getvalue().to_pybytes()
+    return stream
+
+
+def cut(table: pa.Table, size_max: int) -> tuple[pa.Table, pa.Table | None]:
+    """The first rows, of about that size, and the others."""
+    rows = min(len(table), max(1, size_max * len(table) // size_of(table)))
+    while rows > 1 and size_of(rows_of(table, 0, rows)) > 2 * size_max:  # some are much larger than others
+        rows //= 2
+    return rows_of(table, 0, rows), (rows_of(table, rows, len(table)) if rows < len(table) else None)
+
+
+def tail(table: pa.Table, size_max: int) -> pa.Table:
+    """The last rows, of about that size."""
+    rows = max(1, size_max * len(table) // size_of(table))
+    return rows_of(table, max(0, len(table) - rows), len(table))
+
+
+def rows_of(table: pa.Table, first: int, end: int) -> pa.Table:
+    """These rows; a map column without any entries is made anew, as Arrow would not cut it."""
+    part = table.slice(first, end - first)
+    place = part.schema.get_field_index("attributes")
+    if place >= 0 and part.column(place).null_count == len(part):
+        field = part.schema.field(place)
+        part = part.set_column(place, field, pa.nulls(len(part), field.type))
+    return part
