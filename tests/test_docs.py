@@ -37,7 +37,7 @@ from tidings.node.metrics import HELP
 from tidings.node.server import Node
 from tidings.protocol import session, subscriptions
 from tidings.protocol.broker import Broker
-from tidings.protocol.frames import FIRST_FRAME_MAX, FRAME_MAX
+from tidings.protocol.frames import FIRST_FRAME_MAX, FRAME_MAX, REPLY_MAX
 from tidings.protocol.messages import KINDS
 from tidings.protocol.outlets import WAITING_MAX, WAITING_SIZE_MAX, Outlet
 from tidings.protocol.session import Session
@@ -328,6 +328,7 @@ def test_the_limits_of_the_protocol_are_those_in_force() -> None:
     assert said == {
         "FIRST_FRAME_MAX": f"{FIRST_FRAME_MAX >> 10} KiB",
         "FRAME_MAX": f"{FRAME_MAX >> 20} MiB",
+        "REPLY_MAX": f"{REPLY_MAX >> 10:,} KiB",
         "WINDOW": f"{session.WINDOW >> 20} MiB",
         "OUTBOX_SIZE_MAX": f"{session.OUTBOX_SIZE_MAX >> 20} MiB",
         "WAITING_MAX": f"{WAITING_MAX:,} events",

@@ -280,7 +280,8 @@ def test_numbers_stand_in_one_column_of_doubles_whether_or_not_they_are_whole() 
 
 
 def test_files_of_whole_and_of_broken_numbers_join_to_one_column() -> None:
-    tables = [table_of([part_of([Event("a", value=value) for value in some])]) for some in ([1, 2], [0.5, 3.0])]
+    several = [part_of([Event("a", value=value) for value in some]) for some in ([1, 2], [0.5, 3.0])]
+    tables = [table_of([part]) for part in several]
     joined = pa.concat_tables(alike(tables))
     assert joined.column("value").to_pylist() == [1.0, 2.0, 0.5, 3.0]
     assert [type(event["value"]) for event in events_of(joined)] == [int, int, float, float]

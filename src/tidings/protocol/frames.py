@@ -21,6 +21,8 @@ from tidings.protocol.messages import KINDS, Message, Publish, Put
 
 FRAME_MAX = 16 << 20
 """Bytes of a frame behind its length."""
+REPLY_MAX = FRAME_MAX + (64 << 10)
+"""Bytes in an answer: one event that came in the longest frame, and what is said of it."""
 FIRST_FRAME_MAX = 64 << 10
 """The same, for what a node reads before it knows who is there."""
 PREFIX = 5

@@ -15,7 +15,7 @@ from msgspec import ValidationError
 from tidings.errors import Refused, TidingsError
 from tidings.exchange import Subscription
 from tidings.protocol.failures import failure_of
-from tidings.protocol.frames import FRAME_MAX, encode
+from tidings.protocol.frames import REPLY_MAX, encode
 from tidings.protocol.messages import Message, Reply
 from tidings.store.interface import Operation
 
@@ -38,7 +38,7 @@ class Asked:
     def answer(self, result: Any, mark: int) -> None:
         """This is the result, to be told when the mark is durable; one that no frame can hold is not."""
         frame = encode(Reply(self.number, result))
-        if len(frame) > FRAME_MAX:
+        if len(frame) > REPLY_MAX:
             self.fail(Refused("limit", f"the answer has {len(frame)} bytes: ask for less"))
         else:
             self.session.post(frame, mark)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tidings.protocol.frames import FRAME_MAX, Frame, FrameReader, encode
+from tidings.protocol.frames import REPLY_MAX, Frame, FrameReader, encode
 from tidings.protocol.messages import Hello, Ping
 
 WELCOME_S_MAX = 10.0
@@ -19,14 +19,14 @@ class Talk:
     def __init__(self) -> None:
         self.is_up = False  # WELCOME has come
         self.is_given_up = False  # the driver is to end the transport
-        self._reader = FrameReader(FRAME_MAX)
+        self._reader = FrameReader(REPLY_MAX)
         self._frames: list[bytes] = []
         self._heard_at: float | None = None  # None while there is no transport
         self._is_asked = False
 
     def _begin(self, hello: Hello, now: float) -> None:
         """A transport is there: this is the first word."""
-        self._reader = FrameReader(FRAME_MAX)  # WELCOME has all refusals that were not seen
+        self._reader = FrameReader(REPLY_MAX)  # WELCOME has all refusals that were not seen
         self._heard_at, self._is_asked, self.is_given_up = now, False, False
         self._frames = [encode(hello)]
 
