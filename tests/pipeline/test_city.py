@@ -21,8 +21,8 @@ from tidings.pipeline.city.aggregates import aggregates
 from tidings.pipeline.city.alarms import COLUMNS as ALARM_COLUMNS
 from tidings.pipeline.city.alarms import levels
 from tidings.pipeline.city.flow import alarms_of
-from tidings.pipeline.city.readings import COLUMNS, clean, heard, raw, rejected
-from tidings.pipeline.city.rules import Rules, parse_rules
+from tidings.pipeline.city.readings import COLUMNS, clean, heard, limit, raw, rejected
+from tidings.pipeline.city.rules import Limits, Rules, parse_rules
 from tidings.pipeline.city.silence import silent
 from tidings.pipeline.running import STATE_STORE, read_progress
 from tidings.sensors.recording import make_recording
@@ -68,6 +68,32 @@ def seconds(time: datetime) -> float:
 
 
 # -- what is believed
+
+
+NESTED = """
+[default]
+high = 5
+silent_s = 60
+[air]
+high = 100
+["air.pm10"]
+mean_limit = 50
+high = 5
+["air.pm10.indoor"]
+high = 7
+[water]
+low = 1
+"""
+
+
+@pytest.mark.parametrize("text", [NESTED, NESTED.replace("[air]", "[airs]").replace(".indoor", "0"), ""])
+def test_limits_in_spark_are_those_of_the_rules(spark: SparkSession, text: str) -> None:
+    rules = parse_rules(text)
+    types = ["air", "air.pm10", "air.pm10.indoor.x", "air.pm100", "airs.a", "water.level", "other", "a"]
+    df = spark.createDataFrame([(type,) for type in types], "type string")
+    fields = Limits.__struct_fields__
+    rows = df.select("type", *(limit(rules, name).alias(name) for name in fields)).collect()
+    assert {row["type"]: Limits(*row[1:]) for row in rows} == {type: rules.limits(type) for type in types}
 
 
 def test_readings_that_are_not_believed_are_told_with_the_reason(spark: SparkSession) -> None:
