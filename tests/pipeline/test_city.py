@@ -86,7 +86,11 @@ low = 1
 """
 
 
-@pytest.mark.parametrize("text", [NESTED, NESTED.replace("[air]", "[airs]").replace(".indoor", "0"), ""])
+@pytest.mark.parametrize(
+    "text",
+    [NESTED, NESTED.replace("[air]", "[airs]").replace(".indoor", "0"), ""],
+    ids=["nested", "flat", "empty"],
+)
 def test_limits_in_spark_are_those_of_the_rules(spark: SparkSession, text: str) -> None:
     rules = parse_rules(text)
     types = ["air", "air.pm10", "air.pm10.indoor.x", "air.pm100", "airs.a", "water.level", "other", "a"]
