@@ -90,6 +90,7 @@ def test_readings_of_a_node_come_back_as_alarms_and_the_reader_leaves(
     plan = Plan(settings=settings, trigger_s=0, by_clock=False)
     query = start(spark, plan, str(tmp_path / "notes"))
     total = watch(query, tell, stop)
+    spark.conf.unset(STORE)
     assert (total.rows, total.rejected) == (11, {"out of range": 1})
     assert alarms(node) == {("alarm.mean", 60.0, None): 3}
     wait_until(lambda: node.readers == [])

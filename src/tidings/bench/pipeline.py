@@ -35,7 +35,7 @@ ARCHIVED = "type LIKE 'air.%'"
 SELECTED, SHARE = "value >= 99", 0.01
 """A filter, and the share of the readings that it has."""
 FILE_ROWS = 10_000_000
-"""Rows that Spark's own reader is given: sealed files are linked until there are so many, as it is quick."""
+"""Rows that Spark's own reader is given at least: it is so quick that the files are linked to be more."""
 ANSWERS = 20
 SEAL_S = 3_600.0
 """After this a node would seal by itself; it is asked to before."""
@@ -167,7 +167,7 @@ def _by_parquet(stage: Stage, spark: SparkSession, folder: Path) -> Figure:
     """Spark's own reader, over the sealed files."""
     from tidings.bench.pipeline_spark import of_files, took_s
 
-    times = max(1, FILE_ROWS // COUNT)
+    times = -(-FILE_ROWS // stage.count)
     with _linked(folder, stage.home / "linked", times) as many:
         frame, rows = of_files(spark, many), times * stage.count
         found = sum(row["count"] for row in frame.collect())
