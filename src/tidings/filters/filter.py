@@ -6,8 +6,8 @@ from the tree, the test, the normal form, the text, is made when first asked for
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from importlib import import_module
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tidings.errors import FilterError, MissingExtra
@@ -102,8 +102,9 @@ class Filter:
         and rows with NaN may be lost. One Column is read as a filter too, whole and with a filter's rules,
         where it is made of columns, constants and what filters have; else FilterError says what is not.
         """
-        made: tuple[Filter, list[Any]] = _pipeline("predicates").from_spark(filters, nan)
-        return made
+        with _needs_spark():
+            from tidings.pipeline.predicates import from_spark
+        return from_spark(filters, nan)
 
     def to_spark(
         self,
@@ -120,8 +121,9 @@ class Filter:
         attribute is looked for that has no column, or none of its kind. What Spark has no equal for is
         tested in its Python workers, or raises FilterError with `python=False`.
         """
-        column: Column = _pipeline("columns").to_column(self._condition, columns, attributes, python)
-        return column
+        with _needs_spark():
+            from tidings.pipeline.columns import to_column
+        return to_column(self._condition, columns, attributes, python)
 
     @classmethod
     def _of(cls, condition: Condition, normal: Normal | None = None, exact: bool = True) -> Filter:
@@ -218,10 +220,11 @@ class Filter:
         return Filter._of, (self._condition, None, self.exact)
 
 
-def _pipeline(module: str) -> Any:
-    """A module of the pipeline, which lies above this layer: looked for by name, when it is needed."""
+@contextmanager
+def _needs_spark() -> Iterator[None]:
+    """For importing, when it is asked for, what lies above this layer and needs PySpark."""
     try:
-        return import_module(f"tidings.pipeline.{module}")
+        yield
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("tidings"):
             raise
