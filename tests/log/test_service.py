@@ -367,3 +367,68 @@ def test_a_log_in_memory_gives_up_its_oldest_half(monkeypatch: pytest.MonkeyPatc
     found = counters(rows(ann, skip=True))
     assert found == list(range(found[0], 300))
     assert len(found) > 10
+
+
+# What others may do and see
+
+
+def test_what_is_kept_for_a_user_is_what_it_may_subscribe_to_after_a_restart_too() -> None:
+    book = Book(ann=[may("publish")], bob=[may("subscribe", "n < 3")])
+    rig = LogRig()
+    rig.broker.gate = book
+    bob = come(rig, "bob")
+    ask(bob, "log.reader", name="spark", where="")
+    ask(bob, "log.keep", name="all", where="")
+    rig = rig.restart()
+    rig.broker.gate = book
+    rig.broker.places.review()  # as a node does when it knows its rules
+    ann = come(rig, "ann")
+    ann.publish(*(event(n, n=n) for n in range(1, 6)))
+    rig.run()
+    assert sum(one.count for one in rig.stored) == 2
+    book.users["bob"] = (may("subscribe", "n > 4"),)
+    rig.broker.review()
+    ann.publish(*(event(n, n=n) for n in range(6, 9)))
+    rig.run()
+    assert sum(one.count for one in rig.stored) == 5
+    del book.users["bob"]
+    rig.broker.review()
+    ann.publish(event(9, n=9))
+    rig.run()
+    assert sum(one.count for one in rig.stored) == 5
+
+
+def test_who_reads_is_told_to_itself_and_to_who_may_manage() -> None:
+    rig = LogRig()
+    rig.broker.gate = Book(
+        ada=[may("subscribe"), may("manage")], bob=[may("subscribe")], eve=[may("publish")]
+    )
+    ada, bob, eve = (come(rig, who) for who in ("ada", "bob", "eve"))
+    ask(ada, "log.reader", name="audit", where="employee = 'bob'")
+    ask(bob, "log.reader", name="own")
+    assert [one["name"] for one in ask(bob, "log.status")["readers"]] == ["own"]
+    assert [one["name"] for one in ask(ada, "log.status")["readers"]] == ["audit", "own"]
+    assert refusal(eve, "log.status")[0] == "not-allowed"
+    assert refusal(eve, "log.at", time_us=0)[0] == "not-allowed"
+
+
+def test_who_may_manage_ends_readers_of_others() -> None:
+    rig = LogRig()
+    rig.broker.gate = Book(ada=[may("manage"), may("subscribe")], bob=[may("subscribe")])
+    ada, bob = come(rig, "ada"), come(rig, "bob")
+    ask(bob, "log.reader", name="hog", start=1)
+    ask(ada, "log.reader", name="own", start=1)
+    assert refusal(bob, "log.leave", name="own", owner="ada")[0] == "not-allowed"
+    ask(ada, "log.leave", name="hog", owner="bob")
+    assert [one["name"] for one in ask(ada, "log.status")["readers"]] == ["own"]
+
+
+def test_a_client_has_only_so_many_readers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "READERS_MAX", 2)
+    rig = LogRig()
+    ann = rig.peer()
+    ask(ann, "log.reader", name="a")
+    ask(ann, "log.keep", name="b", where="")
+    assert refusal(ann, "log.reader", name="c")[0] == "limit"
+    ask(ann, "log.reader", name="a", lease_s=5)
+    assert ask(rig.peer("two", name="bob"), "log.reader", name="c")["cursor"] == 0

@@ -39,6 +39,10 @@ Force = Annotated[bool, typer.Option("--force", help="Also what readers have not
 Text = Annotated[str | None, typer.Argument(metavar="[FILTER]", help="What to keep: type LIKE 'air.%'")]
 Name = Annotated[str | None, typer.Option(help="A name for it; without one, it is made of the filter.")]
 Listed = Annotated[bool, typer.Option("--list", help="Show what is kept.")]
+Owner = Annotated[
+    str | None,
+    typer.Option("--owner", metavar="CLIENT", help="With --remove: whose it is, a reader too; needs manage."),
+]
 Removed = Annotated[str | None, typer.Option("--remove", metavar="NAME", help="Keep this no longer.")]
 
 
@@ -233,6 +237,7 @@ def keep(
     name: Name = None,
     listed: Listed = False,
     remove: Removed = None,
+    owner: Owner = None,
     node: Address = None,
     json: Json = False,
 ) -> None:
@@ -251,7 +256,7 @@ def keep(
                 await bus.log.keep(called, wanted)
                 typer.echo(to_json({"name": called}) if json else f"kept from now on, as {word(called)}")
             elif remove is not None:
-                await bus.log.leave(remove)
+                await bus.log.leave(remove, owner=owner)
                 typer.echo(to_json({"name": remove}) if json else f"{word(remove)} is kept no longer")
             else:
                 _list_kept((await bus.log.status())["readers"], json)

@@ -159,10 +159,13 @@ class Log:
         """From now on what matches is kept in the log, whoever publishes it; nothing is made for that."""
         await self._call("log.keep", {"name": name, "where": str(where)}, timeout_s)
 
-    async def leave(self, name: str, *, timeout_s: float | None = None) -> None:
-        """Nothing is kept, or made, under this name any more; nor is it an error if nothing was."""
+    async def leave(self, name: str, *, owner: str | None = None, timeout_s: float | None = None) -> None:
+        """Nothing is kept, or made, under this name any more; nor is it an error if nothing was.
+
+        Who may manage the node may end what another client, the `owner`, has there.
+        """
         try:
-            await self._call("log.leave", {"name": name}, timeout_s)
+            await self._call("log.leave", {"name": name, "owner": owner}, timeout_s)
         except Refused as error:
             if error.code != "not-found":
                 raise

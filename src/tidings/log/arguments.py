@@ -52,6 +52,7 @@ class Leave(Struct, frozen=True):
     """Nothing is to be kept under this name any more."""
 
     name: Name
+    owner: str | None = None  # of another client, for who may manage
 
 
 class Read(Struct, frozen=True):

@@ -24,12 +24,14 @@ from tidings.protocol.bystander import Bystander
 from tidings.protocol.errands import Errand
 from tidings.protocol.service import LATER, Asked
 from tidings.protocol.session import Session
-from tidings.store.interface import Discard, Durable, Trim
+from tidings.store.interface import Discard, Durable
 
 WAITING_SIZE_MAX = 4 * READ_SIZE_MAX
 """Bytes that may wait to be sent to a client before it may ask for more of the log."""
 READS_MAX = 8
 """Readings of the log that one client may have under way."""
+READERS_MAX = 1_000
+"""Readers, and filters that are kept, of one client."""
 MEMORY_SIZE_MAX = 64 << 20
 """Bytes of events in the log of a node that has no directory; the oldest half goes when it is full."""
 
@@ -59,6 +61,7 @@ class LogService(Bystander):
         self._reads: dict[Session, int] = {}
         self._thinned = 0  # the position up to which a log in memory was given up
         self._size_thinned = 0  # and how many bytes had been logged then
+        self._leases_end = self._next_end()  # when the first of them may
         self.scanned = 0  # bytes of answers, ever: how much is read of the log
         self.operations: Operations = {
             "log.status": (arguments.Nothing, self._status),
@@ -78,7 +81,8 @@ class LogService(Bystander):
 
     def _reader(self, asked: Asked, wanted: arguments.Reader) -> Any:
         until = None if wanted.lease_s is None else self._broker.now + wanted.lease_s
-        terms = Terms(True, wanted.passive, True, wanted.lease_s, until)
+        user = asked.session.permit.user
+        terms = Terms(True, wanted.passive, True, wanted.lease_s, until, user)
         archive = self._open(asked.session, wanted.name, wanted.where, terms, wanted.start)
         return {
             "cursor": archive.cursor,
@@ -88,7 +92,8 @@ class LogService(Bystander):
         }
 
     def _keep(self, asked: Asked, wanted: arguments.Keep) -> Any:
-        self._open(asked.session, wanted.name, wanted.where, Terms(log=True, passive=True), None)
+        terms = Terms(log=True, passive=True, user=asked.session.permit.user)
+        self._open(asked.session, wanted.name, wanted.where, terms, None)
         return {}
 
     def _open(self, session: Session, name: str, where: str, terms: Terms, start: int | None) -> Archive:
@@ -97,24 +102,37 @@ class LogService(Bystander):
         granted = session.narrow("subscribe", asked)
         cursor = self._broker.position if start is None else max(0, start - 1)
         record = Durable(name, session.owner, str(asked), cursor, cursor, msgspec.msgpack.encode(terms))
+        if places.find_durable(session.owner, name) is None:
+            self._check_room(session.owner)
         archive = places.open_durable(record)
         if not isinstance(archive, Archive) or archive.terms.holds != terms.holds:
             raise Refused("exists", f"{name!r} is the name of something else")
         archive.want(asked)
         archive.renew(terms)
         places.refilter(archive, granted)
+        self._leases_end = min(self._leases_end, archive.ends_at)
         return archive
 
+    def _check_room(self, owner: str) -> None:
+        own = sum(
+            one.record is not None and one.record.owner == owner for one in self._broker.places.archives
+        )
+        if own >= READERS_MAX:
+            raise Refused("limit", f"one client has at most {READERS_MAX} readers and filters of the log")
+
     def _passed(self, asked: Asked, told: arguments.Passed) -> Any:
-        self._named(asked.session, told.name).pass_to(told.position - 1)
+        self._named(asked.session.owner, told.name).pass_to(told.position - 1)
         return {}
 
     def _leave(self, asked: Asked, told: arguments.Leave) -> Any:
-        self._broker.places.end_durable(self._named(asked.session, told.name))
+        owner = asked.session.owner if told.owner is None else told.owner
+        if owner != asked.session.owner:
+            asked.session.permit.check_manage()
+        self._broker.places.end_durable(self._named(owner, told.name))
         return {}
 
-    def _named(self, session: Session, name: str) -> Archive:
-        found = self._broker.places.find_durable(session.owner, name)
+    def _named(self, owner: str, name: str) -> Archive:
+        found = self._broker.places.find_durable(owner, name)
         if not isinstance(found, Archive):
             raise Refused("not-found", f"nobody reads the log under the name {name!r}")
         return found
@@ -137,6 +155,7 @@ class LogService(Bystander):
         return self._go(asked, lambda: self._history.read(*arguments), answer)
 
     def _at(self, asked: Asked, wanted: arguments.At) -> Any:
+        asked.session.permit.grant("subscribe")
         return self._go(
             asked, lambda: self._history.position_at(wanted.time_us), lambda found: {"position": found}
         )
@@ -182,8 +201,7 @@ class LogService(Bystander):
     @property
     def wake_at(self) -> float:
         """When a lease ends, or retention is looked after."""
-        leases = min((archive.ends_at for archive in self._broker.places.archives), default=inf)
-        return min(leases, self.custody.wake_at)
+        return min(self._leases_end, self.custody.wake_at)
 
     def wake(self, now: float) -> None:
         """End readers that were not heard of, and give up what is too old or too much."""
@@ -191,8 +209,12 @@ class LogService(Bystander):
             if archive.ends_at <= now:
                 self._broker.count("leases_ended")
                 self._broker.places.end_durable(archive)
+        self._leases_end = self._next_end()
         if now >= self.custody.wake_at:
             self.custody.wake(now)
+
+    def _next_end(self) -> float:
+        return min((archive.ends_at for archive in self._broker.places.archives), default=inf)
 
     def finish_tick(self) -> None:
         """Note how the log has grown; one in memory must not grow for ever."""
@@ -201,21 +223,27 @@ class LogService(Bystander):
         if self._lasts or broker.size_logged - self._size_thinned < MEMORY_SIZE_MAX // 2:
             return
         if self._thinned:
-            broker.store(Trim(self._thinned))
             broker.store(Discard(self._thinned))
         self._thinned, self._size_thinned = broker.position, broker.size_logged
+        for operation in broker.places.trim(after=1):  # discarded is what earlier commits have trimmed
+            broker.store(operation)
 
     # What is told
 
-    def _status(self, _asked: Asked, _told: arguments.Nothing) -> Any:
-        broker = self._broker
+    def _status(self, asked: Asked, _told: arguments.Nothing) -> Any:
+        """What everyone may know who may subscribe; who else reads, and where, is told to who may manage."""
+        broker, session = self._broker, asked.session
+        manages = session.permit.manages
+        if not manages:
+            session.permit.grant("subscribe")
+        readers = [_told_of(archive) for archive in broker.places.archives]
         return {
             "node": broker.node,
             "name": broker.name,
             **self._figures(),
-            "folder": self._history.sealed.place,
+            "folder": self._history.sealed.place if manages else "",
             "wanted": self.custody.wanted(broker.now),
-            "readers": [_told_of(archive) for archive in broker.places.archives],
+            "readers": [one for one in readers if manages or one["owner"] == session.owner],
         }
 
     def _figures(self) -> dict[str, int]:

@@ -93,9 +93,14 @@ class Permit(Struct, frozen=True):
         rules = (rule for rule in self._for(action) if _agrees(rule.queue, queue))
         return self._joined(rules, str(not_allowed(self, action, queue)))
 
+    @property
+    def manages(self) -> bool:
+        """Whether there is anything that may be managed."""
+        return self.rules is None or any(rule.action == "manage" for rule in self.rules)
+
     def check_manage(self) -> None:
         """Raise NotAllowed for one who may not manage anything."""
-        if not (self.rules is None or any(rule.action == "manage" for rule in self.rules)):
+        if not self.manages:
             raise NotAllowed(f"{self.user!r} may not manage this node")
 
     def sees(self, queue: str) -> bool:

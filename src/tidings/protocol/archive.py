@@ -15,9 +15,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tidings.errors import NotAllowed
 from tidings.event import Batch
 from tidings.exchange import Positions, Rows
 from tidings.filters import Filter
+from tidings.protocol.access import NOBODY, Gate
 from tidings.protocol.streams import Stream
 from tidings.store.interface import Durable
 
@@ -33,6 +35,7 @@ class Terms(Struct, frozen=True, omit_defaults=True):
     holds: bool = False  # its cursor matters
     lease_s: float | None = None
     until: float | None = None  # when the lease ends
+    user: str = ""  # whose rights it has, and no more than these; the owner of the node has all
 
 
 def terms_of(options: bytes) -> Terms:
@@ -61,6 +64,19 @@ class Archive(Stream):
         if self.record is None or not self.terms.holds:
             return self.broker.position
         return self.record.cursor
+
+    def reach(self, gate: Gate) -> Filter:
+        """What it may have kept of what it wants, as the rules are now."""
+        assert self.record is not None
+        wanted = Filter(self.record.filter)
+        if not self.terms.user:
+            return wanted
+        permit = gate.permit_of(self.terms.user) or NOBODY
+        try:
+            granted = permit.grant("subscribe")
+        except NotAllowed:
+            return ~Filter()
+        return wanted if granted is None else wanted & granted
 
     def renew(self, terms: Terms) -> None:
         """Its reader is still there."""

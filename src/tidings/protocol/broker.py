@@ -165,6 +165,7 @@ class Broker:
                 session.close("not-allowed", "user or secret is wrong")
             elif renewed != session.permit:
                 session.close("changed", "the rules have changed: come again")
+        self.places.review()
 
     def touch(self, session: Session, mark: int = 0) -> None:
         """A session has frames to send, now or when the mark is durable."""

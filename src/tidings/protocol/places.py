@@ -35,6 +35,7 @@ class Places:
         self._streams: dict[Stream, None] = {}  # durable or not
         self._attached: dict[Stream, None] = {}  # those that have a client
         self._records: dict[tuple[str, str], Durable] = {}  # changed in this tick
+        self._archives: dict[Archive, None] = {}
         self._trimmed = 0
         for record in records:
             self._add_durable(record)
@@ -60,6 +61,8 @@ class Places:
         record = stream.record
         assert record is not None
         del self._durables[record.owner, record.name]
+        if isinstance(stream, Archive):
+            del self._archives[stream]
         self._records.pop((record.owner, record.name), None)
         self._broker.store(Drop(record.name, record.owner))
         self.remove(stream)
@@ -72,11 +75,18 @@ class Places:
     @property
     def archives(self) -> list[Archive]:
         """Those that keep things in the log under a name."""
-        return [one for one in self._durables.values() if isinstance(one, Archive)]
+        return list(self._archives)
+
+    def review(self) -> None:
+        """The rules may have changed: what is kept for a user is what it may subscribe to now."""
+        for archive in self._archives:
+            self.refilter(archive, archive.reach(self._broker.gate))
 
     def _add_durable(self, record: Durable) -> Stream:
         stream = self._made(record)
         self._durables[record.owner, record.name] = stream
+        if isinstance(stream, Archive):
+            self._archives[stream] = None
         self.add(stream)
         return stream
 
