@@ -60,7 +60,7 @@ def read_all(
     """All that is told of the log from a position on, asked for piece by piece."""
     told: list[tuple[int, int]] = []
     while start < end:
-        answer = history.read(start, end, Filter(where), size_max, skip)
+        answer = history.read(start, end, Filter(where), size_max, skip, skip_pruned=skip)
         told += numbers_of(answer.parts)
         assert answer.next > start
         start = answer.next

@@ -227,3 +227,11 @@ def test_only_the_columns_of_a_file_that_are_needed_are_named() -> None:
     assert Decoder(NARROW).wanted == ["position", "type", "time", "value", "attributes"]
     assert Decoder(pa.schema([("type", pa.string())])).wanted == ["position", "type"]
     assert Decoder(pa.schema([("attributes", TEXTS)])).wanted is None
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf], ids=str)
+def test_what_is_no_finite_number_fits_no_decimal(number: float) -> None:
+    decoder = Decoder(pa.schema([("value", pa.decimal128(10, 2))]), "node", False)
+    part = part_of([Event("a", value=number), Event("a", value=1.5)])
+    for batch in (decoder.lives([part]), sealed(decoder, [part])):
+        assert batch.column("value").to_pylist() == [None, Decimal("1.50")]

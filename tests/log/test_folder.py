@@ -24,7 +24,7 @@ from tidings import Event, Filter
 from tidings.errors import ConfigError, StoreDamaged
 from tidings.event.header import Header
 from tidings.ids import Origin
-from tidings.log import files
+from tidings.log import files, upkeep
 from tidings.log.files import Claim
 from tidings.log.folder import FileInfo, Folder
 from tidings.log.parts import LivePart
@@ -526,6 +526,38 @@ def test_a_file_is_synced_before_it_is_seen_and_the_folder_after(
     name = info.path.rpartition("/")[2]
     assert synced[0] == f".{name}.part"
     assert synced[1:] == ["date=2023-11-14", "log"]
+
+
+def test_a_folder_named_by_a_file_uri_is_synced_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    Folder((tmp_path / "log").as_uri()).write([readings(1, 5)], "n1")
+    assert len(synced) == 3
+
+
+def test_what_cannot_be_written_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    folder = Folder(tmp_path / "log")
+    with pytest.raises(OSError, match="No space left"):
+        folder.write([readings(1, 5)], "n1")
+    assert folder.leftovers() == []
+    assert folder.files() == []
+
+
+def test_row_groups_of_joined_files_are_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "GROUP_SIZE_MAX", 1)
+    folder = in_memory()
+    for first in range(1, 31, 10):
+        folder.write([readings(first, 10)], "n1")
+    folder.merge(1 << 20, 1 << 20)
+    (joined,) = folder.files()
+    with folder.open(joined) as opened:
+        assert opened.metadata.num_row_groups == 3
 
 
 def test_removing_twice_is_no_trouble(folder: Folder) -> None:

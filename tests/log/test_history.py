@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
 from pathlib import Path
@@ -195,9 +196,9 @@ class Logs(RuleBasedStateMachine):
     def find(self, data: Any) -> None:
         wanted = data.draw(st.lists(st.sampled_from(range(self.n)), max_size=3)) if self.n else []
         ids = [make_id(system, 1, n + 1) for n in wanted for system in ("s0", "s1")]
-        found = self.history.find(ids, Filter("even = TRUE"), self.end)
+        found = find_all(self.history, ids, self.end, "even = TRUE")
         there = {n for n in wanted if n % 2 == 0 and n in self.logged.values()}
-        assert {n for _, n in sealers.numbers_of(found.parts)} == there
+        assert {n for _, n in found} == there
 
     @rule()
     def verify(self) -> None:
@@ -205,6 +206,17 @@ class Logs(RuleBasedStateMachine):
         while position < self.end:
             problems, position = self.history.verify(position, self.end)
             assert not problems
+
+
+def find_all(history: History, ids: list[str], end: int, where: str = "") -> list[tuple[int, int]]:
+    """All that is found of these ids, asked for piece by piece."""
+    told: list[tuple[int, int]] = []
+    start = 0
+    while start < end:
+        answer = history.find(ids, Filter(where), start, end)
+        told += sealers.numbers_of(answer.parts)
+        start = answer.next
+    return told
 
 
 def last_of(batch: StoredBatch) -> int:
@@ -222,6 +234,8 @@ def _small_files() -> Any:
         patch.setattr(sealing, "JOIN_AT", 3)
         patch.setattr(sealed_module, "SCAN_MAX", 5)
         patch.setattr(history_module, "POSITION_LEAP", LEAP)
+        patch.setattr(history_module, "READ_S_MAX", math.inf)
+        patch.setattr(sealed_module, "READ_S_MAX", math.inf)
         yield
 
 
@@ -273,8 +287,46 @@ def test_a_grant_holds_for_what_is_found_in_files_too(tmp_path: Path) -> None:
     one = stored(1, range(4))
     history = History(store_of(one, discarded=4), sealed_files(tmp_path, [one]))
     ids = [make_id("s", 1, n + 1) for n in range(4)]
-    found = history.find(ids, Filter("even = TRUE"), 5)
-    assert sealers.numbers_of(found.parts) == [(1, 0), (3, 2)]
+    assert find_all(history, ids, 5, "even = TRUE") == [(1, 0), (3, 2)]
+
+
+def test_many_ids_are_found_sealed_or_not_and_no_ids_find_nothing(tmp_path: Path) -> None:
+    one, two = stored(1, range(600)), stored(601, range(600, 1200))
+    history = History(store_of(one, two, discarded=600), sealed_files(tmp_path, [one]))
+    ids = [make_id("s", 1, n + 1) for n in range(100, 1100)]
+    assert find_all(history, ids, 1201) == [(n + 1, n) for n in range(100, 1100)]
+    assert find_all(history, [], 1201) == []
+
+
+def test_an_event_is_found_once_while_its_file_is_there_and_the_node_does_not_know(tmp_path: Path) -> None:
+    one, two = stored(1, range(2)), stored(3, range(2, 4))
+    sealed = sealed_files(tmp_path, [one])
+    history = History(store_of(one, two), sealed)
+    assert sealed.span().last == 2
+    sealed_files(tmp_path, [one], [two])
+    found = find_all(history, [make_id("s", 1, n + 1) for n in range(4)], 5)
+    assert found == [(1, 0), (2, 1), (3, 2), (4, 3)]
+
+
+def test_reading_ends_when_its_time_is_over_and_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history_module, "READ_S_MAX", 0.0)
+    monkeypatch.setattr(history_module, "PIECE_SIZE", 1)
+    history = History(store_of(*(stored(first, [first]) for first in range(1, 6))))
+    answer = history.read(1, 6, Filter("n = 5"), 1 << 20, False)
+    assert (answer.parts, answer.next) == ([], 2)
+    assert read_all(history, 1, 6, "n = 5") == [(5, 5)]
+
+
+def test_who_passes_over_damage_is_still_told_of_what_was_pruned(tmp_path: Path) -> None:
+    one, two = stored(1, range(2)), stored(3, range(2, 4))
+    sealed = sealed_files(tmp_path, [one], [two])
+    history = History(store_of(one, two, discarded=4), sealed)
+    sealed.prune(3, None, None)
+    with pytest.raises(Refused, match="pruned"):
+        history.read(1, 5, Filter(), 1000, skip=True)
+    sealed.folder.remove(sealed.folder.files())
+    with pytest.raises(Refused, match="in no file"):
+        history.read(1, 5, Filter(), 1000, skip=False, skip_pruned=True)
 
 
 def test_the_time_of_an_event_leads_to_it_wherever_it_lies(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -16,6 +17,7 @@ from tidings import Event, Filter
 from tidings.ids import Origin
 from tidings.log.columns import table_of
 from tidings.log.files import Claim, open_file, read_footer, tables_of, write_file
+from tidings.log.folder import Folder
 from tidings.log.groups import statistics_of
 from tidings.log.predicate import columns_for, mask, may_match
 
@@ -117,3 +119,15 @@ def test_a_filter_reads_only_the_columns_it_names() -> None:
     assert columns_for(Filter("value > 3"), schema) == ["value", "attributes"]
     assert columns_for(Filter("received IS NULL"), schema) == ["received", "stored"]
     assert columns_for(Filter(), schema) == []
+
+
+def test_whole_numbers_of_a_file_are_integers_to_a_filter_that_calculates(tmp_path: Path) -> None:
+    part = part_of([Event("a", value=n) for n in (2**53, 2**53 - 2, 0.5)])
+    filter = Filter("value + 1 > 9007199254740992")  # as floats 2^53 + 1 is 2^53
+    folder = Folder(tmp_path)
+    folder.write([part], "n")
+    tables, _ = folder.read(0, part.first + part.count, filter)
+    found = [n for table in tables for n in table.column("position").to_pylist()]
+    matching = zip(part.positions(), brute(filter, part.events()), strict=True)
+    assert found == [position for position, is_match in matching if is_match]
+    assert len(found) == 1

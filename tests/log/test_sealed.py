@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pytest
 from log.sealers import DAY_US, NODE, NOON_US, join, numbers_in, numbers_of, sealed_files, stored
@@ -13,11 +14,13 @@ from msgspec.structs import replace
 from tidings.errors import Refused
 from tidings.event import Batch, Event
 from tidings.filters import Filter
+from tidings.log import sealed as sealed_module
 from tidings.log import sealing
+from tidings.log.arguments import Read
 from tidings.log.folder import Folder
 from tidings.log.history import Span
 from tidings.log.parts import SealedPart
-from tidings.log.pieces import size_of
+from tidings.log.pieces import COUNT_KEPT, Rest, size_of
 from tidings.log.sealed import SealedFiles
 from tidings.store.interface import StoredBatch
 
@@ -82,6 +85,43 @@ def test_what_was_added_by_others_is_found(tmp_path: Path) -> None:
     assert sealed.span().last == 2
     sealed_files(tmp_path, [stored(1, range(2))], [stored(3, range(2, 4))])
     assert read(sealed, 1, 5) == [1, 2, 3, 4]
+
+
+def test_a_filter_that_matches_nothing_does_not_go_through_all_files_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sealed_module, "SCAN_MAX", 10)
+    sealed = sealed_files(tmp_path, *([stored(first, range(4))] for first in range(1, 41, 4)))
+    asked, position = [], 1
+    while position < 41:
+        streams, position = sealed.read(position, 41, Filter("n = 99"), 1 << 20, False)
+        assert streams == []
+        asked.append(position)
+    assert asked == [13, 25, 37, 41]
+
+
+def test_positions_that_have_leapt_within_a_file_are_passed_over_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sealed_module, "SCAN_MAX", 10)
+    sealed = sealed_files(tmp_path, [stored(1, [1]), stored(1 << 40, [2])])
+    assert sealed.read(1, 2 << 40, Filter("n = 2"), 1 << 20, True) == ([], 1 << 40)
+    assert read(sealed, 2, (1 << 40) + 1) == [1 << 40]
+
+
+def test_what_is_kept_for_who_reads_on_is_bounded_in_number() -> None:
+    rest = Rest()
+    for number in range(2 * COUNT_KEPT):
+        rest.put(1, str(number), pa.table({"position": [1]}), 2)
+    assert rest.take(1, str(COUNT_KEPT - 1)) is None
+    assert rest.take(1, str(COUNT_KEPT)) is not None
+
+
+@pytest.mark.parametrize("columns", [["c"] * 1_001, ["c" * 256]], ids=["many", "long"])
+def test_columns_are_asked_for_within_limits(columns: list[str]) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"start": 1, "columns": columns}, Read)
+    assert msgspec.convert({"start": 1, "columns": ["c" * 255] * 1_000}, Read).columns is not None
 
 
 def test_a_damaged_file_is_told_with_its_positions(tmp_path: Path) -> None:

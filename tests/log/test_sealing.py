@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+from array import array
 from datetime import date, timedelta
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from log.sealers import DAY_US, NOON_US, stored
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tidings.log import sealing
 from tidings.log.files import Claim
-from tidings.log.parts import LivePart, live_part
-from tidings.log.sealing import JOIN_AT, JOINED_SIZE_MAX, LIVE_SIZE_MAX, Cut, Cutter, Schedule, to_join
+from tidings.log.folder import FileInfo
+from tidings.log.parts import LivePart, live_part, rows_bytes
+from tidings.log.sealing import (
+    JOIN_AT,
+    JOINED_SIZE_MAX,
+    LIVE_SIZE_MAX,
+    Cut,
+    Cutter,
+    Schedule,
+    holes,
+    reach,
+    to_join,
+)
 
 # When
 
@@ -174,3 +188,36 @@ def test_an_event_is_written_again_a_few_times_only() -> None:
             written += chosen[-1].claim.last - chosen[0].claim.first + 1
     assert written <= 4 * count
     assert len(files) < 30
+
+
+# Parted, and gone
+
+
+def test_a_batch_that_was_told_in_pieces_is_not_cut_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sealing, "FILE_SIZE_MAX", 1)
+    whole = live_part(stored(1, range(4)))
+    halves = [replace(whole, rows=rows_bytes(array("I", rows))) for rows in ([0, 1], [2, 3])]
+    cutter = Cutter(1)
+    assert list(cutter.add(halves)) == []
+    (cut,) = cutter.add([live_part(stored(5, range(2)))])
+    assert (cut.first, cut.last, cut.parts) == (1, 4, halves)
+
+
+def test_files_count_as_far_as_they_adjoin_or_nothing_is_between_them() -> None:
+    files = [claiming(1, 3), claiming(4, 6), claiming(9, 10)]
+    assert reach(files, 0, 10, lambda *_: False) == 6
+    assert reach(files, 0, 10, lambda first, last: (first, last) == (7, 8)) == 10
+    assert reach(files, 0, 9, lambda *_: True) == 6  # the last one claims what was never there
+    assert reach(files[1:], 2, 10, lambda *_: False) == 2
+    assert list(holes(files, 1, 13)) == [(7, 9), (11, 13)]
+    assert list(holes(files, 8, 9)) == [(8, 9)]
+
+
+def test_a_log_whose_files_are_gone_is_to_be_sealed_again() -> None:
+    schedule = Schedule(300, sealed=9, now=0)
+    schedule.lost(4, now=100)
+    assert (schedule.due(399), schedule.due(400)) == (0, 9)
+
+
+def claiming(first: int, last: int) -> FileInfo:
+    return FileInfo("", Claim("n1", first, last), date(2026, 1, 1), 1)

@@ -16,8 +16,8 @@ from queues.rig import job as queued
 
 from tidings.event import Batch, Event
 from tidings.event.wire import array_head, encode_events
-from tidings.log import sinks
-from tidings.log.sinks import LEFT_S, Sinks, open_sinks
+from tidings.log import done, sinks
+from tidings.log.sinks import IDLE_S, LEFT_S, UNUSED_S, Sinks, open_sinks
 from tidings.protocol.broker import Broker
 from tidings.protocol.messages import Bye, Request
 from tidings.store.memory import SimulatedDisk
@@ -173,6 +173,33 @@ def test_a_lower_batch_is_refused_and_the_reason_is_said() -> None:
     assert "another name" in failure.text
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_batch_of_another_query_that_has_the_same_number_is_refused_and_not_lost(restarts: bool) -> None:
+    spark = job()
+    stage(spark, 0, 1, 2, 3)
+    told: dict[str, Any] = {"sink": "s", "batch": 0, "attempts": {"a": 1}}
+    assert spark.ask("sink.commit", **told, run="r", query="one") == PUBLISHED
+    if restarts:
+        spark.come(rig_of(spark).restart())
+    stage(spark, 0, 4, run="next")
+    failure = spark.fails("sink.commit", **told, run="next", query="two")
+    assert failure.code == "passed"
+    assert "has batch 0 of another query already" in failure.text
+    assert "checkpoint was deleted" in failure.text
+    assert "another name" in failure.text
+    assert rig_of(spark).staged == {("", "s", "next", "a"): [4]}
+    assert spark.ask("sink.commit", **told, run="next", query="one") == REPEATED
+
+
+def test_a_batch_whose_query_is_not_told_is_known_by_its_number() -> None:
+    spark = job()
+    spark.ask("sink.commit", sink="s", run="r", batch=0, query="one")
+    assert commit(spark, 0) == REPEATED
+    commit(spark, 1)
+    spark.come(rig_of(spark).restart())
+    assert spark.ask("sink.commit", sink="s", run="r", batch=1, query="two") == REPEATED
+
+
 def test_a_commit_of_what_is_not_all_staged_is_refused_and_publishes_nothing() -> None:
     spark = job()
     stage(spark, 0, 1)
@@ -278,13 +305,62 @@ def test_more_than_the_limits_allow_is_refused_and_they_are_named(monkeypatch: p
     long = array_head(1) + bytes(sinks.PIECE_SIZE_MAX)
     assert spark.fails("sink.stage", **{**arguments, "raw": long}).code == "too-large"
     stage(spark, 0, 1)
-    monkeypatch.setattr(sinks, "SINKS_MAX", 0)
-    failure = spark.fails("sink.commit", sink="s", run="r", batch=0, attempts={"a": 1})
-    assert "SINKS_MAX" in failure.text
+    spark.ask("sink.commit", sink="other", run="r", batch=0)
+    for limit in ("SINKS_MAX", "SINKS_EACH_MAX"):
+        with monkeypatch.context() as context:
+            context.setattr(sinks, limit, 1)
+            failure = spark.fails("sink.commit", sink="s", run="r", batch=0, attempts={"a": 1})
+            assert (failure.code, f"{limit} = 1 " in failure.text) == ("limit", True)
+    assert commit(spark, 0, a=1)["published"] == 1
+
+
+def test_the_sink_that_was_unused_longest_is_forgotten_for_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sinks, "SINKS_EACH_MAX", 2)
+    spark = job()
+    for name, run, batch in (("one", "r", None), ("two", "r", 4), ("one", "s", None)):
+        spark.rig.now += 1
+        spark.ask("sink.commit", sink=name, run=run, batch=batch)
+    pass_time(spark.rig, UNUSED_S)
+    spark.ask("sink.commit", sink="three", run="r", batch=0)
+    spark.come(rig_of(spark).restart())
+    assert [told["name"] for told in spark.ask("status")["sinks"]] == ["one", "three"]
+    pass_time(spark.rig, 2 * UNUSED_S)
+    spark.ask("sink.commit", sink="two", run="r", batch=0)
+    spark.come(rig_of(spark).restart())
+    standing = {told["name"]: told["batch"] for told in spark.ask("status")["sinks"]}
+    assert standing == {"three": 0, "two": 0}
+
+
+def test_a_sink_is_remembered_if_the_commit_for_which_it_was_forgotten_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sinks, "SINKS_MAX", 1)
+    spark = job()
+    commit(spark, 7)
+    pass_time(spark.rig, UNUSED_S)
+    spark.request("sink.commit", sink="new", run="r", batch=0)
+    spark.rig.tick()
+    spark.rig.fail()
+    spark.come()
+    assert commit(spark, 7) == REPEATED
+
+
+def test_dead_runs_of_a_sink_make_room_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    spark = job()
+    stage(spark, 0, 1, run="dead")
+    spark.ask("sink.stage", sink="other", run="r", attempt="a", number=0, raw=raw(1))
+    monkeypatch.setattr(sinks, "SINK_SIZE_MAX", rig_of(spark).sinks._staging.sizes["", "s"])
+    arguments: dict[str, Any] = {"sink": "s", "run": "next", "attempt": "a", "number": 0, "raw": raw(2)}
+    failure = spark.fails("sink.stage", **arguments)
+    assert "maxOffsetsPerTrigger" in failure.text
+    pass_time(spark.rig, IDLE_S)
+    assert spark.ask("sink.stage", **arguments) == {"rows": 1}
+    left = {("", "other", "r", "a"): [1], ("", "s", "next", "a"): [2]}
+    assert rig_of(spark).staged == rig_of(spark).restart().staged == left
 
 
 def test_the_runs_that_are_remembered_are_the_last_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sinks, "RUNS_KEPT", 2)
+    monkeypatch.setattr(done, "RUNS_KEPT", 2)
     spark = job()
     for run in ("one", "two", "three"):
         spark.rig.now += 1
@@ -342,6 +418,31 @@ def test_what_was_granted_when_it_was_staged_must_be_granted_at_the_commit() -> 
     assert rig.rows == []
 
 
+@pytest.mark.parametrize("operation", ["stage", "commit", "abort"])
+def test_one_who_may_not_publish_has_no_sinks(operation: str) -> None:
+    rig = guarded(may("subscribe"))
+    arguments: dict[str, dict[str, Any]] = {
+        "stage": {"attempt": "a", "number": 0, "raw": raw()},
+        "commit": {"batch": 0},
+        "abort": {},
+    }
+    ann = come(rig, "ann")
+    refused = failure_of(ann, f"sink.{operation}", sink="s", run="r", **arguments[operation])
+    assert refused == "'ann' may not publish"
+    assert rig.sinks.status() == {"sinks": []}
+
+
+def test_a_user_with_as_many_sinks_as_there_may_be_leaves_others_theirs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sinks, "SINKS_EACH_MAX", 1)
+    rig = guarded(*ALL)
+    ann, bob = come(rig, "ann"), come(rig, "bob")
+    assert failure_of(ann, "sink.commit", sink="s", run="r", batch=0) == ""
+    assert "SINKS_EACH_MAX" in failure_of(ann, "sink.commit", sink="more", run="r", batch=0)
+    assert failure_of(bob, "sink.commit", sink="more", run="r", batch=0) == ""
+
+
 def test_sinks_of_two_users_have_nothing_in_common() -> None:
     rig = guarded(*ALL)
     ann, bob = come(rig, "ann"), come(rig, "bob")
@@ -392,8 +493,11 @@ def test_the_limits_of_sinks_are_those_in_force() -> None:
         "SINK_SIZE_MAX": f"{sinks.SINK_SIZE_MAX >> 20} MiB",
         "STAGED_SIZE_MAX": f"{sinks.STAGED_SIZE_MAX >> 30} GiB",
         "SINKS_MAX": f"{sinks.SINKS_MAX:,}",
-        "RUNS_KEPT": f"{sinks.RUNS_KEPT}",
-        "LEFT_S": f"{sinks.LEFT_S / 3_600:g} h",
+        "SINKS_EACH_MAX": f"{sinks.SINKS_EACH_MAX:,}",
+        "UNUSED_S": f"{UNUSED_S / 86_400:g} days",
+        "RUNS_KEPT": f"{done.RUNS_KEPT}",
+        "LEFT_S": f"{LEFT_S / 3_600:g} h",
+        "IDLE_S": f"{IDLE_S / 60:g} min",
     }
 
 
@@ -418,6 +522,7 @@ def test_a_commit_that_can_not_be_stored_leaves_the_staged_rows_as_they_were() -
 FAULTS = st.sampled_from(["none", "none", "cut", "failed", "crash before", "crash after"])
 RUNS = st.sampled_from(["one", "two"])
 ATTEMPTS = st.sampled_from(["a", "b"])
+QUERIES = st.sampled_from([None, "mine", "mine", "another"])
 Staged = dict[tuple[str, str], list[list[int]]]
 
 
@@ -432,6 +537,7 @@ class Faults(RuleBasedStateMachine):
         self.staged: Staged = {}
         self.published: list[int] = []
         self.batch: int | None = None
+        self.query: str | None = None
         self.runs: set[str] = set()
 
     def do(self, fault: str, operation: str, **arguments: Any) -> bool:
@@ -474,18 +580,20 @@ class Faults(RuleBasedStateMachine):
         run=RUNS,
         attempts=st.lists(ATTEMPTS, unique=True),
         step=st.sampled_from([None, -1, 0, 1, 1, 1, 2]),
+        query=QUERIES,
     )
-    def commit(self, fault: str, run: str, attempts: list[str], step: int | None) -> None:
+    def commit(self, fault: str, run: str, attempts: list[str], step: int | None, query: str | None) -> None:
         batch = None if step is None else max(0, (-1 if self.batch is None else self.batch) + step)
         named = {one: len(self.staged.get((run, one), [])) for one in attempts}
-        is_done = self.do(fault, "sink.commit", run=run, batch=batch, attempts=named)
-        was_repeated = run in self.runs if batch is None else batch == self.batch
+        is_done = self.do(fault, "sink.commit", run=run, batch=batch, attempts=named, query=query)
+        is_anothers = None not in (query, self.query) and query != self.query
+        was_repeated = run in self.runs if batch is None else batch == self.batch and not is_anothers
         if was_repeated:
             if is_done or fault == "failed":  # to forget what is of no use is tried again
                 self.forget(run)
             return
-        is_lower = batch is not None and self.batch is not None and batch < self.batch
-        if is_done and not is_lower:
+        has_passed = batch is not None and self.batch is not None and batch <= self.batch
+        if is_done and not has_passed:
             self.published += [
                 n for one in attempts for piece in self.staged.get((run, one), []) for n in piece
             ]
@@ -493,7 +601,7 @@ class Faults(RuleBasedStateMachine):
             if batch is None:
                 self.runs.add(run)
             else:
-                self.batch = batch
+                self.batch, self.query = batch, query
 
     @rule(fault=FAULTS, run=RUNS)
     def abort(self, fault: str, run: str) -> None:

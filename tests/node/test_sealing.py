@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import sys
 import time
@@ -23,7 +24,7 @@ import tidings
 from tidings import Event
 from tidings.client import Bus
 from tidings.errors import Disconnected, Refused, StoreError
-from tidings.log import custody
+from tidings.log import custody, sealing
 from tidings.log.folder import Folder
 from tidings.node.sealing import main as sealing_main
 from tidings.node.sealing.sealer import Sealer
@@ -266,15 +267,117 @@ def test_a_folder_that_cannot_be_written_to_is_tried_again_and_the_node_goes_on(
         process = start("--port", "0", "--dir", str(tmp_path / "node"), "--log-folder", str(place))
         async with tidings.connect(process.address()) as bus:
             await bus.publish_all(readings(0))
-            asked = asyncio.ensure_future(bus.log.seal())
+            with pytest.raises(Refused, match="the log can't be sealed"):
+                await bus.log.seal()
             assert process.process.stderr is not None
             line = ""
             while "the log can't be sealed" not in line:
                 line = await asyncio.to_thread(process.process.stderr.readline)
-            assert await logged(bus) == list(range(COUNT))
             place.unlink()
-            assert await asked == COUNT
+            assert await logged(bus) == list(range(COUNT))
+            while await sealed_at_last(bus) != COUNT:
+                pass
             assert filed(place) == list(range(COUNT))
+
+    run(scenario())
+
+
+async def sealed_at_last(bus: Bus) -> int:
+    """What sealing says; 0 if it was not tried again yet."""
+    try:
+        return await bus.log.seal()
+    except Refused:
+        return 0
+
+
+async def seal_by_hand(bus: Bus, sealer: Sealer) -> int:
+    """Have the log sealed as the child would do it; the position up to which it is."""
+    asked = asyncio.ensure_future(bus.log.seal())
+    await bus.log.status()
+    while not asked.done():
+        await sealer.work()
+    return await asked
+
+
+def test_what_vanished_from_the_folder_is_sealed_again_as_far_as_the_store_has_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with sealing_by_hand(tmp_path) as (node, bus), linked(node) as link:
+            sealer = Sealer(link, Folder(tmp_path / "log"))
+            await sealer.begin()
+            for n in range(3):
+                await bus.publish_all(readings(n, 1))
+                assert await seal_by_hand(bus, sealer) == n + 1
+            assert node.driver.history.discarded == 2
+            shutil.rmtree(tmp_path / "log")
+            for n in range(3, 6):
+                await bus.publish_all(readings(n, 1))
+                assert await seal_by_hand(bus, sealer) == n + 1
+                assert filed(tmp_path / "log") == list(range(2, n + 1))
+            shutil.rmtree(tmp_path / "log")  # and nothing new
+            kept = node.driver.history.discarded
+            assert kept < 6
+            assert await seal_by_hand(bus, sealer) == 6
+            assert filed(tmp_path / "log") == list(range(kept, 6))
+
+    run(scenario())
+
+
+def test_a_store_that_is_older_than_its_files_is_refused(tmp_path: Path) -> None:
+    home, old, files = tmp_path / "node", tmp_path / "old", tmp_path / "files"
+
+    async def scenario() -> None:
+        settings = {"dir": str(home), "log_folder": str(files)}
+        async with running(**settings) as node, tidings.connect(node.addresses[0]) as bus:
+            await bus.publish_all(readings(0, 5))
+        shutil.copytree(home, old)
+        async with running(**settings) as node, tidings.connect(node.addresses[0]) as bus:
+            await bus.publish_all(readings(5, 5))
+            assert await bus.log.seal() == 10
+        with pytest.raises(StoreError, match=r"position 10 and the store only to 5.*tidings restore"):
+            async with running(dir=str(old), log_folder=str(files)):
+                pass
+        async with running(**settings):
+            pass
+
+    run(scenario())
+
+
+def test_a_damaged_file_is_left_out_when_others_are_joined(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        folder = Folder(tmp_path / "log")
+        async with sealing_by_hand(tmp_path) as (node, bus):
+            async with linked(node) as link:
+                sealer = Sealer(link, folder)
+                await sealer.begin()
+                for n in range(sealing.JOIN_AT + 1):
+                    await bus.publish_all(readings(n, 1))
+                    asked = asyncio.ensure_future(bus.log.seal())
+                    await bus.log.status()
+                    while not asked.done():
+                        status = await bus.log.status()
+                        await sealer._seal(status["sealed"] + 1, status["end"])
+                damaged = folder.files()[0]
+                (tmp_path / "log" / damaged.path).write_bytes(b"no Parquet")
+                while await sealer.work():
+                    pass
+            assert [file.claim.last for file in folder.files()] == [1, sealing.JOIN_AT + 1]
+        assert caplog.messages.count("damage in the store") == 1
+
+    run(scenario())
+
+
+def test_who_waits_is_told_why_the_log_cannot_be_sealed(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with sealing_by_hand(tmp_path) as (node, bus):
+            await bus.publish_all(readings(0, 1))
+            asked = asyncio.ensure_future(bus.log.seal())
+            await bus.log.status()
+            async with linked(node) as link:
+                await Sealer(link, Folder(tmp_path / "log")).fail("no room")
+            with pytest.raises(Refused, match="the log can't be sealed: no room"):
+                await asked
 
     run(scenario())
 

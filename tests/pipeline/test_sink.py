@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pyarrow as pa
@@ -238,7 +239,8 @@ def test_rows_of_a_task_that_failed_after_staging_are_published_once(
 def test_a_job_that_fails_publishes_nothing_and_leaves_nothing(spark: SparkSession, node: Running) -> None:
     spark.dataSource.register(FailingSource)
     with pytest.raises(PySparkException, match="as the test wants it"):
-        write(frame(spark), node, "failing", sink=ALWAYS)
+        # One task: another that still runs when Spark gives up could stage rows after that.
+        write(frame(spark).coalesce(1), node, "failing", sink=ALWAYS)
     assert events(node) == []
     with blocking.connect(f"tidings://{node.address}") as bus:
         assert bus.status()["sinks"] == []
@@ -251,13 +253,19 @@ def test_a_column_that_no_event_can_hold_is_refused_before_anything_runs(
         write(frame(spark).selectExpr("*", "array(1) AS many"), node)
 
 
-def run_stream(spark: SparkSession, node: Running, folder: Path, format: str, name: str) -> StreamingQuery:
-    """Publish what lies in a folder and was not published, and end; files one by one."""
+def run_stream(
+    spark: SparkSession, node: Running, folder: Path, format: str, name: str, keeps: bool = True
+) -> StreamingQuery:
+    """Publish what lies in a folder and was not published, and end; files one by one.
+
+    The checkpoint lies beside them if the query `keeps` it, else where the session wants it.
+    """
+    checkpoint = {"checkpointLocation": str(folder / "checkpoint")} if keeps else {}
     files = spark.readStream.schema("type string, n long").option("maxFilesPerTrigger", "1")
     query = (
         files.json(str(folder / "in"))
         .writeStream.format(format)
-        .options(node=node.address, sink=name, checkpointLocation=str(folder / "checkpoint"))
+        .options(node=node.address, sink=name, **checkpoint)
         .trigger(availableNow=True)
         .start()
     )
@@ -301,3 +309,22 @@ def test_a_stream_with_a_new_checkpoint_is_told_to_choose_another_sink(
     with pytest.raises(PySparkException, match="has batch 5 already"):
         run_stream(spark, node, tmp_path, "tidings", "s")
     assert events(node) == []
+
+
+@pytest.mark.parametrize("is_default", [False, True])
+def test_a_first_batch_is_not_taken_for_that_of_a_query_before(
+    spark: SparkSession, node: Running, tmp_path: Path, is_default: bool
+) -> None:
+    put_files(tmp_path, 0)
+    name = "spark.sql.streaming.checkpointLocation"
+    if is_default:
+        spark.conf.set(name, str(tmp_path / "default"))
+    try:
+        run_stream(spark, node, tmp_path, "tidings", "s", keeps=not is_default)
+        rmtree(tmp_path / ("default" if is_default else "checkpoint"))
+        put_files(tmp_path, 1)
+        with pytest.raises(PySparkException, match="has batch 0 of another query already"):
+            run_stream(spark, node, tmp_path, "tidings", "s", keeps=not is_default)
+    finally:
+        spark.conf.unset(name)
+    assert numbers(node) == [0]

@@ -55,7 +55,7 @@ def tail(
                 _show(event, json)
             while follow:
                 end = (await bus.log.status())["end"]
-                async for _, event in bus.log.read(position, end, where=wanted, skip=True):
+                async for _, event in bus.log.read(position, end, where=wanted, skip=True, skip_pruned=True):
                     _show(event, json)
                 position = max(position, end)
                 await asyncio.sleep(LOOK_S)
@@ -71,7 +71,7 @@ async def _last(bus: Bus, wanted: Filter, count: int, end: int) -> list[Event]:
     while count and len(found) < count and end > first:
         start = max(first, end - step)
         earlier: deque[Event] = deque(maxlen=count)
-        async for _, event in bus.log.read(start, end, where=wanted, skip=True):
+        async for _, event in bus.log.read(start, end, where=wanted, skip=True, skip_pruned=True):
             earlier.append(event)
         found = deque([*earlier, *found], maxlen=count)
         end, step = start, 2 * step
@@ -106,7 +106,8 @@ def read(
                     _show(event, json=True)
                 return
             left = limit
-            found = bus.log.read(start, end, since=begin, until=finish, where=wanted, skip=skip)
+            bounds = {"since": begin, "until": finish}
+            found = bus.log.read(start, end, **bounds, where=wanted, skip=skip, skip_pruned=skip)
             async with aclosing(found) as events:  # type: ignore[type-var]  # it is a generator
                 async for _, event in events:
                     _show(event, json=True)

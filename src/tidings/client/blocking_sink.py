@@ -22,10 +22,17 @@ class Sink:
         return self._runner.run(self._sink.stage(run, attempt, number, raw, timeout_s=timeout_s))
 
     def commit(
-        self, run: str, batch: int | None, attempts: Mapping[str, int], *, timeout_s: float | None = None
+        self,
+        run: str,
+        batch: int | None,
+        attempts: Mapping[str, int],
+        *,
+        query: str | None = None,
+        timeout_s: float | None = None,
     ) -> bool:
         """Publish what these attempts have staged; False if it was done before."""
-        return self._runner.run(self._sink.commit(run, batch, attempts, timeout_s=timeout_s))
+        asked = self._sink.commit(run, batch, attempts, query=query, timeout_s=timeout_s)
+        return self._runner.run(asked)
 
     def abort(
         self, run: str, attempts: Sequence[str] | None = None, *, timeout_s: float | None = None

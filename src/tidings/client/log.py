@@ -22,7 +22,7 @@ from tidings.errors import Refused
 from tidings.event import Event
 from tidings.event.values import plain_moment
 from tidings.filters import Filter
-from tidings.log.arguments import IDS_MAX
+from tidings.log.arguments import COLUMNS_MAX, IDS_MAX
 from tidings.log.parts import LivePart, Part, SealedPart
 from tidings.transport.link import Link
 
@@ -52,14 +52,15 @@ class Log:
         until: datetime | None = None,
         where: Filter | str = "",
         skip: bool = False,
+        skip_pruned: bool = False,
     ) -> AsyncIterator[tuple[int, Event]]:
         """Each event that matches with its position, from `start` or `since` on and before `end` or `until`.
 
-        Without these it is all there is now. What was pruned or is damaged raises Refused, unless it is to be
-        skipped. Times are when events were stored.
+        Without these it is all there is now. What is damaged raises Refused unless `skip`, what was pruned
+        unless `skip_pruned`. Times are when events were stored.
         """
         first, last = await self._bounds(start, end, since, until)
-        async for parts, _ in self.parts(first, last, where, skip=skip):
+        async for parts, _ in self.parts(first, last, where, skip=skip, skip_pruned=skip_pruned):
             for part in parts:
                 for position, event in events_of(part):
                     yield position, event
@@ -71,6 +72,7 @@ class Log:
         where: Filter | str = "",
         *,
         skip: bool = False,
+        skip_pruned: bool = False,
         size: int = PIECE_SIZE,
         columns: Sequence[str] | None = None,
         timeout_s: float | None = None,
@@ -79,7 +81,14 @@ class Log:
 
         Of parts that are sealed these columns are wanted, or all.
         """
-        asked = {"where": str(where), "skip": skip, "size_max": size, "columns": columns}
+        few = columns if columns is None or len(columns) <= COLUMNS_MAX else None
+        asked = {
+            "where": str(where),
+            "skip": skip,
+            "skip_pruned": skip_pruned,
+            "size_max": size,
+            "columns": few,
+        }
         if end is None:
             end = (await self.status(timeout_s=timeout_s))["end"]
         reading = asyncio.ensure_future(self._piece({**asked, "start": start, "end": end}, timeout_s))
@@ -104,9 +113,12 @@ class Log:
         found: list[Event] = []
         for begin in range(0, len(wanted), IDS_MAX):
             some = wanted[begin : begin + IDS_MAX]
-            answer = await self._call("log.find", {"ids": some}, timeout_s)
-            parts = msgspec.convert(answer["parts"], list[Part])
-            found += [event for part in parts for _, event in events_of(part)]
+            start, end = 0, 1
+            while start < end:
+                asked = {"ids": some, "start": start}
+                piece = msgspec.convert(await self._call("log.find", asked, timeout_s), Piece)
+                start, end = piece.next, piece.end
+                found += [event for part in piece.parts for _, event in events_of(part)]
         return found
 
     async def position_at(self, time: datetime, *, timeout_s: float | None = None) -> int:

@@ -30,10 +30,19 @@ class Sink:
         return rows
 
     async def commit(
-        self, run: str, batch: int | None, attempts: Mapping[str, int], *, timeout_s: float | None = None
+        self,
+        run: str,
+        batch: int | None,
+        attempts: Mapping[str, int],
+        *,
+        query: str | None = None,
+        timeout_s: float | None = None,
     ) -> bool:
-        """Publish what these attempts have staged, each in so many pieces; False if it was done before."""
-        counted = {"batch": batch, "attempts": dict(attempts)}
+        """Publish what these attempts have staged, each in so many pieces; False if it was done before.
+
+        `query` says whose batch it is: one of the same number that is of another query is refused.
+        """
+        counted = {"batch": batch, "attempts": dict(attempts), "query": query}
         answer = await self._call("sink.commit", run, counted, timeout_s)
         return not answer["repeated"]
 

@@ -7,17 +7,20 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from tidings.ids import NUMBER_MAX
-from tidings.protocol.arguments import Name
+from tidings.protocol.arguments import NAME_LENGTH_MAX, Name
 
 READ_SIZE_MAX = 8 << 20
 """Bytes of events in one answer, about: an answer is one frame."""
 IDS_MAX = 1_000
 """Events that are asked for by their ids at once."""
+COLUMNS_MAX = 1_000
+"""Columns that are asked for by name; who wants more asks for all."""
 LEASE_S_MIN, LEASE_S_MAX = 0.1, 30 * 86_400.0
 """How long a reader may be there without being heard of; one that is durable has no lease."""
 
 Position = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
 Moment = Annotated[int, Meta(ge=-NUMBER_MAX, le=NUMBER_MAX)]
+Column = Annotated[str, Meta(max_length=NAME_LENGTH_MAX)]
 
 
 class Nothing(Struct, frozen=True):
@@ -62,8 +65,10 @@ class Read(Struct, frozen=True):
     end: Position | None = None
     where: str = ""
     size_max: Annotated[int, Meta(ge=1, le=READ_SIZE_MAX)] = 1 << 20
-    skip: bool = False  # pass over what was pruned or is damaged, instead of refusing
-    columns: list[str] | None = None  # what is wanted of sealed events, by the names of columns in the files
+    skip: bool = False  # pass over what is damaged, instead of refusing
+    skip_pruned: bool = False  # pass over what was pruned
+    # What is wanted of sealed events, by the names of columns in the files.
+    columns: Annotated[list[Column], Meta(max_length=COLUMNS_MAX)] | None = None
 
 
 class At(Struct, frozen=True):
@@ -76,12 +81,14 @@ class Find(Struct, frozen=True):
     """Events by their ids."""
 
     ids: Annotated[list[str], Meta(max_length=IDS_MAX)]
+    start: Position = 0
 
 
 class Sealed(Struct, frozen=True):
     """Files have all of the log up to this position; said by who seals."""
 
     position: Position
+    problem: str = ""  # why the log can't be sealed just now, if it can't
 
 
 class Verify(Struct, frozen=True):

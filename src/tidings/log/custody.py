@@ -11,10 +11,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from tidings.errors import Refused
+from tidings.errors import Refused, StoreError, TidingsError
 from tidings.log import arguments
 from tidings.log.history import History, Span
-from tidings.log.sealing import Schedule
+from tidings.log.sealing import Schedule, reach
 from tidings.protocol.broker import Broker
 from tidings.protocol.errands import Errand
 from tidings.protocol.service import LATER, Asked
@@ -50,6 +50,8 @@ class Custody:
         self.span = history.sealed.span()
         self._broker = broker
         self._history = history
+        self._refuse_later()
+        self._reach = self._reached() if self.span.files else 0  # where files end that adjoin
         self._retention = retention
         self._retain_at = broker.now + RETAIN_S
         self._go = go
@@ -71,7 +73,38 @@ class Custody:
     @property
     def sealed_last(self) -> int:
         """The position up to which nothing is left to be sealed."""
-        return max(self.span.last, self._history.discarded)
+        return max(self._reach, self._history.discarded)
+
+    def _refuse_later(self) -> None:
+        """Refuse a store that is older than its files: what it stores next would seem to be in them."""
+        last, position = self.span.last, self._broker.position
+        if last > position:
+            raise StoreError(
+                self._history.sealed.place,
+                f"its files reach to position {last} and the store only to {position}: it is an older copy. "
+                "Make a store of that copy with `tidings restore`, which goes on behind the files, "
+                "or have another log_folder",
+            )
+
+    def _look(self) -> tuple[Span, int]:
+        """What files there are just now, and up to where they have everything; called in a thread."""
+        span = self._history.sealed.refresh()
+        return span, self._reached()
+
+    def _reached(self) -> int:
+        files = getattr(self._history.sealed, "files", ())  # who seals nothing has none
+        return reach(files, self._history.discarded, self._broker.end_logged - 1, self._is_empty)
+
+    def _is_empty(self, first: int, last: int) -> bool:
+        """Whether nothing was stored from one position to another, or all of that is gone."""
+        found = self._history.batches(first, 1)
+        return not found or found[0].first > last
+
+    def _looked(self, found: tuple[Span, int]) -> None:
+        self.span, reached = found
+        if reached < self._reach:
+            self._schedule.lost(reached, self._broker.now)
+        self._reach = reached
 
     def _look_back(self) -> None:
         """See what a node that was started anew has not sealed, and since when that waits."""
@@ -88,41 +121,64 @@ class Custody:
         """Answer when all there is now has been sealed, which others do: see `log.status`."""
         asked.session.permit.check_manage()
         last = self._broker.end_logged - 1
-        if last <= self.sealed_last:
-            return {"sealed": last}
         if self._schedule.wait_s is None:
+            if last <= self.sealed_last:
+                return {"sealed": last}
             raise Refused("not-found", "this node seals nothing: it has no directory, or was told so")
         self._schedule.grown(last, self._broker.size_logged, self._broker.now)
         self._schedule.ask(last)
         self._sealings.append((last, asked))
+        self._broker.send(Errand(self._look, self._settle, self._give_up))
         return LATER
+
+    def _settle(self, found: tuple[Span, int]) -> None:
+        self._note(found, 0)
+        self._answer_waiting()
+
+    def _give_up(self, problem: TidingsError | str) -> None:
+        """Tell those who wait that it can't be done now; it is tried again all the same."""
+        waiting, self._sealings = self._sealings, []
+        for _, asked in waiting:
+            asked.fail(Refused("failed", f"the log can't be sealed: {problem}"))
 
     def _sealed(self, asked: Asked, told: arguments.Sealed) -> Any:
         asked.session.permit.check_manage()
-        return self._go(
-            asked, self._history.sealed.refresh, lambda span: self._take_sealed(span, told.position)
-        )
+        if told.problem:
+            self._give_up(told.problem)
+            return {"sealed": self._schedule.position}
+        return self._go(asked, self._look, lambda found: self._take_sealed(found, told.position))
 
-    def _take_sealed(self, span: Span, position: int) -> dict[str, Any]:
-        """Give up in the store what files have, as far as no subscription needs it there.
-
-        Who seals may be further than the files are: then there was nothing to be put into one.
-        """
-        self.span = span
-        done = min(max(position, span.last), self._broker.end_logged - 1)
-        self._schedule.sealed(done, self._broker.now)
+    def _take_sealed(self, found: tuple[Span, int], position: int) -> dict[str, Any]:
+        """Give up in the store what files have, as far as no subscription needs it there."""
+        self._note(found, position)
         self._discard()
+        self._answer_waiting()
+        return {"sealed": self._schedule.position}
+
+    def _note(self, found: tuple[Span, int], position: int) -> None:
+        """Note how far the log is sealed.
+
+        Who seals may be further than the files are: then there was nothing to be put into one. But if files
+        are gone meanwhile, only what is there counts.
+        """
+        before = self._reach
+        self._looked(found)
+        told = position if self._reach >= before else 0
+        self._schedule.sealed(min(max(told, self._reach), self._broker.end_logged - 1), self._broker.now)
+
+    def _answer_waiting(self) -> None:
+        """Answer those who wait for the log to be sealed as far as it is."""
+        done = self._schedule.position
         for end, waiting in self._sealings:
             if end <= done:
                 waiting.answer({"sealed": done}, self._broker.promise)
         self._sealings = [one for one in self._sealings if one[0] > done]
-        return {"sealed": done}
 
     def _discard(self) -> None:
         """Have the store give up what files have; what is trimmed now is discarded with the next call."""
         for operation in self._broker.places.trim(after=1):
             self._broker.store(operation)
-        self._broker.store(Discard(min(self.span.last, self._broker.end_logged - 1)))
+        self._broker.store(Discard(min(self._reach, self._broker.end_logged - 1)))
 
     def _prune(self, asked: Asked, told: arguments.Prune) -> Any:
         asked.session.permit.check_manage()
@@ -181,15 +237,19 @@ class Custody:
         age_s, size = self._retention.age_s_max, self._retention.size_max
         before_us = None if age_s is None else int((now - age_s) * 1e6)
         limit = self.needed
-        self._discard()
 
-        def done(span: Span) -> None:
-            self.span = span
+        def run() -> tuple[Span, int]:
+            _, reached = self._look()
+            return self._pruned(limit, before_us, size_max=size), reached
+
+        def done(found: tuple[Span, int]) -> None:
+            self._looked(found)
+            self._discard()
 
         def failed(_error: Any) -> None:
             self._broker.count("failures", reason="log")
 
-        self._broker.send(Errand(lambda: self._pruned(limit, before_us, size), done, failed))
+        self._broker.send(Errand(run, done, failed))
 
     def finish_tick(self) -> None:
         """Note how the log has grown."""

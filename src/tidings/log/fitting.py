@@ -8,13 +8,14 @@
 | string | a str |
 | timestamp, date | a time (in UTC) |
 | binary | bytes |
-| decimal | an int or a float, rounded to the scale, within the precision |
+| decimal | an int or a finite float, rounded to the scale, within the precision |
 
 Nothing is turned into another kind: a reading of '17' in a column of numbers is trouble to be told, no 17.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
@@ -104,6 +105,8 @@ def _decimals(precision: int, scale: int) -> Callable[[float], Decimal | None]:
     quantum = Decimal(1).scaleb(-scale)
 
     def convert(number: float) -> Decimal | None:
+        if not math.isfinite(number):
+            return None
         try:
             # The shortest text of a float, not its exact binary value, is what its writer meant.
             return Decimal(repr(number)).quantize(quantum, context=context)

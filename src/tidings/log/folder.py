@@ -57,14 +57,14 @@ class Folder:
     def __init__(self, where: str | Path, filesystem: fs.FileSystem | None = None) -> None:
         """With a `filesystem` the path is one there."""
         self._name = str(where)
-        self._is_local = filesystem is None and "://" not in self._name
-        if self._is_local:
+        if filesystem is None and "://" not in self._name:
             filesystem, path = fs.LocalFileSystem(), str(Path(where).absolute())
         elif filesystem is None:
             filesystem, path = _from_uri(self._name)
         else:
             path = self._name
         self._root = path
+        self._is_local = isinstance(filesystem, fs.LocalFileSystem)
         self.filesystem = fs.SubTreeFileSystem(path, filesystem)
         self._metadata: OrderedDict[tuple[str, int], pq.FileMetaData] = OrderedDict()
 
@@ -148,10 +148,15 @@ class Folder:
         parent = f"date={day}"
         path, hidden = f"{parent}/{claim.file_name}", f"{parent}/{_HIDDEN}{claim.file_name}{_UNFINISHED}"
         self.filesystem.create_dir(parent, recursive=True)
-        with self.filesystem.open_output_stream(hidden) as sink:
-            write_file(sink, tables, claim)
-        self._sync(hidden)
-        self.filesystem.move(hidden, path)
+        try:
+            with self.filesystem.open_output_stream(hidden) as sink:
+                write_file(sink, tables, claim)
+            self._sync(hidden)
+            self.filesystem.move(hidden, path)
+        except BaseException:
+            with suppress(OSError):  # there may be no room, so it must not stay
+                self._delete(hidden)
+            raise
         self._sync(parent, "")
         return FileInfo(path, claim, day, self.filesystem.get_file_info(path).size)
 

@@ -101,7 +101,7 @@ class Groups:
         if is_cut or not looked_at:
             looked_at.append("position")
         seen = self._columns(self._coded, group, looked_at)
-        rows = _rows(pa.table(seen), first, end, filter, is_cut=is_cut)
+        rows = _rows(self._seen_table(seen), first, end, filter, is_cut=is_cut)
         return self._taken(group, wanted, seen, rows) if len(rows) else None
 
     def _taken(self, group: int, wanted: list[str], seen: dict[str, Any], rows: Any) -> pa.Table:
@@ -146,6 +146,11 @@ class Groups:
         if span.low is None or span.nulls or span.low != span.high or pa.types.is_floating(kind):
             return None
         return pa.repeat(pa.scalar(span.low, kind), rows)
+
+    def _seen_table(self, columns: dict[str, Any]) -> pa.Table:
+        """Columns as they were read, maybe as dictionaries, with what their fields say of them."""
+        fields = [self.schema.field(name).with_type(column.type) for name, column in columns.items()]
+        return pa.Table.from_arrays(list(columns.values()), schema=pa.schema(fields))
 
     def _table(self, names: Sequence[str], columns: dict[str, Any]) -> pa.Table:
         schema = pa.schema([self.schema.field(name) for name in names])

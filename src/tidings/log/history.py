@@ -13,7 +13,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
-from typing import Any, Protocol
+from time import monotonic
+from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -31,8 +32,10 @@ PIECE_SIZE = 1 << 20
 """Bytes that are read of the store at once."""
 SCAN_SIZE_MAX = 64 << 20
 """Bytes that are looked at for one answer, about, however few of them match: others want to read too."""
-
-
+FOUND_SIZE = 8 << 20
+"""Bytes of events in one answer to who looks for ids, about."""
+READ_S_MAX = 1.0
+"""Seconds that reading goes on for one answer, about: few threads read for all clients."""
 ANSWER_SIZE_MAX = 12 << 20
 """Bytes of events in an answer that has more than one event: it must fit into a frame."""
 
@@ -76,8 +79,8 @@ class Sealed(Protocol):
     ) -> tuple[list[bytes], int]:
         """Events from `first` on and before `end`, as Arrow IPC streams of about that size; where to go on.
 
-        Raises Refused with the code `corrupt` for a file that can't be read, and for positions that are in no
-        file, unless these are to be skipped.
+        Where little matches it ends early, maybe without any. Raises Refused with the code `corrupt` for a
+        file that can't be read, and for positions that are in no file, unless these are to be skipped.
         """
 
     def batches(self, first: int, end: int, size_max: int, filter: Filter) -> list[StoredBatch]:
@@ -88,9 +91,6 @@ class Sealed(Protocol):
 
     def batches_before(self, position: int, size_max: int) -> list[StoredBatch]:
         """The batches that begin at or before a position, the last one first."""
-
-    def find(self, ids: Sequence[str], filter: Filter) -> list[bytes]:
-        """The events with these ids that match."""
 
     def position_at(self, time_us: int) -> int | None:
         """The position of the first event that was stored at or after a time, if there is one."""
@@ -129,10 +129,6 @@ class Nowhere:
         return []
 
     def batches_before(self, _position: int, _size_max: int) -> list[StoredBatch]:
-        """There is nothing."""
-        return []
-
-    def find(self, _ids: Sequence[str], _filter: Filter) -> list[bytes]:
         """There is nothing."""
         return []
 
@@ -179,13 +175,26 @@ class History:
     # For whoever asks for the log
 
     def read(
-        self, start: int, end: int, filter: Filter, size_max: int, skip: bool, columns: Columns = None
+        self,
+        start: int,
+        end: int,
+        filter: Filter,
+        size_max: int,
+        skip: bool,
+        columns: Columns = None,
+        skip_pruned: bool = False,
     ) -> Answer:
-        """Events of the log from `start` on and before `end`: some at least, if there are any."""
-        self._check_pruned(start, skip)
+        """Events of the log from `start` on and before `end`, maybe none yet where few match; where to go on.
+
+        Raises Refused for what is damaged and for what was pruned, unless the one or the other is skipped.
+        """
+        self._check_pruned(start, skip_pruned)
         parts: list[Part] = []
         position, size, scanned = max(start, 1), 0, 0
+        ends_at = monotonic() + READ_S_MAX
         while position < end and size < size_max and scanned < SCAN_SIZE_MAX:
+            if scanned and monotonic() >= ends_at:
+                break
             room = min(PIECE_SIZE, size_max - size)
             found, following = self._piece(position, end, filter, room, skip, columns)
             size += sum(map(_size, found))
@@ -197,15 +206,12 @@ class History:
             parts, position = parts + found, following
         return Answer(parts, max(position, start), scanned)
 
-    def find(self, ids: Sequence[str], filter: Filter, end: int) -> Answer:
-        """The events with these ids, as far as the filter has them; looks through all of the log."""
-        wanted = Filter(" OR ".join(f"id = :i{place}" for place in range(len(ids))) or "FALSE", **_bound(ids))
-        parts: list[Part] = [SealedPart(table) for table in self.sealed.find(ids, filter)]
-        position = max(self.discarded, self.sealed.span().last) + 1
-        while position < end:
-            found, position = self._piece(position, end, wanted & filter, PIECE_SIZE, skip=True)
-            parts += found
-        return Answer(parts, position)
+    def find(self, ids: Sequence[str], filter: Filter, start: int, end: int) -> Answer:
+        """The events with these ids, as far as the filter has them: some, maybe none yet; where to go on."""
+        if not ids:
+            return Answer([], end)
+        wanted = Filter("id IN :ids", ids=sorted(set(ids))) & filter
+        return self.read(start, end, wanted, FOUND_SIZE, skip=True, skip_pruned=True)
 
     def position_at(self, time_us: int) -> int:
         """The position of the first event that was stored at or after that time, or one past the last."""
@@ -213,9 +219,9 @@ class History:
         live = self._store.position_at(time_us)
         return live if sealed is None else min(sealed, live)
 
-    def _check_pruned(self, start: int, skip: bool) -> None:
+    def _check_pruned(self, start: int, skip_pruned: bool) -> None:
         first = self.first
-        if start < first and start > 0 and not skip:
+        if start < first and start > 0 and not skip_pruned:
             raise Refused("pruned", f"position {start} was pruned: the log begins at {first}")
 
     def _piece(
@@ -345,7 +351,3 @@ def _beginning(part: Part) -> tuple[list[Part], int] | None:
 
 def _size(part: Part) -> int:
     return len(part.raw if isinstance(part, LivePart) else part.table)
-
-
-def _bound(ids: Sequence[str]) -> dict[str, Any]:
-    return {f"i{place}": one for place, one in enumerate(ids)}

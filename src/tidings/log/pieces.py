@@ -10,6 +10,8 @@ import pyarrow as pa
 
 SIZE_KEPT: Final = 128 << 20
 """Bytes of tables that are kept for whoever reads on; several may be views of the same ones."""
+COUNT_KEPT: Final = 256
+"""How many of these are kept, however small: who asks chooses what they are kept under."""
 
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")  # most columns of the header are the same all over
 
@@ -33,7 +35,7 @@ class Rest:
             if (position, filter) not in self._tables:
                 self._tables[position, filter] = table, following
                 self._size += table.nbytes
-            while self._size > SIZE_KEPT and len(self._tables) > 1:
+            while (self._size > SIZE_KEPT and len(self._tables) > 1) or len(self._tables) > COUNT_KEPT:
                 _, (oldest, _) = self._tables.popitem(last=False)
                 self._size -= oldest.nbytes
 

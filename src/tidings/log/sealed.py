@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from threading import Lock
+from time import monotonic
 from typing import Final
 
 import pyarrow as pa
@@ -19,15 +20,14 @@ from tidings.errors import Refused, StoreDamaged, StoreError
 from tidings.filters import Filter
 from tidings.log.files import date_of
 from tidings.log.folder import FileInfo, Folder
-from tidings.log.history import Columns, Span
+from tidings.log.history import READ_S_MAX, Columns, Span
 from tidings.log.pieces import Rest, cut, size_of, stream_of, tail
-from tidings.log.predicate import mask
 from tidings.log.restore import raw_batches
 from tidings.log.upkeep import verify_file
 from tidings.store.interface import StoredBatch, within
 
 SCAN_MAX: Final = 1_000_000
-"""Positions that are looked at for one question of a subscription."""
+"""Positions that are looked at for one question, about."""
 DAMAGE_MAX: Final = 1_000
 """Reports of damage that are kept."""
 LISTINGS_MAX: Final = 3
@@ -91,14 +91,19 @@ class SealedFiles:
     ) -> tuple[list[bytes], int]:
         """Events from `first` on and before `end`, as Arrow IPC streams of about that size; where to go on.
 
-        Raises Refused with the code `corrupt` for a file that can't be read, and for positions that are in no
-        file, unless they are to be skipped.
+        Where little matches it ends early, maybe without any. Raises Refused with the code `corrupt` for a
+        file that can't be read, and for positions that are in no file, unless they are to be skipped.
         """
         streams: list[bytes] = []
         position, size = first, 0
-        while position < end and size < size_max:
+        ends_at = monotonic() + READ_S_MAX
+        while position < end and size < size_max and position - first < SCAN_MAX:
+            if position > first and monotonic() >= ends_at:
+                break
             try:
-                found, following = self._piece(position, end, filter, size_max - size, columns)
+                found, following = self._piece(position, end, filter, size_max - size, columns, SCAN_MAX)
+                if found is None and following == position + SCAN_MAX < end:
+                    following = self._next_event(following, end)
             except _Lost as lost:
                 if not skip and streams:  # who asks on from here is told
                     break
@@ -114,15 +119,30 @@ class SealedFiles:
             position = following
         return streams, position
 
+    def _next_event(self, position: int, end: int) -> int:
+        """The position of the first event from here on: positions may have leapt far, within a file."""
+        table, following = self._piece(position, end, _everything, 1, ())
+        return following if table is None else int(table.column("position")[0].as_py())
+
     def _piece(
-        self, position: int, end: int, filter: Filter, size_max: int, columns: Columns = None
+        self,
+        position: int,
+        end: int,
+        filter: Filter,
+        size_max: int,
+        columns: Columns = None,
+        scan_max: int | None = None,
     ) -> tuple[pa.Table | None, int]:
-        """What matches from the position on, as a table of about that size, and where to go on."""
+        """What matches from the position on, as a table of about that size, and where to go on.
+
+        With `scan_max` so many positions are looked at, at most.
+        """
         asked = str(filter) if columns is None else f"{filter} {sorted(columns)}"
         kept = self._rest.take(position, asked)
         if kept is None:
             file = self._file_at(position, end)
-            table, following = self._read_file(file, position, end, filter, size_max, columns)
+            limit = end if scan_max is None else min(end, position + scan_max)
+            table, following = self._read_file(file, position, limit, filter, size_max, columns)
         else:
             table, following = kept
             if following > end:
@@ -163,13 +183,6 @@ class SealedFiles:
         following = end if file is None else min(file.claim.first, end)
         text = f"positions {position} to {following - 1} are in no file of {self.folder}"
         raise _Lost(text, following)
-
-    def find(self, ids: Sequence[str], filter: Filter) -> list[bytes]:
-        """The events with these ids that match; what is in files that can't be read is not found."""
-        tables = self.folder.find(ids, self._node)
-        if filter != _everything:
-            tables = [table.filter(pa.array(mask(filter, table))) for table in tables]
-        return [stream_of(table) for table in tables if len(table)]
 
     # As stored batches, for subscriptions
 

@@ -9,7 +9,7 @@ size at once, so that no event is written again more often than the logarithm of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date
 from itertools import pairwise
 from typing import Final, Protocol, TypeVar
@@ -66,6 +66,16 @@ class Schedule:
             self._sealed, self._size_sealed, self._since = position, self._size, now
         self._last = max(self._last, position)
 
+    def lost(self, position: int, now: float) -> None:
+        """Files are gone: it is sealed up to here only, and what is behind waits from now on."""
+        if position < self._sealed:
+            self._sealed, self._since = position, now
+
+    @property
+    def position(self) -> int:
+        """Up to where it is sealed."""
+        return self._sealed
+
     def due(self, now: float) -> int:
         """The position up to which it is to be sealed now; 0 if it need not be."""
         if self.wait_s is None or self._last <= self._sealed:
@@ -96,7 +106,7 @@ class Cutter:
     def add(self, parts: Iterable[LivePart]) -> Iterator[Cut]:
         """Take in what was read next; the files that are complete with it."""
         for part in parts:
-            if self._parts and (_day_of(part) != _day_of(self._parts[-1]) or self._size >= FILE_SIZE_MAX):
+            if self._parts and self._ends_before(part):
                 yield self._cut(part.first - 1)
             self._parts.append(part)
             self._size += len(part.raw)
@@ -105,6 +115,12 @@ class Cutter:
         """The log was read up to this position: the last file, unless there is nothing to be in it."""
         if self._parts:
             yield self._cut(last)
+
+    def _ends_before(self, part: LivePart) -> bool:
+        last = self._parts[-1]
+        if part.first == last.first:  # the rest of a batch that was told in pieces
+            return False
+        return _day_of(part) != _day_of(last) or self._size >= FILE_SIZE_MAX
 
     def _cut(self, last: int) -> Cut:
         cut = Cut(self._first, last, _day_of(self._parts[0]), self._parts)
@@ -146,6 +162,30 @@ class Sized(Protocol):
 
 
 File = TypeVar("File", bound=Sized)
+
+
+def reach(files: Iterable[Sized], start: int, top: int, is_empty: Callable[[int, int], bool]) -> int:
+    """The position up to which files, by position, have all that stands behind `start`.
+
+    Where claims do not adjoin that is the end, unless `is_empty` says that there is nothing between two
+    positions. A claim beyond `top`, the last position there is, is of another life of the node.
+    """
+    for file in files:
+        first, last = file.claim.first, file.claim.last
+        if last > top or (first > start + 1 and not is_empty(start + 1, first - 1)):
+            break
+        start = max(start, last)
+    return start
+
+
+def holes(files: Iterable[Sized], first: int, end: int) -> Iterator[tuple[int, int]]:
+    """What no file claims of the positions from `first` on and before `end`; each hole given likewise."""
+    for file in files:
+        if first < min(file.claim.first, end):
+            yield first, min(file.claim.first, end)
+        first = max(first, file.claim.last + 1)
+    if first < end:
+        yield first, end
 
 
 def to_join(files: Sequence[File]) -> list[File]:

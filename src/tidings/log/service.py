@@ -151,7 +151,15 @@ class LogService(Bystander):
 
         if wanted.start >= end:
             return answer(Answer([], wanted.start))
-        arguments = wanted.start, end, filter, wanted.size_max, wanted.skip, wanted.columns
+        arguments = (
+            wanted.start,
+            end,
+            filter,
+            wanted.size_max,
+            wanted.skip,
+            wanted.columns,
+            wanted.skip_pruned,
+        )
         return self._go(asked, lambda: self._history.read(*arguments), answer)
 
     def _at(self, asked: Asked, wanted: arguments.At) -> Any:
@@ -164,8 +172,8 @@ class LogService(Bystander):
         filter, end = asked.session.narrow("subscribe", Filter()), self._broker.end_logged
         return self._go(
             asked,
-            lambda: self._history.find(wanted.ids, filter, end),
-            lambda found: {"parts": found.parts},
+            lambda: self._history.find(wanted.ids, filter, wanted.start, end),
+            lambda found: {"parts": found.parts, "next": found.next, "end": end},
         )
 
     def _go(self, asked: Asked, run: Callable[[], Any], answer: Callable[[Any], Any]) -> Any:

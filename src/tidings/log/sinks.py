@@ -3,8 +3,8 @@
 Tasks stage rows; what is staged is seen by nobody. A commit names the attempts whose rows count, and all of
 these are published in one tick: nobody has any of them before the commit of the store that has all of them
 and, with them, that this batch was done. So a batch that comes again does nothing, and what was staged for it
-goes. A job without batches is known by its run in the same way. Whose a sink is, is part of its name: users
-do not meet there.
+goes; the same number of another query is no repetition, and refused. A job without batches is known by its
+run in the same way. Whose a sink is, is part of its name: users do not meet there.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from tidings.errors import CodecError, NotAllowed, Refused
 from tidings.event import Batch
 from tidings.event.check import Checked, check
 from tidings.ids import Handed, new_system
+from tidings.log.done import Done, forgetting, known
 from tidings.log.staging import BYTES_EACH, Piece, Pieces, RunKey, SinkKey, apart, restore, stored_piece
 from tidings.protocol.arguments import Name, Number
 from tidings.protocol.broker import Broker
@@ -40,13 +41,16 @@ STAGED_SIZE_MAX = 1 << 30
 """Bytes that are staged at a node."""
 SINKS_MAX = 10_000
 """Sinks of which a node remembers what was done."""
-RUNS_KEPT = 256
-"""Runs without batches that are remembered of one sink, the last ones."""
+SINKS_EACH_MAX = 1_000
+"""Those of one user among them."""
+UNUSED_S = 30 * 86_400.0
+"""How long nothing is published by a sink before it can be forgotten, to make room for another."""
 LEFT_S = 6 * 3_600.0
 """How long staged rows wait in a run in which nothing more is staged, before they go."""
+IDLE_S = 10 * 60.0
+"""The same where there is no room for other rows of this sink."""
 
 BATCH_MAX = 2**62
-_SINK = "sink:"  # no client's system has a colon in its name
 
 
 class Stage(Struct, frozen=True):
@@ -60,12 +64,16 @@ class Stage(Struct, frozen=True):
 
 
 class Commit(Struct, frozen=True):
-    """The arguments of a sink.commit request: how many pieces each attempt has whose rows count, in order."""
+    """The arguments of a sink.commit request: how many pieces each attempt has whose rows count, in order.
+
+    `query` is whose batch it is: the same when a batch is repeated, and another where batches begin anew.
+    """
 
     sink: Name
     run: Name
     batch: Annotated[int, Meta(ge=0, lt=BATCH_MAX)] | None = None
     attempts: dict[Name, Number] = {}
+    query: Name | None = None
 
 
 class Abort(Struct, frozen=True):
@@ -74,19 +82,6 @@ class Abort(Struct, frozen=True):
     sink: Name
     run: Name
     attempts: list[Name] | None = None
-
-
-class Done(Struct):
-    """What was published of a sink: up to which batch, and the last runs that had none."""
-
-    batch: int | None = None
-    runs: dict[int, int] = {}  # digests of their names, the last one last, and in which record they stand
-
-    def has(self, wanted: Commit) -> bool:
-        """Whether this was done before."""
-        if wanted.batch is None:
-            return _digest(wanted.run) in self.runs
-        return self.batch == wanted.batch
 
 
 class Sinks(Bystander):
@@ -98,7 +93,7 @@ class Sinks(Bystander):
         """`counters` and `staged` are what was stored, of sinks among others, and for them."""
         self._manager = manager
         self._broker = manager.broker
-        self._done = _known(counters)
+        self._done = known(counters)
         self._staging, useless = restore(staged)
         self._store_drop(useless)
         numbers = manager.numbers
@@ -113,8 +108,7 @@ class Sinks(Bystander):
 
     def _stage(self, asked: Asked, wanted: Stage) -> dict[str, int]:
         """Take a piece, unless it was had before; how many rows there are in the attempt."""
-        session = asked.session
-        key = session.permit.user, wanted.sink, wanted.run
+        session, key = asked.session, _key(asked, wanted)
         pieces = self._staging.pieces(key, wanted.attempt)
         if wanted.number > len(pieces):
             problem = (
@@ -140,15 +134,26 @@ class Sinks(Bystander):
         if size > PIECE_SIZE_MAX:
             problem = f"{size} bytes are staged at once; at most PIECE_SIZE_MAX = {PIECE_SIZE_MAX} can be"
             raise Refused("too-large", problem)
-        staged, size = self._staging.sizes.get(key[:2], 0), size + BYTES_EACH
-        if staged + size > SINK_SIZE_MAX:
-            problem = f"has {staged} bytes staged, and {size} more are above SINK_SIZE_MAX = {SINK_SIZE_MAX}"
-            raise Refused("limit", f"sink {key[1]!r} {problem}: write less at a time")
+        size += BYTES_EACH
+        if self._staged(key) + size > SINK_SIZE_MAX or self._staging.size + size > STAGED_SIZE_MAX:
+            self._give_up_idle(key)
+        if self._staged(key) + size > SINK_SIZE_MAX:
+            staged = f"has {self._staged(key)} bytes staged, and {size} more are"
+            hint = "write less at a time; a stream that reads tidings does with maxOffsetsPerTrigger"
+            raise Refused("limit", f"sink {key[1]!r} {staged} above SINK_SIZE_MAX = {SINK_SIZE_MAX}: {hint}")
         if self._staging.size + size > STAGED_SIZE_MAX:
             problem = f"above STAGED_SIZE_MAX = {STAGED_SIZE_MAX}: others are staging too, try again later"
             raise Refused(
                 "limit", f"the sinks of this node have {self._staging.size} bytes, and more are {problem}"
             )
+
+    def _staged(self, key: RunKey) -> int:
+        return self._staging.sizes.get(key[:2], 0)
+
+    def _give_up_idle(self, key: RunKey) -> None:
+        """Forget the other runs of this sink that seem to be dead."""
+        for other in self._staging.idle(key, self._broker.now - IDLE_S):
+            self._give_up(other)
 
     def _check_granted(self, session: Session, batch: Batch, first: int) -> None:
         """Raise NotAllowed for the first event that a client may not publish; `first`: rows before these."""
@@ -164,10 +169,9 @@ class Sinks(Bystander):
 
     def _commit(self, asked: Asked, wanted: Commit) -> dict[str, Any]:
         """Publish all rows of these attempts, unless that was done before; how many they are."""
-        session = asked.session
-        key = session.permit.user, wanted.sink, wanted.run
+        session, key = asked.session, _key(asked, wanted)
         done = self._done.get(key[:2], Done())
-        if done.has(wanted):
+        if done.has(wanted.batch, wanted.run, wanted.query):
             self._give_up(key)
             return {"published": 0, "repeated": True}
         self._check_commit(key, done, wanted)
@@ -180,16 +184,15 @@ class Sinks(Bystander):
         return {"published": sum(map(_rows, pieces.values())), "repeated": False}
 
     def _check_commit(self, key: RunKey, done: Done, wanted: Commit) -> None:
-        if wanted.batch is not None and done.batch is not None and wanted.batch < done.batch:
-            problem = f"has batch {done.batch} already, so batch {wanted.batch} can't be a new one"
+        if wanted.batch is not None and done.batch is not None and wanted.batch <= done.batch:
+            whose = " of another query" if done.is_anothers(wanted.query) else ""
+            problem = f"has batch {done.batch}{whose} already, so batch {wanted.batch} can't be a new one"
             why = "the query's checkpoint was deleted, or another query has this sink: choose another name"
             raise Refused("passed", f"sink {wanted.sink!r} {problem}; {why}")
         missing = self._staging.missing(key, wanted.attempts)
         if missing:
             problem = f"run {wanted.run!r} is not all staged: {'; '.join(missing[:3])}"
             raise Refused("incomplete", f"sink {wanted.sink!r}: {problem}")
-        if key[:2] not in self._done and len(self._done) >= SINKS_MAX:
-            raise Refused("limit", f"a node has at most SINKS_MAX = {SINKS_MAX} sinks")
 
     def _check_pieces(self, session: Session, pieces: list[Piece]) -> None:
         """What was granted may have changed since these were staged."""
@@ -200,16 +203,38 @@ class Sinks(Bystander):
 
     def _conclude(self, key: RunKey, done: Done, wanted: Commit) -> None:
         """Let the run be over, and the batch be done; all of it is undone if it can't be stored."""
-        after, record = _with(done, wanted, key[:2], int(self._broker.now * 1e6))
+        sink, now_us = key[:2], int(self._broker.now * 1e6)
+        forgotten = self._make_room(sink)
+        if wanted.batch is None:
+            after, records = done.with_run(sink, wanted.run, now_us)
+        else:
+            after, records = done.with_batch(sink, wanted.batch, wanted.query, now_us)
+        records += [record for other in forgotten for record in forgetting(other, now_us)]
         dropped = self._staging.drop(key)
-        self._done[key[:2]] = after
-        operations: list[Operation] = [*_dequeued(dropped), Count(record)]
-        self._manager.keep(operations, partial(self._undo, key, done, dropped))
+        self._done[sink] = after
+        operations: list[Operation] = [*_dequeued(dropped), *map(Count, records)]
+        self._manager.keep(operations, partial(self._undo, key, done, dropped, forgotten))
 
-    def _undo(self, key: RunKey, done: Done, dropped: Pieces) -> None:
+    def _make_room(self, sink: SinkKey) -> dict[SinkKey, Done]:
+        """Forget the sink that was unused longest if there can't be one more; Refused if it may be needed."""
+        if sink in self._done:
+            return {}
+        own = [other for other in self._done if other[0] == sink[0]]
+        is_users = len(own) >= SINKS_EACH_MAX
+        if not is_users and len(self._done) < SINKS_MAX:
+            return {}
+        oldest = min(own if is_users else self._done, key=lambda other: self._done[other].used_us)
+        if self._done[oldest].used_us / 1e6 + UNUSED_S > self._broker.now:
+            limit = f"SINKS_EACH_MAX = {SINKS_EACH_MAX}" if is_users else f"SINKS_MAX = {SINKS_MAX}"
+            problem = f"there are {limit} sinks already, all used in the last {UNUSED_S / 86_400:g} days"
+            raise Refused("limit", f"sink {sink[1]!r} can't be one more: {problem}; use one of them")
+        return {oldest: self._done.pop(oldest)}
+
+    def _undo(self, key: RunKey, done: Done, dropped: Pieces, forgotten: dict[SinkKey, Done]) -> None:
         self._done[key[:2]] = done
         if done == Done():
             del self._done[key[:2]]
+        self._done.update(forgotten)
         self._staging.put_back(key, dropped, self._broker.now)
 
     def _publish(self, session: Session, origin: Handed, pieces: list[Piece]) -> None:
@@ -229,7 +254,7 @@ class Sinks(Bystander):
 
     def _abort(self, asked: Asked, unwanted: Abort) -> None:
         """Forget what was staged; what is not there is as well."""
-        self._give_up((asked.session.permit.user, unwanted.sink, unwanted.run), unwanted.attempts)
+        self._give_up(_key(asked, unwanted), unwanted.attempts)
 
     def _give_up(self, key: RunKey, attempts: list[str] | None = None) -> None:
         dropped = self._staging.drop(key, attempts)
@@ -272,18 +297,11 @@ def open_sinks(
     return manager
 
 
-def _known(counters: Iterable[Counter]) -> dict[SinkKey, Done]:
-    """What was done, by the records of it; the runs in the order in which they were."""
-    known: dict[SinkKey, Done] = {}
-    for one in sorted(counters, key=lambda one: one.seen_us):
-        if one.system.startswith(_SINK):
-            user, _, sink = one.system.removeprefix(_SINK).partition("/")
-            done = known.setdefault((user, sink), Done())
-            if one.epoch:
-                done.runs[one.counter] = one.epoch
-            else:
-                done.batch = one.counter - 1
-    return known
+def _key(asked: Asked, wanted: Stage | Commit | Abort) -> RunKey:
+    """Which run is meant, of the user who asks; NotAllowed for one who may not publish anything."""
+    permit = asked.session.permit
+    permit.grant("publish")
+    return permit.user, wanted.sink, wanted.run
 
 
 def _checked(raw: bytes, pieces: list[Piece]) -> Checked:
@@ -310,23 +328,3 @@ def _rows(pieces: Iterable[Piece]) -> int:
 
 def _dequeued(dropped: Pieces) -> list[Dequeue]:
     return [Dequeue(piece.number) for pieces in dropped.values() for piece in pieces]
-
-
-def _with(done: Done, wanted: Commit, sink: SinkKey, now_us: int) -> tuple[Done, Counter]:
-    """What was done of a sink with this commit, and the record that says so.
-
-    Records are those of counters: that of a batch has epoch 0 and one more than the batch. Those of runs are
-    a ring of RUNS_KEPT, each with a digest.
-    """
-    system = f"{_SINK}{sink[0]}/{sink[1]}"
-    if wanted.batch is not None:
-        return Done(wanted.batch, done.runs), Counter(system, 0, wanted.batch + 1, now_us)
-    runs = dict(done.runs)
-    slot = len(runs) + 1 if len(runs) < RUNS_KEPT else runs.pop(next(iter(runs)))
-    digest = _digest(wanted.run)
-    runs[digest] = slot
-    return Done(done.batch, runs), Counter(system, slot, digest, now_us)
-
-
-def _digest(run: str) -> int:
-    return int.from_bytes(sha256(run.encode()).digest()[:8], "big") >> 1

@@ -129,6 +129,14 @@ class Staging:
             if staged[attempt] != count
         ]
 
+    def idle(self, key: RunKey, since: float) -> list[RunKey]:
+        """The other runs of this sink in which nothing was staged since then."""
+        return [
+            other
+            for other, run in self.runs.items()
+            if other[:2] == key[:2] and other != key and run.touched <= since
+        ]
+
     def _grow(self, key: RunKey, size: int) -> None:
         sink = key[:2]
         self.size += size

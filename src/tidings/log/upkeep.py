@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,9 @@ from tidings.log.reshape import counts_of, reshaped, total_of
 
 if TYPE_CHECKING:
     from tidings.log.folder import FileInfo, Folder
+
+GROUP_SIZE_MAX: Final = 64 << 20
+"""Bytes in memory from which on a row group of a joined file is large enough, however few its rows are."""
 
 
 class Problem(Struct, frozen=True):
@@ -80,13 +83,14 @@ def _tables(folder: Folder, files: Iterable[FileInfo]) -> Iterator[pa.Table]:
 def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """The same rows in tables of the size of a row group; one at least."""
     held: list[pa.Table] = []
-    rows, given = 0, False
+    rows, size, given = 0, 0, False
     for table in tables:
         held.append(table)
         rows += len(table)
-        if rows >= sealed.GROUP_ROWS:
+        size += table.nbytes
+        if rows >= sealed.GROUP_ROWS or size >= GROUP_SIZE_MAX:
             yield pa.concat_tables(held).combine_chunks()
-            held, rows, given = [], 0, True
+            held, rows, size, given = [], 0, 0, True
     if held and (rows or not given):
         yield pa.concat_tables(held).combine_chunks()
 

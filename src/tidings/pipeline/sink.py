@@ -3,7 +3,8 @@
 A task knows neither its batch nor whether it is the one that counts, so it stages under a name of its own and
 says that name in its commit message. The commit, on the driver, names the attempts that count; the node
 publishes all of their rows at once and notes the batch with them. So a batch that Spark repeats, after
-whatever has failed, is published once.
+whatever has failed, is published once. Tasks also know the id of their query, which lies in its checkpoint:
+by it the node tells a batch that is repeated from one of another query that has the same number.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from tidings.protocol.arguments import NAME_LENGTH_MAX
 
 ANSWER_S_MAX = 120.0
 """How long a request waits for its answer, also while a node that was lost comes back."""
+_QUERY_ID = "sql.streaming.queryId"  # what Spark tells all tasks of a query, whatever its checkpoint lies in
 
 
 class SinkOptions(Struct, frozen=True):
@@ -49,13 +51,14 @@ class SinkOptions(Struct, frozen=True):
 
 
 class Staged(WriterCommitMessage):
-    """What a task has staged: under which names, in how many pieces, and how many rows."""
+    """What a task has staged: under which names, in how many pieces, how many rows, and for which query."""
 
-    def __init__(self, run: str, attempt: str, pieces: int, rows: int) -> None:
+    def __init__(self, run: str, attempt: str, pieces: int, rows: int, query: str | None) -> None:
         self.run = run
         self.attempt = attempt
         self.pieces = pieces
         self.rows = rows
+        self.query = query
 
 
 Messages = Sequence[WriterCommitMessage | None]
@@ -224,14 +227,15 @@ class Work:
         with self._reached() as node, Ahead(node, self.run, attempt) as ahead:
             for piece in converter.pieces(batches):
                 ahead.stage(piece)
-            return Staged(self.run, attempt, *ahead.finish())
+            return Staged(self.run, attempt, *ahead.finish(), _query())
 
     def commit(self, staged: Sequence[Staged], batch: int | None) -> None:
         """Publish what was staged."""
         run = staged[0].run if staged else self.run
+        query = staged[0].query if staged else None
         attempts = {one.attempt: one.pieces for one in staged}
         with self._reached(ANSWER_S_MAX) as node:  # all the work of the tasks depends on it
-            is_new = node.commit(run, batch, attempts)
+            is_new = node.commit(run, batch, attempts, query)
         if not is_new and batch is not None:
             text = "sink %r has batch %d already: it is not published again"
             logging.getLogger("tidings").warning(text, self._options.sink, batch)
@@ -260,6 +264,12 @@ def _partition() -> str:
     return "" if context is None else f" of partition {context.partitionId()}"
 
 
+def _query() -> str | None:
+    """The id of the streaming query that this is a task of; a checkpoint that is made anew has another."""
+    context = TaskContext.get()
+    return None if context is None else context.getLocalProperty(_QUERY_ID)
+
+
 class SinkNode:
     """The node of a sink, as writers see it; a connection that breaks is waited out."""
 
@@ -272,10 +282,10 @@ class SinkNode:
         with told_of(self._address):
             return self._sink.stage(run, attempt, number, raw, timeout_s=ANSWER_S_MAX)
 
-    def commit(self, run: str, batch: int | None, attempts: dict[str, int]) -> bool:
+    def commit(self, run: str, batch: int | None, attempts: dict[str, int], query: str | None) -> bool:
         """Publish; False if that was done before."""
         with told_of(self._address):
-            return self._sink.commit(run, batch, attempts, timeout_s=ANSWER_S_MAX)
+            return self._sink.commit(run, batch, attempts, query=query, timeout_s=ANSWER_S_MAX)
 
     def abort(self, run: str, attempts: list[str] | None = None) -> None:
         """Forget what was staged."""

@@ -74,6 +74,7 @@ async def _try_hard(sealer: Sealer) -> None:
             backoff.reset()
         except StoreError as error:
             logs.error("the log can't be sealed", problem=str(error))
+            await sealer.fail(str(error))
             await asyncio.sleep(backoff.next_s())
         if idle_s:
             await asyncio.sleep(LOOK_S)

@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from tidings.errors import InternalError, StoreError
+from tidings.errors import InternalError, StoreDamaged, StoreError
 from tidings.log.folder import FileInfo, Folder
 from tidings.log.parts import LivePart, Part
-from tidings.log.sealing import Cut, Cutter, to_join
+from tidings.log.sealing import Cut, Cutter, holes, to_join
 from tidings.log.upkeep import merge_files
 from tidings.node import logs
 from tidings.transport.link import Link
@@ -31,15 +31,23 @@ class Sealer:
         self._link = link
         self._folder = folder
         self._node = ""
-        self._last = 0  # the position up to which files have all
+        self._damaged: set[str] = set()  # the paths of files that can't be joined
 
     async def begin(self) -> None:
         """Look how far the files are, and tell the node; what an earlier one left half done is cleaned up."""
-        self._node = (await self._ask("log.status"))["node"]
-        await self._do(self._folder.clean, self._node)
+        status = await self._ask("log.status")
+        self._node = status["node"]
         found = await self._do(self._folder.files, self._node)
+        if found and found[-1].claim.last >= status["end"]:
+            problem = f"{found[-1].path} has positions that the store has never had: it is an older copy"
+            raise StoreError(str(self._folder), problem)
+        await self._do(self._folder.clean, self._node)
         if found:
-            await self._tell(found[-1].claim.last)
+            await self._tell(0)
+
+    async def fail(self, problem: str) -> None:
+        """Tell the node, and so those who wait there, why nothing can be sealed just now."""
+        await self._ask("log.sealed", position=0, problem=problem)
 
     async def work(self) -> bool:
         """Seal what is wanted, or join a few files; whether there was anything to do.
@@ -53,19 +61,28 @@ class Sealer:
         return await self._join()
 
     async def _seal(self, first: int, end: int) -> None:
-        cutter, position = Cutter(first), first
+        """Put into files what none has: a claim must not cover a file with what the store has no more."""
+        files: list[FileInfo] = await self._do(self._folder.files, self._node)
+        told = 0
+        for begin, stop in holes(files, first, end):
+            told = await self._fill(begin, stop) or told
+        if told < end - 1:  # there was nothing behind the last file
+            await self._tell(end - 1)
+
+    async def _fill(self, first: int, end: int) -> int:
+        """Write what stands in a hole; the position up to which that was something, 0 if it was nothing."""
+        cutter, position, last = Cutter(first), first, 0
         while position < end:
             parts, position = await self._read(position, end)
             for cut in cutter.add(parts):
-                await self._write(cut)
+                last = await self._write(cut)
         for cut in cutter.finish(end - 1):
-            await self._write(cut)
-        if self._last < end - 1:  # there was nothing behind the last file
-            await self._tell(end - 1)
+            last = await self._write(cut)
+        return last
 
     async def _read(self, start: int, end: int) -> tuple[list[LivePart], int]:
         # What can't be read of the store can't be sealed either; the node has reported it.
-        asked = {"start": start, "end": end, "size_max": READ_SIZE, "skip": True}
+        asked = {"start": start, "end": end, "size_max": READ_SIZE, "skip": True, "skip_pruned": True}
         answer = await self._ask("log.read", **asked)
         parts = msgspec.convert(answer["parts"], list[Part])
         live = [part for part in parts if isinstance(part, LivePart)]
@@ -73,23 +90,31 @@ class Sealer:
             raise InternalError(f"what stands from {start} on was sealed before")
         return live, answer["next"]
 
-    async def _write(self, cut: Cut) -> None:
+    async def _write(self, cut: Cut) -> int:
         info = await self._do(self._folder.write, cut.parts, self._node, cut.first, cut.last)
         logs.info("sealed", first=cut.first, last=cut.last, bytes=info.size)
         await self._tell(cut.last)
+        return cut.last
 
     async def _join(self) -> bool:
         files: list[FileInfo] = await self._do(self._folder.files, self._node)
-        chosen = to_join(files)
-        if chosen:
+        chosen = to_join([file for file in files if file.path not in self._damaged])
+        if not chosen:
+            return False
+        try:
             info = await self._do(_joined, self._folder, chosen)
-            logs.info("joined", files=len(chosen), bytes=info.size)
-            await self._tell(self._last)  # so that the node looks at the folder
-        return bool(chosen)
+        except StoreDamaged as damage:
+            if damage.path not in {file.path for file in chosen}:
+                raise
+            self._damaged.add(damage.path)
+            logs.error("damage in the store", problem=str(damage))
+            return True
+        logs.info("joined", files=len(chosen), bytes=info.size)
+        await self._tell(0)  # so that the node looks at the folder
+        return True
 
     async def _tell(self, position: int) -> None:
         await self._ask("log.sealed", position=position)
-        self._last = max(self._last, position)
 
     async def _ask(self, operation: str, **arguments: Any) -> Any:
         return await self._link.call(operation, arguments, None)
