@@ -270,6 +270,7 @@ def test_what_was_pruned_or_never_written_ends_the_query_unless_that_is_allowed(
     assert within(Span("a:1", "id", 5, 18), standing, False) == (10, 18)
     assert within(Span("a:1", "id", 12, 30), standing, False) == (12, 20)
     assert within(Span("a:1", "id", 2, 5), standing, False) == (10, 10)
+    assert within(Span("a:1", "id", 30, 40), standing, False) == (20, 20)
 
 
 def test_another_node_at_the_address_is_never_taken_for_the_one_that_was_planned() -> None:

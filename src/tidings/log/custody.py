@@ -82,8 +82,8 @@ class Custody:
             raise StoreError(
                 self._history.sealed.place,
                 f"its files reach to position {last} and the store only to {position}: it is an older copy. "
-                "Make a store of that copy with `tidings restore`, which goes on behind the files, "
-                "or have another log_folder",
+                "Make a backup of it and a new store of that with `tidings restore`, which goes on behind "
+                "the files, or have another log_folder",
             )
 
     def _look(self) -> tuple[Span, int]:

@@ -72,6 +72,9 @@ class LogReader(DataSourceReader):
             standing = standing_of(bus)
             first = place_of(bus, self.options.starting, label, standing)
             end = place_of(bus, self.options.ending, label, standing)
+            if first > standing.end:  # nothing would be read, and nobody told
+                beyond = Span(label, standing.node, first, max(first, end))
+                within(beyond, standing, self.options.fails_on_loss)
         return Span(label, standing.node, first, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -142,7 +145,7 @@ def within(span: Span, standing: Standing, fails_on_loss: bool) -> tuple[int, in
         if fails_on_loss:
             raise UserError(f"{told}; the option failOnDataLoss=false reads what there is")
         logger.warning("node %s: %s", span.label, told)
-    first = max(span.first, standing.first)
+    first = min(max(span.first, standing.first), standing.end)
     return first, max(first, min(span.end, standing.end))
 
 
