@@ -88,6 +88,7 @@ class Sealed(Struct, frozen=True):
     """Files have all of the log up to this position; said by who seals."""
 
     position: Position
+    first: Position = 0  # where who seals began, and before which files had all
     problem: str = ""  # why the log can't be sealed just now, if it can't
 
 

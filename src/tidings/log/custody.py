@@ -92,7 +92,7 @@ class Custody:
         return span, self._reached()
 
     def _reached(self) -> int:
-        files = getattr(self._history.sealed, "files", ())  # who seals nothing has none
+        files = self._history.sealed.files
         return reach(files, self._history.discarded, self._broker.end_logged - 1, self._is_empty)
 
     def _is_empty(self, first: int, last: int) -> bool:
@@ -146,24 +146,23 @@ class Custody:
         if told.problem:
             self._give_up(told.problem)
             return {"sealed": self._schedule.position}
-        return self._go(asked, self._look, lambda found: self._take_sealed(found, told.position))
+        return self._go(asked, self._look, lambda found: self._take_sealed(found, told))
 
-    def _take_sealed(self, found: tuple[Span, int], position: int) -> dict[str, Any]:
+    def _take_sealed(self, found: tuple[Span, int], told: arguments.Sealed) -> dict[str, Any]:
         """Give up in the store what files have, as far as no subscription needs it there."""
-        self._note(found, position)
+        self._note(found, told.position, told.first)
         self._discard()
         self._answer_waiting()
         return {"sealed": self._schedule.position}
 
-    def _note(self, found: tuple[Span, int], position: int) -> None:
+    def _note(self, found: tuple[Span, int], position: int, first: int = 0) -> None:
         """Note how far the log is sealed.
 
-        Who seals may be further than the files are: then there was nothing to be put into one. But if files
-        are gone meanwhile, only what is there counts.
+        Who seals may be further than the files are: then there was nothing to be put into one. But who began
+        at `first` when files are gone that lay before has passed over what was in them.
         """
-        before = self._reach
         self._looked(found)
-        told = position if self._reach >= before else 0
+        told = position if first <= self.sealed_last + 1 else 0
         self._schedule.sealed(min(max(told, self._reach), self._broker.end_logged - 1), self._broker.now)
 
     def _answer_waiting(self) -> None:

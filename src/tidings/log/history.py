@@ -24,6 +24,7 @@ from tidings.event import Batch
 from tidings.filters import Filter
 from tidings.ids import Origin
 from tidings.log.parts import LivePart, Part, SealedPart, live_part, rows_bytes
+from tidings.log.sealing import Sized
 from tidings.matching import Index
 from tidings.store.interface import Store, StoredBatch
 from tidings.store.salvage import POSITION_LEAP
@@ -68,6 +69,10 @@ class Sealed(Protocol):
     def place(self) -> str:
         """Where they lie; empty if nowhere."""
 
+    @property
+    def files(self) -> Sequence[Sized]:
+        """The files, by position, as they were when it was looked last."""
+
     def span(self) -> Span:
         """What there was when it was looked last."""
 
@@ -109,6 +114,7 @@ class Nowhere:
     """The files of a node that seals nothing."""
 
     place = ""
+    files: Sequence[Sized] = ()
 
     def span(self) -> Span:
         """There is nothing."""

@@ -31,6 +31,7 @@ class Sealer:
         self._link = link
         self._folder = folder
         self._node = ""
+        self._first = 0  # where sealing began last
         self._damaged: set[str] = set()  # the paths of files that can't be joined
 
     async def begin(self) -> None:
@@ -63,7 +64,7 @@ class Sealer:
     async def _seal(self, first: int, end: int) -> None:
         """Put into files what none has: a claim must not cover a file with what the store has no more."""
         files: list[FileInfo] = await self._do(self._folder.files, self._node)
-        told = 0
+        self._first, told = first, 0
         for begin, stop in holes(files, first, end):
             told = await self._fill(begin, stop) or told
         if told < end - 1:  # there was nothing behind the last file
@@ -114,7 +115,7 @@ class Sealer:
         return True
 
     async def _tell(self, position: int) -> None:
-        await self._ask("log.sealed", position=position)
+        await self._ask("log.sealed", position=position, first=self._first)
 
     async def _ask(self, operation: str, **arguments: Any) -> Any:
         return await self._link.call(operation, arguments, None)
