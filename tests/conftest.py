@@ -21,6 +21,9 @@ settings.register_profile("default", max_examples=100, **_SLOW_IS_FINE)
 settings.register_profile("soak", max_examples=10_000, **_SLOW_IS_FINE)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
+# For every Spark that a test starts: it ends long before the better compiler has paid for itself.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 
 def allowed_skips() -> list[str]:
     """Node ids, or beginnings of them, that may be skipped; the reason stands behind each in the file."""

@@ -35,8 +35,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "tests",
             **{
                 "spark.ui.enabled": "false",
-                # Half the work: tests end long before the better compiler has paid for itself.
-                "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
                 "spark.sql.shuffle.partitions": 2,
                 # Else Spark looks through the Python stack at every operator of every Column.
                 "spark.python.sql.dataFrameDebugging.enabled": "false",
