@@ -29,6 +29,8 @@ NAMES_KEPT_MAX = 10_000
 
 INT_MIN = -(2**63)
 INT_MAX = 2**63 - 1
+EXACT_MAX = 2**53
+"""Integers up to here are the same as floats."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 TIME_US_MIN = (datetime.min.replace(tzinfo=UTC) - EPOCH) // MICROSECOND

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidings.event.values import time_from_us
-from tidings.log.flat import EXACT_MAX, Longs, map_of, scattered
+from tidings.event.values import EXACT_MAX, time_from_us
+from tidings.log.flat import Longs, map_of, scattered
 from tidings.log.schema import ATTRIBUTES, NUMBERS, TEXTS, VALUE, own_columns
 from tidings.log.texts import texts
 

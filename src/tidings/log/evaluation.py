@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidings.event.values import HEADER_NAMES, INT_MAX, INT_MIN, JMS_ALIASES, Value
+from tidings.event.values import EXACT_MAX, HEADER_NAMES, INT_MAX, INT_MIN, JMS_ALIASES, Value
 from tidings.filters.arithmetic import calculate, compare, negate
 from tidings.filters.functions import FUNCTIONS
 from tidings.filters.kinds import Kind, kind_of
@@ -38,9 +38,6 @@ from tidings.filters.tree import (
 )
 from tidings.log.entries import numbers_of
 from tidings.log.schema import NUMBERS, own_columns
-
-EXACT_MAX = 2**53
-"""Integers up to here are the same as floats."""
 
 
 def names_in(node: Condition | Expression) -> frozenset[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from datetime import date, datetime
+from datetime import date
 from typing import Any, Final
 
 import msgspec
@@ -19,8 +19,7 @@ from msgspec import Struct
 
 from tidings.errors import MissingExtra, StoreDamaged, StoreTooNew
 from tidings.event.model import Event
-from tidings.event.values import time_from_us
-from tidings.log.parts import LivePart
+from tidings.log.parts import LivePart, date_of
 
 try:
     import pyarrow as pa
@@ -194,12 +193,6 @@ def read_footer(file: pq.ParquetFile, path: str) -> Footer:
         return Footer(claim, int(said["tidings.count"]), frozenset(names), made)
     except (KeyError, ValueError) as error:
         raise StoreDamaged(path, f"has no footer of a file of the log: {error}") from None
-
-
-def date_of(stored_us: int) -> date:
-    """The date, in UTC, under which events stored at that time are kept."""
-    moment: datetime = time_from_us(stored_us)
-    return moment.date()
 
 
 def by_date(parts: Iterable[LivePart]) -> list[tuple[date, list[LivePart]]]:

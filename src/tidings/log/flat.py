@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidings.event.values import Value
+from tidings.event.values import EXACT_MAX, Value
 from tidings.log.schema import ATTRIBUTES, COLUMN_TYPES, KIND_TYPES, TEXTS, VALUE, may_be_column
 from tidings.log.texts import texts
 
@@ -29,8 +29,6 @@ OWN_COLUMNS_MAX = 200
 LETTERS: Final = "bifstx"
 CLASSES: Final = LETTERS + "Iw"
 """Kinds of values, parted further: `I` are integers that no double is the same as, `w` are whole floats."""
-EXACT_MAX: Final = 2**53
-"""Integers up to here are the same as doubles."""
 TAKEN_BY: Final = {"n": "if", "f": "ifw", "i": "iI", **{letter: letter for letter in "bstx"}}
 """What stands in a column, by its letter."""
 TAKEN_WHOLLY: Final = {**TAKEN_BY, "f": "fw"}

@@ -29,9 +29,9 @@ from pyarrow import fs
 
 from tidings.errors import ConfigError, StoreDamaged
 from tidings.filters.filter import Filter
-from tidings.log.files import Claim, by_date, claim_in, date_of, tables_of, write_file
+from tidings.log.files import Claim, by_date, claim_in, tables_of, write_file
 from tidings.log.opened import OpenFile
-from tidings.log.parts import LivePart
+from tidings.log.parts import LivePart, date_of
 from tidings.log.upkeep import Problem, adjoining, merge_files, verify_folder
 
 METADATA_KEPT_MAX: Final = 100

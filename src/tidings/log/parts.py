@@ -7,11 +7,13 @@ only: devices read the log too.
 from __future__ import annotations
 
 from array import array
+from datetime import date, datetime
 
 from msgspec import Struct
 
 from tidings.event.batch import Batch
 from tidings.event.model import Event
+from tidings.event.values import time_from_us
 from tidings.ids import Origin
 from tidings.store.interface import StoredBatch
 
@@ -51,6 +53,12 @@ class SealedPart(Struct, array_like=True, tag="sealed", frozen=True):
 
 
 Part = LivePart | SealedPart
+
+
+def date_of(stored_us: int) -> date:
+    """The date, in UTC, under which events stored at that time are kept."""
+    moment: datetime = time_from_us(stored_us)
+    return moment.date()
 
 
 def live_part(batch: StoredBatch) -> LivePart:

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidings.event.values import EXACT_MAX
 from tidings.log.entries import Entries, attributes_of, own_column
 from tidings.log.flat import (
-    EXACT_MAX,
     LETTERS,
     Counts,
     Mask,

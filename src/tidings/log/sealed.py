@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 
 from tidings.errors import Refused, StoreDamaged, StoreError
 from tidings.filters import Filter
-from tidings.log.files import date_of
 from tidings.log.folder import FileInfo, Folder
 from tidings.log.history import READ_S_MAX, Columns, Span
+from tidings.log.parts import date_of
 from tidings.log.pieces import Rest, cut, size_of, stream_of, tail
 from tidings.log.restore import raw_batches
 from tidings.log.upkeep import verify_file

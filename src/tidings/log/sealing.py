@@ -16,8 +16,7 @@ from typing import Final, Protocol, TypeVar
 
 from msgspec import Struct
 
-from tidings.event.values import time_from_us
-from tidings.log.parts import LivePart
+from tidings.log.parts import LivePart, date_of
 
 LIVE_SIZE_MAX: Final = 32 << 20
 """Bytes in the log from which on they are sealed before their time."""
@@ -120,17 +119,12 @@ class Cutter:
         last = self._parts[-1]
         if part.first == last.first:  # the rest of a batch that was told in pieces
             return False
-        return _day_of(part) != _day_of(last) or self._size >= FILE_SIZE_MAX
+        return date_of(part.stored_us) != date_of(last.stored_us) or self._size >= FILE_SIZE_MAX
 
     def _cut(self, last: int) -> Cut:
-        cut = Cut(self._first, last, _day_of(self._parts[0]), self._parts)
+        cut = Cut(self._first, last, date_of(self._parts[0].stored_us), self._parts)
         self._first, self._parts, self._size = last + 1, [], 0
         return cut
-
-
-def _day_of(part: LivePart) -> date:
-    day: date = time_from_us(part.stored_us).date()
-    return day
 
 
 class Claimed(Protocol):

@@ -13,6 +13,7 @@ import random
 import signal
 import sys
 from collections.abc import Callable
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -28,25 +29,25 @@ GOOD_S = 60.0
 """After so long the death of a child is an accident, and it is started again at once."""
 
 
-class Child:
+Settings = TypeVar("Settings", bound=msgspec.Struct)
+
+
+class Child(Generic[Settings]):
     """See the module."""
 
     may_leave = False
     """Whether it may end by itself when it is not needed."""
 
-    def __init__(self, name: str, module: str) -> None:
-        """`name` is what the log calls it, `module` what is run."""
+    def __init__(self, name: str, module: str, settings: Settings) -> None:
+        """`name` is what the log calls it, `module` what is run, `settings` what it is told at each start."""
         self.starts = 0
+        self._settings = settings
         self._name = name
         self._module = module
         self._process: asyncio.subprocess.Process | None = None
         self._watch: asyncio.Task[None] | None = None
 
     # To be overridden
-
-    def _settings(self) -> msgspec.Struct:
-        """What it is told when it is started next."""
-        raise NotImplementedError
 
     async def _greet(self, process: asyncio.subprocess.Process) -> None:
         """Wait until it is there; UserError if it will not be. Called after each start, for START_S_MAX."""
@@ -92,7 +93,7 @@ class Child:
     async def _spawn(self) -> None:
         self.starts += 1
         # -P: nothing is imported from the folder in which the node happens to be started.
-        command = ["-P", "-m", self._module, msgspec.json.encode(self._settings()).decode()]
+        command = ["-P", "-m", self._module, msgspec.json.encode(self._settings).decode()]
         self._process = process = await asyncio.create_subprocess_exec(
             sys.executable, *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
         )

@@ -14,12 +14,10 @@ from collections.abc import Callable
 from pyspark.sql import Column
 from pyspark.sql import functions as sf
 
-from tidings.event.values import INT_MAX, INT_MIN
+from tidings.event.values import EXACT_MAX, INT_MAX, INT_MIN
 from tidings.filters.arithmetic import OPERATORS
 from tidings.pipeline.held import Held
 
-EXACT_MAX = 2**53
-"""Up to here every integer is a double."""
 INT_END = float(2**63)
 """The first double past the integers of 64 bits."""
 _WHOLE = "decimal(19,0)"

@@ -52,28 +52,24 @@ def settings_of(config: NodeConfig, socket: Path, journal: Path) -> GatewayConfi
     )
 
 
-class GatewayProcess(Child):
+class GatewayProcess(Child[GatewayConfig]):
     """See the module."""
 
     def __init__(self, config: GatewayConfig) -> None:
-        super().__init__("gateway", "tidings.node.gateway.main")
+        super().__init__("gateway", "tidings.node.gateway.main", config)
         self.addresses: list[str] = []
         self.figures: dict[str, int] = {}
         """What the gateway that runs has counted, as it said last."""
-        self._config = config
-
-    def _settings(self) -> GatewayConfig:
-        return self._config
 
     async def _greet(self, process: asyncio.subprocess.Process) -> None:
         """Hear where it listens, which it is told from then on."""
         assert process.stdout is not None
         addresses: list[str] = []
-        while len(addresses) < _LINES + (self._config.http_port is not None):
+        while len(addresses) < _LINES + (self._settings.http_port is not None):
             addresses.append(_address(await process.stdout.readline()))
         self.addresses = self.addresses or addresses
         ports = [_port_of(address) for address in self.addresses]
-        self._config = structs.replace(self._config, port=ports[0], http_port=([*ports, None])[_LINES])
+        self._settings = structs.replace(self._settings, port=ports[0], http_port=([*ports, None])[_LINES])
 
     def _hear(self, line: bytes) -> None:
         """Note what it counts."""

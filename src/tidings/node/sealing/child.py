@@ -26,14 +26,13 @@ def settings_of(config: NodeConfig, folder: str, socket: Path) -> SealingConfig:
     return SealingConfig(address, folder, str(lock.absolute()), config.log_level, config.log_form)
 
 
-class SealingProcess(Child):
+class SealingProcess(Child[SealingConfig]):
     """See the module."""
 
     may_leave = True
 
     def __init__(self, config: SealingConfig, log: Custody) -> None:
-        super().__init__("sealing", "tidings.node.sealing.main")
-        self._config = config
+        super().__init__("sealing", "tidings.node.sealing.main", config)
         self._log = log
         self._wanted = asyncio.Event()
 
@@ -43,9 +42,6 @@ class SealingProcess(Child):
             self._wanted.set()
         else:
             self._wanted.clear()
-
-    def _settings(self) -> SealingConfig:
-        return self._config
 
     async def _wait_wanted(self) -> None:
         await self._wanted.wait()
