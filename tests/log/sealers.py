@@ -16,7 +16,6 @@ from tidings.log.history import History
 from tidings.log.parts import LivePart, Part
 from tidings.log.sealed import SealedFiles
 from tidings.log.sealing import Cutter, to_join
-from tidings.log.upkeep import merge_files
 from tidings.store.interface import StoredBatch
 
 NODE = "node"
@@ -81,8 +80,7 @@ def join(folder: Folder) -> bool:
     """Join files, if there are any to be joined."""
     chosen = to_join(folder.files(NODE))
     if chosen:
-        merge_files(folder, chosen)
-        folder.remove(chosen)
+        folder.join(chosen)
     return bool(chosen)
 
 

@@ -284,11 +284,14 @@ class Folder:
 
         Files below `small_bytes` are taken, until they have `big_bytes` together.
         """
-        done = []
-        for files in adjoining(self.files(node), small_bytes, big_bytes):
-            done.append((merge_files(self, files), files))
-            self.remove(files)
-        return done
+        runs = adjoining(self.files(node), small_bytes, big_bytes)
+        return [(self.join(files), files) for files in runs]
+
+    def join(self, files: Sequence[FileInfo]) -> FileInfo:
+        """Put one file in the place of these, which adjoin; one call, so that who stops leaves none twice."""
+        info = merge_files(self, files)
+        self.remove(files)
+        return info
 
     def verify(self, progress: Callable[[FileInfo], None] | None = None) -> list[Problem]:
         """Read everything, and tell what is wrong; `progress` is called with each file before it is read."""

@@ -16,7 +16,6 @@ from tidings.errors import InternalError, StoreDamaged, StoreError
 from tidings.log.folder import FileInfo, Folder
 from tidings.log.parts import LivePart, Part
 from tidings.log.sealing import Cut, Cutter, holes, to_join
-from tidings.log.upkeep import merge_files
 from tidings.node import logs
 from tidings.transport.link import Link
 
@@ -103,7 +102,7 @@ class Sealer:
         if not chosen:
             return False
         try:
-            info = await self._do(_joined, self._folder, chosen)
+            info = await self._do(self._folder.join, chosen)
         except StoreDamaged as damage:
             if damage.path not in {file.path for file in chosen}:
                 raise
@@ -126,10 +125,3 @@ class Sealer:
             return await asyncio.to_thread(act, *arguments)
         except OSError as error:
             raise StoreError(str(self._folder), f"can't be used: {error}") from None
-
-
-def _joined(folder: Folder, files: list[FileInfo]) -> FileInfo:
-    """One file in the place of these; in one go, so that who is told to stop leaves no event twice."""
-    info = merge_files(folder, files)
-    folder.remove(files)
-    return info
