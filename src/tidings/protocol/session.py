@@ -6,7 +6,7 @@ connection. Subscriptions and advertisements end with their session; durable sub
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -45,6 +45,7 @@ from tidings.protocol.messages import (
 from tidings.protocol.outbox import Outbox
 from tidings.protocol.service import LATER, Asked
 from tidings.protocol.subscriptions import Subscriptions
+from tidings.steps import finish
 
 if TYPE_CHECKING:
     from tidings.protocol.broker import Broker
@@ -316,6 +317,8 @@ class Session:
         asked = Asked(self, request.number)
         try:
             result = self._do(asked, request)
+            if isinstance(result, Generator):
+                result = finish(result)
         except (UserError, Refused, msgspec.ValidationError) as error:
             asked.fail(error)
         else:
