@@ -1,0 +1,91 @@
+"""Turns: who works next where several have more to do than fits into one turn of a loop.
+
+Each worker has a *share*, which counts the time that was spent on it; workers of one user have one share
+together. The worker whose share has used least goes next, for at most SLICE_S, and a share that was idle
+begins where the least busy of the others stands: it has saved nothing up, and owes nothing (start-time fair
+queueing). So a client with little to do is served at once, however much others have piled up, and those who
+want all the time there is get equal parts of it.
+
+The clock is given by whoever drives this. One that never advances runs everything to its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from heapq import heappop, heappush
+from typing import Generic, TypeVar
+
+SLICE_S = 0.005
+"""How long one worker works before others have their turn."""
+TURN_S = 0.010
+"""How long all of them work before the loop looks again at what has arrived."""
+
+Worker = TypeVar("Worker", bound=Hashable)
+
+
+class Share:
+    """The time that was spent on one party, all of its workers together."""
+
+    __slots__ = ("used_s",)
+
+    def __init__(self) -> None:
+        self.used_s = 0.0
+
+
+class Turns(Generic[Worker]):
+    """Workers in line, each once."""
+
+    def __init__(self, clock: Callable[[], float], work: Callable[[Worker, float], bool]) -> None:
+        """`work(worker, until)` works until that moment of the clock, and says whether more is left to do."""
+        self.clock = clock
+        self._work = work
+        self._line: list[tuple[float, int, Worker, Share]] = []  # a heap, who has used least first
+        self._waiting: set[Worker] = set()
+        self._floor_s = 0.0  # what the share had used that worked last: nobody in line has used less
+        self._added = 0
+
+    def __len__(self) -> int:
+        """How many are in line."""
+        return len(self._waiting)
+
+    def __contains__(self, worker: Worker) -> bool:
+        return worker in self._waiting
+
+    def add(self, worker: Worker, share: Share) -> None:
+        """Put a worker that has something to do in line, unless it is there."""
+        if worker not in self._waiting:
+            self._waiting.add(worker)
+            self._push(worker, share)
+
+    def discard(self, worker: Worker) -> None:
+        """Take a worker out of the line, if it is there."""
+        self._waiting.discard(worker)
+
+    def work(self, worker: Worker, share: Share) -> None:
+        """Let a worker that is not in line work now, for one slice; what is left waits in line."""
+        begun = self.clock()
+        share.used_s = max(share.used_s, self._floor_s)
+        is_left = self._work(worker, begun + SLICE_S)
+        share.used_s += self.clock() - begun
+        if is_left:
+            self.add(worker, share)
+
+    def run(self, until: float) -> None:
+        """Let those in line work in turn until that moment of the clock; one of them at least."""
+        while self._line:
+            used_s, _, worker, share = heappop(self._line)
+            if worker not in self._waiting:
+                continue
+            if used_s < share.used_s:  # another worker of the same share has worked since
+                self._push(worker, share)
+                continue
+            self._floor_s = max(self._floor_s, used_s)
+            self._waiting.discard(worker)
+            self.work(worker, share)
+            if self.clock() >= until:
+                return
+
+    def _push(self, worker: Worker, share: Share) -> None:
+        share.used_s = max(share.used_s, self._floor_s)
+        self._added += 1
+        heappush(self._line, (share.used_s, self._added, worker, share))

@@ -1,0 +1,111 @@
+"""Whose turn it is."""
+
+from __future__ import annotations
+
+from math import inf
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidings.turns import SLICE_S, Share, Turns
+
+STEP_S = 0.001
+
+
+class World:
+    """Workers that each have so many steps to do, and a clock that only work moves."""
+
+    def __init__(self, **steps: int) -> None:
+        self.now = 0.0
+        self.left = dict(steps)
+        self.done: list[str] = []
+        self.shares = {name: Share() for name in steps}
+        self.turns: Turns[str] = Turns(lambda: self.now, self._work)
+
+    def _work(self, name: str, until: float) -> bool:
+        while self.left[name]:
+            self.left[name] -= 1
+            self.done.append(name)
+            self.now += STEP_S
+            if self.now >= until:
+                break
+        return self.left[name] > 0
+
+    def add(self, *names: str) -> None:
+        """Put these in line."""
+        for name in names:
+            self.turns.add(name, self.shares[name])
+
+
+def test_two_who_want_everything_take_turns() -> None:
+    world = World(a=1_000, b=1_000)
+    world.add("a", "b")
+    world.turns.run(world.now + 0.1)
+    assert abs(world.done.count("a") - world.done.count("b")) <= SLICE_S / STEP_S
+
+
+def test_who_comes_with_little_is_next_however_much_others_have_piled_up() -> None:
+    world = World(a=10_000, b=10_000, light=1)
+    world.add("a", "b")
+    world.turns.run(world.now + 1.0)
+    world.add("light")
+    before = len(world.done)
+    world.turns.run(world.now)
+    world.turns.run(world.now)
+    assert "light" in world.done[before:]
+
+
+def test_who_was_idle_has_saved_nothing_up() -> None:
+    world = World(a=10_000, late=10_000)
+    world.add("a")
+    world.turns.run(world.now + 5.0)
+    world.add("late")
+    before = len(world.done)
+    world.turns.run(world.now + 0.1)
+    assert world.done[before:].count("a") >= 40
+
+
+def test_workers_of_one_share_get_one_share_together() -> None:
+    world = World(a=1_000, b=1_000, c=1_000, other=1_000)
+    world.shares["b"] = world.shares["c"] = world.shares["a"]
+    world.add("a", "b", "c", "other")
+    world.turns.run(world.now + 0.4)
+    assert abs(world.done.count("other") - 200) <= 2 * SLICE_S / STEP_S
+
+
+def test_one_who_has_left_does_not_work() -> None:
+    world = World(a=10, b=10)
+    world.add("a", "b")
+    world.turns.discard("a")
+    world.turns.run(inf)
+    assert world.done == ["b"] * 10
+    assert not len(world.turns)
+
+
+def test_a_clock_that_stands_runs_everything_to_its_end() -> None:
+    done: list[int] = []
+
+    def work(number: int, until: float) -> bool:
+        assert until > 0
+        done.append(number)
+        return False
+
+    turns: Turns[int] = Turns(lambda: 0.0, work)
+    for number in range(5):
+        turns.add(number, Share())
+    turns.run(1.0)
+    assert done == list(range(5))
+
+
+@given(st.lists(st.integers(1, 200), min_size=1, max_size=8), st.integers(0, 400))
+def test_all_work_is_done_once_and_nobody_gets_more_than_a_slice_ahead(steps: list[int], cut: int) -> None:
+    world = World(**{f"w{number}": count for number, count in enumerate(steps)})
+    world.add(*world.left)
+    world.turns.run(world.now + cut * STEP_S)
+    busy = [world.done.count(name) for name, left in world.left.items() if left]
+    if busy:
+        assert max(busy) - min(busy) <= 2 * SLICE_S / STEP_S
+    world.turns.run(inf)
+    assert sorted(world.done) == sorted(
+        f"w{number}" for number, count in enumerate(steps) for _ in range(count)
+    )
