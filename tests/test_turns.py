@@ -36,32 +36,37 @@ class World:
         for name in names:
             self.turns.add(name, self.shares[name])
 
+    def run(self, most_s: float = inf) -> None:
+        """Let turns pass for so long, or until nobody is in line."""
+        until = self.now + most_s
+        while len(self.turns) and self.now < until:
+            self.turns.run()
+
 
 def test_two_who_want_everything_take_turns() -> None:
     world = World(a=1_000, b=1_000)
     world.add("a", "b")
-    world.turns.run(world.now + 0.1)
+    world.run(0.1)
     assert abs(world.done.count("a") - world.done.count("b")) <= SLICE_S / STEP_S
 
 
 def test_who_comes_with_little_is_next_however_much_others_have_piled_up() -> None:
     world = World(a=10_000, b=10_000, light=1)
     world.add("a", "b")
-    world.turns.run(world.now + 1.0)
+    world.run(1.0)
     world.add("light")
     before = len(world.done)
-    world.turns.run(world.now)
-    world.turns.run(world.now)
+    world.turns.run()
     assert "light" in world.done[before:]
 
 
 def test_who_was_idle_has_saved_nothing_up() -> None:
     world = World(a=10_000, late=10_000)
     world.add("a")
-    world.turns.run(world.now + 5.0)
+    world.run(5.0)
     world.add("late")
     before = len(world.done)
-    world.turns.run(world.now + 0.1)
+    world.run(0.1)
     assert world.done[before:].count("a") >= 40
 
 
@@ -69,15 +74,38 @@ def test_workers_of_one_share_get_one_share_together() -> None:
     world = World(a=1_000, b=1_000, c=1_000, other=1_000)
     world.shares["b"] = world.shares["c"] = world.shares["a"]
     world.add("a", "b", "c", "other")
-    world.turns.run(world.now + 0.4)
+    world.run(0.4)
     assert abs(world.done.count("other") - 200) <= 2 * SLICE_S / STEP_S
+
+
+def test_who_comes_while_nobody_waits_works_at_once() -> None:
+    world = World(a=3)
+    world.turns.offer("a", world.shares["a"])
+    assert world.done == ["a"] * 3
+    assert not len(world.turns)
+
+
+def test_who_comes_while_others_wait_or_when_the_turn_is_over_gets_in_line() -> None:
+    world = World(a=4, b=4, c=4, d=4, heavy=100)
+    for name in "abc":
+        world.turns.offer(name, world.shares[name])
+    assert world.done == ["a"] * 4 + ["b"] * 4 + ["c"] * 4  # which is more than a turn
+    world.turns.offer("d", world.shares["d"])
+    assert "d" in world.turns
+    world.turns.run()
+    assert world.done.count("d") == 4
+    world.turns.offer("heavy", world.shares["heavy"])
+    assert world.done.count("heavy") == 5
+    world.left["a"] = 1
+    world.turns.offer("a", world.shares["a"])
+    assert "a" in world.turns
 
 
 def test_one_who_has_left_does_not_work() -> None:
     world = World(a=10, b=10)
     world.add("a", "b")
     world.turns.discard("a")
-    world.turns.run(inf)
+    world.run()
     assert world.done == ["b"] * 10
     assert not len(world.turns)
 
@@ -93,7 +121,7 @@ def test_a_clock_that_stands_runs_everything_to_its_end() -> None:
     turns: Turns[int] = Turns(lambda: 0.0, work)
     for number in range(5):
         turns.add(number, Share())
-    turns.run(1.0)
+    turns.run()
     assert done == list(range(5))
 
 
@@ -101,11 +129,11 @@ def test_a_clock_that_stands_runs_everything_to_its_end() -> None:
 def test_all_work_is_done_once_and_nobody_gets_more_than_a_slice_ahead(steps: list[int], cut: int) -> None:
     world = World(**{f"w{number}": count for number, count in enumerate(steps)})
     world.add(*world.left)
-    world.turns.run(world.now + cut * STEP_S)
+    world.run(cut * STEP_S)
     busy = [world.done.count(name) for name, left in world.left.items() if left]
     if busy:
         assert max(busy) - min(busy) <= 2 * SLICE_S / STEP_S
-    world.turns.run(inf)
+    world.run()
     assert sorted(world.done) == sorted(
         f"w{number}" for number, count in enumerate(steps) for _ in range(count)
     )

@@ -40,13 +40,14 @@ class Sink(Protocol):
 class Subscription:
     """A filter and a sink. What comes from `origin` does not go back there."""
 
-    __slots__ = ("filter", "origin", "passive", "sink")
+    __slots__ = ("filter", "is_over", "origin", "passive", "sink")
 
     def __init__(self, filter: Filter, sink: Sink, passive: bool = False, origin: Any = None) -> None:
         self.filter = filter
         self.sink = sink
         self.passive = passive
         self.origin = origin
+        self.is_over = False  # it gets no more, not even of what was matched before
 
 
 class Advertisement:
@@ -106,6 +107,7 @@ class Exchange:
 
     def subscribe(self, subscription: Subscription) -> None:
         """From now on, events that match go to the sink."""
+        subscription.is_over = False
         self._index.add(subscription, subscription.filter)
         if not subscription.passive:
             self._demands[subscription] = None
@@ -113,6 +115,7 @@ class Exchange:
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """No more events for this one; KeyError if it is not there."""
+        subscription.is_over = True
         self._index.remove(subscription)
         if not subscription.passive:
             del self._demands[subscription]

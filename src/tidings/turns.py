@@ -42,6 +42,7 @@ class Turns(Generic[Worker]):
         self._line: list[tuple[float, int, Worker, Share]] = []  # a heap, who has used least first
         self._waiting: set[Worker] = set()
         self._floor_s = 0.0  # what the share had used that worked last: nobody in line has used less
+        self._spent_s = 0.0  # in this turn, by those who did not wait in line
         self._added = 0
 
     def __len__(self) -> int:
@@ -50,6 +51,13 @@ class Turns(Generic[Worker]):
 
     def __contains__(self, worker: Worker) -> bool:
         return worker in self._waiting
+
+    def offer(self, worker: Worker, share: Share) -> None:
+        """Let a worker with something to do work now; in line, if others are there or the turn is over."""
+        if self._waiting or self._spent_s >= TURN_S:
+            self.add(worker, share)
+        else:
+            self._spent_s += self._let_work(worker, share)
 
     def add(self, worker: Worker, share: Share) -> None:
         """Put a worker that has something to do in line, unless it is there."""
@@ -61,17 +69,13 @@ class Turns(Generic[Worker]):
         """Take a worker out of the line, if it is there."""
         self._waiting.discard(worker)
 
-    def work(self, worker: Worker, share: Share) -> None:
-        """Let a worker that is not in line work now, for one slice; what is left waits in line."""
-        begun = self.clock()
-        share.used_s = max(share.used_s, self._floor_s)
-        is_left = self._work(worker, begun + SLICE_S)
-        share.used_s += self.clock() - begun
-        if is_left:
-            self.add(worker, share)
-
-    def run(self, until: float) -> None:
-        """Let those in line work in turn until that moment of the clock; one of them at least."""
+    def run(self) -> None:
+        """Let those in line work for the rest of this turn, one slice at least, and begin another turn."""
+        spent_s, self._spent_s = self._spent_s, 0.0
+        if not self._waiting:
+            self._line.clear()
+            return
+        until = self.clock() + max(SLICE_S, TURN_S - spent_s)
         while self._line:
             used_s, _, worker, share = heappop(self._line)
             if worker not in self._waiting:
@@ -81,9 +85,19 @@ class Turns(Generic[Worker]):
                 continue
             self._floor_s = max(self._floor_s, used_s)
             self._waiting.discard(worker)
-            self.work(worker, share)
+            self._let_work(worker, share)
             if self.clock() >= until:
                 return
+
+    def _let_work(self, worker: Worker, share: Share) -> float:
+        """Let a worker work for a slice, and put it in line if more is left; how long that took."""
+        begun = self.clock()
+        is_left = self._work(worker, begun + SLICE_S)
+        took_s = self.clock() - begun
+        share.used_s = max(share.used_s, self._floor_s) + took_s
+        if is_left:
+            self.add(worker, share)
+        return took_s
 
     def _push(self, worker: Worker, share: Share) -> None:
         share.used_s = max(share.used_s, self._floor_s)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -18,7 +18,22 @@ INBOX = "inbox."
 
 Number = Annotated[int, Meta(ge=0, lt=2**32)]
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_LENGTH_MAX)]
+Arguments = TypeVar("Arguments")
 OnSlow = Literal["drop-oldest", "latest", "block", "spill"]
+
+
+def decode_arguments(raw: msgspec.Raw, kind: type[Arguments]) -> Arguments:
+    """The arguments of an operation; DecodeError for what it does not take."""
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        decoder = _decoders[kind] = msgspec.msgpack.Decoder(kind)
+    try:
+        return decoder.decode(raw)  # type: ignore[no-any-return]  # decoders of all kinds are in one table
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from None
+
+
+_decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
 
 
 def inbox_name(user: str, system: str) -> str:

@@ -42,6 +42,7 @@ from tidings.protocol.messages import Message, Refusal
 from tidings.protocol.places import Places
 from tidings.protocol.session import Session
 from tidings.protocol.streams import Stream
+from tidings.steps import Steps, finish
 from tidings.store.interface import (
     Append,
     Count,
@@ -49,14 +50,20 @@ from tidings.store.interface import (
     State,
     StoredBatch,
 )
+from tidings.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from tidings.protocol.service import Asked, Service
+    from tidings.protocol.service import Asked, Heard, Service
 
 RECENT_SIZE_MAX = 8 << 20
 """Bytes of events kept in memory for those who ask for last values."""
+
+ROWS_AT_ONCE = 4_096
+"""Events of a batch that are matched and stored in one step."""
+DELIVERED_AT_ONCE = 32_768
+"""Rows of a batch times subscriptions that get any of it, in one step."""
 
 _PERSISTENT = DELIVERIES.index("persistent")
 
@@ -64,8 +71,11 @@ _PERSISTENT = DELIVERIES.index("persistent")
 class Broker:
     """See the module."""
 
-    def __init__(self, state: State, now: float = 0.0, name: str = "") -> None:
-        """`name` is what people call the node."""
+    def __init__(
+        self, state: State, now: float = 0.0, name: str = "", turns: Turns[Session] | None = None
+    ) -> None:
+        """`name` is what people call the node; without `turns` everything is done as soon as it is asked."""
+        self.turns = turns or Turns(_standing, Session.work)
         self.node = state.node
         self.name = name
         self.boot = state.boot
@@ -90,7 +100,7 @@ class Broker:
         self.ledger = Ledger(state.counters)
         self.services: list[Service] = []
         self.operations: dict[str, tuple[Any, Callable[[Asked, Any], Any]]] = {}
-        self.frames: dict[type[Message], Callable[[Session, Any, bytes], None]] = {}
+        self.frames: dict[type[Message], Heard] = {}
         self._own = Origin(state.node, state.boot, state.node)
         self._own_counter = 0
         self._operations: list[Operation] = []
@@ -206,6 +216,7 @@ class Broker:
 
     def finish_tick(self) -> list[Operation]:
         """What must be committed for this tick; nothing if nothing was stored."""
+        self.turns.run()
         for service in self.services:
             service.finish_tick()
         for identity in self.ledger.take_settled():
@@ -309,18 +320,35 @@ class Broker:
 
     # Publishing
 
-    def publish(self, session: Session, raw: bytes) -> None:
-        """Hand on what a session published, less what was had before; CodecError if it is not all events."""
+    def publish(self, session: Session, raw: bytes) -> Steps[None] | None:
+        """Hand on what a session published, less what was had before; CodecError if it is not all events.
+
+        Steps are left to be run where it is much, or many want it.
+        """
         checked = check(raw)
-        if not len(checked.counters):
-            return
+        count = len(checked.counters)
+        if not count:
+            return None
         batch = Batch(raw, session.origin, checked.offsets)
+        if count > ROWS_AT_ONCE:
+            return self._publish_parts(session, batch, checked)
+        return self._publish(session, batch, checked)
+
+    def _publish_parts(self, session: Session, batch: Batch, checked: Checked) -> Steps[None]:
+        """Publish a long batch part by part; a part that is not reached is not counted either."""
+        for start in range(0, len(batch), ROWS_AT_ONCE):
+            end = min(start + ROWS_AT_ONCE, len(batch))
+            left = self._publish(session, batch.take(range(start, end)), _part(checked, start, end))
+            if left is not None:
+                yield from left
+            yield
+
+    def _publish(self, session: Session, batch: Batch, checked: Checked) -> Steps[None] | None:
         had = self.admit(session, checked.counters)
         if had:
             batch = batch.take(range(had, len(batch)))
             checked = _part(checked, had, len(checked.counters))
-        if len(batch):
-            self.hand_on(batch, checked, session)
+        return self._hand_on(batch, checked, session) if len(batch) else None
 
     def admit(self, session: Session, counters: Sequence[int]) -> int:
         """Count what a session does next, one thing or more; how many of these were had before."""
@@ -364,23 +392,52 @@ class Broker:
 
         `waits`: even those that are not stored are for nobody before this tick's commit is made.
         """
+        left = self._hand_on(batch, checked, session, waits)
+        if left is not None:
+            finish(left)
+
+    def _hand_on(
+        self, batch: Batch, checked: Checked, session: Session | None = None, waits: bool = False
+    ) -> Steps[None] | None:
         matches = self.exchange.match(batch, session)
         if session is not None and session.granted is not None:
             allowed = next((rows for one, rows in matches if one is session.granted), ())
             if len(allowed) < len(batch):
                 self._hand_on_allowed(batch, checked, session, allowed)
-                return
-        before, self.publisher = self.publisher, session  # a delivery may lead to another
+                return None
         positions = self._keep(batch, checked, matches)
         if waits and positions is None:
             positions = [None] * len(batch)
-        for subscription, rows in matches:
-            subscription.sink.deliver(batch, rows, positions)
-        self.publisher = before
         if positions is not None and session is not None:
             session.accept_mark = self.mark
         self.count("published", len(batch))
         self._remember(batch)
+        at_once = max(1, DELIVERED_AT_ONCE // len(batch))
+        if positions is None and len(matches) > at_once:
+            return self._deliver_parts(batch, matches, session, at_once)
+        self._deliver(batch, matches, positions, session)
+        return None
+
+    def _deliver(
+        self,
+        batch: Batch,
+        matches: list[tuple[Subscription, Rows]],
+        positions: list[int | None] | None,
+        session: Session | None,
+    ) -> None:
+        before, self.publisher = self.publisher, session  # a delivery may lead to another
+        for subscription, rows in matches:
+            subscription.sink.deliver(batch, rows, positions)
+        self.publisher = before
+
+    def _deliver_parts(
+        self, batch: Batch, matches: list[tuple[Subscription, Rows]], session: Session | None, at_once: int
+    ) -> Steps[None]:
+        """Deliver what is not stored to some at a time; what has a position goes to all at once, in order."""
+        for start in range(0, len(matches), at_once):
+            part = [one for one in matches[start : start + at_once] if not one[0].is_over]
+            self._deliver(batch, part, None, session)
+            yield
 
     def _hand_on_allowed(self, batch: Batch, checked: Checked, session: Session, allowed: Rows) -> None:
         """Hand on what a session may publish of a batch, and refuse the rest."""
@@ -470,6 +527,11 @@ class Broker:
         for service in self.services:
             told |= service.status()
         return told
+
+
+def _standing() -> float:
+    """A clock by which no turn is ever over."""
+    return 0.0
 
 
 def _part(checked: Checked, start: int, end: int) -> Checked:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tidings.exchange import Subscription
 from tidings.protocol.messages import Message
-from tidings.protocol.service import Asked
+from tidings.protocol.service import Asked, Heard
 from tidings.protocol.session import Session
 from tidings.store.interface import Operation
 
@@ -20,7 +20,7 @@ class Bystander:
     """Does nothing, whatever happens; for those who want to know of some of it."""
 
     operations: Mapping[str, tuple[Any, Callable[[Asked, Any], Any]]] = {}
-    frames: Mapping[type[Message], Callable[[Session, Any, bytes], None]] = {}
+    frames: Mapping[type[Message], Heard] = {}
 
     @property
     def wake_at(self) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec import ValidationError
+from msgspec import DecodeError
 
 from tidings.errors import (
     Disconnected,
@@ -34,7 +34,7 @@ _QUEUE_ERRORS: dict[str, type[QueueError]] = {
 _QUEUE_CODES = {kind: code for code, kind in _QUEUE_ERRORS.items()}
 
 
-def failure_of(error: TidingsError | ValidationError) -> Failure:
+def failure_of(error: TidingsError | DecodeError) -> Failure:
     """What is said to the client of an error that is its own."""
     match error:
         case FilterError():

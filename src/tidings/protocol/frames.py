@@ -9,7 +9,7 @@ word of a length that was not checked.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from struct import Struct
 
 import msgspec
@@ -17,7 +17,7 @@ import msgspec
 from tidings.errors import CodecError, MissingExtra
 from tidings.event.skip import skip
 from tidings.event.wire import COUNT_MAX, HEAD_SIZE, array_head
-from tidings.protocol.messages import KINDS, Message, Publish, Put
+from tidings.protocol.messages import KINDS, Message, Publish, Put, RawRequest, Request
 
 FRAME_MAX = 16 << 20
 """Bytes of a frame behind its length."""
@@ -36,8 +36,11 @@ PLAIN_HEAD = 4 + len(PLAIN_PUBLISH) + 4
 Frame = tuple[Message, bytes]
 """A message, and the events that came with it, as an array with its head (empty where it has none)."""
 
+Decode = Callable[[bytes], Message]
+
 _encoder = msgspec.msgpack.Encoder()
-_decode = {number: msgspec.msgpack.Decoder(kind).decode for number, kind in KINDS.items()}
+_DECODERS = {number: msgspec.msgpack.Decoder(kind).decode for number, kind in KINDS.items()}
+_NODE_DECODERS = {**_DECODERS, Request.KIND: msgspec.msgpack.Decoder(RawRequest).decode}
 _WITH_EVENTS = frozenset(number for number, kind in KINDS.items() if kind.HAS_EVENTS)
 _read_plain_head = Struct(">I3sI").unpack_from
 
@@ -56,40 +59,65 @@ class TooLarge(CodecError):
 class FrameReader:
     """Cuts frames out of bytes as they arrive; CodecError for what is no frame, and then no more.
 
-    However the bytes are cut, the same events come out, and all those before a bad frame do.
+    However the bytes are cut, the same events come out, and all those before a bad frame do. `is_node` leaves
+    the arguments of requests as bytes: only who knows the operation knows what they may be.
     """
 
-    def __init__(self, limit: int = FIRST_FRAME_MAX) -> None:
+    def __init__(self, limit: int = FIRST_FRAME_MAX, is_node: bool = False) -> None:
         self.limit = limit
-        self._held = bytearray()
+        self._decoders = _NODE_DECODERS if is_node else _DECODERS
+        self._data = b""  # what frames are being cut out of, from `_at` on
+        self._at = 0
+        self._held = bytearray()  # what has come behind that
         self._awaited = PREFIX
 
     @property
     def held(self) -> int:
-        """Bytes of a frame that has not come whole."""
-        return len(self._held)
+        """Bytes that are not cut into frames."""
+        return len(self._data) - self._at + len(self._held)
+
+    @property
+    def has_next(self) -> bool:
+        """Whether there may be a whole frame."""
+        return self._at < len(self._data) or len(self._held) >= self._awaited
 
     def feed(self, data: bytes) -> Iterator[Frame]:
         """The frames that are whole now; to be run to its end before it is called again."""
-        if self._held:
+        self.add(data)
+        while (frame := self.next()) is not None:
+            yield frame
+
+    def add(self, data: bytes) -> None:
+        """Take bytes that have arrived, to be cut by `next`."""
+        if self._held or self._at < len(self._data):
             self._held += data
-            if len(self._held) < self._awaited:
-                return
-            data = bytes(self._held)
-            self._held.clear()
-        at = 0
-        while following := self._end_of_frame(data, at):
-            if following - at >= PLAIN_HEAD and data.startswith(PLAIN_PUBLISH, at + 4):
-                following, events = _join(data, at, self.limit)
-                yield PUBLISH, events
-            elif data[at + 4] == Put.KIND:
-                following, frame = _read_puts(data, at, following, self.limit)
-                yield frame
-            else:
-                yield read_frame(data[at + 4], data[at + PREFIX : following])
-            at = following
-        if at < len(data):
-            self._held += data[at:]
+        else:
+            self._data, self._at = data, 0
+
+    def next(self) -> Frame | None:
+        """The next frame, None while it has not come whole."""
+        while self.has_next:
+            if self._at == len(self._data):
+                self._data, self._at = bytes(self._held), 0
+                self._held.clear()
+            data, at = self._data, self._at
+            following = self._end_of_frame(data, at)
+            if following:
+                return self._cut(data, at, following)
+            self._held[:0] = data[at:]
+            self._data, self._at = b"", 0
+        return None
+
+    def _cut(self, data: bytes, at: int, following: int) -> Frame:
+        """The frame from `at` on, and those behind it that can be taken as one with it."""
+        if following - at >= PLAIN_HEAD and data.startswith(PLAIN_PUBLISH, at + 4):
+            self._at, events = _join(data, at, self.limit)
+            return PUBLISH, events
+        if data[at + 4] == Put.KIND:
+            self._at, frame = _read_puts(data, at, following, self.limit)
+            return frame
+        self._at = following
+        return read_frame(data[at + 4], data[at + PREFIX : following], self._decoders)
 
     def _end_of_frame(self, data: bytes, at: int) -> int:
         """Where the frame at `at` ends, or 0 if it has not come whole; then `_awaited` says what it takes."""
@@ -171,9 +199,9 @@ def use_compiled() -> None:
     _join = join_compiled
 
 
-def read_frame(kind: int, content: bytes) -> Frame:
+def read_frame(kind: int, content: bytes, decoders: Mapping[int, Decode] = _DECODERS) -> Frame:
     """The message of a frame and its events."""
-    decode = _decode.get(kind)
+    decode = decoders.get(kind)
     if decode is None:
         raise CodecError("$", f"there is no frame of kind {kind}")
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from struct import Struct as StructFormat
 from typing import Any, ClassVar
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 VERSION = 1
 
@@ -92,6 +92,15 @@ class Request(Message, frozen=True, gc=False):
     number: int
     operation: str
     arguments: dict[str, Any] = {}
+
+
+class RawRequest(Message, frozen=True, gc=False):
+    """A request as a node reads it: the arguments are decoded by who knows what they may be."""
+
+    KIND = Request.KIND
+    number: int
+    operation: str
+    arguments: Raw = Raw(b"\x80")
 
 
 class Reply(Message, frozen=True, gc=False):

@@ -16,7 +16,8 @@ from msgspec.structs import replace
 
 from tidings.event import Batch
 from tidings.exchange import Rows
-from tidings.protocol.streams import Stream
+from tidings.protocol.streams import TAKEN_AT_ONCE, Stream
+from tidings.steps import Steps
 from tidings.store.interface import StoredBatch
 
 if TYPE_CHECKING:
@@ -66,34 +67,36 @@ class NewestStream(Stream):
             self._asked_back = self._back
             self.broker.reads.append(self)
 
-    def take(self, stored: Sequence[StoredBatch]) -> None:
-        """Stored events have been read, forwards or backwards."""
+    def _taking(self, stored: Sequence[StoredBatch], session: Session) -> Steps[None]:
+        """Send what was read, forwards or backwards."""
         if not self._asked_back:
-            super().take(stored)
+            yield from super()._taking(stored, session)
             return
         asked, self._asked_back = self._asked_back, 0
+        if asked == self._back:
+            yield from self._take_back(stored, session)
         self.is_reading = False
-        if self.session is not None and asked == self._back:
-            self._take_back(stored)
         self.read_on()
 
-    def _take_back(self, stored: Sequence[StoredBatch]) -> None:
-        assert self.record is not None
+    def _take_back(self, stored: Sequence[StoredBatch], session: Session) -> Steps[None]:
         for one in stored:
-            if self.credit <= 0 or not self._is_behind:
-                return
-            self._take_batch_back(one)
+            batch = self.batch_of(one)
+            while self._is_behind and self._back >= one.first:
+                if self.credit <= 0 or self.session is not session or session.is_closed:
+                    return
+                self._take_rows_back(one, batch)
+                yield
         if not stored:
             self._finish_back()
 
-    def _take_batch_back(self, stored: StoredBatch) -> None:
+    def _take_rows_back(self, stored: StoredBatch, batch: Batch) -> None:
+        """Send what is wanted of the last rows of a stored batch that were not looked at yet."""
         assert self.record is not None
-        batch = self.batch_of(stored)
         last = min(stored.count - 1, self._back - stored.first)
-        first = max(0, self.record.cursor + 1 - stored.first)
-        rows = [row for row in range(last, first - 1, -1) if self.is_wanted(batch.events[row], stored)]
+        first = max(0, self.record.cursor + 1 - stored.first, last + 1 - TAKEN_AT_ONCE)
+        rows = self._wanted(batch, range(last, first - 1, -1), stored)
         taken = rows[: self.credit]
-        self._back = stored.first + taken[-1] - 1 if len(taken) < len(rows) else stored.first - 1
+        self._back = stored.first + (taken[-1] if len(taken) < len(rows) else first) - 1
         known = [row for row in taken if stored.first + row <= self._seen]
         for part, redelivered in ((taken[: len(taken) - len(known)], False), (known, True)):
             if part:

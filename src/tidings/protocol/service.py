@@ -10,17 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from msgspec import ValidationError
+from msgspec import DecodeError
 
 from tidings.errors import Refused, TidingsError
 from tidings.exchange import Subscription
 from tidings.protocol.failures import failure_of
 from tidings.protocol.frames import REPLY_MAX, encode
 from tidings.protocol.messages import Message, Reply
+from tidings.steps import Steps
 from tidings.store.interface import Operation
 
 if TYPE_CHECKING:
     from tidings.protocol.session import Session
+
+Heard = Callable[["Session", Any, bytes], Steps[None] | None]
+"""Who hears a frame of the numbered stream; steps are left to be run where it takes long."""
 
 LATER: Any = object()
 """What an operation returns that will answer when it can."""
@@ -43,7 +47,7 @@ class Asked:
         else:
             self.session.post(frame, mark)
 
-    def fail(self, error: TidingsError | ValidationError) -> None:
+    def fail(self, error: TidingsError | DecodeError) -> None:
         """It could not be done; that too may depend on what was done before."""
         failure = failure_of(error)
         broker = self.session.broker
@@ -59,7 +63,7 @@ class Service(Protocol):
         """What clients may ask for: by name, the arguments and who does it."""
 
     @property
-    def frames(self) -> Mapping[type[Message], Callable[[Session, Any, bytes], None]]:
+    def frames(self) -> Mapping[type[Message], Heard]:
         """What clients may say in the numbered stream, and who hears it."""
 
     def greeted(self, session: Session) -> bool:

@@ -6,6 +6,7 @@ connection. Subscriptions and advertisements end with their session; durable sub
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Generator
 from functools import partial
 from math import inf
@@ -25,6 +26,7 @@ from tidings.protocol.arguments import (
     Subscribe,
     Unadvertise,
     Unsubscribe,
+    decode_arguments,
     inbox_name,
 )
 from tidings.protocol.frames import FRAME_MAX, FrameReader, TooLarge, encode
@@ -39,13 +41,14 @@ from tidings.protocol.messages import (
     Ping,
     Pong,
     Publish,
-    Request,
+    RawRequest,
     Welcome,
 )
 from tidings.protocol.outbox import Outbox
 from tidings.protocol.service import LATER, Asked
 from tidings.protocol.subscriptions import Subscriptions
-from tidings.steps import finish
+from tidings.steps import Steps
+from tidings.turns import Share
 
 if TYPE_CHECKING:
     from tidings.protocol.broker import Broker
@@ -54,12 +57,17 @@ WINDOW = 4 << 20
 """Bytes of events that a client may have on their way unaccepted."""
 OUTBOX_SIZE_MAX = 64 << 20
 """Bytes that may wait to be read by a client before it is given up."""
+UNREAD_SIZE_MAX = 8 << 20
+"""Bytes that may wait to be read by a client before what it asks for next waits, too."""
 ALLOWED_KEPT = 1_000
 """Answers of a permit that are remembered."""
 HELLO_S_MAX = 10.0
 """How long a connection may be silent before its HELLO."""
 SILENT_S_MAX = 60.0
 """How long a client may be silent before it is asked; as long again, and it is given up."""
+
+
+_END: Any = object()
 
 
 class Session:
@@ -81,7 +89,11 @@ class Session:
         self._holds = 0
         self._hello: Hello | None = None  # while the gate looks at it
         self._allowed: dict[tuple[Action, str], Filter | None] = {}  # what was asked of the permit
-        self._reader = FrameReader()
+        self._reader = FrameReader(is_node=True)
+        self._task: Steps[None] | None = None  # what the last frame has begun
+        self._chores: deque[Steps[None]] = deque()
+        self._is_working = False
+        self.share = Share()  # of the time there is; that of its user, once it is let in
         self._heard_at = now
         self._is_asked = False
         self._asked_at = now
@@ -90,15 +102,77 @@ class Session:
     # What the driver calls
 
     def receive(self, data: bytes, now: float) -> None:
-        """Bytes have arrived."""
+        """Bytes have arrived: go on with them now, or when it is this client's turn."""
         self.broker.now = now
+        if not self.is_closed:
+            self._reader.add(data)
+            self.broker.turns.offer(self, self.share)
+
+    def work(self, until: float) -> bool:
+        """Go on until this moment of the turns' clock with what is to be done; whether more is left.
+
+        What takes longer than a step goes on before the next frame is looked at, so what a client asks for is
+        done in the order in which it asks. Frames wait while the client does not read what it asked for.
+        """
+        clock = self.broker.turns.clock
+        self._is_working = True
         try:
-            if not self.is_closed:
-                self._read(data, now)
+            while self._step():
+                if clock() >= until:
+                    break
         except CodecError as error:
             self.close(_code_of(error), str(error))
         except Refused as error:
             self.close(error.code, error.problem)
+        finally:
+            self._is_working = False
+        return self.has_work
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there is anything to go on with."""
+        if self._task is not None or self._chores:
+            return True
+        return not self.is_closed and self._reader.has_next and self.outbox.size <= UNREAD_SIZE_MAX
+
+    @property
+    def unread(self) -> int:
+        """Bytes that have arrived and wait for their turn, those of a frame that is not whole left out."""
+        return self._reader.held if self._reader.has_next and not self.is_closed else 0
+
+    def _step(self) -> bool:
+        """Do the next thing; whether there was any."""
+        if self._task is not None:
+            if next(self._task, _END) is _END or self.is_closed:
+                self._drop_task()
+        elif self._chores:
+            if next(self._chores[0], _END) is _END:
+                self._chores.popleft()
+        elif self.is_closed or self.outbox.size > UNREAD_SIZE_MAX:
+            return False
+        else:
+            frame = self._reader.next()
+            if frame is None:
+                return False
+            self._heard_at, self._is_asked = self.broker.now, False
+            self._take(*frame)
+        return True
+
+    def do(self, chore: Steps[None]) -> None:
+        """Have something done for this client when it is its turn, beside what it asks for.
+
+        It has to notice by itself that nobody wants it any more.
+        """
+        self._chores.append(chore)
+        if self._is_working:
+            self.broker.turns.add(self, self.share)
+        else:
+            self.broker.turns.offer(self, self.share)
+
+    def _drop_task(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.close()
 
     def lost(self, now: float) -> None:
         """The connection is gone."""
@@ -110,6 +184,9 @@ class Session:
         """Time has passed; to be called at `wake_at`."""
         self.broker.now = now
         if self.is_closed or now < self.wake_at:
+            return
+        if self.has_work:  # it is the client that waits
+            self._heard_at, self._is_asked = now, False
             return
         if self.origin is None or self._is_asked:
             self.close("timeout", "nothing was heard for too long")
@@ -180,7 +257,9 @@ class Session:
             return
         self.is_closed = True
         self.broker.touch(self)  # whoever drives it closes the connection when all has left
-        self._subscriptions.close()
+        if not self._is_working:  # otherwise that ends with the step that is under way
+            self._drop_task()
+        self.do(self._subscriptions.close())
         if self.origin is not None:
             self.broker.part(self)
             for service in self.broker.services:
@@ -188,22 +267,15 @@ class Session:
 
     # What the client says
 
-    def _read(self, data: bytes, now: float) -> None:
-        for message, events in self._reader.feed(data):
-            if self.is_closed:
-                return
-            self._heard_at, self._is_asked = now, False
-            self._take(message, events)
-
     def _take(self, message: Message, events: bytes) -> None:
         kind = type(message)
         if self.origin is None and (self._hello is not None or kind is not Hello):
             self._take_early(kind)
             return
         if kind is Publish:
-            self.broker.publish(self, events)
+            self._task = self.broker.publish(self, events)
         elif kind in self.broker.frames:
-            self.broker.frames[kind](self, message, events)
+            self._task = self.broker.frames[kind](self, message, events)
         else:
             handler = _HANDLERS.get(kind)
             if handler is None:
@@ -313,27 +385,40 @@ class Session:
             raise NotAllowed(f"{self.permit.user!r} may {action} only what matches: {granted}")
         return filter & granted
 
-    def _answer(self, request: Request) -> None:
+    def _answer(self, request: RawRequest) -> None:
         asked = Asked(self, request.number)
         try:
             result = self._do(asked, request)
-            if isinstance(result, Generator):
-                result = finish(result)
-        except (UserError, Refused, msgspec.ValidationError) as error:
+        except (UserError, Refused, msgspec.DecodeError) as error:
             asked.fail(error)
         else:
-            if result is not LATER:
-                # An answer says that all that came before it is done, an acknowledgement too.
-                asked.answer(result, self.broker.promise)
+            if isinstance(result, Generator):
+                self._task = self._answer_later(asked, result)
+            else:
+                self._conclude(asked, result)
 
-    def _do(self, asked: Asked, request: Request) -> Any:
+    def _answer_later(self, asked: Asked, steps: Steps[Any]) -> Steps[None]:
+        """Answer a request that takes several steps."""
+        try:
+            result = yield from steps
+        except (UserError, Refused) as error:
+            asked.fail(error)
+        else:
+            self._conclude(asked, result)
+
+    def _conclude(self, asked: Asked, result: Any) -> None:
+        if result is not LATER:
+            # An answer says that all that came before it is done, an acknowledgement too.
+            asked.answer(result, self.broker.promise)
+
+    def _do(self, asked: Asked, request: RawRequest) -> Any:
         name, arguments = request.operation, request.arguments
         if name in self.broker.operations:
             kind, operation = self.broker.operations[name]
-            return operation(asked, msgspec.convert(arguments, kind))
+            return operation(asked, decode_arguments(arguments, kind))
         if name in _OPERATIONS:
             kind, method = _OPERATIONS[name]
-            return method(self._subscriptions, msgspec.convert(arguments, kind))
+            return method(self._subscriptions, decode_arguments(arguments, kind))
         if name == "status":
             return self._status()
         raise Refused("not-found", f"there is no operation {name[:40]!r}")
@@ -387,7 +472,7 @@ def _source(name: str, permit: Permit) -> str:
 
 _HANDLERS: dict[type[Message], Callable[[Session, Any], None]] = {
     Hello: Session._greet,
-    Request: Session._answer,
+    RawRequest: Session._answer,
     Acknowledge: lambda session, message: session._subscriptions.acknowledge(message),
     Credit: lambda session, message: session._subscriptions.give_credit(message),
     Ping: Session._pong,

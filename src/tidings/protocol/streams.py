@@ -20,12 +20,15 @@ from tidings.exchange import Positions, Rows, Subscription
 from tidings.filters import Filter
 from tidings.ids import Origin
 from tidings.protocol.outlets import Outlet
+from tidings.steps import Steps
 from tidings.store.interface import Durable, StoredBatch
 
 if TYPE_CHECKING:
     from tidings.protocol.broker import Broker
     from tidings.protocol.session import Session
 
+TAKEN_AT_ONCE = 256
+"""Stored events that are looked at in one step."""
 HANDED_AHEAD = 1_000
 """Positions by which `handed` is moved at once: fewer writes, and at most so many events marked in vain."""
 
@@ -182,31 +185,50 @@ class Stream(Outlet):
 
     def take(self, stored: Sequence[StoredBatch]) -> None:
         """Stored events have been read, from `place` on; called by whoever drives the broker."""
-        self.is_reading = False
-        if self._asked != self.next:  # another client has come meanwhile
-            self.read_on()
-            return
         if self.session is None:
-            return
-        for one in stored:
-            if self.credit <= 0:
-                return
-            self._take_batch(one)
-        if not stored and self.next <= self._readable:
-            self.next = self._readable + 1  # what was between is there no longer
-        if self.next <= self.broker.position_durable or self.next > self.broker.position:
+            self.is_reading = False
+        else:
+            self.session.do(self._taking(stored, self.session))
+
+    def _taking(self, stored: Sequence[StoredBatch], session: Session) -> Steps[None]:
+        """Send what is wanted of what was read, for as long as it is this client who wants it."""
+        is_same = self._asked == self.next  # otherwise another client has come meanwhile
+        if is_same:
+            yield from self._take(stored, session)
+        self.is_reading = False
+        is_other = self.session is not session or not is_same
+        # What is stored but not on disk yet is asked for when it is.
+        if is_other or not self.broker.position_durable < self.next <= self.broker.position:
             self.read_on()
 
-    def _take_batch(self, stored: StoredBatch) -> None:
-        batch = self.batch_of(stored)
-        start = max(0, self.next - stored.first)
-        rows = [row for row in range(start, stored.count) if self.is_wanted(batch.events[row], stored)]
+    def _take(self, stored: Sequence[StoredBatch], session: Session) -> Steps[None]:
+        for one in stored:
+            batch, row = self.batch_of(one), max(0, self.next - one.first)
+            while row < one.count:
+                if self.credit <= 0 or self.session is not session or session.is_closed:
+                    return
+                row = self._take_rows(one, batch, row)
+                yield
+        if not stored and self.next <= self._readable:
+            self.next = self._readable + 1  # what was between is there no longer
+
+    def _take_rows(self, stored: StoredBatch, batch: Batch, start: int) -> int:
+        """Send what is wanted of some rows of a stored batch; the row to go on with."""
+        end = min(start + TAKEN_AT_ONCE, stored.count)
+        rows = self._wanted(batch, range(start, end), stored)
         taken = rows[: self.credit]
-        self.next = stored.first + (taken[-1] + 1 if len(taken) < len(rows) else stored.count)
+        following = taken[-1] + 1 if len(taken) < len(rows) else end
+        self.next = stored.first + following
         again = [row for row in taken if stored.first + row <= self._seen]
         for part, redelivered in ((again, True), (taken[len(again) :], False)):
             if part:
                 self._send_stored(batch, part, [stored.first + row for row in part], redelivered)
+        return following
+
+    def _wanted(self, batch: Batch, rows: range, stored: StoredBatch) -> list[int]:
+        """The rows of a stored batch that match and have not outlived their time."""
+        events = batch.take(rows).events if len(rows) < len(batch) else batch.events
+        return [row for row, event in zip(rows, events, strict=True) if self.is_wanted(event, stored)]
 
     def batch_of(self, stored: StoredBatch) -> Batch:
         """The events of a stored batch."""

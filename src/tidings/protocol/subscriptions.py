@@ -19,6 +19,7 @@ from tidings.protocol.messages import Acknowledge, Credit, Notice
 from tidings.protocol.outlets import BlockingOutlet, DroppingOutlet, LatestOutlet, Outlet
 from tidings.protocol.recent import last_values
 from tidings.protocol.streams import Stream
+from tidings.steps import Steps
 from tidings.store.interface import Durable
 
 if TYPE_CHECKING:
@@ -42,13 +43,14 @@ class Subscriptions:
         """Whether any of them waits for this commit or a later one."""
         return any(outlet.mark >= mark for outlet in self._outlets.values())
 
-    def close(self) -> None:
-        """The session ends."""
-        for number in list(self._outlets):
-            self._end(number)
-        for advertisement in self._advertisements.values():
-            self._broker.exchange.withdraw(advertisement)
-        self._advertisements.clear()
+    def close(self) -> Steps[None]:
+        """End all of them, as the session has ended."""
+        while self._outlets:
+            self._end(next(iter(self._outlets)))
+            yield
+        while self._advertisements:
+            self._broker.exchange.withdraw(self._advertisements.popitem()[1])
+            yield
 
     # Subscribing
 
