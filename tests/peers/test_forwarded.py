@@ -30,7 +30,7 @@ class Guard:
     def __init__(self, permit: Permit) -> None:
         self.permit = permit
 
-    def admit(self, _claim: Claim, _now: float) -> Permit | Check:
+    def admit(self, _claim: Claim, _now: float, _wall: float) -> Permit | Check:
         return self.permit
 
     def conclude(self, _check: Check, _passed: bool, _now: float) -> Permit:

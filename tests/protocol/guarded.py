@@ -28,7 +28,7 @@ class Book:
         self.users = {user: tuple(rules) for user, rules in users.items()}
         self.nodes: set[str] = set()
 
-    def admit(self, claim: Claim, _now: float) -> Permit | Check:
+    def admit(self, claim: Claim, _now: float, _wall: float) -> Permit | Check:
         is_right = claim.secret.lstrip("?") == claim.user[::-1]
         if claim.secret.startswith("?"):
             return Slow(claim.user, is_right)

@@ -111,11 +111,12 @@ class Custody:
         since_us = self._history.waiting_us(self.sealed_last + 1)
         if since_us is not None:
             self._schedule.grown(self._broker.end_logged - 1, 0, self._broker.now)
-            self._schedule.waited(since_us / 1e6)
+            self._schedule.waited(self._broker.deadline(since_us / 1e6))
 
-    def wanted(self, now: float) -> int:
+    @property
+    def wanted(self) -> int:
         """The position up to which the log is to be sealed now; 0 if it need not be."""
-        return self._schedule.due(now)
+        return self._schedule.due(self._broker.now)
 
     def _seal(self, asked: Asked, _told: arguments.Nothing) -> Any:
         """Answer when all there is now has been sealed, which others do: see `log.status`."""
@@ -234,7 +235,9 @@ class Custody:
         """Give up what is too old or too much."""
         self._retain_at = now + RETAIN_S
         age_s, size = self._retention.age_s_max, self._retention.size_max
-        before_us = None if age_s is None else int((now - age_s) * 1e6)
+        # What is given up does not come back: by a wall clock that was set ahead it would be too much.
+        today = min(now, self._broker.wall)
+        before_us = None if age_s is None else int((today - age_s) * 1e6)
         limit = self.needed
 
         def run() -> tuple[Span, int]:

@@ -80,7 +80,7 @@ class LogService(Bystander):
     # Who reads
 
     def _reader(self, asked: Asked, wanted: arguments.Reader) -> Any:
-        until = None if wanted.lease_s is None else self._broker.now + wanted.lease_s
+        until = None if wanted.lease_s is None else self._broker.wall + wanted.lease_s
         user = asked.session.permit.user
         terms = Terms(True, wanted.passive, True, wanted.lease_s, until, user)
         archive = self._open(asked.session, wanted.name, wanted.where, terms, wanted.start)
@@ -250,7 +250,7 @@ class LogService(Bystander):
             "name": broker.name,
             **self._figures(),
             "folder": self._history.sealed.place if manages else "",
-            "wanted": self.custody.wanted(broker.now),
+            "wanted": self.custody.wanted,
             "readers": [one for one in readers if manages or one["owner"] == session.owner],
         }
 

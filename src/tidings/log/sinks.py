@@ -94,7 +94,7 @@ class Sinks(Bystander):
         self._manager = manager
         self._broker = manager.broker
         self._done = known(counters)
-        self._staging, useless = restore(staged)
+        self._staging, useless = restore(staged, lambda moment: self._broker.deadline(moment, 0.0))
         self._store_drop(useless)
         numbers = manager.numbers
         numbers.last = max([numbers.last, *(one.number for one in staged)])
@@ -124,7 +124,7 @@ class Sinks(Bystander):
 
     def _take(self, session: Session, key: RunKey, wanted: Stage, checked: Checked) -> None:
         assert session.origin is not None
-        number = self._manager.numbers.next(self._broker.now)
+        number = self._manager.numbers.next(self._broker.wall)
         piece = Piece(number, wanted.raw, session.origin.source, checked)
         self._staging.add(key, wanted.attempt, piece, self._broker.now)
         stored = Enqueue(stored_piece(key, wanted.attempt, wanted.number, piece))
@@ -203,7 +203,7 @@ class Sinks(Bystander):
 
     def _conclude(self, key: RunKey, done: Done, wanted: Commit) -> None:
         """Let the run be over, and the batch be done; all of it is undone if it can't be stored."""
-        sink, now_us = key[:2], int(self._broker.now * 1e6)
+        sink, now_us = key[:2], int(self._broker.wall * 1e6)
         forgotten = self._make_room(sink)
         if wanted.batch is None:
             after, records = done.with_run(sink, wanted.run, now_us)
@@ -224,7 +224,7 @@ class Sinks(Bystander):
         if not is_users and len(self._done) < SINKS_MAX:
             return {}
         oldest = min(own if is_users else self._done, key=lambda other: self._done[other].used_us)
-        if self._done[oldest].used_us / 1e6 + UNUSED_S > self._broker.now:
+        if self._done[oldest].used_us / 1e6 + UNUSED_S > self._broker.wall:
             limit = f"SINKS_EACH_MAX = {SINKS_EACH_MAX}" if is_users else f"SINKS_MAX = {SINKS_MAX}"
             problem = f"there are {limit} sinks already, all used in the last {UNUSED_S / 86_400:g} days"
             raise Refused("limit", f"sink {sink[1]!r} can't be one more: {problem}; use one of them")

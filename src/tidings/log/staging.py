@@ -8,7 +8,7 @@ has, and in memory while they wait: all that is here is bounded by what sinks ma
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -160,17 +160,18 @@ def stored_piece(key: RunKey, attempt: str, place: int, piece: Piece) -> StoredM
     return StoredMessage(piece.number, STAGED, named, place, piece.source, 0, piece.raw)
 
 
-def restore(stored: Iterable[StoredMessage]) -> tuple[Staging, list[int]]:
+def restore(stored: Iterable[StoredMessage], time_of: Callable[[float], float]) -> tuple[Staging, list[int]]:
     """What was staged, by what lies in the store, and the numbers of pieces that are of no use.
 
-    Those are the ones before which another is missing.
+    Those are the ones before which another is missing. `time_of` gives the time for a moment of the
+    wall clock.
     """
     staging, useless = Staging(), []
     for one in stored:
         user, sink, run, attempt = msgspec.json.decode(one.system or "", type=tuple[str, str, str, str])
         key = user, sink, run
         if one.epoch == len(staging.pieces(key, attempt)):
-            staging.add(key, attempt, Piece(one.number, one.raw, one.source), one.number / 1e6)
+            staging.add(key, attempt, Piece(one.number, one.raw, one.source), time_of(one.number / 1e6))
         else:
             useless.append(one.number)
     return staging, useless

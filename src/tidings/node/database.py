@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -32,7 +31,7 @@ class Database:
 
     def _act(self, act: Callable[[], None]) -> None:
         if not self._driver.is_closed:
-            self._driver.broker.now = time.time()
+            self._driver.time()
             act()
             self._driver.schedule()
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from math import inf
@@ -27,6 +26,7 @@ from tidings.log.history import History, Sealed
 from tidings.log.service import LogService
 from tidings.log.sinks import open_sinks
 from tidings.node import logs
+from tidings.node.clock import SteadyClock
 from tidings.node.logins import Logins
 from tidings.protocol.access import Caller, Check
 from tidings.protocol.broker import Broker
@@ -49,7 +49,7 @@ WAKE_S = 1.0
 """How often sessions are asked whether their time has come; their limits are tens of seconds."""
 
 ALARM_S_MAX = 3_600.0
-"""How far ahead a timer is set at most; clocks may be set."""
+"""How far ahead a timer is set at most: loops may refuse one for centuries, which a ttl can ask for."""
 CLOSE_S_MAX = 6.0
 """How long the last frames may take to leave when a node stops."""
 ERRANDS_AT_A_TIME = 2
@@ -92,10 +92,12 @@ class Driver:
         queue_types: Sequence[type[Volatile]] = (),
         name: str = "",
         archive: Archiving | None = None,
+        clock: SteadyClock | None = None,
     ) -> None:
         """`lasts` says whether what is stored is there after a restart, `name` what people call the node."""
         archive = archive or Archiving()
-        self.broker = Broker(store.state, time.time(), name)
+        self.clock = clock or SteadyClock()
+        self.broker = Broker(store.state, self.clock.now(), name)
         self.queues = open_sinks(self.broker, store, lasts, queue_types)
         self.history = History(store, archive.sealed)
         rules = archive.where, archive.retention, archive.seal_s
@@ -130,7 +132,7 @@ class Driver:
 
     def connect(self, carrier: Carrier, caller: Caller) -> Session:
         """A peer has connected."""
-        session = self.broker.connect(time.time(), caller)
+        session = self.broker.connect(self.time(), caller)
         self._carriers[session] = carrier
         self._all_gone.clear()
         return session
@@ -140,7 +142,7 @@ class Driver:
         self._arrived += len(data)
         self.received += len(data)
         is_new = session.origin is None
-        if not self._survives(session.caller.peer, session.receive, data, time.time()):
+        if not self._survives(session.caller.peer, session.receive, data, self.time()):
             session.close("internal", "the node failed at this; it is told in its log")
         if is_new and session.is_closed:
             self._logins.tell(session)
@@ -163,7 +165,7 @@ class Driver:
         """A connection is gone."""
         if self._carriers.pop(session, None) is not None:
             self._held.pop(session, None)
-            self._survives(session.caller.peer, session.lost, time.time())
+            self._survives(session.caller.peer, session.lost, self.time())
             self.schedule()
             if not self._carriers:
                 self._all_gone.set()
@@ -243,7 +245,7 @@ class Driver:
         self.schedule()
 
     def _checked(self, session: Session, check: Check, passed: bool) -> None:
-        if not self._survives(session.caller.peer, session.checked, check, passed, time.time()):
+        if not self._survives(session.caller.peer, session.checked, check, passed, self.time()):
             session.close("internal", "the node failed at this; it is told in its log")
         if session.is_closed:
             self._logins.tell(session)
@@ -331,23 +333,29 @@ class Driver:
     def _conclude(self, errand: Errand, ran: Future[Any]) -> None:
         if not self.is_closed:
             error = ran.exception()
-            self.broker.now = time.time()
+            self.time()
             self._survives("an errand", errand.conclude, error, None if error else ran.result())
             self.schedule()
 
     # Time
 
+    def time(self) -> float:
+        """The time that goes into cores; the broker is told it, and how the wall clock stands to it."""
+        now = self.clock.now()
+        self.broker.now, self.broker.shift = now, self.clock.shift(now)
+        return now
+
     def _wake(self, due: float) -> None:
         """Called by the loop every WAKE_S, or later if it is busy."""
         self.lag_s = max(0.0, self._loop.time() - due)
-        now = time.time()
+        following = self._loop.time() + WAKE_S  # first: whatever goes wrong below, it is not the last waking
+        self._waking = self._loop.call_at(following, self._wake, following)
+        self.schedule()
+        now = self.time()
         for session in [one for one in self.broker.sessions if one.wake_at <= now]:
-            session.wake(now)
+            self._survives(session.caller.peer, session.wake, now)
         self._logins.wake()
         self.on_wake()
-        self.schedule()
-        following = self._loop.time() + WAKE_S
-        self._waking = self._loop.call_at(following, self._wake, following)
 
     def _set_alarm(self) -> None:
         """Have the broker woken when it wants to be."""
@@ -356,12 +364,12 @@ class Driver:
             self._alarm = None
         self._alarm_at = self.broker.wake_at
         if self._alarm_at < inf:
-            wait_s = max(0.0, self._alarm_at - time.time())
+            wait_s = max(0.0, self._alarm_at - self.clock.now())
             self._alarm = self._loop.call_later(min(wait_s, ALARM_S_MAX), self._ring)
 
     def _ring(self) -> None:
         self._alarm, self._alarm_at = None, inf
-        self._survives("the clock", self.broker.wake, time.time())
+        self._survives("the clock", self.broker.wake, self.time())
         self.schedule()
 
     # What is asked for metrics
@@ -374,11 +382,12 @@ class Driver:
     async def oldest_ages_s(self) -> dict[tuple[str, str], float]:
         """Seconds since the oldest event behind its cursor was stored, by owner and name; those with any."""
         ages_s: dict[tuple[str, str], float] = {}
+        self.time()
         for one in self.broker.status()["durables"]:
             if one["depth"] and len(ages_s) < AGES_MAX:
                 first = await asyncio.wrap_future(self._store.ask(self.history.batches, one["cursor"] + 1, 1))
                 if first:
-                    ages_s[one["owner"], one["name"]] = max(0.0, time.time() - first[0].stored_us / 1e6)
+                    ages_s[one["owner"], one["name"]] = max(0.0, self.broker.wall - first[0].stored_us / 1e6)
         return ages_s
 
     # The end

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import time
 from collections.abc import Callable
 from typing import NamedTuple, cast
 
@@ -139,7 +138,7 @@ class Run:
 
     def _told(self, problem: str) -> None:
         """Something has come from the other node, or something is wrong with the way there."""
-        self._driver.broker.now = time.time()
+        self._driver.time()
         if problem and not self.forwarder.is_closed:
             if problem != self.outgoing.error:
                 logs.warning("can't forward", queue=self.outgoing.queue.name, problem=problem)

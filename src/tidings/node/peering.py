@@ -107,7 +107,7 @@ class Peering:
         transmissions: Transmissions,
     ) -> None:
         broker = driver.broker
-        self.registry = Registry(broker.name, broker.node, peers.addresses, time.time())
+        self.registry = Registry(broker.name, broker.node, peers.addresses, driver.time())
         self.peers = Peers(self.registry, transmissions)
         queues = next(one for one in broker.services if isinstance(one, QueueService))
         self.abroad = Abroad(queues, [self.peers])
@@ -122,7 +122,7 @@ class Peering:
             self._know(peer)
 
     def _know(self, peer: Peer) -> None:
-        self.peers.relays[peer] = Relay(peer, self._driver.queues.timers, time.time)
+        self.peers.relays[peer] = Relay(peer, self._driver.queues.timers, self._driver.time)
 
     def start(self) -> None:
         """Begin to dial all peers."""
@@ -147,7 +147,7 @@ class Peering:
 
     def found(self, name: str, address: str) -> None:
         """A node says that it is there: it is looked at, and a peer if it is who it says."""
-        peer = self.registry.discover(name, address, time.time())
+        peer = self.registry.discover(name, address, self._driver.time())
         if peer is not None:
             self._know(peer)
             self._begin(peer)
@@ -215,7 +215,7 @@ class Peering:
             try:
                 await reach(protocol)
             except (OSError, TidingsError, Hopeless) as error:
-                self.registry.lose(peer, str(error) or type(error).__name__, time.time())
+                self.registry.lose(peer, str(error) or type(error).__name__, self._driver.time())
                 raise
 
         return connect
@@ -224,11 +224,11 @@ class Peering:
         """Something has come from a peer, or its connection was made or lost."""
         if not link.core.is_up and (peer.is_there or link.trouble != peer.error):
             was_there = peer.is_there
-            self.registry.lose(peer, link.trouble, time.time())
+            self.registry.lose(peer, link.trouble, self._driver.time())
             if was_there and not self._is_closed:
                 logs.warning("lost a peer", peer=peer.name, problem=link.trouble)
         if not self._driver.is_closed:
-            self._driver.broker.now = time.time()
+            self._driver.time()
             relay.changed()
             self._driver.schedule()
 
@@ -239,7 +239,7 @@ class Peering:
             if not core.is_up:
                 self.registry.check(peer, link.certificate)
                 return
-            self.registry.welcome(peer, core.node, core.node_name, link.certificate, time.time())
+            self.registry.welcome(peer, core.node, core.node_name, link.certificate, self._driver.time())
         except NotAllowed:
             logs.error("a peer is not who it should be", peer=peer.name, problem=peer.error)
             raise
@@ -254,7 +254,7 @@ class Peering:
             if queue.name.startswith(TRANSMISSION):
                 name = queue.name.rpartition("@")[2]
                 waiting[name] = waiting.get(name, 0) + queue.size
-        told = self.registry.status(time.time())
+        told = self.registry.status(self._driver.time())
         return [{**one, "waiting": waiting.get(one["name"], 0)} for one in told]
 
     def metrics(self) -> Iterator[metrics.Metric]:

@@ -81,7 +81,7 @@ class Hands:
         """Messages that were handed out for a request of a client."""
         client, now = identity(session), self._manager.now
         lot = Lot(len(handed.messages), handed.held_s)
-        taken = [Hand(way, client, request, self._next_number(now), row, lot) for row in handed.messages]
+        taken = [Hand(way, client, request, self._next_number(), row, lot) for row in handed.messages]
         mine = self._holders.setdefault(client, {}) if taken else {}
         for hand in taken:
             self._hands[hand.number] = mine[hand.number] = hand
@@ -89,8 +89,8 @@ class Hands:
             lot.timer = self._manager.timers.at(now + handed.held_s, partial(self._expire, taken))
         return taken
 
-    def _next_number(self, now: float) -> int:
-        number = ELSEWHERE + self._manager.numbers.next(now)
+    def _next_number(self) -> int:
+        number = ELSEWHERE + self._manager.numbers.next(self._manager.wall)
         self._first = min(self._first, number)
         return number
 

@@ -19,6 +19,7 @@ from tidings.protocol.forwarding import Sender
 from tidings.protocol.messages import Failure, Refusal
 from tidings.queues.held import Held
 from tidings.queues.message import Message, event_bytes
+from tidings.queues.queue import Queue
 
 if TYPE_CHECKING:
     from tidings.peers.forwarder import Forwarder
@@ -92,10 +93,10 @@ class Lane:
 
     def send(self, run: list[Held]) -> None:
         """Send messages of one origin."""
-        queue, now = self._forwarder.outgoing.queue, self._forwarder.outgoing.broker.now
+        queue = self._forwarder.outgoing.queue
         numbers = [self.counter_of(held.message.number) for held in run]
         expires = queue.description.expiry
-        raws = [_with_rest_of_life(held.message, now) if expires else held.message.raw for held in run]
+        raws = [_with_rest_of_life(queue, held.message) if expires else held.message.raw for held in run]
         origin = run[0].message.origin or _NO_ORIGIN
         parts = queue.parts_of(run[0].message.number)
         self.sender.send(self._forwarder.outgoing.target, origin, numbers, raws, parts)
@@ -134,7 +135,7 @@ class Lane:
             self.sender.seen = max(self.sender.seen, self._settled.popleft()[1])
 
 
-def _with_rest_of_life(message: Message, now: float) -> bytes:
+def _with_rest_of_life(queue: Queue, message: Message) -> bytes:
     """The bytes of a message; its ttl is what is left of it."""
     if b"ttl_s" not in message.raw:  # most have none, and need not be decoded for that
         return message.raw
@@ -142,8 +143,7 @@ def _with_rest_of_life(message: Message, now: float) -> bytes:
     header = event.header or EMPTY_HEADER
     if header.ttl_s is None:
         return message.raw
-    rest_s = max(0.0, header.ttl_s - max(0.0, now - message.number / 1e6))
-    return event_bytes(replace(event, header=replace(header, ttl_s=rest_s)))
+    return event_bytes(replace(event, header=replace(header, ttl_s=queue.left_s(message.number))))
 
 
 def _first(refusal: Refusal) -> int:

@@ -90,7 +90,7 @@ class Outgoing:
 
     def begin_sweep(self) -> int:
         """Have all messages that are there go the newest first; the mark of the commit that says so."""
-        queue, sweep = self.queue, self.manager.numbers.next(self.broker.now)
+        queue, sweep = self.queue, self.manager.numbers.next(self.broker.wall)
         queue.pass_over(sweep)
         return self._note(SWEEP, sweep)
 

@@ -164,8 +164,11 @@ class Check(Protocol):
 class Gate(Protocol):
     """Decides who is let in."""
 
-    def admit(self, claim: Claim, now: float) -> Permit | Check:
-        """What a client may do, or what has to be checked first; Denied if it is not let in."""
+    def admit(self, claim: Claim, now: float, wall: float) -> Permit | Check:
+        """What a client may do, or what has to be checked first; Denied if it is not let in.
+
+        Attempts are counted by `now`, which never jumps; credentials end by `wall`, in seconds since 1970.
+        """
 
     def conclude(self, check: Check, passed: bool, now: float) -> Permit:
         """The same when the check is done; Denied if it has not passed."""
@@ -180,7 +183,7 @@ class Gate(Protocol):
 class OpenGate:
     """Where nobody else can come: everyone is the owner, and is called what it says."""
 
-    def admit(self, _claim: Claim, _now: float) -> Permit:
+    def admit(self, _claim: Claim, _now: float, _wall: float) -> Permit:
         """Everyone may do everything."""
         return OWNER
 

@@ -34,7 +34,7 @@ class Terms(Struct, frozen=True, omit_defaults=True):
     passive: bool = False
     holds: bool = False  # its cursor matters
     lease_s: float | None = None
-    until: float | None = None  # when the lease ends
+    until: float | None = None  # when the lease ends, by the wall clock: that is what a later start goes by
     user: str = ""  # whose rights it has, and no more than these; the owner of the node has all
 
 
@@ -52,11 +52,11 @@ class Archive(Stream):
         self.terms = terms or Terms(log=True, passive=True)
         start = broker.position + 1 if record is None else record.cursor + 1
         super().__init__(broker, filter, start, record, passive=self.terms.passive)
+        self.ends_at = self._end()  # when its lease ends, by the clock that never jumps
 
-    @property
-    def ends_at(self) -> float:
-        """When its lease ends."""
-        return inf if self.terms.until is None else self.terms.until
+    def _end(self) -> float:
+        until, lease_s = self.terms.until, self.terms.lease_s
+        return inf if until is None else self.broker.deadline(until, inf if lease_s is None else lease_s)
 
     @property
     def cursor(self) -> int:
@@ -82,6 +82,7 @@ class Archive(Stream):
         """Its reader is still there."""
         assert self.record is not None
         self.terms = terms
+        self.ends_at = self._end()
         self._keep(replace(self.record, options=msgspec.msgpack.encode(terms)))
 
     def pass_to(self, position: int) -> None:

@@ -80,7 +80,8 @@ class Broker:
         self.name = name
         self.boot = state.boot
         self.life = state.boot << 20  # what clients are told of as `boot`: it changes with failed commits too
-        self.now = now
+        self.now = now  # steady: it never jumps, and deadlines go by it
+        self.shift = 0.0  # wall clock minus `now`; set by whoever drives the broker
         self.gate: Gate = OpenGate()
         self.checks: list[tuple[Session, Check]] = []  # what the gate wants to know: see `take_checks`
         self.exchange = Exchange()
@@ -227,7 +228,7 @@ class Broker:
             session.finish_tick()
         operations = self._operations
         operations += self.places.take_due()
-        operations += self.ledger.take_due(self.now, self._mark + 1)
+        operations += self.ledger.take_due(self.wall, self._mark + 1)
         if operations:
             operations += self.places.trim()
             self._operations = []
@@ -306,6 +307,15 @@ class Broker:
         return errands
 
     # Time
+
+    @property
+    def wall(self) -> float:
+        """The time by the wall clock, which may be set: for stamps, and for what is compared with them."""
+        return self.now + self.shift
+
+    def deadline(self, moment: float, limit_s: float = inf) -> float:
+        """When `now` reaches a moment of the wall clock as that stands now, in `limit_s` at the latest."""
+        return self.now + min(moment - self.wall, limit_s)
 
     @property
     def wake_at(self) -> float:
@@ -502,7 +512,14 @@ class Broker:
         raw = batch.raw if len(rows) == len(batch) else batch.take(rows).raw
         self.size_logged += len(raw) if persistent else 0
         stored = StoredBatch(
-            first, len(rows), origin.system, origin.epoch, origin.source, int(self.now * 1e6), persistent, raw
+            first,
+            len(rows),
+            origin.system,
+            origin.epoch,
+            origin.source,
+            int(self.wall * 1e6),
+            persistent,
+            raw,
         )
         self._operations.append(Append(stored))
 

@@ -169,8 +169,8 @@ class Ledger:
         if counter > self._seen.get(identity, 0):  # otherwise the client will not come again with it
             self._due[identity] = True
 
-    def take_due(self, now: float, mark: int) -> list[Operation]:
-        """The counts to be stored with this tick, whose commit has this mark."""
+    def take_due(self, wall: float, mark: int) -> list[Operation]:
+        """The counts to be stored with this tick, whose commit has this mark; `wall` stamps them."""
         due, self._due = self._due, {}
         if not due:
             return []
@@ -179,12 +179,12 @@ class Ledger:
         self._flights.append((mark, flight))
         # What was refused must be stored too, since what is stored may stand behind it.
         stored = [one for one, is_stored in due.items() if is_stored or one in self._refusals]
-        return [Count(self._counter(identity, int(now * 1e6))) for identity in stored]
+        return [Count(self._counter(identity, int(wall * 1e6))) for identity in stored]
 
-    def _counter(self, identity: Identity, now_us: int) -> Counter:
+    def _counter(self, identity: Identity, seen_us: int) -> Counter:
         refused = self._refusals.get(identity)
         stored = msgspec.msgpack.encode(refused) if refused else b""
-        return Counter(*identity, self._counters.get(identity, 0), now_us, stored)
+        return Counter(*identity, self._counters.get(identity, 0), seen_us, stored)
 
     def durable(self, mark: int) -> None:
         """The commits up to this mark are on disk."""

@@ -10,10 +10,10 @@ from tidings.exchange import Rows
 from tidings.filters import Filter
 
 
-def last_values(recent: Iterable[Batch], filter: Filter, now: float) -> Iterator[tuple[Batch, Rows]]:
+def last_values(recent: Iterable[Batch], filter: Filter, wall: float) -> Iterator[tuple[Batch, Rows]]:
     """The newest event of each source, type and subject that matches, the oldest of them first.
 
-    Events that have outlived their `ttl_s` are not revived.
+    Events that have outlived their `ttl_s` by the wall clock, as their times are, are not revived.
     """
     seen: set[Any] = set()
     found: list[tuple[Batch, int]] = []
@@ -23,11 +23,11 @@ def last_values(recent: Iterable[Batch], filter: Filter, now: float) -> Iterator
             thing = (event.source, event.type, event.subject)
             if thing not in seen and filter.matches(event):
                 seen.add(thing)
-                if not _is_expired(event, now):
+                if not _is_expired(event, wall):
                     found.append((batch, row))
     for batch, row in reversed(found):
         yield batch, (row,)
 
 
-def _is_expired(event: Event, now: float) -> bool:
-    return event.ttl_s is not None and event.time_us / 1e6 + event.ttl_s <= now
+def _is_expired(event: Event, wall: float) -> bool:
+    return event.ttl_s is not None and event.time_us / 1e6 + event.ttl_s <= wall

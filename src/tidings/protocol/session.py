@@ -305,7 +305,7 @@ class Session:
             raise Refused("protocol", "an epoch or a name that can't be")
         claim = Claim(self.caller, hello.user, hello.secret, hello.name)
         self._hello = structs.replace(hello, secret="")
-        self._let_in(partial(self.broker.gate.admit, claim, self.broker.now))
+        self._let_in(partial(self.broker.gate.admit, claim, self.broker.now, self.broker.wall))
 
     def checked(self, check: Check, passed: bool, now: float) -> None:
         """What the gate wanted to know is known; called by whoever drives the broker."""

@@ -237,7 +237,7 @@ class Stream(Outlet):
     def is_wanted(self, event: Event, stored: StoredBatch) -> bool:
         """Whether a stored event matches, and has not outlived its time."""
         return self.subscription.filter.matches(event) and not _is_expired(
-            event.ttl_s, stored, self.broker.now
+            event.ttl_s, stored, self.broker.wall
         )
 
     def _hand_out(self, position: int) -> None:
@@ -247,8 +247,8 @@ class Stream(Outlet):
             self.broker.places.keep(self.record)
 
 
-def _is_expired(ttl_s: float | None, stored: StoredBatch, now: float) -> bool:
-    return ttl_s is not None and stored.stored_us / 1e6 + ttl_s <= now
+def _is_expired(ttl_s: float | None, stored: StoredBatch, wall: float) -> bool:
+    return ttl_s is not None and stored.stored_us / 1e6 + ttl_s <= wall
 
 
 def _unstored(rows: Rows, positions: Positions) -> int:

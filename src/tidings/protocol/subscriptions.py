@@ -70,7 +70,7 @@ class Subscriptions:
             self._outlets[wanted.number] = outlet
             if wanted.last:
                 outlet.depend()
-                for batch, rows in last_values(self._broker.recent, filter, self._broker.now):
+                for batch, rows in last_values(self._broker.recent, filter, self._broker.wall):
                     outlet.deliver(batch, rows, None)
         return {"position": self._broker.position}
 

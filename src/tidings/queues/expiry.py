@@ -1,4 +1,8 @@
-"""When messages expire: those that have a ttl, in a queue that uses it, by the moment at which it is over."""
+"""When messages expire: those that have a ttl, in a queue that uses it, by the moment at which it is over.
+
+Moments are of the clock that never jumps: a wall clock that is set while a message is here neither shortens
+its life nor prolongs it.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,9 @@ from tidings.queues.message import Message, sight
 TIDY_AFTER = 1_000
 """Moments that hold no more, and as many as there are others, before they are swept out."""
 
+_OVER = -inf
+"""The moment of a message that was told by `due`, and is still in someone's hands."""
+
 
 class Expiry:
     """The moments at which messages of one queue expire; `is_used` says whether they do at all."""
@@ -20,23 +27,25 @@ class Expiry:
         self._heap: list[tuple[float, int]] = []
         self._at: dict[int, float] = {}  # of each message, the moment that holds: it may have been prolonged
 
-    def expires_at(self, message: Message) -> float:
-        """The moment from which on nobody may have it."""
+    def ttl_s(self, message: Message) -> float:
+        """How long it may be here; inf if for ever."""
         if not self._is_used:
             return inf
         ttl_s = sight(message).ttl_s
-        return inf if ttl_s is None else message.number / 1e6 + ttl_s
+        return inf if ttl_s is None else ttl_s
 
-    def note(self, message: Message) -> float:
-        """Have it told by `due` when its time is over; that moment."""
-        at = self.expires_at(message)
-        if at < inf and self._at.get(message.number) != at:
-            self._at[message.number] = at
-            heappush(self._heap, (at, message.number))
+    def note(self, number: int, at: float) -> None:
+        """Have a message told by `due` when its time is over, which is at this moment."""
+        if self._at.get(number) != at:
+            self._at[number] = at
+            heappush(self._heap, (at, number))
             if len(self._heap) > 2 * len(self._at) + TIDY_AFTER:
-                self._heap = [(moment, number) for number, moment in self._at.items()]
+                self._heap = [(moment, one) for one, moment in self._at.items() if moment != _OVER]
                 heapify(self._heap)
-        return at
+
+    def at(self, number: int) -> float:
+        """The moment from which on nobody may have a message."""
+        return self._at.get(number, inf)
 
     def forget(self, number: int) -> None:
         """The message is gone."""
@@ -52,5 +61,5 @@ class Expiry:
         while self._heap and self._heap[0][0] <= now:
             at, number = heappop(self._heap)
             if self._at.get(number) == at:
-                del self._at[number]
+                self._at[number] = _OVER
                 yield number

@@ -27,7 +27,14 @@ class Host(Protocol):
 
     @property
     def now(self) -> float:
-        """The time."""
+        """The time that never jumps, for deadlines."""
+
+    @property
+    def wall(self) -> float:
+        """The time by the wall clock, for numbers."""
+
+    def deadline(self, moment: float, limit_s: float) -> float:
+        """When `now` reaches a moment of the wall clock, in `limit_s` at the latest."""
 
     def keep(self, operations: Sequence[Operation], undo: Undo | None = None) -> int:
         """Store these with this tick; `undo` is called if that can't be. The mark of the commit."""

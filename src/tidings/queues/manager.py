@@ -78,8 +78,17 @@ class QueueManager:
 
     @property
     def now(self) -> float:
-        """The time."""
+        """The time that never jumps, for deadlines."""
         return self.broker.now
+
+    @property
+    def wall(self) -> float:
+        """The time by the wall clock, for numbers."""
+        return self.broker.wall
+
+    def deadline(self, moment: float, limit_s: float) -> float:
+        """When `now` reaches a moment of the wall clock, in `limit_s` at the latest."""
+        return self.broker.deadline(moment, limit_s)
 
     # Queues
 
@@ -129,7 +138,7 @@ class QueueManager:
 
     def create(self, wanted: Description) -> Queue:
         """Make a queue; the one that is there if it has the same description, QueueExists if another."""
-        key = self.numbers.next(self.now)
+        key = self.numbers.next(self.wall)
         identity = make_id(self.broker.node, self.broker.boot, key)
         if not wanted.name:
             wanted = replace(wanted, name=identity)
@@ -184,7 +193,7 @@ class QueueManager:
             raise QueueExists(name, "it is the name of the dead letters")
         self._check_free(name)
         check_name(name)
-        key = self.numbers.next(self.now)
+        key = self.numbers.next(self.wall)
         description = Description(name=name, alias_of=queue.name)
         self._aliases[name] = key, description
         if queue.description.keep:

@@ -119,9 +119,9 @@ class Numbers:
     def __init__(self, last: int = 0) -> None:
         self.last = last
 
-    def next(self, now: float) -> int:
-        """A number above all before."""
-        moment = int(now * 1e6)
+    def next(self, wall: float) -> int:
+        """A number above all before, whatever the wall clock says."""
+        moment = int(wall * 1e6)
         self.last = moment if moment > self.last else self.last + 1
         return self.last
 

@@ -106,7 +106,7 @@ class Queue:
             "messages": len(self.shelf),
             "in_flight": len(self.held),
             "waiting": len(self.waiting),
-            "age_s": 0.0 if following is None else max(0.0, self._host.now - following / 1e6),
+            "age_s": 0.0 if following is None else max(0.0, self._host.wall - following / 1e6),
         }
 
     def pass_over(self, number: int) -> None:
@@ -132,7 +132,7 @@ class Queue:
         host = self._host
         self.kind.make_room(self)
         raw = completed(self.description, raw)
-        message = Message(host.numbers.next(host.now), raw, origin)
+        message = Message(host.numbers.next(host.wall), raw, origin)
         operations = self.kind.put(message)
         if parts:
             operations = [*operations, *self._put_parts(message, parts)]
@@ -144,7 +144,7 @@ class Queue:
         return message
 
     def _put_parts(self, message: Message, parts: Sequence[bytes]) -> list[Operation]:
-        numbered = [(self._host.numbers.next(self._host.now), part) for part in parts]
+        numbered = [(self._host.numbers.next(self._host.wall), part) for part in parts]
         self._host.grow(self._parts.add(message.number, numbered))
         return [one for number, part in numbered for one in self.kind.put_part(message, number, part)]
 
@@ -153,7 +153,8 @@ class Queue:
         if deliveries:
             self._returned[message.number] = deliveries
         self._host.grow(message.size + self._parts.add(message.number, parts))
-        self._note_expiry(message)
+        ttl_s = self._expiry.ttl_s(message)
+        self._expire_at(message.number, self._host.deadline(message.number / 1e6 + ttl_s, ttl_s))
         self.shelf.add(message.number, message, self.kind.place(message))
         return message.number <= self._doubtful
 
@@ -162,7 +163,7 @@ class Queue:
         if self.waiting.has_watchers:
             self._tell_watchers(message)
         if self.description.expiry:
-            self._note_expiry(message)
+            self._expire_at(message.number, self._host.now + self._expiry.ttl_s(message))
         self._place(message)
 
     def _tell_watchers(self, message: Message) -> None:
@@ -350,7 +351,8 @@ class Queue:
         self._let_go(held)
         undo = None
         if not isinstance(held.holder, tuple):
-            undo = partial(self._unfinish, held, self._parts.of(held.message.number))
+            number = held.message.number
+            undo = partial(self._unfinish, held, self._parts.of(number), self._expiry.at(number))
         self._forget(held.message, undo)
         self._host.report(self, held.message, "delivered")
 
@@ -371,7 +373,7 @@ class Queue:
 
     def _return(self, held: Held, counts: bool, reason: str) -> None:
         message, most = held.message, self.description.deliveries_max
-        if self._expiry.expires_at(message) <= self._host.now:
+        if self._expiry.at(message.number) <= self._host.now:
             self._expire(message)
         elif counts and most is not None and held.delivery >= most:
             self.bury(message, reason or f"was handed out {held.delivery} times", held.delivery)
@@ -439,13 +441,14 @@ class Queue:
             self.shelf.remove(message.number)
         else:
             return  # it was thrown away since
+        self._expiry.forget(message.number)
         self._numbers_of(message)
 
-    def _unfinish(self, held: Held, parts: list[Part]) -> None:
+    def _unfinish(self, held: Held, parts: list[Part], expires_at: float) -> None:
         """It was not finished: the transaction that held it is undone, and it is in its place."""
         message = held.message
         self._host.grow(message.size + self._parts.add(message.number, parts))
-        self._note_expiry(message)
+        self._expire_at(message.number, expires_at)
         self._return(held, True, "was taken in a transaction that could not be stored")
 
     # Transactions
@@ -460,10 +463,15 @@ class Queue:
 
     # Time
 
-    def _note_expiry(self, message: Message) -> None:
-        at = self._expiry.note(message)
+    def _expire_at(self, number: int, at: float) -> None:
+        """Let a message live until then, whatever becomes of the wall clock."""
         if at < inf:
+            self._expiry.note(number, at)
             self._wake_at(at)
+
+    def left_s(self, number: int) -> float:
+        """How long a message has to live yet."""
+        return max(0.0, self._expiry.at(number) - self._host.now)
 
     def renew(self, number: int, lease_s: float) -> float:
         """Let a message on the shelf live for so long from now on; how long it is. 0 ends it."""
@@ -475,14 +483,14 @@ class Queue:
         if granted <= 0:
             self.drop(number)
             return 0.0
-        ttl_s = self._host.now - number / 1e6 + granted
+        ttl_s = max(0.0, self._host.wall - number / 1e6) + granted
         event = message.event
         event = replace(event, header=replace(event.header or EMPTY_HEADER, ttl_s=ttl_s))
         renewed = Message(number, event_bytes(event), message.origin)
         self.shelf.remove(number)
         self.shelf.add(number, renewed, self.kind.place(renewed))
         self._host.keep(self.kind.revise(renewed, self._returned.get(number, 0)))
-        self._note_expiry(renewed)
+        self._expire_at(number, self._host.now + granted)
         return granted
 
     def sweep(self) -> None:

@@ -232,7 +232,7 @@ class QueueService:
             if message.is_part:
                 transaction.put_part(queue, batch[row].body or b"")
             else:
-                number = self.manager.numbers.next(self._broker.now)
+                number = self.manager.numbers.next(self._broker.wall)
                 transaction.put(queue, Message(number, completed(queue.description, raw), batch.origin))
             put.append(None)
         self._readers.look_again(queue, transaction)

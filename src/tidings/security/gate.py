@@ -10,7 +10,8 @@ that is left to a thread: `admit` gives a check, and `conclude` decides when it 
   coming again costs nothing, and is not held up by others who fail there. After some wrong ones it is
   forgotten, or guessing against the memory would have no limit.
 
-It opens no file and asks no clock; `now` is the time in seconds since 1970, and randomness comes in.
+It opens no file and asks no clock: attempts are counted by `now`, which never jumps, tokens end by `wall`,
+the time in seconds since 1970, and randomness comes in.
 """
 
 from __future__ import annotations
@@ -53,10 +54,10 @@ class Watchman:
         self._key = random(_KEY_SIZE)
         self._attempts = Attempts()
         self._under_way: WeakSet[PasswordCheck] = WeakSet()  # one that nobody holds any more is not
-        self._now = 0.0
+        self._wall = 0.0
         self.reload(users, rules)
 
-    def reload(self, users: Users, rules: Rules, now: float | None = None) -> None:
+    def reload(self, users: Users, rules: Rules, wall: float | None = None) -> None:
         """Decide by these from now on; those who are inside are to be looked at with `renew`."""
         self._users, self._rules = users, rules
         self._tokens = {
@@ -68,13 +69,16 @@ class Watchman:
         self._known: dict[tuple[str, str, str], _Known] = {}
         costs = [user.password.cost for user in users.values() if user.password is not None]
         self._nobody = Password(costs[0] if costs else Cost(), self._random(16), self._random(32))
-        self._now = self._now if now is None else now
+        self._wall = self._wall if wall is None else wall
 
     # What a node asks
 
-    def admit(self, claim: Claim, now: float) -> Permit | Check:
-        """What a client may do, or a password to check first; Denied if it is not let in."""
-        self._now = now
+    def admit(self, claim: Claim, now: float, wall: float | None = None) -> Permit | Check:
+        """What a client may do, or a password to check first; Denied if it is not let in.
+
+        Without `wall` both clocks say the same.
+        """
+        self._wall = now if wall is None else wall
         caller = claim.caller
         if caller.host is None:
             return OWNER
@@ -95,7 +99,6 @@ class Watchman:
     def conclude(self, check: Check, passed: bool, now: float) -> Permit:
         """The same when a password was checked."""
         assert isinstance(check, PasswordCheck)
-        self._now = now
         self._under_way.discard(check)
         attempt = check.attempt
         if not passed:
@@ -124,7 +127,7 @@ class Watchman:
         """The permit of a certificate, unless a token beside it is another's; a password is not looked at."""
         if is_token(secret):
             found = self._tokens.get(hash_token(secret))
-            if found is None or found[0].name != permit.user or not found[1].is_good(self._now):
+            if found is None or found[0].name != permit.user or not found[1].is_good(self._wall):
                 raise Denied("proofs", WRONG)
         return permit
 
@@ -133,7 +136,7 @@ class Watchman:
         if found is None or name not in ("", found[0].name):
             raise self._failed("token", host, now)
         user, kept = found
-        if not kept.is_good(now):
+        if not kept.is_good(self._wall):
             raise self._failed("expired", host, now)
         return self._permit(user, _token_credential(kept))
 
@@ -200,7 +203,7 @@ class Watchman:
     def _permit_for(self, name: str, credential: str) -> Permit | None:
         """The permit of a user who came by this credential; None if that is not good, or not any more."""
         user = self._users.get(name)
-        if user is None or user.is_locked or credential not in _credentials(user, self._now):
+        if user is None or user.is_locked or credential not in _credentials(user, self._wall):
             return None
         return self._permit(user, credential)
 
@@ -265,9 +268,9 @@ class _Known:
         self.guesses = 0
 
 
-def _credentials(user: User, now: float) -> set[str]:
+def _credentials(user: User, wall: float) -> set[str]:
     """All by which a user may be inside."""
-    found = {_token_credential(token) for token in user.tokens if token.is_good(now)}
+    found = {_token_credential(token) for token in user.tokens if token.is_good(wall)}
     if user.password is not None:
         found.add(_password_credential(user.password))
     if user.has_certificate:

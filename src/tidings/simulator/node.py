@@ -2,7 +2,8 @@
 
 It does what the node's own driver does: what has arrived is one tick, commits are written and synced one
 after the other beside it, and stored events are read in pieces, with an answer that comes later. A crash
-takes the memory, the connections, and what the disk had not synced.
+takes the memory, the connections, and what the disk had not synced. Its wall clock can be set; the time that
+goes into the broker goes on from where that stood when the node was started, as in the real one.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 READ_SIZES = (1, 2_000, 1 << 20)
 WAKE_S = 1.0
+EPOCH_S = 86_400.0
+"""What wall clocks show when a world begins: they can be set back by hours."""
 
 
 class SimulatedNode:
@@ -38,6 +41,7 @@ class SimulatedNode:
         self.watch = watch or Watch()
         self.sync_s = self.read_s = 0.01
         self.is_up = False
+        self.ahead_s = 0.0  # by how much its wall clock is wrong
         self._life = 0  # counts its starts: what a life has asked for is not done in the next
         self.start()
 
@@ -48,7 +52,8 @@ class SimulatedNode:
         self.started_at = self.world.clock.now
         self.disk.size_max = None  # whoever starts a node sees to that
         self.store = SimulatedStore(self.disk, self.world.random.randbytes)
-        self.broker = Broker(self.store.state, self.world.clock.now)
+        self._anchor = EPOCH_S + self.ahead_s
+        self.broker = Broker(self.store.state, self._anchor + self.world.clock.now)
         self.queues = open_queues(self.broker, self.store, lasts=True)
         self.watch.started(self.store.state)
         self.watch.found(self.store.messages())
@@ -71,6 +76,12 @@ class SimulatedNode:
         self._sessions.clear()
         self.disk.crash(self.world.random)
 
+    def time(self) -> float:
+        """The time that goes into the broker, which is told how the wall clock stands to it."""
+        now = self._anchor + self.world.clock.now
+        self.broker.now, self.broker.shift = now, EPOCH_S + self.ahead_s - self._anchor
+        return now
+
     def _after(self, delay_s: float, action: Action) -> None:
         """Have something done after a while, if the node still lives then."""
         life = self._life
@@ -85,7 +96,7 @@ class SimulatedNode:
 
     def connected(self, end: End) -> None:
         """A connection was taken."""
-        session = self.broker.connect(self.world.clock.now)
+        session = self.broker.connect(self.time())
         self._sessions[end], self._ends[session] = session, end
 
     def receive(self, end: End, data: bytes) -> None:
@@ -93,7 +104,7 @@ class SimulatedNode:
         session = self._sessions.get(end)
         if session is not None:
             self.watch.arriving(session, data, self.world.clock.now)
-            session.receive(data, self.world.clock.now)
+            session.receive(data, self.time())
             self._schedule()
 
     def lost(self, end: End) -> None:
@@ -101,7 +112,7 @@ class SimulatedNode:
         session = self._sessions.pop(end, None)
         if session is not None:
             del self._ends[session]
-            session.lost(self.world.clock.now)
+            session.lost(self.time())
             self._schedule()
 
     def resume(self, end: End) -> None:
@@ -111,7 +122,7 @@ class SimulatedNode:
 
     def _wake(self) -> None:
         for session in list(self.broker.sessions):
-            session.wake(self.world.clock.now)
+            session.wake(self.time())
         self._ring()
         self._after(WAKE_S, self._wake)
 
@@ -133,12 +144,12 @@ class SimulatedNode:
             self._read(stream)
         for errand in self.broker.take_errands():
             self._after(0.0, partial(errand.conclude, None, errand.run()))
-        wake_at = self.broker.wake_at
-        if wake_at < self.world.clock.now + WAKE_S:  # otherwise the next waking is soon enough
-            self._after(max(0.0, wake_at - self.world.clock.now), self._ring)
+        wait_s = self.broker.wake_at - self.time()
+        if wait_s < WAKE_S:  # otherwise the next waking is soon enough
+            self._after(max(0.0, wait_s), self._ring)
 
     def _ring(self) -> None:
-        self.broker.wake(self.world.clock.now)
+        self.broker.wake(self.time())
         self._schedule()
 
     def _send_all(self) -> None:

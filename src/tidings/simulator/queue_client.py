@@ -42,6 +42,8 @@ WHERE = ("", "", "", "third = 1", "third = 2", "n > 20 AND third <> 1")
 WAITS_S = (0.0, 0.0, 0.5, 3.0, None)
 OUTCOMES = (DONE,) * 6 + (GIVE_BACK, REJECT, UNOPENED)
 SIZES = (0, 10, 300, 20_000)
+TTL_S_LONG = 100.0
+"""Longer than a storm and the calm behind it."""
 
 Hands = list[list[Any]]
 
@@ -106,7 +108,7 @@ class QueueClient(SimulatedClient):
     def _lasts_until(self, queue: Description, event: Event) -> float:
         """How late a node may be started without this being lost."""
         if queue.expiry and event.ttl_s is not None:
-            return 0.0
+            return self.world.clock.now if event.ttl_s >= TTL_S_LONG else 0.0
         return inf if queue.persistent else self.world.clock.now
 
     def _event(self, kind: str, **more: Any) -> Event:
@@ -118,7 +120,7 @@ class QueueClient(SimulatedClient):
             values,
             time=datetime.fromtimestamp(self.world.clock.now, UTC),
             priority=random.randint(3, 5),
-            ttl_s=random.choice((None, 0.2, 2.0, 100.0)),
+            ttl_s=random.choice((None, 0.2, 2.0, TTL_S_LONG)),
         )
 
     def _identity(self, counter: int) -> Identity:

@@ -47,7 +47,7 @@ class QueueStorm:
     def __init__(self, seed: int) -> None:
         self.world = World(seed)
         self.account = QueueAccount()
-        self.watch = QueueWatch(QUEUES)
+        self.watch = QueueWatch(QUEUES, self.world.clock)
         self.node = SimulatedNode(self.world, "node", self.watch)
         self.clients = [QueueClient(self.world, name, self.node, self.account) for name in CLIENTS]
         self.clients[0].create()

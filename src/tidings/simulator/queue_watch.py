@@ -41,6 +41,7 @@ from tidings.protocol.session import Session
 from tidings.queues import Description
 from tidings.queues.transactions import TRANSACTION_S
 from tidings.simulator.account import Identity
+from tidings.simulator.clock import Clock
 from tidings.simulator.hands import Client, Hand, Hands, Unit
 from tidings.simulator.watch import Watch
 from tidings.store.interface import Dequeue, Enqueue, Operation, State, StoredMessage
@@ -67,8 +68,9 @@ class Said(Struct):
 class QueueWatch(Bystander, Watch):
     """See the module; `queues` are all that there are, but for the dead letters."""
 
-    def __init__(self, queues: Iterable[Description]) -> None:
+    def __init__(self, queues: Iterable[Description], clock: Clock) -> None:
         super().__init__()
+        self._clock = clock  # that of the world, which nobody sets
         self.marked = 0
         self.stale = 0  # handed out so late that they had been given up
         self._queues = {one.name: one for one in queues}
@@ -94,6 +96,8 @@ class QueueWatch(Bystander, Watch):
         self._units: dict[tuple[Session, int], Unit] = {}
         self._refused: dict[Session, set[int]] = {}
         self._told: dict[Session, int] = {}
+        self._started_at = self._clock.now
+        self._wall = 0.0  # what the clock of the node showed then
 
     def _queue(self, name: str) -> Description:
         return self._queues.get(name, self._dead)
@@ -139,18 +143,19 @@ class QueueWatch(Bystander, Watch):
 
     def join(self, broker: Broker) -> None:
         """The node's broker is there."""
+        self._wall = broker.wall
         broker.add(self)
 
     def greeted(self, session: Session) -> bool:
         """A client is there, maybe again."""
-        self._hands.come(self._clients[session], session, session.broker.now)
+        self._hands.come(self._clients[session], session, self._clock.now)
         return False
 
     def parted(self, session: Session, is_clean: bool) -> None:
         """A session has ended, and its transactions with it."""
         for key in [key for key in self._units if key[0] is session]:
             self._hands.end(self._units.pop(key))
-        self._hands.go(self._clients.pop(session), session, is_clean, session.broker.now)
+        self._hands.go(self._clients.pop(session), session, is_clean, self._clock.now)
 
     # What clients say
 
@@ -311,8 +316,8 @@ class QueueWatch(Bystander, Watch):
         is_known = held is not None and held.is_with(client, delivery) and held.request == request
         if is_known or self._is_stale(asked, number, delivery, session):
             return
-        self._check_life(asked, number, raw)
-        now = session.broker.now
+        self._check_life(asked, number, raw, identity)
+        now = self._clock.now
         assert held is None or self._hands.is_over(held, now), f"{number} is in two hands: {held}, {client}"
         is_again = self._settled.get(number) == client and redelivered  # it settled what it held of old
         assert number not in self._settled or is_again, f"{number} was settled, and left again to {client}"
@@ -333,12 +338,19 @@ class QueueWatch(Bystander, Watch):
         first = self._numbers.setdefault((identity, asked.queue), number)
         assert first == number, f"{identity} is in {asked.queue} twice: {first} and {number}"
 
-    def _check_life(self, asked: Asked, number: int, raw: bytes) -> None:
+    def _check_life(self, asked: Asked, number: int, raw: bytes, identity: Identity) -> None:
         queue, ttl_s = self._queue(asked.queue), decode_event(raw).ttl_s
         if queue.expiry and ttl_s is not None:
-            assert asked.at <= number / 1e6 + ttl_s, f"{number} was handed out after its time"
+            ends_at = self._ends_at(number, ttl_s, self._put_at[identity])
+            assert asked.at <= ends_at, f"{number} was handed out after its time"
         if queue.deliveries_max is not None:
             assert self._deliveries.get(number, 0) <= queue.deliveries_max, f"{number} came too often"
+
+    def _ends_at(self, number: int, ttl_s: float, put_at: float) -> float:
+        """Until when a message may be handed out: a node that was started since goes by its wall clock."""
+        if put_at >= self._started_at:
+            return put_at + ttl_s
+        return self._started_at + min(number / 1e6 + ttl_s - self._wall, ttl_s)
 
     def _is_stale(self, asked: Asked, number: int, delivery: int, session: Session) -> bool:
         """Whether a message has waited so long to leave that its hand is over; its reader will be told."""

@@ -1,7 +1,8 @@
 """The weather: all that can go wrong between a node and its clients, and its end.
 
-Links are slow, cut and parted, the node and its clients crash, the disk is full. Which of these happen, and
-how often, is another choice in each world; `calm` heals everything.
+Links are slow, cut and parted, the node and its clients crash, the disk is full, the node's wall clock is set
+ahead and back. Which of these happen, and how often, is another choice in each world; `calm` heals
+everything.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from tidings.simulator.world import World
 
 FAULT_S = (0.2, 0.5, 1.0)
 """The mean time from one fault to the next, in one storm or another."""
+JUMPS_S = (5.0, 300.0, 7_200.0)
+"""By how much a wall clock is wrong at most, one time or another."""
 CALM_S = 60.0
 """How long everything is given to come right again."""
 
@@ -39,7 +42,7 @@ class Weather:
         self.is_raging = False
         self._burst = burst
         kinds = [self._cut, self._part, self._slow, self._crash, self._crash_client, self._crash_both]
-        kinds += [self._fill_disk]
+        kinds += [self._fill_disk, self._set_clock]
         # Not all in every storm: some trouble takes a while to build up, which others would end.
         self._kinds = [*world.random.sample(kinds, world.random.randint(1, 4)), self._dawdle]
         self._fault_s = world.random.choice(FAULT_S)
@@ -62,6 +65,7 @@ class Weather:
         for client in self.clients:
             client.pace_s = 0.0
         self._empty_disk()
+        self._right_clock()
         self.node.sync_s = self.node.read_s = 0.01
         self.world.clock.run(self.world.clock.now + duration_s)
 
@@ -126,6 +130,18 @@ class Weather:
 
     def _empty_disk(self) -> None:
         self.node.disk.size_max = None
+
+    def _set_clock(self) -> None:
+        """Set the wall clock of the node ahead or back, and maybe right again a moment later."""
+        random = self.world.random
+        most_s = random.choice(JUMPS_S)
+        self.node.ahead_s = random.uniform(-most_s, most_s)
+        self.world.note("fault", "clock", self.node.ahead_s)
+        if random.random() < 0.5:
+            self.world.clock.after(random.uniform(0, 3), self._right_clock)
+
+    def _right_clock(self) -> None:
+        self.node.ahead_s = 0.0
 
     def _dawdle(self) -> None:
         random = self.world.random

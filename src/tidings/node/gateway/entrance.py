@@ -40,18 +40,23 @@ class Entrance:
     """Decides by users and rules. `strangers`: readings are also taken of those whom nobody knows."""
 
     def __init__(
-        self, gate: Watchman, strangers: bool = False, clock: Callable[[], float] = time.time
+        self,
+        gate: Watchman,
+        strangers: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self.strangers = strangers
         self._gate = gate
         self._clock = clock
+        self._wall = wall
 
     def by_certificate(self, caller: Caller) -> Standing | None:
         """Who has connected with a certificate, None if that says nothing or lets in nobody."""
         if caller.certificate is None:
             return None
         try:
-            return self._standing(self._gate.admit(Claim(caller), self._clock()))
+            return self._standing(self._gate.admit(Claim(caller), self._clock(), self._wall()))
         except NotAllowed:
             return None
 
@@ -59,7 +64,7 @@ class Entrance:
         """Who shows this token; NotAllowed if it is none, or its user may publish nothing."""
         if not is_token(token):
             raise Denied("token", WRONG)
-        return self._standing(self._gate.admit(Claim(caller, secret=token), self._clock()))
+        return self._standing(self._gate.admit(Claim(caller, secret=token), self._clock(), self._wall()))
 
     def renewed(self, standing: Standing | None) -> Standing | None:
         """What someone may do by the rules that hold now; None if that one is not let in any more."""

@@ -6,7 +6,6 @@ A node that has nothing to seal has no such child: it costs memory, and reading 
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 
 from tidings.log.custody import Custody
@@ -38,7 +37,7 @@ class SealingProcess(Child[SealingConfig]):
 
     def look(self) -> None:
         """See whether there is something to seal; called now and then."""
-        if self._log.wanted(time.time()):
+        if self._log.wanted:
             self._wanted.set()
         else:
             self._wanted.clear()
