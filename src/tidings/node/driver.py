@@ -15,6 +15,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from math import inf
+from time import perf_counter
 from traceback import format_exc
 from typing import Any, Protocol, TypeVar
 
@@ -36,6 +37,7 @@ from tidings.protocol.streams import Stream
 from tidings.queues import Volatile
 from tidings.store.interface import Operation, Store, StoredBatch
 from tidings.store.thread import StoreThread
+from tidings.turns import Turns
 
 TICK_SIZE_FULL = 64 << 10
 """Bytes that arrived in one tick from which on the node counts as busy."""
@@ -45,6 +47,8 @@ WRITE_SIZE_SMALL = 16 << 10
 """Bytes from which on a write is worth its cost."""
 READ_SIZE_MAX = 128 << 10
 """Bytes of stored events that are read, decoded and sent at once: a millisecond or two of the loop."""
+UNREAD_SIZE_MAX = 256 << 10
+"""Bytes of whole frames of one peer that may wait for their turn before no more are read from it."""
 WAKE_S = 1.0
 """How often sessions are asked whether their time has come; their limits are tens of seconds."""
 
@@ -70,6 +74,12 @@ class Carrier(Protocol):
 
     def part(self) -> None:
         """Close when everything sent has left; the peer has been told why."""
+
+    def pause_reading(self) -> None:
+        """Read nothing from the peer until `resume_reading`."""
+
+    def resume_reading(self) -> None:
+        """Go on reading."""
 
 
 class Archiving(Struct, frozen=True):
@@ -97,7 +107,7 @@ class Driver:
         """`lasts` says whether what is stored is there after a restart, `name` what people call the node."""
         archive = archive or Archiving()
         self.clock = clock or SteadyClock()
-        self.broker = Broker(store.state, self.clock.now(), name)
+        self.broker = Broker(store.state, self.clock.now(), name, Turns(perf_counter, self._work))
         self.queues = open_sinks(self.broker, store, lasts, queue_types)
         self.history = History(store, archive.sealed)
         rules = archive.where, archive.retention, archive.seal_s
@@ -114,6 +124,7 @@ class Driver:
         self._arrived = 0  # bytes, in this tick
         self._is_scheduled = False
         self._held: dict[Session, None] = {}
+        self._unread: dict[Session, None] = {}  # those from whom nothing is read for now
         self._release: asyncio.TimerHandle | None = None
         self._store = StoreThread(store, self._on_durable, self._on_failure)
         self._errands = ThreadPoolExecutor(ERRANDS_AT_A_TIME, "tidings errand")
@@ -141,21 +152,43 @@ class Driver:
         """Bytes have arrived."""
         self._arrived += len(data)
         self.received += len(data)
+        session.receive(data, self.time())
+        self.schedule()
+        if session.unread > UNREAD_SIZE_MAX and session not in self._unread:
+            self._unread[session] = None
+            self._carriers[session].pause_reading()
+
+    def _work(self, session: Session, until: float) -> bool:
+        """Let a session go on until this moment; whether more is left. Called when it is its turn."""
         is_new = session.origin is None
-        if not self._survives(session.caller.peer, session.receive, data, self.time()):
-            session.close("internal", "the node failed at this; it is told in its log")
+        try:
+            is_left = session.work(until)
+        except Exception as error:  # what goes wrong with one must not touch the others
+            self._report(session.caller.peer, error)
+            session.close("internal", "internal error; see the node's log")
+            is_left = session.has_work
         if is_new and session.is_closed:
             self._logins.tell(session)
-        self.schedule()
+        return is_left
+
+    def _read_again(self) -> None:
+        """Go on reading from those who have caught up with what they had sent."""
+        for session in [one for one in self._unread if one.unread <= UNREAD_SIZE_MAX]:
+            del self._unread[session]
+            if session in self._carriers:
+                self._carriers[session].resume_reading()
 
     def _survives(self, who: str, act: Callable[..., None], *arguments: Any) -> bool:
         """Do something for one; whether it went well: what goes wrong with one must not touch the others."""
         try:
             act(*arguments)
         except Exception as error:  # the one place that must survive whatever the broker does
-            logs.error("a fault in tidings", peer=who, problem=repr(error), traceback=format_exc())
+            self._report(who, error)
             return False
         return True
+
+    def _report(self, who: str, error: Exception) -> None:
+        logs.error("a fault in tidings", peer=who, problem=repr(error), traceback=format_exc())
 
     def resume(self, session: Session) -> None:
         """A peer that could take no more can again."""
@@ -165,6 +198,7 @@ class Driver:
         """A connection is gone."""
         if self._carriers.pop(session, None) is not None:
             self._held.pop(session, None)
+            self._unread.pop(session, None)
             self._survives(session.caller.peer, session.lost, self.time())
             self.schedule()
             if not self._carriers:
@@ -184,6 +218,8 @@ class Driver:
             return
         is_busy = self._arrived >= TICK_SIZE_FULL
         self._arrived = 0
+        if len(self.broker.turns):
+            self.time()  # some go on with what came earlier
         if not self._store.is_full:  # otherwise nothing is accepted, and the windows of publishers fill
             operations = self.broker.finish_tick()
             if operations:
@@ -197,6 +233,10 @@ class Driver:
             self._go(errand)
         if self.broker.wake_at != self._alarm_at:
             self._set_alarm()
+        if self._unread:
+            self._read_again()
+        if len(self.broker.turns):
+            self.schedule()
         if is_busy:
             self.on_full_tick()
 
@@ -246,7 +286,7 @@ class Driver:
 
     def _checked(self, session: Session, check: Check, passed: bool) -> None:
         if not self._survives(session.caller.peer, session.checked, check, passed, self.time()):
-            session.close("internal", "the node failed at this; it is told in its log")
+            session.close("internal", "internal error; see the node's log")
         if session.is_closed:
             self._logins.tell(session)
         self.schedule()

@@ -97,6 +97,16 @@ class Port(asyncio.Protocol):
         """Write frames: joined, since a copy costs less than a system call with many pieces."""
         self._transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
 
+    def pause_reading(self) -> None:
+        """Leave what the peer sends to the system."""
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read on."""
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+
     def part(self) -> None:
         """Close when everything written has left, or at once if the peer has stopped to read."""
         if self.is_paused:

@@ -75,7 +75,7 @@ class Broker:
         self, state: State, now: float = 0.0, name: str = "", turns: Turns[Session] | None = None
     ) -> None:
         """`name` is what people call the node; without `turns` everything is done as soon as it is asked."""
-        self.turns = turns or Turns(_standing, Session.work)
+        self.turns = Turns(_standing, Session.work) if turns is None else turns
         self.node = state.node
         self.name = name
         self.boot = state.boot
