@@ -38,16 +38,27 @@ class Sink(Protocol):
 
 
 class Subscription:
-    """A filter and a sink. What comes from `origin` does not go back there."""
+    """A filter and a sink. What comes from `origin` does not go back there.
 
-    __slots__ = ("filter", "is_over", "origin", "passive", "sink")
+    `user` is whose inboxes it hears, None for all of them.
+    """
 
-    def __init__(self, filter: Filter, sink: Sink, passive: bool = False, origin: Any = None) -> None:
+    __slots__ = ("filter", "is_over", "origin", "passive", "sink", "user")
+
+    def __init__(
+        self,
+        filter: Filter,
+        sink: Sink,
+        passive: bool = False,
+        origin: Any = None,
+        user: str | None = None,
+    ) -> None:
         self.filter = filter
         self.sink = sink
         self.passive = passive
         self.origin = origin
         self.is_over = False  # it gets no more, not even of what was matched before
+        self.user = user
 
 
 class Advertisement:

@@ -6,10 +6,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from protocol.guarded import Book, come, may
-from protocol.rig import READ_SIZE, Peer, Rig, event, persistent, reliable
+from msgspec.structs import replace
+from protocol.guarded import ALL, Book, come, may
+from protocol.rig import READ_SIZE, Peer, Rig, event, persistent, reliable, with_header
 
 from tidings.event import Event
+from tidings.ids import make_id
 from tidings.log import service
 from tidings.log.history import History
 from tidings.log.parts import LivePart, Part
@@ -222,6 +224,34 @@ def test_a_user_reads_only_what_it_may_subscribe_to() -> None:
     assert refusal(eve, "log.reader", name="x")[0] == "not-allowed"
     assert refusal(bob, "log.prune")[0] == "not-allowed"
     assert refusal(bob, "log.seal")[0] == "not-allowed"
+
+
+def test_answers_to_others_are_not_read_in_the_log_nor_kept_for_who_may_not_hear_them() -> None:
+    rig = LogRig()
+    rig.broker.gate = Book(ann=ALL, bob=ALL)
+    ann, bob = come(rig, "ann"), come(rig, "bob")
+    answers = [with_header(event(n), subject=f"inbox.{who}/1") for n, who in ((1, "ann"), (2, "bob"))]
+    rig.broker.gate.nodes.add("cid")
+    rig.broker.gate.users["cid"] = tuple(ALL)
+    cid = come(rig, "cid")  # a node, which may say what others have said
+    ask(bob, "log.reader", name="spark", lease_s=60)
+    cid.publish(*answers, event(3))
+    rig.run()
+    assert counters(rows(bob)) == [2, 3]
+    assert rig.broker.position == 2
+    ask(cid, "log.reader", name="all", lease_s=60)
+    cid.publish(*(replace(one, counter=one.counter + 3) for one in answers))
+    rig.run()
+    assert counters(rows(cid)) == [2, 3, 4, 5]
+    assert counters(rows(bob)) == [2, 3, 5]
+    assert counters(rows(ann)) == [3, 4]
+    identity = make_id("sys-cid", 1, 4)
+    assert ask(bob, "log.find", ids=[identity])["parts"] == []
+    assert len(ask(ann, "log.find", ids=[identity])["parts"]) == 1
+    again = rig.restart()
+    again.broker.gate = rig.broker.gate
+    again.broker.places.review()
+    assert [one.subscription.user for one in again.broker.places.archives] == ["bob", None]
 
 
 def test_a_reader_has_kept_only_what_it_may_subscribe_to() -> None:

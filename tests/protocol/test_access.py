@@ -223,9 +223,11 @@ def test_who_may_ask_hears_the_answer_and_nobody_elses() -> None:
     peer, other = come(rig, "ann", "mine"), come(rig, "bob", "his")
     assert peer.got(Welcome)[0].user == "ann"
     peer.subscribe(1, "subject = 'inbox.ann/mine'")
+    other.subscribe(1, "type = 'ask'")
+    peer.publish(replace(event(1, "ask"), header=Header(reply_to="inbox.ann/mine", correlation_id="1")))
     for name in ("inbox.bob/his", "inbox.bob/mine", "inbox.mine", "inbox.annie/mine"):
         assert peer.ask("subscribe", number=2, filter=f"subject = '{name}'").error is not None
-    other.publish(replace(event(1), header=Header(subject="inbox.ann/mine")))
+    other.publish(replace(event(1), header=Header(subject="inbox.ann/mine", correlation_id="1")))
     rig.run()
     assert peer.counters() == [1]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 from protocol.guarded import ALL, guarded, may
 
 from queues.rig import DONE, REJECT, Client, Rig, job, numbers
@@ -205,6 +206,7 @@ def test_a_report_goes_only_where_its_sender_may_put_or_into_its_own_inbox() -> 
     for name in ("jobs", "secret"):
         boss.create(name)
     boss.ask("subscribe", number=1, filter="STARTS_WITH(type, 'report.')", credit=100)
+    eve.ask("subscribe", number=1, filter="STARTS_WITH(subject, 'inbox.eve/')", credit=100)
     addresses = ("secret", "any.subject", "inbox.boss/x", "inbox.eve/sys-eve")
     for n, address in enumerate(addresses):
         eve.put("jobs", job(n, report="undeliverable", reply_to=address))
@@ -212,7 +214,9 @@ def test_a_report_goes_only_where_its_sender_may_put_or_into_its_own_inbox() -> 
     eve.settle(REJECT, *eve.get("jobs", 10), text="ha")
     rig.run()
     assert boss.describe("secret").get("messages", 0) == 0
-    assert [event.subject for event in boss.peer.events()] == ["inbox.eve/sys-eve"]
+    assert eve.refusals == [(3, 3, "not-allowed")]
+    assert boss.peer.events() == []
+    assert [event.subject for event in eve.peer.events()] == ["inbox.eve/sys-eve"]
     boss.put("jobs", job(9, report="undeliverable", reply_to="secret"))
     rig.run()
     boss.settle(REJECT, *boss.get("jobs"))
@@ -261,3 +265,70 @@ def test_a_frame_tells_the_fate_of_so_many_messages_and_no_more(monkeypatch: pyt
     boss.settle(DONE, *hands)
     boss.rig.run()
     assert boss.peer.session.is_closed
+
+
+def asking(n: int, inbox: str = "inbox.boss/x") -> Event:
+    return job(n, reply_to=inbox, correlation_id=f"c{n}")
+
+
+def answering(n: int) -> Event:
+    return Event("sum", {"n": n}, subject="inbox.boss/x", correlation_id=f"c{n}")
+
+
+@pytest.mark.parametrize("how", ["take", "read", "watch", "wait", "transaction"])
+def test_who_gets_a_request_from_a_queue_may_answer_it_and_nobody_else(how: str) -> None:
+    rig = guarded(boss=ALL, ann=[may("get", queue="jobs"), may("publish")], eve=[may("publish")])
+    boss, ann, eve = (visit(rig, user) for user in ("boss", "ann", "eve"))
+    boss.create("jobs")
+    boss.ask("subscribe", number=1, filter="subject = 'inbox.boss/x'", credit=100)
+    if how == "watch":
+        ann.ask("subscribe", number=1, queue="jobs", credit=100)
+    elif how == "wait":
+        ann.wait("jobs")
+    boss.put("jobs", asking(1))
+    rig.run()
+    if how == "take":
+        ann.get("jobs")
+    elif how == "read":
+        ann.read("jobs")
+    elif how == "transaction":
+        ann.begin(1)
+        ann.get("jobs", transaction=1)
+    for client in (ann, eve):
+        client.counter += 1
+        client.peer.publish(replace(answering(1), counter=client.counter))
+    rig.run()
+    assert ann.refusals == []
+    assert eve.refusals == [(1, 1, "not-allowed")]
+    assert [event.values["n"] for event in boss.peer.events()] == [1]
+
+
+def test_an_answer_in_a_transaction_is_checked_too() -> None:
+    rig = guarded(boss=ALL, ann=[may("get", queue="jobs"), may("publish")])
+    boss, ann = visit(rig, "boss"), visit(rig, "ann")
+    boss.create("jobs")
+    boss.ask("subscribe", number=1, filter="subject = 'inbox.boss/x'", credit=100)
+    boss.put("jobs", asking(1))
+    rig.run()
+    ann.begin(1)
+    ann.get("jobs", transaction=1)
+    ann.put("", answering(2), transaction=1)
+    ann.put("", answering(1), transaction=1)
+    ann.commit(1)
+    rig.run()
+    assert ann.refusals == [(1, 1, "not-allowed")]
+    assert [event.values["n"] for event in boss.peer.events()] == [1]
+
+
+def test_nobody_puts_a_request_in_anothers_name_to_be_allowed_to_answer() -> None:
+    rig = guarded(boss=ALL, eve=[may("put"), may("get"), may("publish")])
+    boss, eve = visit(rig, "boss"), visit(rig, "eve")
+    boss.create("jobs")
+    eve.put("jobs", asking(1))
+    eve.begin(1)
+    eve.put("jobs", asking(1), transaction=1)
+    eve.put("jobs", asking(2, "inbox.eve/x"), transaction=1)
+    eve.commit(1)
+    rig.run()
+    assert eve.refusals == [(1, 1, "not-allowed"), (2, 2, "not-allowed")]
+    assert numbers(eve.get("jobs", 10)) == [2]

@@ -1,13 +1,15 @@
-"""Requests and answers over events: an inbox of the client's own, and a number for each request.
+"""Requests and answers over events: an inbox of the client's own, and a name for each request.
 
 A request is published like any event, so whoever subscribes to it may answer: the asker need not know who
 that is, and the first answer wins. It says in `reply_to` where the answer is to go, which is the subject of a
-passive subscription that all requests of a client share, and in `correlation_id` which request it is.
+passive subscription that all requests of a client share, and in `correlation_id` which request it is. Both
+are random, so that nobody who was not told can guess them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec import structs
@@ -22,6 +24,8 @@ from tidings.transport.link import Link, Wait, answer_to
 
 INBOX_PREFETCH = 1_000
 """Answers that may be on their way."""
+SECRET_SIZE = 16
+"""Random bytes in the name of an inbox, and in that of a request."""
 
 
 class Inbox:
@@ -30,10 +34,10 @@ class Inbox:
     def __init__(self, link: Link, system: str) -> None:
         self.name = ""  # known when it is open, as the node says who the client is
         self._link = link
-        self._system = system
+        # The system stands there so that logs can be read; nobody guesses what is behind it.
+        self._own = f"{system}.{_unguessable()}"
         self._intake: Intake | None = None
         self._opening: Wait | None = None
-        self._asked = 0
         self._waiting: dict[str, Wait] = {}
 
     async def ask(
@@ -58,7 +62,7 @@ class Inbox:
         """Subscribe, unless that was done."""
         if self._opening is None or (self._opening.done() and self._opening.exception() is not None):
             await self._link.wait_connected(None)
-            self.name = inbox_name(self._link.core.user, self._system)
+            self.name = inbox_name(self._link.core.user, self._own)
             self._opening = self._link.future()
             wanted = Wanted(str(Filter("subject = :name", name=self.name)), passive=True)
             answer = answer_to(self._opening)
@@ -69,8 +73,7 @@ class Inbox:
 
     def address(self, event: Event) -> tuple[Event, str, Wait]:
         """The request as it is published, its number, and what its answer will end."""
-        self._asked += 1
-        number = f"{self._asked:x}"
+        number = _unguessable()
         header = structs.replace(event.header or EMPTY_HEADER, reply_to=self.name, correlation_id=number)
         wait = self._waiting[number] = self._link.future()
         return structs.replace(event, header=header), number, wait
@@ -101,6 +104,11 @@ class Inbox:
         for wait in waiting.values():
             if failure is not None and not wait.done():
                 wait.set_exception(failure)
+
+
+def _unguessable() -> str:
+    """A name that nobody else can make up."""
+    return os.urandom(SECRET_SIZE).hex()
 
 
 def answer_event(request: Event, answer: Event) -> Event:

@@ -110,6 +110,7 @@ class LogService(Bystander):
         archive.want(asked)
         archive.renew(terms)
         places.refilter(archive, granted)
+        archive.subscription.user = session.bound
         self._leases_end = min(self._leases_end, archive.ends_at)
         return archive
 
@@ -140,7 +141,7 @@ class LogService(Bystander):
     # Reading
 
     def _read(self, asked: Asked, wanted: arguments.Read) -> Any:
-        filter = asked.session.narrow("subscribe", Filter(wanted.where))
+        filter = asked.session.narrow_stored(Filter(wanted.where))
         end = self._broker.end_logged
         if wanted.end is not None:
             end = min(end, wanted.end)
@@ -169,7 +170,7 @@ class LogService(Bystander):
         )
 
     def _find(self, asked: Asked, wanted: arguments.Find) -> Any:
-        filter, end = asked.session.narrow("subscribe", Filter()), self._broker.end_logged
+        filter, end = asked.session.narrow_stored(Filter()), self._broker.end_logged
         return self._go(
             asked,
             lambda: self._history.find(wanted.ids, filter, wanted.start, end),

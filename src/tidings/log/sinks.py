@@ -157,13 +157,11 @@ class Sinks(Bystander):
 
     def _check_granted(self, session: Session, batch: Batch, first: int) -> None:
         """Raise NotAllowed for the first event that a client may not publish; `first`: rows before these."""
-        granted = session.granted
-        if granted is None:
+        if session.granted is None and session.bound is None:
             return
-        for row, event in enumerate(batch.events, start=first):
-            if not granted.filter.matches(event):
-                only = f"may publish only what matches: {granted.filter}"
-                raise NotAllowed(f"{session.permit.user!r} {only}; row {row} does not")
+        for row in range(len(batch)):
+            if not session.may_publish(batch, row):
+                raise NotAllowed(_refusal(session, batch, row, first))
 
     # The end of a run
 
@@ -197,7 +195,7 @@ class Sinks(Bystander):
     def _check_pieces(self, session: Session, pieces: list[Piece]) -> None:
         """What was granted may have changed since these were staged."""
         first = 0
-        for piece in pieces if session.granted is not None else ():
+        for piece in pieces:
             self._check_granted(session, Batch(piece.raw, None, piece.checked.offsets), first)
             first += piece.rows
 
@@ -328,3 +326,11 @@ def _rows(pieces: Iterable[Piece]) -> int:
 
 def _dequeued(dropped: Pieces) -> list[Dequeue]:
     return [Dequeue(piece.number) for pieces in dropped.values() for piece in pieces]
+
+
+def _refusal(session: Session, batch: Batch, row: int, first: int) -> str:
+    """Why a row may not be published; `first`: rows before these."""
+    problem = session.broker.answers.refusal(session.permit, batch, row)
+    if not problem and session.granted is not None:
+        problem = f"{session.permit.user!r} may publish only what matches: {session.granted.filter}"
+    return f"{problem}; row {first + row} does not"

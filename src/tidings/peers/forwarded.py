@@ -152,8 +152,7 @@ class Forwarded(Bystander):
         self._broker.accept(session)
         for row, raw in zip(rows, batch.raws[rows.start :], strict=True):
             try:
-                if granted is not None and not granted.matches(batch[row]):
-                    raise NotAllowed(f"{session.permit.user!r} may put only what matches: {granted}")
+                session.check_put(granted, batch, row)
                 check_length(raw)
                 self._manager.check_size(queue.name)
                 queue.check_room()
@@ -171,11 +170,9 @@ class Forwarded(Bystander):
         errors: dict[int, TidingsError] = {}
         if parts:
             errors[rows.start] = Refused("too-large", "a body in parts is for queues only")
-        granted = session.granted
-        if granted is not None:
-            error = NotAllowed(f"{session.permit.user!r} may not publish this")
-            refused = (row for row in rows if not granted.filter.matches(batch[row]))
-            errors |= dict.fromkeys(refused, error)
+        if session.granted is not None or session.bound is not None:
+            refused = (row for row in rows if not session.may_publish(batch, row))
+            errors |= {row: NotAllowed(self._broker.refusal(session, batch, row)) for row in refused}
         allowed = [row for row in rows if row not in errors]
         if allowed:
             self._broker.accept(session)

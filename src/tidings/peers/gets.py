@@ -15,8 +15,9 @@ from msgspec.structs import replace
 
 from tidings.errors import CodecError, MessageNotHeld, NotAllowed, QueueError, Refused, TidingsError
 from tidings.filters import Filter
+from tidings.ids import Origin
 from tidings.peers.hands import Hands
-from tidings.peers.relay import Handed
+from tidings.peers.relay import Handed, Row
 from tidings.protocol.service import LATER, Asked
 from tidings.protocol.session import Session
 from tidings.queues.arguments import Get, Part, Renew
@@ -79,6 +80,7 @@ class Gets:
         if wanted.action == "take":
             hands = self._hands.take(way, asked.session, asked.number, handed)
             handed = replace(handed, messages=[hand.row for hand in hands])
+        _note_requests(asked.session, handed.messages)
         asked.session.broker.count("handed_out", len(handed.messages))
         answer(asked, handed, None)
 
@@ -123,6 +125,15 @@ def _check_all(session: Session, way: Way, granted: Filter | None) -> None:
     if granted is not None:
         problem = f"{session.permit.user!r} may get only what matches {granted} from queue {way.address!r}"
         raise NotAllowed(f"{problem}, and of this message that can't be told here: take it")
+
+
+def _note_requests(session: Session, rows: list[Row]) -> None:
+    """Who gets a request from a queue may answer it."""
+    broker, user = session.broker, session.bound
+    if user is None:
+        return
+    for row in rows:
+        broker.answers.hand_out(user, row.raw, Origin(row.system, row.epoch, row.source), broker.now)
 
 
 def answer(asked: Asked, result: Any, error: TidingsError | None) -> None:

@@ -48,11 +48,10 @@ class Puts:
         """Up to which row a client may put what it has sent; all from there on is refused."""
         try:
             granted = session.allow("put", way.address)
-            for row in range(had, len(batch) if granted is not None else had):
-                if granted is not None and not granted.matches(batch[row]):
-                    had = row
-                    problem = f"{session.permit.user!r} may put or publish only what matches: {granted}"
-                    raise NotAllowed(problem)
+            is_checked = granted is not None or session.bound is not None
+            for row in range(had, len(batch) if is_checked else had):
+                had = row
+                session.check_put(granted, batch, row)
         except NotAllowed as error:
             if had < len(batch):
                 self._broker.refuse(session, int(counters[had]), session.last, error)

@@ -88,10 +88,23 @@ class Permit(Struct, frozen=True):
         """What may be published or subscribed to, None for everything; NotAllowed for nothing at all."""
         return self._joined(self._for(action), f"{self.user!r} may not {action}")
 
+    def reach(self, wanted: Filter) -> Filter:
+        """As much of a filter as may be subscribed to, be that nothing."""
+        try:
+            granted = self.grant("subscribe")
+        except NotAllowed:
+            return ~Filter()
+        return wanted if granted is None else wanted & granted
+
     def queue_grant(self, action: Action, queue: str) -> Filter | None:
         """Which messages of a queue this action is allowed for, None for all; NotAllowed for none."""
         rules = (rule for rule in self._for(action) if _agrees(rule.queue, queue))
         return self._joined(rules, str(not_allowed(self, action, queue)))
+
+    @property
+    def bound(self) -> str | None:
+        """The user, if it speaks for itself only and hears its own inboxes; None for owner and nodes."""
+        return None if self.rules is None or self.is_node else self.user
 
     @property
     def manages(self) -> bool:

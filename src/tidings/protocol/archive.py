@@ -15,11 +15,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tidings.errors import NotAllowed
 from tidings.event import Batch
 from tidings.exchange import Positions, Rows
 from tidings.filters import Filter
-from tidings.protocol.access import NOBODY, Gate
+from tidings.protocol.access import NOBODY, OWNER, Gate, Permit
 from tidings.protocol.streams import Stream
 from tidings.store.interface import Durable
 
@@ -65,18 +64,14 @@ class Archive(Stream):
             return self.broker.position
         return self.record.cursor
 
+    def permit(self, gate: Gate) -> Permit:
+        """What whoever has it may do, as the rules are now."""
+        return (gate.permit_of(self.terms.user) or NOBODY) if self.terms.user else OWNER
+
     def reach(self, gate: Gate) -> Filter:
-        """What it may have kept of what it wants, as the rules are now."""
+        """What it may have kept of what it wants."""
         assert self.record is not None
-        wanted = Filter(self.record.filter)
-        if not self.terms.user:
-            return wanted
-        permit = gate.permit_of(self.terms.user) or NOBODY
-        try:
-            granted = permit.grant("subscribe")
-        except NotAllowed:
-            return ~Filter()
-        return wanted if granted is None else wanted & granted
+        return self.permit(gate).reach(Filter(self.record.filter))
 
     def renew(self, terms: Terms) -> None:
         """Its reader is still there."""

@@ -33,6 +33,7 @@ from tidings.exchange import Exchange, Rows, Subscription
 from tidings.filters import Filter
 from tidings.ids import Origin
 from tidings.protocol.access import OWN, Caller, Check, Gate, OpenGate, Permit
+from tidings.protocol.answers import Answers
 from tidings.protocol.archive import Archive
 from tidings.protocol.errands import Errand
 from tidings.protocol.failures import failure_of
@@ -85,6 +86,7 @@ class Broker:
         self.gate: Gate = OpenGate()
         self.checks: list[tuple[Session, Check]] = []  # what the gate wants to know: see `take_checks`
         self.exchange = Exchange()
+        self.answers = Answers()
         self.publisher: Session | None = None  # whose events are being handed on
         self.sessions: dict[Session, None] = {}  # in their order, as streams are: a run can be repeated
         self._names: dict[str, Session] = {}
@@ -410,11 +412,13 @@ class Broker:
         self, batch: Batch, checked: Checked, session: Session | None = None, waits: bool = False
     ) -> Steps[None] | None:
         matches = self.exchange.match(batch, session)
-        if session is not None and session.granted is not None:
-            allowed = next((rows for one, rows in matches if one is session.granted), ())
+        if session is not None and (session.granted is not None or session.bound is not None):
+            allowed = self._allowed(batch, session, matches)
             if len(allowed) < len(batch):
-                self._hand_on_allowed(batch, checked, session, allowed)
+                self._hand_on_allowed(batch, checked, session, allowed, waits)
                 return None
+        if not isinstance(self.gate, OpenGate):
+            matches = self.answers.heard(batch, matches)
         positions = self._keep(batch, checked, matches)
         if waits and positions is None:
             positions = [None] * len(batch)
@@ -449,17 +453,37 @@ class Broker:
             self._deliver(batch, part, None, session)
             yield
 
-    def _hand_on_allowed(self, batch: Batch, checked: Checked, session: Session, allowed: Rows) -> None:
+    def _allowed(self, batch: Batch, session: Session, matches: list[tuple[Subscription, Rows]]) -> Rows:
+        """The rows of a batch that a session may publish."""
+        allowed: Rows = range(len(batch))
+        if session.granted is not None:
+            allowed = next((rows for one, rows in matches if one is session.granted), ())
+        if session.bound is None:
+            return allowed
+        return self.answers.allowed(session.bound, batch, allowed, self.now)
+
+    def _hand_on_allowed(
+        self, batch: Batch, checked: Checked, session: Session, allowed: Rows, waits: bool
+    ) -> None:
         """Hand on what a session may publish of a batch, and refuse the rest."""
         kept = set(map(int, allowed))
-        error = NotAllowed(f"{session.permit.user!r} may not publish this")
-        for is_kept, rows in groupby(range(len(batch)), kept.__contains__):
+        for problem, rows in groupby(
+            range(len(batch)), lambda row: None if row in kept else self.refusal(session, batch, row)
+        ):
             run = list(rows)
-            if is_kept:
+            if problem is None:
                 part = _part(checked, run[0], run[-1] + 1)
-                self.hand_on(batch.take(run), part, session)
+                self.hand_on(batch.take(run), part, session, waits)
             else:
-                self.refuse(session, int(checked.counters[run[0]]), int(checked.counters[run[-1]]), error)
+                first, last = (int(checked.counters[row]) for row in (run[0], run[-1]))
+                self.refuse(session, first, last, NotAllowed(problem))
+
+    def refusal(self, session: Session, batch: Batch, row: int) -> str:
+        """Why a session may not publish an event."""
+        return (
+            self.answers.refusal(session.permit, batch, row)
+            or f"{session.permit.user!r} may not publish this"
+        )
 
     def own(self, event: Event) -> Event:
         """An event of the node itself, numbered."""

@@ -74,6 +74,9 @@ class Outlet(ABC):
     ) -> None:
         """Put rows into the outbox, in one frame; they are within the credit."""
         self.sent += len(rows)
+        session = self.session
+        if session.bound is not None:
+            session.broker.answers.deliver(session.bound, batch, rows, session.broker.now)
         stored = None if positions is None else b"".join(p.to_bytes(8, "big") for p in positions)
         raw = batch.raw if len(rows) == len(batch) else batch.raw_of(rows)
         if stored is None and not redelivered:

@@ -81,6 +81,7 @@ class Places:
         """The rules may have changed: what is kept for a user is what it may subscribe to now."""
         for archive in self._archives:
             self.refilter(archive, archive.reach(self._broker.gate))
+            archive.subscription.user = archive.permit(self._broker.gate).bound
 
     def _add_durable(self, record: Durable) -> Stream:
         stream = self._made(record)

@@ -16,10 +16,12 @@ import msgspec
 from msgspec import structs
 
 from tidings.errors import CodecError, EventError, NotAllowed, Refused, UserError
+from tidings.event import Batch
 from tidings.exchange import Subscription
 from tidings.filters import Filter
 from tidings.ids import NUMBER_MAX, Origin, check_system
 from tidings.protocol.access import NOBODY, Action, Caller, Check, Claim, Denied, Permit
+from tidings.protocol.answers import INBOXES, own_inboxes, without_others
 from tidings.protocol.arguments import (
     NAME_LENGTH_MAX,
     Advertise,
@@ -27,7 +29,6 @@ from tidings.protocol.arguments import (
     Unadvertise,
     Unsubscribe,
     decode_arguments,
-    inbox_name,
 )
 from tidings.protocol.frames import FRAME_MAX, FrameReader, TooLarge, encode
 from tidings.protocol.messages import (
@@ -79,6 +80,7 @@ class Session:
         self.caller = caller
         self.permit = NOBODY
         self.granted: Subscription | None = None  # what it may publish, None for everything
+        self.bound: str | None = None  # its user, if that is bound by rules: see Permit
         self.outbox = Outbox()
         self.origin: Origin | None = None  # set by the HELLO
         self.last = 0  # the counter of the last event that came on this connection
@@ -330,6 +332,7 @@ class Session:
         origin = Origin(hello.system, hello.epoch, _source(hello.name, permit) or None)
         broker, ledger = self.broker, self.broker.ledger
         self.permit, self.origin, self._hello = permit, origin, None
+        self.bound = permit.bound
         if hello.resume is not None:
             broker.supersede(hello.resume, origin)
         self.counter = ledger.counter_of(origin)
@@ -367,23 +370,40 @@ class Session:
             self._allowed[key] = self.permit.queue_grant(action, queue)
         return self._allowed[key]
 
-    @property
-    def _inboxes(self) -> Filter:
-        """What is sent to the inboxes of this user."""
-        return Filter("STARTS_WITH(subject, :name)", name=inbox_name(self.permit.user, ""))
+    def may_publish(self, batch: Batch, row: int) -> bool:
+        """Whether an event was granted, and speaks for nobody else."""
+        if self.granted is not None and not self.granted.filter.matches(batch[row]):
+            return False
+        answers = self.broker.answers
+        return self.bound is None or bool(answers.allowed(self.bound, batch, (row,), self.broker.now))
+
+    def check_put(self, granted: Filter | None, batch: Batch, row: int) -> None:
+        """Raise NotAllowed for an event that may not be put, `granted` being what may be put there."""
+        if granted is not None and not granted.matches(batch[row]):
+            raise NotAllowed(f"{self.permit.user!r} may put or publish only what matches: {granted}")
+        answers = self.broker.answers
+        if self.bound is not None and not answers.may_ask(self.bound, batch, row, self.broker.now):
+            raise NotAllowed(answers.refusal(self.permit, batch, row))
 
     def narrow(self, action: Action, filter: Filter) -> Filter:
         """A filter as far as it was granted; NotAllowed if nothing of it is."""
         if self.permit.rules is None:
             return filter
-        if action == "subscribe" and self._inboxes.covers(filter):
+        if action == "subscribe" and own_inboxes(self.permit.user).covers(filter):
             return filter  # who may ask may hear the answer
+        if action == "subscribe" and self.bound is not None and INBOXES.covers(filter):
+            raise NotAllowed(f"{self.permit.user!r} may not hear the inbox of another")
         granted = self.permit.grant(action)
         if granted is None:
             return filter
         if not granted.overlaps(filter):
             raise NotAllowed(f"{self.permit.user!r} may {action} only what matches: {granted}")
         return filter & granted
+
+    def narrow_stored(self, filter: Filter) -> Filter:
+        """What of the log may be read of what a filter asks for; NotAllowed if nothing of it may be."""
+        narrowed = self.narrow("subscribe", filter)
+        return narrowed if self.bound is None else narrowed & without_others(self.bound)
 
     def _answer(self, request: RawRequest) -> None:
         asked = Asked(self, request.number)

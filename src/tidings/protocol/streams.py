@@ -19,6 +19,7 @@ from tidings.event import Batch, Event
 from tidings.exchange import Positions, Rows, Subscription
 from tidings.filters import Filter
 from tidings.ids import Origin
+from tidings.protocol.answers import hears
 from tidings.protocol.outlets import Outlet
 from tidings.steps import Steps
 from tidings.store.interface import Durable, StoredBatch
@@ -236,8 +237,11 @@ class Stream(Outlet):
 
     def is_wanted(self, event: Event, stored: StoredBatch) -> bool:
         """Whether a stored event matches, and has not outlived its time."""
-        return self.subscription.filter.matches(event) and not _is_expired(
-            event.ttl_s, stored, self.broker.wall
+        subscription = self.subscription
+        return (
+            subscription.filter.matches(event)
+            and hears(subscription.user, event)
+            and not _is_expired(event.ttl_s, stored, self.broker.wall)
         )
 
     def _hand_out(self, position: int) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tidings.errors import Refused
 from tidings.exchange import Advertisement, Subscription
 from tidings.filters import Filter
+from tidings.protocol.answers import hears
 from tidings.protocol.arguments import Advertise, Subscribe, Unadvertise, Unsubscribe
 from tidings.protocol.frames import encode
 from tidings.protocol.messages import Acknowledge, Credit, Notice
@@ -65,13 +66,14 @@ class Subscriptions:
             self._outlets[wanted.number] = self._open_stream(wanted, filter)
         else:
             outlet = _outlet(self._session, wanted)
-            subscription = Subscription(filter, outlet, wanted.passive)
+            subscription = Subscription(filter, outlet, wanted.passive, user=self._session.bound)
             self._endings[wanted.number] = self._begin(wanted, subscription)
             self._outlets[wanted.number] = outlet
             if wanted.last:
                 outlet.depend()
                 for batch, rows in last_values(self._broker.recent, filter, self._broker.wall):
-                    outlet.deliver(batch, rows, None)
+                    if hears(self._session.bound, batch[rows[0]]):
+                        outlet.deliver(batch, rows, None)
         return {"position": self._broker.position}
 
     def _reach(self, wanted: Subscribe) -> Filter:
@@ -107,6 +109,7 @@ class Subscriptions:
         if is_new:
             stream.since_us = wanted.since_us
         self._broker.places.refilter(stream, filter)
+        stream.subscription.user = self._session.bound
         stream.attach(self._session, wanted.number, wanted.credit)
         return stream
 
@@ -119,6 +122,7 @@ class Subscriptions:
             passive=wanted.passive,
         )
         stream.since_us = wanted.since_us
+        stream.subscription.user = self._session.bound
         self._broker.places.add(stream)
         stream.attach(self._session, wanted.number, wanted.credit)
         return stream

@@ -187,8 +187,17 @@ class Readers:
             "next": place,
             "held_s": queue.description.redelivery_s,
         }
+        self._note_requests(reader)
         reader.asked.answer(answer, mark)
         self._manager.broker.count("handed_out", len(messages))
+
+    def _note_requests(self, reader: Reader) -> None:
+        """Who gets a request from a queue may answer it."""
+        broker, user = self._manager.broker, reader.asked.session.bound
+        if user is None:
+            return
+        for message, _ in reader.taken:
+            broker.answers.hand_out(user, message.raw, message.origin, broker.now)
 
 
 def _hand(queue: Queue, message: Message, held: Held | None, parts: int, has_body: bool) -> tuple[Any, ...]:

@@ -194,7 +194,7 @@ class QueueService:
         is_stored = queue.kind.persistent
         waits = is_stored or self._waits(session)
         for row, raw in enumerate(batch.raws):
-            _check_granted(session, granted, batch, row)
+            session.check_put(granted, batch, row)
             check_length(raw)
             self.manager.check_size(queue.name)
             queue.check_room()
@@ -218,16 +218,16 @@ class QueueService:
         session = transaction.session
         if not message.queue:
             self.manager.check_size("")
-            granted = None if session.granted is None else session.granted.filter
             for row in range(len(batch)):
-                _check_granted(session, granted, batch, row)
+                if not session.may_publish(batch, row):
+                    raise NotAllowed(self._broker.refusal(session, batch, row))
             transaction.publish(batch)
             return
         queue, granted = self._target(session, message)
         self.manager.check_size(queue.name)
         for row, raw in enumerate(batch.raws):
             if not message.is_part:
-                _check_granted(session, granted, batch, row)
+                session.check_put(granted, batch, row)
             check_length(raw)
             if message.is_part:
                 transaction.put_part(queue, batch[row].body or b"")
@@ -453,12 +453,6 @@ def read_batch(events: bytes, origin: Origin | None) -> tuple[Batch, Sequence[in
         return batch, [event.counter for event in batch.events]
     checked = check(events)
     return Batch(events, origin, checked.offsets), checked.counters
-
-
-def _check_granted(session: Session, granted: Filter | None, batch: Batch, row: int) -> None:
-    """Raise NotAllowed for an event that a client may not put or publish."""
-    if granted is not None and not granted.matches(batch[row]):
-        raise NotAllowed(f"{session.permit.user!r} may put or publish only what matches: {granted}")
 
 
 def _may_get(session: Session, queue: Queue, number: int) -> bool:
