@@ -110,7 +110,7 @@ def check_broker(rig: Rig, sessions: int, live: int) -> None:
     assert len(broker.sessions) == sessions
     assert broker.exchange.subscriptions == live + len(status["durables"])
     assert broker.exchange.advertisements == 0
-    assert broker.publisher is None
+    assert broker.published is None
     assert broker.mark_durable == broker.promise
     assert all(one["depth"] >= 0 for one in status["durables"])
     assert ("closed", "internal") not in broker.tallies

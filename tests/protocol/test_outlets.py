@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocol.guarded import ALL, come, guarded, may
 from protocol.rig import Peer, Rig, event, persistent, reliable
+from tidings.event.wire import encode_events
 from tidings.protocol import outlets, session
-from tidings.protocol.messages import Bye, Deliver
+from tidings.protocol.blocking import HOLD_S_MAX
+from tidings.protocol.messages import Bye, Deliver, Put
 
 
 def pair(rig: Rig, **arguments: object) -> tuple[Peer, Peer]:
@@ -265,6 +270,138 @@ def test_a_client_may_block_itself_and_go_on() -> None:
     ann.grant(1, 1)
     rig.run()
     assert ann.accepted == [1]
+
+
+# What a hold does not touch
+
+
+def test_whatever_else_a_held_publisher_does_is_accepted() -> None:
+    rig = Rig()
+    ann, _ = pair(rig, on_slow="block", credit=0, filter="n = 1")
+    assert ann.ask("queue.create", name="jobs", persistent=False, keep=False).error is None
+    ann.publish(event(1, n=2), event(2, n=1), event(3, n=1))
+    rig.run()
+    assert ann.accepted == [1]
+    ann.publish(event(4, n=1))
+    rig.run()
+    assert ann.accepted == [1]
+    ann.send(Put("jobs"), encode_events([event(5)]))
+    rig.run()
+    assert ann.accepted == [1, 5]
+    ann.publish(event(6, n=1), event(7, n=2), event(8, n=1))
+    rig.run()
+    assert ann.accepted == [1, 5, 7]
+
+
+def test_in_one_turn_too_what_comes_before_held_events_is_accepted() -> None:
+    rig = Rig()
+    ann, bob = pair(rig, on_slow="block", credit=0, filter="n = 1")
+    assert ann.ask("queue.create", name="jobs", persistent=False, keep=False).error is None
+    ann.publish(event(1, n=1))
+    ann.send(Put("jobs"), encode_events([event(2)]))
+    ann.publish(event(3, n=1))
+    ann.publish(event(4, n=1))
+    rig.run()
+    assert ann.accepted == [2]
+    bob.grant(1, 10)
+    rig.run()
+    assert ann.accepted == [2, 4]
+
+
+def test_what_is_refused_behind_a_held_event_does_not_wait_for_it() -> None:
+    rig = guarded(ann=[may("publish", "n = 1")], bob=ALL)
+    ann, bob = come(rig, "ann"), come(rig, "bob")
+    bob.subscribe(on_slow="block", credit=0)
+    ann.publish(event(1, n=1), event(2, n=2))
+    rig.run()
+    assert ann.accepted == [2]
+
+
+def test_a_watch_of_a_queue_holds_nobody() -> None:
+    rig = Rig()
+    ann, bob = rig.peer("a"), rig.peer("b")
+    arguments = {"name": "jobs", "persistent": False, "keep": False, "bind": ""}
+    assert ann.ask("queue.create", **arguments).error is None
+    bob.subscribe(queue="jobs", on_slow="block", credit=0)
+    ann.publish(event(1), event(2))
+    rig.run()
+    assert ann.accepted == [2]
+
+
+# How a hold ends
+
+
+def pass_time(rig: Rig, seconds: float) -> None:
+    rig.now += seconds
+    rig.broker.wake(rig.now)
+    rig.run()
+
+
+def test_a_hold_ends_after_a_time_without_credit_and_then_the_oldest_are_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tidings.protocol.outlets.WAITING_MAX", 2)
+    rig = Rig()
+    ann, bob = pair(rig, on_slow="block", credit=0)
+    ann.publish(*(event(n) for n in range(1, 6)))
+    rig.run()
+    assert rig.broker.wake_at == rig.now + HOLD_S_MAX
+    pass_time(rig, HOLD_S_MAX - 0.1)
+    assert ann.accepted == []
+    pass_time(rig, 0.1)
+    assert ann.accepted == [5]
+    assert rig.broker.tallies["dropped", "no-credit"] == 3
+    assert rig.broker.tallies["holds_ended", "no-credit"] == 1
+    ann.publish(event(6))
+    rig.run()
+    assert ann.accepted == [5, 6]
+    bob.grant(1, 1)
+    rig.run()
+    assert bob.notices == [("gap", 1, {"dropped": 4, "reason": "slow"})]
+    assert bob.counters() == [5]
+    ann.publish(event(7))
+    rig.run()
+    assert ann.accepted == [5, 6]  # who gives credit may hold again
+    pass_time(rig, HOLD_S_MAX)
+    assert ann.accepted == [5, 6, 7]
+
+
+def test_a_subscription_that_gives_credit_may_hold_on() -> None:
+    rig = Rig()
+    ann, bob = pair(rig, on_slow="block", credit=0)
+    ann.publish(*(event(n) for n in range(1, 6)))
+    rig.run()
+    for credit in (1, 2, 3):
+        pass_time(rig, HOLD_S_MAX - 0.1)
+        bob.grant(1, credit)
+    pass_time(rig, HOLD_S_MAX - 0.1)
+    assert ann.accepted == []
+    bob.grant(1, 3)  # which is no more than before
+    pass_time(rig, 0.1)
+    assert ann.accepted == [5]
+
+
+def test_more_publishers_give_a_subscription_no_more_time() -> None:
+    rig = Rig()
+    ann, _ = pair(rig, on_slow="block", credit=0)
+    eve = rig.peer("e")
+    ann.publish(event(1))
+    pass_time(rig, HOLD_S_MAX - 0.1)
+    eve.publish(event(1))
+    rig.run()
+    assert eve.accepted == []
+    pass_time(rig, 0.1)
+    assert (ann.accepted, eve.accepted) == ([1], [1])
+    assert rig.broker.wake_at == inf
+
+
+def test_who_has_no_right_to_block_is_told_which_one_it_needs() -> None:
+    rig = guarded(ann=[may("subscribe")], bob=[may("subscribe"), may("block")])
+    reply = come(rig, "ann").ask("subscribe", number=1, on_slow="block")
+    assert reply.error is not None
+    assert reply.error.code == "not-allowed"
+    assert reply.error.text == "'ann' may not block: on_slow='block' needs a rule with the action 'block'"
+    come(rig, "bob").subscribe(on_slow="block")
 
 
 def test_what_spills_is_stored_and_read_back_in_order() -> None:

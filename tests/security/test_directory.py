@@ -9,12 +9,13 @@ from security.places import made
 from tidings.errors import ConfigError
 from tidings.protocol.access import Rule
 from tidings.security.directory import FILE_SIZE_MAX, SecurityDirectory
+from tidings.security.rules import WITHOUT_QUEUES
 
 
 def test_a_new_directory_has_an_admin_and_a_device(tmp_path: Path) -> None:
     users, rules = made(tmp_path / "security").load()
     assert list(users) == ["admin", "device"]
-    assert [rule.action for rule in rules["admin"]] == ["publish", "subscribe", "put", "get", "manage"]
+    assert [rule.action for rule in rules["admin"]] == [*WITHOUT_QUEUES, "put", "get", "manage"]
     assert rules["device"] == tuple(map(Rule, ("publish", "subscribe", "put", "get")))
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from security.places import SECRET
 
+from tidings.protocol import answers
 from tidings.protocol.access import ACTIONS
 from tidings.security import attempts, certificates, directory, gate, passwords, rules, users
 
@@ -30,6 +31,9 @@ def test_the_limits_are_those_in_force() -> None:
         "certificates.NAME_LENGTH_MAX": f"{certificates.NAME_LENGTH_MAX} characters",
         "users.LINES_MAX": f"{users.LINES_MAX:,}",
         "rules.RULES_MAX": f"{rules.RULES_MAX:,}",
+        "answers.REQUESTS_USER_MAX": f"{answers.REQUESTS_USER_MAX:,}",
+        "answers.REQUESTS_NODE_MAX": f"{answers.REQUESTS_NODE_MAX:,}",
+        "answers.ANSWER_S_MAX": f"{answers.ANSWER_S_MAX / 86_400:g} day",
         "directory.FILE_SIZE_MAX": f"{directory.FILE_SIZE_MAX >> 20} MiB",
     }
 

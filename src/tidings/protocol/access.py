@@ -20,7 +20,7 @@ from msgspec import Struct
 from tidings.errors import NotAllowed
 from tidings.filters import Filter
 
-Action = Literal["publish", "subscribe", "put", "get", "manage"]
+Action = Literal["publish", "subscribe", "put", "get", "manage", "block"]
 ACTIONS: tuple[Action, ...] = get_args(Action)
 
 
@@ -100,6 +100,13 @@ class Permit(Struct, frozen=True):
         """Which messages of a queue this action is allowed for, None for all; NotAllowed for none."""
         rules = (rule for rule in self._for(action) if _agrees(rule.queue, queue))
         return self._joined(rules, str(not_allowed(self, action, queue)))
+
+    def require(self, action: Action, what: str) -> None:
+        """Raise NotAllowed for one who has no rule with this action, which is needed for something."""
+        if self.rules is not None and not any(rule.action == action for rule in self.rules):
+            raise NotAllowed(
+                f"{self.user!r} may not {action}: {what} needs a rule with the action {action!r}"
+            )
 
     @property
     def bound(self) -> str | None:

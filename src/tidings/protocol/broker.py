@@ -21,7 +21,7 @@ from collections import Counter as Tally
 from collections import deque
 from itertools import groupby
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import structs
 
@@ -35,6 +35,7 @@ from tidings.ids import Origin
 from tidings.protocol.access import OWN, Caller, Check, Gate, OpenGate, Permit
 from tidings.protocol.answers import Answers
 from tidings.protocol.archive import Archive
+from tidings.protocol.blocking import Holds
 from tidings.protocol.errands import Errand
 from tidings.protocol.failures import failure_of
 from tidings.protocol.frames import encode
@@ -69,6 +70,18 @@ DELIVERED_AT_ONCE = 32_768
 _PERSISTENT = DELIVERIES.index("persistent")
 
 
+Matches = list[tuple[Subscription, Rows]]
+"""Who wants some of a batch, and which rows."""
+
+
+class Published(NamedTuple):
+    """Events that are being delivered, under which numbers they came, and whose they are."""
+
+    batch: Batch
+    counters: Sequence[int]
+    publisher: Session | None
+
+
 class Broker:
     """See the module."""
 
@@ -87,7 +100,8 @@ class Broker:
         self.checks: list[tuple[Session, Check]] = []  # what the gate wants to know: see `take_checks`
         self.exchange = Exchange()
         self.answers = Answers()
-        self.publisher: Session | None = None  # whose events are being handed on
+        self.published: Published | None = None  # what is being delivered
+        self.holds = Holds()
         self.sessions: dict[Session, None] = {}  # in their order, as streams are: a run can be repeated
         self._names: dict[str, Session] = {}
         self._clients: dict[Identity, set[Session]] = {}  # those that were let in, by who they are
@@ -322,11 +336,13 @@ class Broker:
     @property
     def wake_at(self) -> float:
         """When `wake` is to be called."""
-        return min((service.wake_at for service in self.services), default=inf)
+        services = min((service.wake_at for service in self.services), default=inf)
+        return min(services, self.holds.wake_at)
 
     def wake(self, now: float) -> None:
         """Time has passed; for the services, while sessions are woken one by one."""
         self.now = now
+        self.holds.wake(now)
         for service in self.services:
             service.wake(now)
 
@@ -367,7 +383,7 @@ class Broker:
         assert session.origin is not None
         check_growing(counters, session.last)
         session.last = int(counters[-1])
-        session.counter = max(session.counter, session.last)
+        session.before, session.counter = session.counter, max(session.counter, session.last)
         self.owe(session)
         highest = self.ledger.counter_of(session.origin)
         if session.last > highest:
@@ -426,34 +442,28 @@ class Broker:
             session.accept_mark = self.mark
         self.count("published", len(batch))
         self._remember(batch)
+        published = Published(batch, checked.counters, session)
         at_once = max(1, DELIVERED_AT_ONCE // len(batch))
         if positions is None and len(matches) > at_once:
-            return self._deliver_parts(batch, matches, session, at_once)
-        self._deliver(batch, matches, positions, session)
+            return self._deliver_parts(published, matches, at_once)
+        self._deliver(published, matches, positions)
         return None
 
-    def _deliver(
-        self,
-        batch: Batch,
-        matches: list[tuple[Subscription, Rows]],
-        positions: list[int | None] | None,
-        session: Session | None,
-    ) -> None:
-        before, self.publisher = self.publisher, session  # a delivery may lead to another
+    def _deliver(self, published: Published, matches: Matches, positions: list[int | None] | None) -> None:
+        before, self.published = self.published, published  # a delivery may lead to another
+        batch = published.batch
         for subscription, rows in matches:
             subscription.sink.deliver(batch, rows, positions)
-        self.publisher = before
+        self.published = before
 
-    def _deliver_parts(
-        self, batch: Batch, matches: list[tuple[Subscription, Rows]], session: Session | None, at_once: int
-    ) -> Steps[None]:
+    def _deliver_parts(self, published: Published, matches: Matches, at_once: int) -> Steps[None]:
         """Deliver what is not stored to some at a time; what has a position goes to all at once, in order."""
         for start in range(0, len(matches), at_once):
             part = [one for one in matches[start : start + at_once] if not one[0].is_over]
-            self._deliver(batch, part, None, session)
+            self._deliver(published, part, None)
             yield
 
-    def _allowed(self, batch: Batch, session: Session, matches: list[tuple[Subscription, Rows]]) -> Rows:
+    def _allowed(self, batch: Batch, session: Session, matches: Matches) -> Rows:
         """The rows of a batch that a session may publish."""
         allowed: Rows = range(len(batch))
         if session.granted is not None:
@@ -495,9 +505,7 @@ class Broker:
         batch = Batch.of([self.own(event)])
         self.hand_on(batch, check(batch.raw))
 
-    def _keep(
-        self, batch: Batch, checked: Checked, matches: list[tuple[Subscription, Rows]]
-    ) -> list[int | None] | None:
+    def _keep(self, batch: Batch, checked: Checked, matches: Matches) -> list[int | None] | None:
         """Store what must be stored of a batch; the positions by row, None if it waits for no commit.
 
         That reliable events were counted is stored even if nobody wants them: sent again after a crash, they

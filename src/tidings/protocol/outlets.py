@@ -7,7 +7,7 @@ A client gives each subscription credit, a number of events. What exceeds it wai
 | --- | --- |
 | drop-oldest | the oldest that wait are dropped, and the client is told how many |
 | latest | only the newest event for each value of one attribute waits |
-| block | publishers get no acceptance until there is room again, so their windows fill |
+| block | publishers get no acceptance until there is room again, so their windows fill (`blocking.py`) |
 | spill | events are stored and read back when there is credit (`streams.py`) |
 
 `deliver` is on the hot path: it works on batches and plain calls.
@@ -35,10 +35,6 @@ if TYPE_CHECKING:
 WAITING_MAX = 10_000
 """Events that wait for the credit of one subscription."""
 WAITING_SIZE_MAX = 8 << 20
-"""Their bytes."""
-BLOCKED_MAX = 1_000_000
-"""Events that wait for a subscription that holds its publishers: what their windows have room for."""
-BLOCKED_SIZE_MAX = 64 << 20
 """Their bytes."""
 
 
@@ -139,6 +135,10 @@ class DroppingOutlet(Outlet):
             return
         self._wait(batch.take(rows))  # a copy: one row must not keep a whole batch in memory
         self.release()
+        self.trim()
+
+    def trim(self) -> None:
+        """Drop the oldest of what waits, as far as there is no room for it."""
         count_max, size_max = self._limits
         while self.count > count_max or self.size > size_max:
             _, gone = self._next(self._excess())
@@ -185,39 +185,6 @@ class DroppingOutlet(Outlet):
     def _limits(self) -> tuple[int, int]:
         """How many events may wait, and how many bytes."""
         return WAITING_MAX, WAITING_SIZE_MAX
-
-
-class BlockingOutlet(DroppingOutlet):
-    """Makes publishers wait while events wait here; past the limit it drops after all, and says so."""
-
-    def __init__(self, session: Session, number: int, credit: int) -> None:
-        super().__init__(session, number, credit)
-        self.holding: dict[Session, None] = {}
-
-    def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
-        """As before, but note who published what waits."""
-        super().deliver(batch, rows, positions)
-        publisher = self.session.broker.publisher
-        if self.waiting and publisher is not None and publisher not in self.holding:
-            self.holding[publisher] = None
-            publisher.hold()
-
-    def release(self) -> None:
-        """Let the publishers go on when nothing waits any more."""
-        super().release()
-        if not self.waiting:
-            self.close()
-
-    def close(self) -> None:
-        """Nobody waits for this subscription any more."""
-        for publisher in self.holding:
-            publisher.let_go()
-        self.holding.clear()
-
-    @property
-    def _limits(self) -> tuple[int, int]:
-        """Room for what several publishers may have on its way before they are held."""
-        return BLOCKED_MAX, BLOCKED_SIZE_MAX
 
 
 class LatestOutlet(Outlet):

@@ -52,6 +52,7 @@ from tidings.steps import Steps
 from tidings.turns import Share
 
 if TYPE_CHECKING:
+    from tidings.protocol.blocking import BlockingOutlet
     from tidings.protocol.broker import Broker
 
 WINDOW = 4 << 20
@@ -85,10 +86,11 @@ class Session:
         self.origin: Origin | None = None  # set by the HELLO
         self.last = 0  # the counter of the last event that came on this connection
         self.counter = 0  # the highest one known, on whatever connection it came
+        self.before = 0  # what that was before the last thing that came
         self.accept_mark = 0  # the commit that its acceptance waits for
         self.is_closed = False
         self._accepted = 0
-        self._holds = 0
+        self._held: dict[BlockingOutlet, tuple[int, int]] = {}  # counters of events that wait, by where
         self._hello: Hello | None = None  # while the gate looks at it
         self._allowed: dict[tuple[Action, str], Filter | None] = {}  # what was asked of the permit
         self._reader = FrameReader(is_node=True)
@@ -221,9 +223,9 @@ class Session:
         """Accept what was published, once for each tick, and give up a client that does not read."""
         if self.outbox.size > OUTBOX_SIZE_MAX:
             self.close("limit", "too much waits to be read")
-        if self.counter > self._accepted and not self._holds and not self.is_closed:
+        if self.counter > self._accepted and not self.is_closed:
             assert self.origin is not None
-            safe = self.broker.ledger.safe_of(self.origin, self.counter)
+            safe = self.broker.ledger.safe_of(self.origin, self._unheld)
             if safe > self._accepted:
                 self._accepted = safe
                 self.post(encode(Accepted(safe)), self.accept_mark, is_patient=True)
@@ -237,14 +239,27 @@ class Session:
         self.outbox = Outbox()
         self.close("internal", text)
 
-    def hold(self) -> None:
-        """A slow subscription wants no more for now: what was published is not accepted yet."""
-        self._holds += 1
+    def hold(self, outlet: BlockingOutlet, first: int, last: int, goes_on: bool) -> None:
+        """A slow subscription wants no more for now: what has these counters is not accepted yet.
 
-    def let_go(self) -> None:
+        `goes_on`: if what it held before came just before this, that is held on.
+        """
+        held = self._held.get(outlet)
+        if goes_on and held is not None and held[1] == self.before:
+            first = held[0]
+        self._held[outlet] = first, last
+
+    def let_go(self, outlet: BlockingOutlet) -> None:
         """It can go on."""
-        self._holds -= 1
+        self._held.pop(outlet, None)
         self.broker.owe(self)
+
+    @property
+    def _unheld(self) -> int:
+        """Up to where nothing is held; whatever came after held events is accepted, and they with it."""
+        counter = self.counter
+        firsts = [first for first, last in self._held.values() if last == counter] if self._held else ()
+        return min(firsts, default=counter + 1) - 1
 
     def close(self, code: str, text: str) -> None:
         """End the connection, saying why."""

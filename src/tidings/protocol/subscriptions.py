@@ -15,9 +15,10 @@ from tidings.exchange import Advertisement, Subscription
 from tidings.filters import Filter
 from tidings.protocol.answers import hears
 from tidings.protocol.arguments import Advertise, Subscribe, Unadvertise, Unsubscribe
+from tidings.protocol.blocking import BlockingOutlet
 from tidings.protocol.frames import encode
 from tidings.protocol.messages import Acknowledge, Credit, Notice
-from tidings.protocol.outlets import BlockingOutlet, DroppingOutlet, LatestOutlet, Outlet
+from tidings.protocol.outlets import DroppingOutlet, LatestOutlet, Outlet
 from tidings.protocol.recent import last_values
 from tidings.protocol.streams import Stream
 from tidings.steps import Steps
@@ -59,6 +60,8 @@ class Subscriptions:
         """Begin a subscription; where the stored stream stands."""
         self._check_free(wanted.number, self._outlets)
         wanted.check()
+        if wanted.on_slow == "block":
+            self._session.permit.require("block", "on_slow='block'")
         filter = self._reach(wanted)
         if wanted.durable is not None:
             self._outlets[wanted.number] = self._open_durable(wanted, filter)

@@ -22,7 +22,7 @@ from tidings.security.directory import SecurityDirectory, read_text
 from tidings.security.editing import OPEN, SECRET, alone, edited, write_file
 from tidings.security.lines import refuse
 from tidings.security.passwords import Password, Random, Token, hash_token, make_token
-from tidings.security.rules import Rules, read_rules
+from tidings.security.rules import WITHOUT_QUEUES, Rules, read_rules
 from tidings.security.users import User, line_of, name_problem, read_entries
 
 DEVICE = "device"
@@ -156,8 +156,8 @@ def allowance(users: Iterable[str], actions: Iterable[str]) -> str:
 def _everything(users: Iterable[str]) -> str:
     """Entries for those who may do everything, with queues elsewhere too."""
     names = list(users)
-    abroad = f'{allowance(names, ACTIONS[2:])}queues = ["*"]\n'
-    return f"{allowance(names, ACTIONS[:2])}{abroad}"
+    about_queues = [action for action in ACTIONS if action not in WITHOUT_QUEUES]
+    return f'{allowance(names, WITHOUT_QUEUES)}{allowance(names, about_queues)}queues = ["*"]\n'
 
 
 def add_allowance(home: SecurityDirectory, entry: str) -> None:
