@@ -28,6 +28,7 @@ from tidings.protocol.messages import (
     Reply,
     Request,
 )
+from tidings.protocol.session import Session
 from tidings.queues import open_queues
 from tidings.store.interface import Operation, State, StoredBatch
 from tidings.store.memory import SimulatedDisk, SimulatedStore
@@ -107,9 +108,9 @@ class Rig:
             self.read()
 
     def let_out(self) -> None:
-        outputs = {session: session.output() for session in self.broker.take_dirty()}
-        for peer in self.peers:
-            peer.take(outputs.get(peer.session, []))
+        while outputs := {session: output(session) for session in self.broker.take_dirty()}:
+            for peer in self.peers:
+                peer.take(outputs.get(peer.session, []))
 
     def restart(self) -> Rig:
         """The node crashes, and starts again with what was on disk."""
@@ -126,6 +127,14 @@ class Rig:
         disk = SimulatedDisk()
         disk.append(self.store.disk.content)
         return SimulatedStore(disk, bytes).state
+
+
+def output(session: Session) -> list[bytes]:
+    """All frames of a session that may leave."""
+    frames: list[bytes] = []
+    while more := session.output():
+        frames += more
+    return frames
 
 
 def run_errand(errand: Errand) -> None:

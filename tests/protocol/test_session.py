@@ -333,12 +333,25 @@ def test_a_silent_client_is_asked_and_then_given_up() -> None:
     assert ending(peer) == "timeout"
 
 
+def test_a_client_that_takes_nothing_of_what_waits_for_it_is_given_up() -> None:
+    rig = Rig()
+    peer = rig.peer()
+    peer.send(Ping(1))
+    for _ in range(20):  # it says something again and again, and reads nothing
+        rig.now += session.SILENT_S_MAX / 4
+        peer.send(Pong())
+        peer.session.wake(rig.now)
+    assert peer.session.is_closed
+    assert rig.broker.tallies["closed", "limit"] == 1
+
+
 def test_a_client_that_answers_is_kept() -> None:
     rig = Rig()
     peer = rig.peer()
     for _ in range(5):
         rig.now = peer.session.wake_at
         peer.session.wake(rig.now)
+        rig.tick()
         peer.send(Pong())
     rig.run()
     assert len(peer.got(Ping)) == 5

@@ -35,7 +35,7 @@ class Batch:
     Whoever knows where the events begin, because they were checked, gives the `offsets`.
     """
 
-    __slots__ = ("_count", "_events", "_offsets", "origin", "raw")
+    __slots__ = ("_count", "_events", "_offsets", "_parts", "origin", "raw")
 
     def __init__(self, raw: bytes, origin: Origin | None = None, offsets: array[int] | None = None) -> None:
         self.raw = bytes(raw)
@@ -43,6 +43,7 @@ class Batch:
         self._count = count_in_head(self.raw)
         self._events: list[Event] | None = None
         self._offsets = offsets
+        self._parts: dict[Any, Batch] | None = None  # see `part`
 
     @staticmethod
     def of(events: Iterable[Event]) -> Batch:
@@ -92,6 +93,26 @@ class Batch:
         if self._events is not None:
             taken._events = [self._events[row] for row in wanted]
         return taken
+
+    def part(self, rows: Sequence[int]) -> Batch:
+        """The batch of the events in these rows, one for all who ask for the same; all rows are the batch.
+
+        Parts are remembered until `forget`.
+        """
+        if len(rows) == self._count:
+            return self
+        parts = self._parts
+        if parts is None:
+            parts = self._parts = {}
+        key = tuple(rows) if isinstance(rows, list | tuple | range) else bytes(rows)  # an array's own bytes
+        known = parts.get(key)
+        if known is None:
+            known = parts[key] = self.take(rows)
+        return known
+
+    def forget(self) -> None:
+        """Let go of all that was derived from the bytes, for one that is kept."""
+        self._events = self._parts = None
 
     def raw_of(self, rows: Sequence[int]) -> bytes:
         """The bytes of the events in these rows, which must be there, as an array with its head.

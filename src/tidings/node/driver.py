@@ -193,6 +193,7 @@ class Driver:
     def resume(self, session: Session) -> None:
         """A peer that could take no more can again."""
         self._send(session)
+        self.schedule()
 
     def lost(self, session: Session) -> None:
         """A connection is gone."""
@@ -257,9 +258,10 @@ class Driver:
         carrier = self._carriers.get(session)
         if carrier is None or (carrier.is_paused and not session.is_closed):
             return
-        frames = session.output()
-        if frames:
+        while frames := session.output():
             carrier.send(frames)
+            if carrier.is_paused or not len(session.outbox):
+                break
         if session.is_closed and not len(session.outbox):
             carrier.part()
 

@@ -40,6 +40,7 @@ from tidings.protocol.errands import Errand
 from tidings.protocol.failures import failure_of
 from tidings.protocol.frames import encode
 from tidings.protocol.ledger import Identity, Ledger, check_growing, identity_of
+from tidings.protocol.memory import SHARE_MIN, Budgets, Memory
 from tidings.protocol.messages import Message, Refusal
 from tidings.protocol.places import Places
 from tidings.protocol.session import Session
@@ -52,7 +53,7 @@ from tidings.store.interface import (
     State,
     StoredBatch,
 )
-from tidings.turns import Turns
+from tidings.turns import Share, Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -86,9 +87,16 @@ class Broker:
     """See the module."""
 
     def __init__(
-        self, state: State, now: float = 0.0, name: str = "", turns: Turns[Session] | None = None
+        self,
+        state: State,
+        now: float = 0.0,
+        name: str = "",
+        turns: Turns[Session] | None = None,
+        budgets: Budgets | None = None,
     ) -> None:
         """`name` is what people call the node; without `turns` everything is done as soon as it is asked."""
+        self.memory = Memory(budgets or Budgets())
+        self._shares: dict[str, Share] = {}  # by user
         self.turns = Turns(_standing, Session.work) if turns is None else turns
         self.node = state.node
         self.name = name
@@ -113,6 +121,7 @@ class Broker:
         self._errands: list[Errand] = []
         self.tallies: Tally[tuple[str, str]] = Tally()  # (what, reason) → how often
         self.recent: deque[Batch] = deque()
+        self.remembered = 0  # batches that were ever in it
         self._recent_size = 0
         self.ledger = Ledger(state.counters)
         self.services: list[Service] = []
@@ -178,6 +187,10 @@ class Broker:
         if session.granted is not None:
             self.exchange.revoke(session.granted)
 
+    def share_of(self, user: str, own: Share) -> Share:
+        """The share of time that a user has with all sessions; the owner has one in each."""
+        return self._shares.setdefault(user, own) if user else own
+
     def take_checks(self) -> list[tuple[Session, Check]]:
         """What the gate wants to know before it lets clients in: run each check, then `session.checked`."""
         checks, self.checks = self.checks, []
@@ -242,6 +255,7 @@ class Broker:
         owing, self._owing = self._owing, {}
         for session in {**self._dirty, **owing}:
             session.finish_tick()
+        self.memory.enforce()
         operations = self._operations
         operations += self.places.take_due()
         operations += self.ledger.take_due(self.wall, self._mark + 1)
@@ -293,6 +307,7 @@ class Broker:
         self._flying.clear()
         self._positions.clear()
         self.recent.clear()
+        self.memory.charge(self.memory.node, -self._recent_size)
         self._recent_size = 0
         self._durable, self.position_durable = last, self.position  # settled, one way or the other
         self.end_logged = self.position_logged + 1
@@ -447,6 +462,7 @@ class Broker:
         if positions is None and len(matches) > at_once:
             return self._deliver_parts(published, matches, at_once)
         self._deliver(published, matches, positions)
+        batch.forget()
         return None
 
     def _deliver(self, published: Published, matches: Matches, positions: list[int | None] | None) -> None:
@@ -462,6 +478,7 @@ class Broker:
             part = [one for one in matches[start : start + at_once] if not one[0].is_over]
             self._deliver(published, part, None)
             yield
+        published.batch.forget()
 
     def _allowed(self, batch: Batch, session: Session, matches: Matches) -> Rows:
         """The rows of a batch that a session may publish."""
@@ -558,9 +575,13 @@ class Broker:
     def _remember(self, batch: Batch) -> None:
         """Keep the newest batches for those who ask for last values."""
         self.recent.append(batch)
+        self.remembered += 1
+        before = self._recent_size
         self._recent_size += len(batch.raw)
-        while self._recent_size > RECENT_SIZE_MAX:
+        most = min(RECENT_SIZE_MAX, self.memory.node.limit // SHARE_MIN)
+        while self._recent_size > most:
             self._recent_size -= len(self.recent.popleft().raw)
+        self.memory.charge(self.memory.node, self._recent_size - before)
 
     def status(self) -> dict[str, Any]:
         """What a node says of itself."""

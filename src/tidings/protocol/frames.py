@@ -52,6 +52,12 @@ def encode(message: Message, events: bytes = b"") -> bytes:
     return b"%b%c%b%b" % (length.to_bytes(4, "big"), message.KIND, header, events)
 
 
+def encode_head(message: Message, size: int) -> bytes:
+    """The beginning of a frame whose events have so many bytes, which are to follow it."""
+    header = _encoder.encode(message)
+    return b"%b%c%b" % ((1 + len(header) + size).to_bytes(4, "big"), message.KIND, header)
+
+
 class TooLarge(CodecError):
     """A frame that says it is longer than it may be."""
 

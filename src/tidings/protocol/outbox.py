@@ -1,5 +1,8 @@
 """The outbox of a connection: first in, first out, and nothing leaves before what it promises is on disk.
 
+What is put in need not be a whole frame: a frame that others send too is put in as its head, and the bytes
+that they share.
+
 Only what is *patient* lets others pass while it waits: an acceptance, which says nothing of what comes behind
 it. So who acknowledges one message and asks for the next does not wait for the disk.
 """
@@ -29,19 +32,23 @@ class Outbox:
         self._items = deque((mark, before, False) for mark, before, _ in self._items)
         self.put(frame)
 
-    def take(self, durable: int) -> list[bytes]:
-        """The frames that may leave now, in order."""
+    def take(self, durable: int, size_max: int | None = None) -> list[bytes]:
+        """The frames that may leave now, in order: one, then as many as have `size_max` bytes together."""
         items = self._items
         ready: list[bytes] = []
         passed: list[tuple[int, bytes, bool]] = []
+        size = 0
         while items and (items[0][0] <= durable or items[0][2]):
+            if ready and size_max is not None and size + len(items[0][1]) > size_max:
+                break
             item = items.popleft()
             if item[0] <= durable:
                 ready.append(item[1])
+                size += len(item[1])
             else:
                 passed.append(item)
         items.extendleft(reversed(passed))
-        self.size -= sum(map(len, ready))
+        self.size -= size
         return ready
 
     def waits_for(self, first: int) -> bool:

@@ -26,7 +26,7 @@ from tidings.event.model import HEADER_READERS
 from tidings.event.wire import HEAD_SIZE
 from tidings.exchange import Positions, Rows
 from tidings.ids import Origin
-from tidings.protocol.frames import encode
+from tidings.protocol.frames import encode, encode_head
 from tidings.protocol.messages import Deliver, Notice
 
 if TYPE_CHECKING:
@@ -36,6 +36,12 @@ WAITING_MAX = 10_000
 """Events that wait for the credit of one subscription."""
 WAITING_SIZE_MAX = 8 << 20
 """Their bytes."""
+CREDITED_SIZE_MAX = 64 << 20
+"""Bytes that wait for a subscription that has credit, and whose client is slow to read."""
+SHARED_SIZE_MIN = 16 << 10
+"""Bytes of events from which on they are not copied for each subscription that gets all of a batch."""
+MEMORY = "memory"
+"""The reason for which events are dropped past a budget."""
 
 
 class Outlet(ABC):
@@ -50,6 +56,8 @@ class Outlet(ABC):
         self._origin: Origin | None = None  # of the last plain delivery
         self._head: bytes | None = None  # kind and header of it, with the number
         self.lost = 0  # dropped and not told yet
+        self.size = 0  # bytes of what waits here
+        self._why_lost = "slow"
         self.mark = 0  # of the last commit that anything taken depends on
 
     @property
@@ -75,12 +83,14 @@ class Outlet(ABC):
             session.broker.answers.deliver(session.bound, batch, rows, session.broker.now)
         stored = None if positions is None else b"".join(p.to_bytes(8, "big") for p in positions)
         raw = batch.raw if len(rows) == len(batch) else batch.raw_of(rows)
-        if stored is None and not redelivered:
-            frame = self._framed(batch.origin, raw)
+        mark = self.mark if positions is None else session.broker.promise
+        if len(raw) >= SHARED_SIZE_MIN:
+            session.post(encode_head(self._message(batch.origin, stored, redelivered), len(raw)), mark)
+            session.post(raw, mark)
+        elif stored is None and not redelivered:
+            session.post(self._framed(batch.origin, raw), mark)
         else:
-            frame = encode(self._message(batch.origin, stored, redelivered), raw)
-        mark = self.mark if positions is None else self.session.broker.promise
-        self.session.post(frame, mark)
+            session.post(encode(self._message(batch.origin, stored, redelivered), raw), mark)
 
     def _message(
         self, origin: Origin | None, stored: bytes | None = None, redelivered: bool = False
@@ -95,6 +105,13 @@ class Outlet(ABC):
             self._origin, self._head = origin, encode(self._message(origin))[4:]
         return b"%b%b%b" % ((len(self._head) + len(raw)).to_bytes(4, "big"), self._head, raw)
 
+    def release(self) -> None:  # noqa: B027 - most kinds of it have something that waits
+        """Go on with what waited for room in the outbox."""
+
+    def lose_oldest(self) -> bool:
+        """Drop the older half of what waits, as memory is short; whether anything was dropped."""
+        return False
+
     def depend(self) -> None:
         """What is sent from now on waits for the commit of all that was done so far."""
         self.mark = self.session.broker.promise
@@ -103,17 +120,22 @@ class Outlet(ABC):
         """Count events that are dropped, to be told when the client can take more."""
         self.dropped += dropped
         self.lost += dropped
+        self._why_lost = MEMORY if reason == MEMORY else "slow"
         self.session.broker.count("dropped", dropped, reason)
 
     def tell_gap(self) -> None:
         """Tell the client how many events were dropped, if any were since it was last told."""
         if self.lost:
-            notice = Notice("gap", self.number, {"dropped": self.lost, "reason": "slow"})
+            notice = Notice("gap", self.number, {"dropped": self.lost, "reason": self._why_lost})
             self.session.post(encode(notice))
             self.lost = 0
 
     def close(self) -> None:  # noqa: B027 - most kinds hold nobody up
-        """The subscription ends."""
+        """Hold nobody up any more."""
+
+    def end(self) -> None:
+        """The subscription ends, and what waits for it goes."""
+        self.close()
 
 
 class DroppingOutlet(Outlet):
@@ -123,17 +145,16 @@ class DroppingOutlet(Outlet):
         super().__init__(session, number, credit)
         self.waiting: deque[Batch] = deque()
         self.count = 0  # events that wait
-        self.size = 0  # their bytes
         self._gone = 0  # events of the first batch that wait no longer
 
     def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
-        """Send what the credit allows, let the rest wait."""
+        """Send what the credit allows and the outbox has room for, let the rest wait."""
         if positions is not None:
             self.depend()
-        if not self.waiting and len(rows) <= self.credit:
+        if not self.waiting and len(rows) <= self.credit and self.session.has_room:
             self.send(batch, rows)
             return
-        self._wait(batch.take(rows))  # a copy: one row must not keep a whole batch in memory
+        self._wait(batch.part(rows))  # a copy: one row must not keep a whole batch in memory
         self.release()
         self.trim()
 
@@ -141,7 +162,7 @@ class DroppingOutlet(Outlet):
         """Drop the oldest of what waits, as far as there is no room for it."""
         count_max, size_max = self._limits
         while self.count > count_max or self.size > size_max:
-            _, gone = self._next(self._excess())
+            _, gone = self._next(self._excess(count_max, size_max))
             self.lose(len(gone), "slow")
 
     def grant(self, total: int) -> None:
@@ -150,16 +171,37 @@ class DroppingOutlet(Outlet):
         self.release()
 
     def release(self) -> None:
-        """Send as much of what waits as the credit allows."""
+        """Send as much of what waits as the credit allows and the outbox has room for."""
         if self.credit > 0:
             self.tell_gap()
         while self.waiting and self.credit > 0:
+            if not self.session.has_room:
+                self.session.await_room(self)
+                return
             self.send(*self._next(self.credit))
+
+    def lose_oldest(self) -> bool:
+        """Drop the older half of what waits, as memory is short; whether anything was dropped."""
+        left = self.size // 2
+        if not self.waiting:
+            return False
+        while self.waiting and self.size > left:
+            _, gone = self._next(len(self.waiting[0]))
+            self.lose(len(gone), MEMORY)
+        return True
+
+    def end(self) -> None:
+        """The subscription ends, and what waits for it goes."""
+        super().end()
+        for part in self.waiting:
+            self.session.holdings.remove(part)
+        self.waiting.clear()
 
     def _wait(self, part: Batch) -> None:
         self.waiting.append(part)
         self.count += len(part)
         self.size += len(part.raw) - HEAD_SIZE
+        self.session.hold_batch(part)
 
     def _next(self, most: int) -> tuple[Batch, range]:
         """The oldest events that wait, at most so many of them, out of the line."""
@@ -171,11 +213,11 @@ class DroppingOutlet(Outlet):
         if self._gone == len(part):
             self.waiting.popleft()
             self._gone = 0
+            self.session.holdings.remove(part)
         return part, rows
 
-    def _excess(self) -> int:
+    def _excess(self, count_max: int, size_max: int) -> int:
         """How many of the oldest events must go, which may be more than the first batch has."""
-        count_max, size_max = self._limits
         if self.count > count_max:
             return self.count - count_max
         offsets = self.waiting[0].offsets
@@ -183,8 +225,9 @@ class DroppingOutlet(Outlet):
 
     @property
     def _limits(self) -> tuple[int, int]:
-        """How many events may wait, and how many bytes."""
-        return WAITING_MAX, WAITING_SIZE_MAX
+        """How many events may wait, and how many bytes: for room in the outbox, or else for credit."""
+        credit = self.credit
+        return (WAITING_MAX + credit, CREDITED_SIZE_MAX) if credit > 0 else (WAITING_MAX, WAITING_SIZE_MAX)
 
 
 class LatestOutlet(Outlet):
@@ -193,19 +236,19 @@ class LatestOutlet(Outlet):
     def __init__(self, session: Session, number: int, credit: int, key: str) -> None:
         super().__init__(session, number, credit)
         self.waiting: dict[Hashable, Batch] = {}
-        self.size = 0  # bytes that wait
         self._read: Callable[[Any], Any] = HEADER_READERS.get(key) or (lambda event: event.values.get(key))
 
     def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
         """Send what the credit allows; what waits gives way to what is newer."""
         if positions is not None:
             self.depend()
-        if not self.waiting and len(rows) <= self.credit:
+        if not self.waiting and len(rows) <= self.credit and self.session.has_room:
             self.send(batch, rows)
             return
+        events, read = batch.events, self._read
         for row in rows:
-            self._wait(self._read(batch[row]), batch.take((row,)))
-        self._release()
+            self._wait(read(events[row]), batch.part((int(row),)))
+        self.release()
         while len(self.waiting) > WAITING_MAX or self.size > WAITING_SIZE_MAX:
             self._next()
             self.lose(1, "slow")
@@ -213,20 +256,43 @@ class LatestOutlet(Outlet):
     def grant(self, total: int) -> None:
         """Send what waited."""
         super().grant(total)
-        self._release()
+        self.release()
+
+    def release(self) -> None:
+        """Send as much of what waits as the credit allows and the outbox has room for."""
+        if self.credit > 0:
+            self.tell_gap()
+        while self.waiting and self.credit > 0:
+            if not self.session.has_room:
+                self.session.await_room(self)
+                return
+            self.send(self._next(), (0,))
+
+    def lose_oldest(self) -> bool:
+        """Drop the older half of what waits, as memory is short; whether anything was dropped."""
+        dropped = -(-len(self.waiting) // 2)
+        for _ in range(dropped):
+            self._next()
+        self.lose(dropped, MEMORY)
+        return dropped > 0
+
+    def end(self) -> None:
+        """The subscription ends, and what waits for it goes."""
+        super().end()
+        while self.waiting:
+            self._next()
 
     def _wait(self, key: Hashable, newest: Batch) -> None:
         older = self.waiting.pop(key, None)  # taken out, so that the newest stands last
-        self.size += len(newest.raw) - (0 if older is None else len(older.raw))
+        if older is not None:
+            self.size -= len(older.raw)
+            self.session.holdings.remove(older)
+        self.size += len(newest.raw)
         self.waiting[key] = newest
+        self.session.hold_batch(newest)
 
     def _next(self) -> Batch:
         oldest = self.waiting.pop(next(iter(self.waiting)))
         self.size -= len(oldest.raw)
+        self.session.holdings.remove(oldest)
         return oldest
-
-    def _release(self) -> None:
-        if self.credit > 0:
-            self.tell_gap()
-        while self.waiting and self.credit > 0:
-            self.send(self._next(), (0,))

@@ -31,6 +31,7 @@ from tidings.protocol.arguments import (
     decode_arguments,
 )
 from tidings.protocol.frames import FRAME_MAX, FrameReader, TooLarge, encode
+from tidings.protocol.memory import Holdings
 from tidings.protocol.messages import (
     VERSION,
     Accepted,
@@ -54,9 +55,16 @@ from tidings.turns import Share
 if TYPE_CHECKING:
     from tidings.protocol.blocking import BlockingOutlet
     from tidings.protocol.broker import Broker
+    from tidings.protocol.outlets import Outlet
 
 WINDOW = 4 << 20
 """Bytes of events that a client may have on their way unaccepted."""
+OUTBOX_ROOM = 4 << 20
+"""Bytes that may wait to be read by a client before its events wait where they can be dropped."""
+WEIGHT_STALE = 64 << 10
+"""Bytes that may be counted in an account after they have left, until something else comes."""
+OUTPUT_SIZE_MAX = 1 << 20
+"""Bytes that are handed to the transport at once."""
 OUTBOX_SIZE_MAX = 64 << 20
 """Bytes that may wait to be read by a client before it is given up."""
 UNREAD_SIZE_MAX = 8 << 20
@@ -67,6 +75,8 @@ HELLO_S_MAX = 10.0
 """How long a connection may be silent before its HELLO."""
 SILENT_S_MAX = 60.0
 """How long a client may be silent before it is asked; as long again, and it is given up."""
+READ_S_MAX = 120.0
+"""How long a client may take nothing of what waits for it before it is given up."""
 
 
 _END: Any = object()
@@ -97,11 +107,16 @@ class Session:
         self._task: Steps[None] | None = None  # what the last frame has begun
         self._chores: deque[Steps[None]] = deque()
         self._is_working = False
+        self.holdings = Holdings()  # the events that wait for it
+        self.account = broker.memory.open(self, "")
+        self._weight = 0  # what of it is counted in the account
+        self._awaiting_room: dict[Outlet, None] = {}
+        self._read_at = now  # when something was sent last
         self.share = Share()  # of the time there is; that of its user, once it is let in
         self._heard_at = now
         self._is_asked = False
         self._asked_at = now
-        self._subscriptions = Subscriptions(self)
+        self._subscriptions: Subscriptions = Subscriptions(self)
 
     # What the driver calls
 
@@ -182,12 +197,16 @@ class Session:
         """The connection is gone."""
         self.broker.now = now
         self._leave()
+        self.account.close()
         self.broker.forget(self)
 
     def wake(self, now: float) -> None:
         """Time has passed; to be called at `wake_at`."""
         self.broker.now = now
         if self.is_closed or now < self.wake_at:
+            return
+        if len(self.outbox) and now >= self._read_at + READ_S_MAX:
+            self.close("limit", "nothing was read for too long")
             return
         if self.has_work:  # it is the client that waits
             self._heard_at, self._is_asked = now, False
@@ -205,17 +224,69 @@ class Session:
             return inf
         if self.origin is None:
             return self._heard_at + HELLO_S_MAX
-        return (self._asked_at if self._is_asked else self._heard_at) + SILENT_S_MAX
+        silent_at = (self._asked_at if self._is_asked else self._heard_at) + SILENT_S_MAX
+        return min(silent_at, self._read_at + READ_S_MAX) if len(self.outbox) else silent_at
 
     def output(self) -> list[bytes]:
-        """The frames that may be sent now; when the session is closed and these are sent, so is all."""
-        return self.outbox.take(self.broker.mark_durable)
+        """Some of the frames that may be sent now; to be called again, unless the outbox is empty.
+
+        When the session is closed and all is sent, the connection is to be closed.
+        """
+        frames = self.outbox.take(self.broker.mark_durable, OUTPUT_SIZE_MAX)
+        if frames:
+            self._read_at = self.broker.now
+            if self._awaiting_room and self.has_room:
+                self._refill()
+            if self._weight > WEIGHT_STALE:
+                self.weigh()
+            if self._reader.has_next and not self._is_working:
+                self.broker.turns.add(self, self.share)  # it may have waited for the client to read
+        return frames
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the outbox has room for more events."""
+        return self.outbox.size < OUTBOX_ROOM
+
+    def await_room(self, outlet: Outlet) -> None:
+        """A subscription has events to send when the outbox has room for them."""
+        self._awaiting_room[outlet] = None
+
+    def _refill(self) -> None:
+        """Let those go on that wait for room, as long as there is any."""
+        awaiting, self._awaiting_room = self._awaiting_room, {}
+        for outlet in awaiting:
+            if self.has_room:
+                outlet.release()
+            else:
+                self._awaiting_room[outlet] = None
+
+    def hold_batch(self, part: Batch) -> None:
+        """A batch waits for a subscription."""
+        self.holdings.add(part)
+        self.broker.owe(self)
+
+    def weigh(self) -> None:
+        """Count in the accounts what the client makes the node hold."""
+        size = self.outbox.size + self.holdings.size + self._subscriptions.filter_size + self._reader.held
+        if size != self._weight:
+            self.broker.memory.charge(self.account, size - self._weight)
+            self._weight = size
+
+    def shrink(self, excess: int, limit_name: str) -> None:
+        """Have the largest subscriptions lose their oldest events; part from a client that has none."""
+        if not self._subscriptions.lose_oldest(self.holdings.size - excess):
+            self.outbox = Outbox()
+            self.close("limit", f"more waits for this client than {limit_name} allows")
+        self.weigh()
 
     # What the broker and the outlets call
 
     def post(self, frame: bytes, mark: int = 0, is_patient: bool = False) -> None:
         """Send a frame when the mark is durable; nothing follows a BYE."""
         if not self.is_closed:
+            if not self.outbox.size:
+                self._read_at = self.broker.now
             self.outbox.put(frame, mark, is_patient)
             self.broker.touch(self, mark)
 
@@ -223,6 +294,7 @@ class Session:
         """Accept what was published, once for each tick, and give up a client that does not read."""
         if self.outbox.size > OUTBOX_SIZE_MAX:
             self.close("limit", "too much waits to be read")
+        self.weigh()
         if self.counter > self._accepted and not self.is_closed:
             assert self.origin is not None
             safe = self.broker.ledger.safe_of(self.origin, self._unheld)
@@ -348,6 +420,9 @@ class Session:
         broker, ledger = self.broker, self.broker.ledger
         self.permit, self.origin, self._hello = permit, origin, None
         self.bound = permit.bound
+        self.share = broker.share_of(permit.user, self.share)
+        self.account.close()
+        self.account, self._weight = broker.memory.open(self, permit.user), 0
         if hello.resume is not None:
             broker.supersede(hello.resume, origin)
         self.counter = ledger.counter_of(origin)
@@ -464,7 +539,7 @@ class Session:
         assert self.origin is not None
         return self.origin.source or ""
 
-    def subscribe(self, wanted: Subscribe) -> dict[str, Any]:
+    def subscribe(self, wanted: Subscribe) -> dict[str, Any] | Steps[dict[str, Any]]:
         """Begin a subscription, for a service that does more about it; what the client is to be told."""
         return self._subscriptions.subscribe(wanted)
 

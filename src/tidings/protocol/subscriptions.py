@@ -17,6 +17,7 @@ from tidings.protocol.answers import hears
 from tidings.protocol.arguments import Advertise, Subscribe, Unadvertise, Unsubscribe
 from tidings.protocol.blocking import BlockingOutlet
 from tidings.protocol.frames import encode
+from tidings.protocol.memory import filter_size
 from tidings.protocol.messages import Acknowledge, Credit, Notice
 from tidings.protocol.outlets import DroppingOutlet, LatestOutlet, Outlet
 from tidings.protocol.recent import last_values
@@ -40,6 +41,8 @@ class Subscriptions:
         self._outlets: dict[int, Outlet] = {}
         self._endings: dict[int, Callable[[], None]] = {}  # what ends the subscriptions of outlets
         self._advertisements: dict[int, Advertisement] = {}
+        self.filter_size = 0  # about what all their filters cost
+        self._sizes: dict[tuple[type, int], int] = {}  # the same of each
 
     def depends_on(self, mark: int) -> bool:
         """Whether any of them waits for this commit or a later one."""
@@ -51,32 +54,61 @@ class Subscriptions:
             self._end(next(iter(self._outlets)))
             yield
         while self._advertisements:
-            self._broker.exchange.withdraw(self._advertisements.popitem()[1])
+            self._withdraw(next(iter(self._advertisements)))
             yield
+
+    def lose_oldest(self, goal: int) -> bool:
+        """Have the largest lose their oldest events until so many bytes wait; whether any was lost."""
+        is_any = False
+        for outlet in sorted(self._outlets.values(), key=lambda one: one.size, reverse=True):
+            while self._session.holdings.size > goal and outlet.lose_oldest():
+                is_any = True
+        return is_any
+
+    def _weigh(self, kind: type, number: int, filter: str) -> None:
+        """Count what a filter costs."""
+        size = self._sizes[kind, number] = filter_size(filter)
+        self.filter_size += size
+        self._broker.owe(self._session)
 
     # Subscribing
 
-    def subscribe(self, wanted: Subscribe) -> dict[str, Any]:
+    def subscribe(self, wanted: Subscribe) -> dict[str, Any] | Steps[dict[str, Any]]:
         """Begin a subscription; where the stored stream stands."""
         self._check_free(wanted.number, self._outlets)
         wanted.check()
         if wanted.on_slow == "block":
             self._session.permit.require("block", "on_slow='block'")
+        self._session.account.check(filter_size(wanted.filter))
         filter = self._reach(wanted)
         if wanted.durable is not None:
-            self._outlets[wanted.number] = self._open_durable(wanted, filter)
+            self._add(wanted, self._open_durable(wanted, filter))
         elif wanted.is_stored or wanted.on_slow == "spill":
-            self._outlets[wanted.number] = self._open_stream(wanted, filter)
+            self._add(wanted, self._open_stream(wanted, filter))
         else:
             outlet = _outlet(self._session, wanted)
             subscription = Subscription(filter, outlet, wanted.passive, user=self._session.bound)
-            self._endings[wanted.number] = self._begin(wanted, subscription)
-            self._outlets[wanted.number] = outlet
             if wanted.last:
-                outlet.depend()
-                for batch, rows in last_values(self._broker.recent, filter, self._broker.wall):
-                    if hears(self._session.bound, batch[rows[0]]):
-                        outlet.deliver(batch, rows, None)
+                return self._open_last(wanted, subscription, outlet)
+            self._endings[wanted.number] = self._begin(wanted, subscription)
+            self._add(wanted, outlet)
+        return {"position": self._broker.position}
+
+    def _add(self, wanted: Subscribe, outlet: Outlet) -> None:
+        self._outlets[wanted.number] = outlet
+        self._weigh(Subscribe, wanted.number, wanted.filter)
+
+    def _open_last(
+        self, wanted: Subscribe, subscription: Subscription, outlet: Outlet
+    ) -> Steps[dict[str, Any]]:
+        """Begin a subscription with the last values there are: what is published meanwhile is among them."""
+        found = yield from last_values(self._broker, subscription.filter)
+        self._endings[wanted.number] = self._begin(wanted, subscription)
+        self._add(wanted, outlet)
+        outlet.depend()
+        for batch in found:
+            if hears(self._session.bound, batch[0]):
+                outlet.deliver(batch, (0,), None)
         return {"position": self._broker.position}
 
     def _reach(self, wanted: Subscribe) -> Filter:
@@ -158,7 +190,8 @@ class Subscriptions:
 
     def _end(self, number: int) -> None:
         outlet = self._outlets.pop(number)
-        outlet.close()
+        outlet.end()
+        self.filter_size -= self._sizes.pop((Subscribe, number))
         if isinstance(outlet, Stream):
             outlet.detach()
             if outlet.record is None:
@@ -178,15 +211,20 @@ class Subscriptions:
 
         offer = self._session.narrow("publish", Filter(offered.filter))
         advertisement = Advertisement(offer, tell)
+        self._session.account.check(filter_size(offered.filter))
+        self._weigh(Advertise, offered.number, offered.filter)
         self._advertisements[offered.number] = advertisement
         return {"filters": [str(filter) for filter in self._broker.exchange.advertise(advertisement)]}
 
     def unadvertise(self, offered: Unadvertise) -> None:
         """End an advertisement."""
-        advertisement = self._advertisements.pop(offered.number, None)
-        if advertisement is None:
+        if offered.number not in self._advertisements:
             raise Refused("not-found", f"there is no advertisement {offered.number}")
-        self._broker.exchange.withdraw(advertisement)
+        self._withdraw(offered.number)
+
+    def _withdraw(self, number: int) -> None:
+        self._broker.exchange.withdraw(self._advertisements.pop(number))
+        self.filter_size -= self._sizes.pop((Advertise, number))
 
     def _check_free(self, number: int, taken: dict[int, Any]) -> None:
         if number in taken:

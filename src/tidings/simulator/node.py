@@ -160,9 +160,9 @@ class SimulatedNode:
         end = self._ends.get(session)
         if end is None or (end.is_paused and not session.is_closed):
             return
-        frames = session.output()
-        self.watch.leaving(session, frames)
-        end.send(b"".join(frames))
+        while frames := session.output():
+            self.watch.leaving(session, frames)
+            end.send(b"".join(frames))
         if session.is_closed and not len(session.outbox):
             end.close()
             self.lost(end)
