@@ -13,7 +13,8 @@ from protocol.rig import READ_SIZE, Peer, Rig, event, persistent, reliable, with
 from tidings.event import Event
 from tidings.ids import make_id
 from tidings.log import service
-from tidings.log.history import History
+from tidings.log.custody import RETAIN_S, Retention
+from tidings.log.history import History, Span
 from tidings.log.parts import LivePart, Part
 from tidings.log.service import READS_MAX, LogService
 from tidings.store.interface import Discard, StoredBatch, Trim
@@ -348,6 +349,61 @@ def test_a_lease_goes_on_after_a_restart_and_no_longer() -> None:
     assert ask(ann, "advertise", number=1, filter="")["filters"] == ["n > 2", "n = 1"]
     rig.pass_time(30)
     assert ann.notices[-1][2] == {"filters": ["n = 1"]}
+
+
+@pytest.mark.parametrize("jump_s", [-3_600.0, -5.0, 5.0, 365 * 86_400.0])
+def test_a_lease_lasts_as_long_as_it_was_granted_though_the_clock_is_set(jump_s: float) -> None:
+    rig = LogRig()
+    ann = rig.peer()
+    ask(ann, "log.reader", name="before", lease_s=30)
+    rig.broker.shift = jump_s
+    ask(ann, "log.reader", name="while", lease_s=30)
+    rig.pass_time(29)
+    assert [one["name"] for one in ask(ann, "log.status")["readers"]] == ["before", "while"]
+    rig.broker.shift = 0.0
+    rig.pass_time(1)
+    assert ask(ann, "log.status")["readers"] == []
+
+
+def test_after_a_restart_a_lease_from_a_clock_that_was_ahead_is_no_longer_than_granted() -> None:
+    rig = LogRig()
+    rig.broker.shift = 365 * 86_400.0
+    ask(rig.peer(), "log.reader", name="spark", lease_s=30)
+    rig = rig.restart()
+    rig.pass_time(29)
+    assert len(rig.broker.places.archives) == 1
+    rig.pass_time(1)
+    assert rig.broker.places.archives == []
+
+
+@pytest.mark.parametrize("jump_s", [365 * 86_400.0, -600.0])
+def test_what_is_in_the_log_is_stamped_by_the_wall_clock(jump_s: float) -> None:
+    rig = LogRig()
+    rig.broker.shift = jump_s
+    rig.peer().publish(persistent(1))
+    rig.run()
+    assert [stored.stored_us for stored in rig.stored] == [int((rig.now + jump_s) * 1e6)]
+
+
+@pytest.mark.parametrize(
+    ("jump_s", "before_s"), [(0.0, -2_600.0), (365 * 86_400.0, -2_600.0), (-50, -2_650.0)]
+)
+def test_a_clock_that_is_set_ahead_makes_nothing_too_old_for_the_log(
+    jump_s: float, before_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int | None] = []
+    rig = LogRig()
+    log = LogService(rig.broker, History(rig.store), True, None, Retention(age_s_max=3_660.0))
+    rig.broker.add(log)
+
+    def prune(_limit: int, before_us: int | None, size_max: int | None) -> Span:
+        asked.append(before_us)
+        return log.custody.span
+
+    monkeypatch.setattr(log.custody, "_pruned", prune)
+    rig.broker.shift = jump_s
+    rig.pass_time(RETAIN_S)
+    assert asked == [before_s * 1e6]
 
 
 def test_a_reader_goes_on_where_it_was_and_never_back() -> None:

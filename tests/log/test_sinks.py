@@ -271,6 +271,26 @@ def test_what_nobody_comes_back_for_goes_after_a_time() -> None:
     assert failure.code == "incomplete"
 
 
+@pytest.mark.parametrize("jump_s", [-86_400.0, -5.0, 5.0, 365 * 86_400.0])
+def test_staged_rows_wait_as_long_as_they_may_though_the_clock_is_set(jump_s: float) -> None:
+    spark = job()
+    stage(spark, 0, 1)
+    spark.rig.broker.shift = jump_s
+    stage(spark, 0, 2, run="later")
+    pass_time(spark.rig, LEFT_S - 1)
+    assert len(rig_of(spark).staged) == 2
+    pass_time(spark.rig, 1)
+    assert rig_of(spark).staged == {}
+
+
+def test_rows_staged_by_a_clock_that_was_ahead_wait_no_longer_after_a_restart() -> None:
+    spark = job()
+    spark.rig.broker.shift = 365 * 86_400.0
+    stage(spark, 0, 1)
+    again = rig_of(spark).restart()
+    assert again.broker.wake_at == pytest.approx(again.now + LEFT_S)
+
+
 @pytest.mark.parametrize(
     ("bad", "told"),
     [

@@ -137,6 +137,20 @@ def test_what_lives_for_a_time_goes_on_with_the_rest_of_it() -> None:
     assert (second.n, second.event.ttl_s) == (3, None)
 
 
+@pytest.mark.parametrize("jump_s", [-3_600.0, 365 * 86_400.0])
+def test_what_lives_for_a_time_goes_on_with_the_rest_of_it_though_the_clock_was_set(jump_s: float) -> None:
+    made = crossing(expiry=True)
+    made.is_cut = True
+    made.ann.put(JOBS, job(1, ttl_s=10.0))
+    made.near.run()
+    made.near.broker.shift = jump_s
+    pass_time(made.near, 4)
+    made.is_cut = False
+    made.run()
+    (only,) = made.bob.read("jobs")
+    assert only.event.ttl_s == pytest.approx(6.0, abs=0.01)
+
+
 def test_a_body_in_parts_arrives_whole() -> None:
     made = crossing()
     made.ann.put(JOBS, 1)

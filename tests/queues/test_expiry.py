@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from queues.rig import GIVE_BACK, Client, Rig, job, numbers, pass_time
 
@@ -233,3 +235,102 @@ def test_what_has_no_lease_can_be_ended_but_not_renewed() -> None:
     assert ann.fails("queue.renew", queue="jobs", id=event.id, lease_s=5.0).code == "queue"
     assert ann.ask("queue.renew", queue="jobs", id=event.id, lease_s=0.0) == 0
     assert ann.read("jobs") == []
+
+
+# -- while the wall clock is set
+
+HOUR_S, YEAR_S = 3_600.0, 365 * 86_400.0
+JUMPS_S = [-HOUR_S, -5.0, 5.0, YEAR_S]
+
+
+@given(st.lists(st.tuples(st.floats(0, 3), st.floats(-YEAR_S, YEAR_S)), max_size=8))
+def test_a_message_lives_as_long_as_it_may_however_often_the_clock_is_set(
+    steps: list[tuple[float, float]],
+) -> None:
+    ann, passed_s = client(), 0.0
+    ann.put("jobs", job(1, ttl_s=5))
+    ann.rig.run()
+    for wait_s, ahead_s in steps:
+        ann.rig.broker.shift = ahead_s
+        if abs(passed_s + wait_s - 5) > 1e-3:
+            passed_s += wait_s
+            pass_time(ann.rig, wait_s)
+        assert ann.rig.queues.find("jobs").size == (passed_s < 5)
+
+
+@pytest.mark.parametrize("jump_s", JUMPS_S)
+def test_a_message_that_comes_while_the_clock_is_wrong_lives_no_longer_and_no_shorter(jump_s: float) -> None:
+    ann = client()
+    ann.put("jobs", job(1))
+    ann.rig.broker.shift = jump_s
+    ann.put("jobs", job(2, ttl_s=5))
+    ann.rig.broker.shift = 0.0
+    pass_time(ann.rig, 4.9)
+    assert numbers(ann.read("jobs")) == [1, 2]
+    pass_time(ann.rig, 0.2)
+    assert numbers(ann.read("jobs")) == [1]
+
+
+@pytest.mark.parametrize("jump_s", JUMPS_S)
+def test_a_lease_that_is_renewed_while_the_clock_is_wrong_is_as_long_as_was_granted(jump_s: float) -> None:
+    ann = client()
+    ann.put("jobs", job(1, ttl_s=5))
+    ann.rig.run()
+    ann.rig.broker.shift = jump_s
+    (hand,) = ann.read("jobs")
+    assert ann.ask("queue.renew", queue="jobs", id=hand.event.id, lease_s=60.0) == 60.0
+    pass_time(ann.rig, 59.0)
+    assert numbers(ann.read("jobs")) == [1]
+    ann.rig.broker.shift = 0.0
+    pass_time(ann.rig, 1.1)
+    assert ann.read("jobs") == []
+
+
+def test_a_lease_that_was_renewed_while_the_clock_was_back_can_be_read_after_a_restart() -> None:
+    ann = client(persistent=True, keep=True)
+    ann.put("jobs", job(1, ttl_s=5))
+    ann.rig.run()
+    ann.rig.broker.shift = -HOUR_S
+    (hand,) = ann.read("jobs")
+    ann.ask("queue.renew", queue="jobs", id=hand.event.id, lease_s=60.0)
+    again = ann.rig.restart()
+    bob = Client(again, "b")
+    assert [hand.event.ttl_s for hand in bob.read("jobs")] == [60.0]
+
+
+def test_after_a_restart_a_message_from_a_clock_that_was_ahead_lives_for_its_ttl_at_most() -> None:
+    ann = client(persistent=True, keep=True)
+    ann.rig.broker.shift = YEAR_S
+    ann.put("jobs", job(1, ttl_s=5))
+    ann.rig.run()
+    again = ann.rig.restart()
+    assert again.queues.find("jobs").size == 1
+    pass_time(again, 5.1)
+    assert again.queues.find("jobs").size == 0
+
+
+def test_a_message_whose_finish_could_not_be_stored_expires_when_it_would_have() -> None:
+    ann = client()
+    ann.put("jobs", job(1, ttl_s=5))
+    ann.rig.run()
+    ann.begin(1)
+    assert numbers(ann.get("jobs", transaction=1)) == [1]
+    ann.commit(1)
+    ann.rig.broker.shift = YEAR_S
+    ann.rig.tick()
+    ann.rig.fail()
+    pass_time(ann.rig, 4.9)
+    assert ann.rig.queues.find("jobs").size == 1
+    pass_time(ann.rig, 0.2)
+    assert ann.rig.queues.find("jobs").size == 0
+
+
+def test_numbers_and_ages_go_by_the_wall_clock() -> None:
+    ann = client()
+    ann.rig.broker.shift = HOUR_S
+    ann.put("jobs", job(1))
+    ann.rig.run()
+    (hand,) = ann.read("jobs")
+    assert hand.number == pytest.approx((1_000.0 + HOUR_S) * 1e6, abs=10)
+    pass_time(ann.rig, 7.0)
+    assert ann.rig.queues.find("jobs").status()["age_s"] == pytest.approx(7.0)

@@ -360,3 +360,22 @@ def test_a_password_that_is_changed_while_the_old_one_is_checked_does_not_let_in
     with pytest.raises(Denied, match=WRONG):
         gate.conclude(check, check.run(), NOW)
     assert refusal(gate, claim("ada", SECRET)).reason == "password"
+
+
+# -- two clocks
+
+
+@pytest.mark.parametrize("jump_s", [-3_600.0, 0.0, 365 * 86_400.0])
+def test_attempts_are_counted_by_the_clock_that_never_jumps(gate: Watchman, jump_s: float) -> None:
+    for number in range(FAILURES_MAX):
+        gate.admit(claim("ada", f"guess {number}"), NOW, NOW)
+    with pytest.raises(Denied):
+        gate.admit(claim("ada", "another"), NOW, NOW + jump_s)
+    assert isinstance(gate.admit(claim("ada", "one more"), NOW + FAILURE_S, NOW + jump_s), PasswordCheck)
+
+
+def test_tokens_end_by_the_wall_clock(gate: Watchman) -> None:
+    day_s = 86_400.0
+    assert isinstance(gate.admit(claim("ada", TOKEN), 0.0, NOW), Permit)
+    with pytest.raises(Denied):
+        gate.admit(claim("ada", TOKEN), 0.0, NOW + 10_000 * day_s)

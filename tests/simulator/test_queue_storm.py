@@ -14,8 +14,10 @@ from tidings.queues import queue, service, transaction
 from tidings.queues.service import QueueService
 from tidings.queues.transactions import Transactions
 from tidings.simulator import queue_storm
+from tidings.simulator.node import EPOCH_S, SimulatedNode
 from tidings.simulator.queue_storm import QueueStorm
 
+HOUR_S = 3_600.0
 SEEDS = range(3_000 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 60)
 
 
@@ -30,6 +32,16 @@ def test_much_of_what_can_happen_does() -> None:
     verdicts = [queue_storm(seed, 10.0) for seed in range(1_000_000, 1_000_010)]
     for name in ("refused", "handed", "marked", "committed", "faults"):
         assert sum(getattr(verdict, name) for verdict in verdicts) > 10, name
+
+
+def test_clocks_are_set_ahead_and_back_in_some_storms() -> None:
+    set_s: list[float] = []
+    for seed in range(20):
+        run = QueueStorm(seed)
+        run.rage(5.0)
+        set_s += [float(line.split()[-1]) for line in run.world.notes if " fault clock " in line]
+    assert min(set_s) < -HOUR_S
+    assert max(set_s) > HOUR_S
 
 
 def test_the_same_seed_is_the_same_storm_and_another_one_is_not() -> None:
@@ -81,6 +93,11 @@ def resume_with_nothing(self: Publications, counter: int, window: int, is_same_b
     RESUME(self, counter, window, is_same_boot)
 
 
+def time_by_the_wall_clock(self: SimulatedNode) -> float:
+    self.broker.now, self.broker.shift = EPOCH_S + self.ahead_s + self.world.clock.now, 0.0
+    return self.broker.now
+
+
 RESUME = Publications.resume
 GIVE_BACK = queue.Queue.give_back
 TAKE_UP = queue.Queue._take_up
@@ -99,6 +116,7 @@ FAULTS: dict[str, tuple[Any, str, Any, str]] = {
         Publications, "resume", resume_with_nothing, "not on disk|dealt with",
     ),
     "leaves locks behind": (Transactions, "_unlock", passing_over, "are there"),
+    "goes by the wall clock": (SimulatedNode, "time", time_by_the_wall_clock, "hands|its time|left again"),
 }  # fmt: skip
 
 
