@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, cast
@@ -196,7 +195,7 @@ class Peering:
 
     def _connection(self, peer: Peer) -> Connection:
         """With TLS the node's certificate, or another credential, says who it is."""
-        ids = ClockIds(self._system, time.time())
+        ids = ClockIds(self._system, self._driver.time())
         if _is_secured(peer):
             return Connection(ids, says=self._credentials.says)
         return Connection(ids, self.registry.name)
