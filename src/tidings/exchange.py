@@ -12,12 +12,15 @@ take what flows and demand nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, Protocol, cast
 
 from tidings.event import Batch
 from tidings.filters import Filter
+from tidings.interest import Advertisement, Interests
 from tidings.matching import Index
+
+__all__ = ["Advertisement", "Exchange", "Grant", "Positions", "Rows", "Sink", "Subscription"]
 
 TOLD_MAX = 100
 """Filters an advertisement is told of; beyond that it is told of one that covers them all."""
@@ -40,10 +43,11 @@ class Sink(Protocol):
 class Subscription:
     """A filter and a sink. What comes from `origin` does not go back there.
 
-    `user` is whose inboxes it hears, None for all of them.
+    `user` is whose inboxes it hears, None for all of them. Owners have equal shares of the time that it takes
+    to spread word of what is demanded.
     """
 
-    __slots__ = ("filter", "is_over", "origin", "passive", "sink", "user")
+    __slots__ = ("filter", "is_over", "origin", "owner", "passive", "sink", "user")
 
     def __init__(
         self,
@@ -52,6 +56,7 @@ class Subscription:
         passive: bool = False,
         origin: Any = None,
         user: str | None = None,
+        owner: Hashable = None,
     ) -> None:
         self.filter = filter
         self.sink = sink
@@ -60,19 +65,7 @@ class Subscription:
         self.is_over = False  # it gets no more, not even of what was matched before
         self.user = user
 
-
-class Advertisement:
-    """What a source may make. `tell` is called with the filters that demand it, whenever these change."""
-
-    __slots__ = ("filter", "origin", "tell", "told")
-
-    def __init__(
-        self, filter: Filter, tell: Callable[[tuple[Filter, ...]], None], origin: Any = None
-    ) -> None:
-        self.filter = filter
-        self.tell = tell
-        self.origin = origin
-        self.told: tuple[Filter, ...] = ()
+        self.owner = owner
 
 
 class Grant:
@@ -87,8 +80,7 @@ class Exchange:
 
     def __init__(self) -> None:
         self._index: Index[Subscription] = Index(patient=True)
-        self._demands: dict[Subscription, None] = {}  # subscriptions that are not passive, in their order
-        self._advertisements: dict[Advertisement, None] = {}
+        self._interests = Interests(TOLD_MAX)
         self._grants: dict[Filter, tuple[Subscription, int]] = {}  # and how often each was granted
 
     @property
@@ -99,7 +91,7 @@ class Exchange:
     @property
     def advertisements(self) -> int:
         """How many advertisements there are."""
-        return len(self._advertisements)
+        return len(self._interests)
 
     def match(self, batch: Batch, origin: Any = None) -> list[tuple[Subscription, Rows]]:
         """The subscriptions that want any of the batch, each with its rows."""
@@ -121,16 +113,14 @@ class Exchange:
         subscription.is_over = False
         self._index.add(subscription, subscription.filter)
         if not subscription.passive:
-            self._demands[subscription] = None
-            self._changed(subscription)
+            self._interests.demand(subscription.filter, subscription.origin, subscription.owner)
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """No more events for this one; KeyError if it is not there."""
         subscription.is_over = True
         self._index.remove(subscription)
         if not subscription.passive:
-            del self._demands[subscription]
-            self._changed(subscription)
+            self._interests.release(subscription.filter, subscription.origin, subscription.owner)
 
     def grant(self, filter: Filter) -> Subscription:
         """Have each batch matched with what someone may publish too: that costs no second look at it."""
@@ -150,40 +140,18 @@ class Exchange:
             self._index.remove(granted)
 
     def advertise(self, advertisement: Advertisement) -> tuple[Filter, ...]:
-        """Offer events; the filters that demand them now. Changes are told from then on."""
-        self._advertisements[advertisement] = None
-        advertisement.told = self._wanted(advertisement)
-        return advertisement.told
+        """Offer events; the filters that demand them. Changes are told from then on, at the end of ticks."""
+        return self._interests.offer(advertisement)
 
     def withdraw(self, advertisement: Advertisement) -> None:
         """Offer no more; KeyError if it is not there."""
-        del self._advertisements[advertisement]
+        self._interests.withdraw(advertisement)
 
-    def _changed(self, subscription: Subscription) -> None:
-        """Tell the sources whose interest a subscription that came or went has changed."""
-        for advertisement in list(self._advertisements):  # who is told may withdraw
-            if not advertisement.filter.overlaps(subscription.filter):
-                continue
-            wanted = self._wanted(advertisement)
-            if wanted != advertisement.told:
-                advertisement.told = wanted
-                advertisement.tell(wanted)
+    @property
+    def has_changes(self) -> bool:
+        """Whether sources are still to be told of changes in the next tick."""
+        return self._interests.has_changes
 
-    def _wanted(self, advertisement: Advertisement) -> tuple[Filter, ...]:
-        """The filters that demand what is advertised, each once; one that covers them if they are many."""
-        offered = advertisement.filter
-        wanted = dict.fromkeys(
-            demand.filter
-            for demand in self._demands
-            if (demand.origin is None or demand.origin is not advertisement.origin)
-            and offered.overlaps(demand.filter)
-        )
-        return tuple(wanted) if len(wanted) <= TOLD_MAX else (_covering(list(wanted)),)
-
-
-def _covering(filters: list[Filter]) -> Filter:
-    """One filter that covers all of these."""
-    merged = filters[0]
-    for filter in filters[1:]:
-        merged = merged.merge(filter)
-    return merged
+    def finish_tick(self) -> None:
+        """Tell sources of those who came and went, as far as one tick goes."""
+        self._interests.finish_tick()

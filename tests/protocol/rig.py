@@ -103,7 +103,8 @@ class Rig:
 
     def run(self) -> None:
         """Tick, sync and read until nothing happens any more."""
-        while self.tick() or self.commits or self.broker.reads or self.broker.has_errands:
+        broker = self.broker
+        while self.tick() or self.commits or broker.reads or broker.has_errands or broker.has_changes:
             self.sync()
             self.read()
 

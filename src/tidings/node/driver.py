@@ -225,6 +225,8 @@ class Driver:
             operations = self.broker.finish_tick()
             if operations:
                 self._store.submit(operations)
+            if self.broker.has_changes:
+                self.schedule()
         self._send_all(self.broker.take_dirty(), is_busy)
         for stream in self.broker.take_reads():
             self._read(stream)

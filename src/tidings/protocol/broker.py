@@ -244,6 +244,11 @@ class Broker:
         """The mark up to which everything is on disk."""
         return self._durable
 
+    @property
+    def has_changes(self) -> bool:
+        """Whether the next tick has something to do even if nothing arrives."""
+        return self.exchange.has_changes
+
     def finish_tick(self) -> list[Operation]:
         """What must be committed for this tick; nothing if nothing was stored."""
         self.turns.run()
@@ -252,6 +257,7 @@ class Broker:
         for identity in self.ledger.take_settled():
             for session in self._clients.get(identity, ()):
                 self.owe(session)
+        self.exchange.finish_tick()
         owing, self._owing = self._owing, {}
         for session in {**self._dirty, **owing}:
             session.finish_tick()

@@ -54,7 +54,7 @@ class Stream(Outlet):
     ) -> None:
         super().__init__(None, 0, 0)  # type: ignore[arg-type]
         self.broker = broker
-        self.subscription = Subscription(filter, self, passive)
+        self.subscription = Subscription(filter, self, passive, owner=record and record.owner)
         self.next = start
         self.record = record
         self.keeps_all = keeps_all

@@ -87,7 +87,8 @@ class Subscriptions:
             self._add(wanted, self._open_stream(wanted, filter))
         else:
             outlet = _outlet(self._session, wanted)
-            subscription = Subscription(filter, outlet, wanted.passive, user=self._session.bound)
+            session = self._session
+            subscription = Subscription(filter, outlet, wanted.passive, user=session.bound, owner=session)
             if wanted.last:
                 return self._open_last(wanted, subscription, outlet)
             self._endings[wanted.number] = self._begin(wanted, subscription)
@@ -158,6 +159,7 @@ class Subscriptions:
         )
         stream.since_us = wanted.since_us
         stream.subscription.user = self._session.bound
+        stream.subscription.owner = self._session
         self._broker.places.add(stream)
         stream.attach(self._session, wanted.number, wanted.credit)
         return stream

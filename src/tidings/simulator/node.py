@@ -139,6 +139,8 @@ class SimulatedNode:
         if operations:
             self._submitted.append(operations)
             self._commit()
+        if self.broker.has_changes:
+            self._schedule()
         self._send_all()
         for stream in self.broker.take_reads():
             self._read(stream)

@@ -1,0 +1,181 @@
+"""The audience of one advertisement: the demands that overlap it, and what its source is told of them.
+
+Up to a limit they are listed and told one by one. Past it the source is told one *cover*: at first its own
+filter, since it can make nothing else, then a merged filter that is worked out step by step. A demand that
+comes widens the cover at once by one merge; one that goes only makes it *loose*. Far past the limit the
+demands are not even listed, so that an audience takes a bounded amount of memory, but counted.
+
+The rule kept: whatever the source may make and somebody demands is matched by a filter that it is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tidings.filters import Filter
+from tidings.interest.demand import Demand
+from tidings.interest.weights import COMPARED_MAX, Weight, comparing, merging, weigh
+
+TOLD_SIZE_MAX = 1 << 20
+"""Characters of filters that a source is told one by one, and of a merged filter that it is told instead."""
+
+
+class Advertisement:
+    """What a source may make. `tell` is called with the filters that demand it, at the end of a tick in which
+    they have changed."""
+
+    __slots__ = ("filter", "origin", "tell", "told")
+
+    def __init__(
+        self, filter: Filter, tell: Callable[[tuple[Filter, ...]], None], origin: Any = None
+    ) -> None:
+        self.filter = filter
+        self.tell = tell
+        self.origin = origin
+        self.told: tuple[Filter, ...] = ()
+
+
+class Cover:
+    """A filter that matches at least what is demanded, with its weight."""
+
+    __slots__ = ("filter", "is_whole", "weight")
+
+    def __init__(self, filter: Filter, is_whole: bool = False) -> None:
+        """`is_whole`: it is the filter of the advertisement, and can't get wider."""
+        self.filter = filter
+        self.is_whole = is_whole
+        self.weight = weigh(filter)
+
+
+class Audience:
+    """See the module."""
+
+    __slots__ = (
+        "_listed_max",
+        "_size",
+        "_told_max",
+        "advertisement",
+        "count",
+        "cover",
+        "fresh",
+        "gone",
+        "is_withdrawn",
+        "listed",
+        "patient_until",
+        "stamp",
+        "weight",
+    )
+
+    def __init__(self, advertisement: Advertisement, told_max: int) -> None:
+        self.advertisement = advertisement
+        self.weight: Weight = weigh(advertisement.filter)
+        self.listed: dict[Demand, None] | None = None  # None: not known yet, or too many, and only counted
+        self.count = 0  # demands, if they are not listed
+        self.gone = 0  # demands that went since the cover was made
+        self.cover: Cover | None = self.whole  # None while all are told one by one
+        self.fresh: dict[Demand, None] | None = None  # those that came since a new cover is being made
+        self.stamp = 0  # when it was last looked who is here; earlier changes are known
+        self.patient_until = (
+            0  # the tick from which on its widest cover is told, though a better one is to come
+        )
+        self.is_withdrawn = False
+        self._told_max = told_max
+        self._listed_max = 2 * told_max  # more than are told: around the limit nobody is looked for again
+        self._size = 0
+
+    @property
+    def whole(self) -> Cover:
+        """The cover that is always right."""
+        return Cover(self.advertisement.filter, is_whole=True)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether there is more to tell than is told one by one."""
+        return self.listed is None or len(self.listed) > self._told_max or self._size > TOLD_SIZE_MAX
+
+    @property
+    def is_loose(self) -> bool:
+        """Whether it is time to work out the cover anew."""
+        if not self.is_crowded:
+            return False
+        if self.listed is None and self.count <= self._told_max:
+            return True
+        size = self.count if self.listed is None else len(self.listed)
+        return 2 * self.gone > size
+
+    @property
+    def telling(self) -> tuple[Filter, ...]:
+        """The filters that the source is to be told."""
+        if self.listed is not None and not self.is_crowded:
+            return tuple(demand.filter for demand in self.listed)
+        assert self.cover is not None, "a crowded audience has a cover"
+        return (self.cover.filter,)
+
+    def comparing(self, demand: Demand) -> int:
+        """Return the units that `meets` takes at most."""
+        return min(COMPARED_MAX, comparing(self.weight, demand.weight))
+
+    def meets(self, demand: Demand) -> bool:
+        """Whether a demand overlaps what is advertised; it counts as doing so if that is much work."""
+        if comparing(self.weight, demand.weight) > COMPARED_MAX:
+            return True
+        return self.advertisement.filter.overlaps(demand.filter)
+
+    def join(self, demand: Demand) -> bool:
+        """A demand has come, which overlaps; whether a cover is to be worked out."""
+        if self.fresh is not None:
+            self.fresh[demand] = None
+        if self.listed is None:
+            self.count += 1
+            return False
+        self.listed[demand] = None
+        self._size += demand.size
+        return self._settle()
+
+    def leave(self, demand: Demand) -> bool:
+        """A demand that overlaps has gone; whether a cover is to be worked out."""
+        self.gone += 1
+        if self.fresh is not None:
+            self.fresh.pop(demand, None)
+        if self.listed is None:
+            self.count -= 1
+        elif demand in self.listed:
+            del self.listed[demand]
+            self._size -= demand.size
+            self._settle()
+        return self.is_loose
+
+    def list(self, demands: list[Demand]) -> bool:
+        """These are the demands that overlap; whether a cover is to be worked out."""
+        self.listed = dict.fromkeys(demands)
+        self.gone = 0
+        self._size = sum(demand.size for demand in demands)
+        return self._settle()
+
+    def _settle(self) -> bool:
+        """Have a cover if one is needed, and no list that is too long; whether the cover is a new one."""
+        assert self.listed is not None, "what is only counted has no list"
+        if not self.is_crowded:
+            self.cover = None
+            return False
+        if len(self.listed) > self._listed_max:
+            self.count, self.listed = len(self.listed), None
+        if self.cover is not None:
+            return False
+        self.cover, self.gone = self.whole, 0
+        return True
+
+
+def widened(cover: Cover, demand: Demand) -> Cover | None:
+    """The cover merged with a demand; None if that is too much work, or too long to be told."""
+    if cover.is_whole:
+        return cover
+    if merging(cover.weight, demand.weight) is None:
+        return None
+    return fitting(cover.filter.merge(demand.filter))
+
+
+def fitting(filter: Filter) -> Cover | None:
+    """A cover of this filter, if it is not too long to be told."""
+    return Cover(filter) if len(str(filter)) <= TOLD_SIZE_MAX else None

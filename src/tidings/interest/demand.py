@@ -1,0 +1,114 @@
+"""The filters that are demanded, each once, however many subscriptions have it.
+
+A subscription that comes or goes changes the *view* of its filter: whether it is demanded of everybody, of
+everybody but those behind one link, or of nobody. Demands whose view has changed wait here until the
+audiences are told; those of one owner wait behind each other, and owners take turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+from tidings.filters import Filter
+from tidings.interest.weights import Weight, weigh
+
+NOBODY, EVERYBODY = object(), object()
+"""Views of a demand; the third sort is a link, whose own sources are left out."""
+
+
+def reaches(view: Any, origin: Any) -> bool:
+    """Whether a demand of this view is one for a source of that origin."""
+    return view is EVERYBODY or (view is not NOBODY and view is not origin)
+
+
+class Demand:
+    """One filter that subscriptions have."""
+
+    __slots__ = ("_origins", "_size", "_weight", "filter", "stamp", "view")
+
+    def __init__(self, filter: Filter) -> None:
+        self.filter = filter
+        self.view: Any = NOBODY  # as the audiences are being told, or were
+        self.stamp = 0  # when they began to be told
+        self._origins: dict[int, tuple[Any, int]] = {}  # by identity, with the number of subscriptions
+        self._weight: Weight | None = None
+        self._size: int | None = None
+
+    @property
+    def wanted_view(self) -> Any:
+        """The view that follows from the subscriptions there are."""
+        if len(self._origins) == 1:
+            ((sole, _),) = self._origins.values()
+            return EVERYBODY if sole is None else sole
+        return EVERYBODY if self._origins else NOBODY
+
+    @property
+    def weight(self) -> Weight:
+        """The weight of the filter."""
+        if self._weight is None:
+            self._weight = weigh(self.filter)
+        return self._weight
+
+    @property
+    def size(self) -> int:
+        """The length of the filter's text."""
+        if self._size is None:
+            self._size = len(str(self.filter))
+        return self._size
+
+    def come(self, origin: Any) -> None:
+        """One more subscription has the filter."""
+        _, times = self._origins.get(id(origin), (origin, 0))
+        self._origins[id(origin)] = origin, times + 1
+
+    def go(self, origin: Any) -> None:
+        """One subscription less has it; KeyError if none had."""
+        _, times = self._origins.pop(id(origin))
+        if times > 1:
+            self._origins[id(origin)] = origin, times - 1
+
+
+class Demands:
+    """All demands, and those whose view has changed."""
+
+    def __init__(self) -> None:
+        self._by_filter: dict[Filter, Demand] = {}
+        self._due: dict[Hashable, dict[Demand, None]] = {}  # by owner
+
+    @property
+    def is_due(self) -> bool:
+        """Whether any view may have changed."""
+        return bool(self._due)
+
+    def come(self, filter: Filter, origin: Any, owner: Hashable) -> None:
+        """A subscription has come."""
+        demand = self._by_filter.get(filter)
+        if demand is None:
+            demand = self._by_filter[filter] = Demand(filter)
+        demand.come(origin)
+        self._change(demand, owner)
+
+    def go(self, filter: Filter, origin: Any, owner: Hashable) -> None:
+        """A subscription has gone; KeyError if it was not there."""
+        demand = self._by_filter[filter]
+        demand.go(origin)
+        if demand.wanted_view is NOBODY:
+            del self._by_filter[filter]
+        self._change(demand, owner)
+
+    def _change(self, demand: Demand, owner: Hashable) -> None:
+        if demand.view is not demand.wanted_view:
+            self._due.setdefault(owner, {})[demand] = None
+
+    def take(self) -> Demand | None:
+        """Take a demand whose view may have changed, of the owner whose turn it is."""
+        if not self._due:
+            return None
+        owner = next(iter(self._due))
+        waiting = self._due.pop(owner)
+        demand = next(iter(waiting))
+        del waiting[demand]
+        if waiting:
+            self._due[owner] = waiting  # behind the others
+        return demand

@@ -1,0 +1,271 @@
+"""All interest of a node: demands on one side, advertisements with their audiences on the other.
+
+A subscription that comes or goes is noted at once and costs next to nothing then. With the tick, the demands
+that changed are *spread*: each is compared with the advertisements that an index of overlaps finds for it,
+and joins or leaves their audiences. Then covers that have become loose are worked out anew, and at last the
+sources are told what has changed for them. All three have an allowance for each tick, past which they go on
+with the next one, so neither a crowd of advertisements nor a crowd of subscriptions holds a node up.
+
+Spreading and searching may be under way at the same time. Each demand and each audience has a *stamp* for
+that: an audience that was searched for after a demand began to spread has found it already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from itertools import islice
+from typing import Any
+
+from tidings.filters import Filter
+from tidings.interest.audience import Advertisement, Audience, Cover, fitting, widened
+from tidings.interest.demand import NOBODY, Demand, Demands, reaches
+from tidings.interest.weights import merging, weigh
+from tidings.matching.overlaps import Overlaps
+from tidings.steps import Steps
+
+SPREAD_UNITS = 500
+"""Units of work (`weights`), of about 5 µs, that spreading takes in one tick."""
+COVER_UNITS = 500
+"""Units that working out covers takes in one tick."""
+ANSWER_UNITS = 1_000
+"""Units that are done at once for a new advertisement; if they don't suffice, it gets a wide cover first."""
+PATIENT_TICKS = 50
+"""Ticks for which a source may be left without news while the first cover for it is worked out."""
+TOLD_AT_A_TIME = 100
+"""Sources that are told in one tick."""
+
+
+class Interests:
+    """The demands and the advertisements of a node."""
+
+    def __init__(self, told_max: int) -> None:
+        """`told_max`: filters that a source is told one by one."""
+        self._told_max = told_max
+        self._demands = Demands()
+        self._demanded: Overlaps[Demand] = Overlaps()
+        self._audiences: dict[Advertisement, Audience] = {}
+        self._offered: Overlaps[Audience] = Overlaps()
+        self._changed: dict[Audience, None] = {}  # those whose sources may have to be told
+        self._loose: dict[Audience, None] = {}  # those whose covers are to be worked out
+        self._spreading: Iterator[None] | None = None
+        self._covering: Iterator[None] | None = None
+        self._made: tuple[list[Demand], Cover | None] = [], None  # the cover made last, and of what
+        self._clock = self._ticks = 0
+        self._spent = 0
+
+    def __len__(self) -> int:
+        """How many advertisements there are."""
+        return len(self._audiences)
+
+    # What comes and goes
+
+    def demand(self, filter: Filter, origin: Any = None, owner: Hashable = None) -> None:
+        """A subscription has come. Owners take turns."""
+        self._demands.come(filter, origin, owner)
+
+    def release(self, filter: Filter, origin: Any = None, owner: Hashable = None) -> None:
+        """A subscription has gone; KeyError if it was not there."""
+        self._demands.go(filter, origin, owner)
+
+    def offer(self, advertisement: Advertisement) -> tuple[Filter, ...]:
+        """An advertisement has come; the filters that demand it, or a cover of them."""
+        assert advertisement not in self._audiences, "an advertisement is made once"
+        self._spread_some(ANSWER_UNITS)
+        audience = self._audiences[advertisement] = Audience(advertisement, self._told_max)
+        self._offered.add(audience, advertisement.filter)
+        steps = self._work_out(audience)
+        if not self._run(steps, ANSWER_UNITS):
+            steps.close()
+            self._loose[audience] = None
+        advertisement.told = audience.telling
+        return advertisement.told
+
+    def withdraw(self, advertisement: Advertisement) -> None:
+        """An advertisement has gone; KeyError if it was not there."""
+        audience = self._audiences.pop(advertisement)
+        audience.is_withdrawn = True
+        self._offered.remove(audience)
+        self._changed.pop(audience, None)
+        self._loose.pop(audience, None)
+
+    # Ticks
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether there is something left for the next tick."""
+        is_working = self._spreading is not None or self._covering is not None
+        return bool(is_working or self._demands.is_due or self._loose or self._changed)
+
+    def finish_tick(self) -> None:
+        """Do a tick's part of what is to be done, and tell sources what has changed."""
+        self._spread_some(SPREAD_UNITS)
+        if self._loose or self._covering is not None:
+            self._covering = self._covering or self._work_out_all()
+            if self._run(self._covering, COVER_UNITS):
+                self._covering = None
+        self._ticks += 1
+        for audience in list(islice(self._changed, TOLD_AT_A_TIME)):
+            if audience in self._changed:  # who is told may withdraw others
+                del self._changed[audience]
+                if self._is_patient(audience):
+                    self._changed[audience] = None  # behind the others
+                else:
+                    self._tell(audience.advertisement, audience.telling)
+
+    def _is_patient(self, audience: Audience) -> bool:
+        """Whether a better cover than the widest may be there soon, so that it is not worth telling."""
+        is_wide = audience.cover is not None and audience.cover.is_whole
+        is_coming = audience in self._loose or audience.fresh is not None
+        return is_wide and is_coming and self._ticks < audience.patient_until
+
+    def _spread_some(self, units: int) -> None:
+        if self._demands.is_due or self._spreading is not None:
+            self._spreading = self._spreading or self._spread_all()
+            if self._run(self._spreading, units):
+                self._spreading = None
+
+    def _run(self, steps: Iterator[None], units: int) -> bool:
+        """Take steps until so many units are spent; whether all of them were taken."""
+        self._spent = 0
+        return all(self._spent < units for _ in steps)
+
+    def _tell(self, advertisement: Advertisement, filters: tuple[Filter, ...]) -> None:
+        if filters != advertisement.told:
+            advertisement.told = filters
+            advertisement.tell(filters)
+
+    # Spreading
+
+    def _spread_all(self) -> Iterator[None]:
+        while (demand := self._demands.take()) is not None:
+            if demand.view is not demand.wanted_view:
+                yield from self._spread(demand)
+
+    def _spread(self, demand: Demand) -> Iterator[None]:
+        """Let all audiences know that the view of a demand has changed."""
+        before, after = demand.view, demand.wanted_view
+        self._clock += 1
+        demand.view, demand.stamp = after, self._clock
+        if before is NOBODY:
+            self._demanded.add(demand, demand.filter)
+        if after is NOBODY:
+            self._demanded.remove(demand)
+        found = self._offered.candidates(demand.filter)
+        self._spent += 1 + demand.weight.alternatives + len(found) // 8
+        covers: dict[Cover, Cover | None] = {}  # what covers became: many audiences may have the same
+        for audience in found:
+            yield
+            origin = audience.advertisement.origin
+            is_in = reaches(after, origin)
+            if is_in is not reaches(before, origin) and not audience.is_withdrawn:
+                if is_in:
+                    self._join(audience, demand, covers)
+                else:
+                    self._leave(audience, demand)
+
+    def _join(self, audience: Audience, demand: Demand, covers: dict[Cover, Cover | None]) -> None:
+        if demand.stamp < audience.stamp or not self._meet(audience, demand):
+            return
+        cover = audience.cover
+        if audience.join(demand):
+            self._loose[audience] = None
+            audience.patient_until = self._ticks + PATIENT_TICKS
+        elif cover is not None:
+            if cover not in covers:
+                self._spent += merging(cover.weight, demand.weight) or 0
+                covers[cover] = widened(cover, demand)
+            audience.cover = covers[cover] or audience.whole
+        self._changed[audience] = None
+
+    def _leave(self, audience: Audience, demand: Demand) -> None:
+        if audience.listed is None:
+            is_here = demand.stamp > audience.stamp and self._meet(audience, demand)
+        else:
+            is_here = demand in audience.listed
+        if is_here:
+            if audience.leave(demand) and audience.fresh is None:
+                self._loose[audience] = None
+            self._changed[audience] = None
+
+    def _meet(self, audience: Audience, demand: Demand) -> bool:
+        self._spent += audience.comparing(demand)
+        return audience.meets(demand)
+
+    # Covers
+
+    def _work_out_all(self) -> Iterator[None]:
+        while self._loose:
+            audience = next(iter(self._loose))
+            del self._loose[audience]
+            steps = self._work_out(audience) if audience.is_crowded else ()
+            for _ in steps:
+                yield
+                if audience.is_withdrawn:
+                    break
+
+    def _work_out(self, audience: Audience) -> Steps[None]:
+        """Find out anew what the source of a crowded audience is to be told."""
+        audience.fresh, audience.gone = {}, 0
+        try:
+            found = [] if audience.listed is not None else (yield from self._search(audience))
+            if audience.is_crowded:
+                yield from self._cover(audience, found)
+        finally:
+            audience.fresh = None
+        if not audience.is_withdrawn:
+            self._changed[audience] = None
+            if audience.is_loose:
+                self._loose[audience] = None
+
+    def _search(self, audience: Audience) -> Steps[list[Demand]]:
+        """Find the demands that overlap, and list them unless they are too many."""
+        self._clock += 1
+        audience.stamp, audience.count = self._clock, 0
+        origin = audience.advertisement.origin
+        candidates = self._demanded.candidates(audience.advertisement.filter)
+        self._spent += 1 + len(candidates) // 8
+        found: list[Demand] = []
+        for demand in [one for one in candidates if reaches(one.view, origin)]:  # of now: see the module
+            if self._meet(audience, demand):
+                found.append(demand)
+            yield
+        assert audience.fresh is not None, "it is being worked out"
+        if len(found) + len(audience.fresh) > 2 * self._told_max:
+            audience.count += len(found)
+            return found
+        audience.list([one for one in (*found, *audience.fresh) if reaches(one.view, origin)])
+        return found
+
+    def _cover(self, audience: Audience, found: list[Demand]) -> Iterator[None]:
+        """Give an audience a cover of these and of all that come meanwhile."""
+        assert audience.fresh is not None, "it is being worked out"
+        found = [*found, *audience.fresh] if audience.listed is None else list(audience.listed)
+        audience.fresh.clear()
+        demands, cover = self._made
+        if demands != found:
+            cover = yield from self._merge(found)
+            self._made = found, cover
+        while cover is not None and audience.fresh:
+            demand = next(iter(audience.fresh))
+            del audience.fresh[demand]
+            self._spent += merging(cover.weight, demand.weight) or 0
+            cover = widened(cover, demand)
+            yield
+        if audience.is_crowded:
+            audience.cover = cover or audience.whole
+
+    def _merge(self, demands: list[Demand]) -> Steps[Cover | None]:
+        """Merge filters by halves, which keeps most of them small; None if that is too much work."""
+        filters = [demand.filter for demand in demands]
+        while len(filters) > 1:
+            merged: list[Filter] = []
+            for place in range(0, len(filters) - 1, 2):
+                one, other = filters[place : place + 2]
+                units = merging(weigh(one), weigh(other))
+                if units is None:
+                    return None
+                self._spent += units
+                merged.append(one.merge(other))
+                yield
+            filters = merged + filters[len(merged) * 2 :]
+        return fitting(filters[0]) if filters else None
