@@ -12,10 +12,18 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from tests.filters.conditions import events, filters
 from tidings import Event, Filter
-from tidings.interest import Advertisement, Interests, audience, interests, weights
+from tidings.interest import Advertisement, Interests, interests, weights
+from tidings.interest import audience as audience_module
 
 TOLD_MAX = 3
+NUMBERS = [Filter(f"n = {n}") for n in range(8)]
+OTHERS = ["", "n > 3", "n < 2 AND m = 1", "m = 1", "n IN (1, 5)", "type = 'a'", "FALSE"]
+ALIKE = [*NUMBERS, *map(Filter, OTHERS)]
+"""Filters many of which overlap, so that audiences grow past the limit and shrink again."""
 LINKS = [None, "north", "south"]  # origins are compared by identity: these are one object each
+
+
+likely = st.sampled_from(ALIKE) | st.sampled_from(NUMBERS) | filters
 
 
 class Source:
@@ -40,15 +48,15 @@ class Oracle(RuleBasedStateMachine):
         self.demands: list[tuple[Filter, object, object]] = []
         self.sources: list[Source] = []
 
-    @rule(filter=filters, origin=st.sampled_from(LINKS), owner=st.sampled_from("ab"))
+    @rule(filter=likely, origin=st.sampled_from(LINKS), owner=st.sampled_from("ab"))
     def subscribe(self, filter: Filter, origin: object, owner: str) -> None:
         self.interests.demand(filter, origin, owner)
         self.demands.append((filter, origin, owner))
 
-    @rule(which=st.integers(0), origin=st.sampled_from(LINKS))
-    def subscribe_to_the_same(self, which: int, origin: object) -> None:
-        if self.demands:
-            self.subscribe(self.demands[which % len(self.demands)][0], origin, "c")
+    @rule(several=st.lists(st.sampled_from(ALIKE), max_size=12))
+    def subscribe_to_several(self, several: list[Filter]) -> None:
+        for filter in several:
+            self.subscribe(filter, None, "c")
 
     @rule(which=st.integers(0))
     def unsubscribe(self, which: int) -> None:
@@ -61,7 +69,7 @@ class Oracle(RuleBasedStateMachine):
             self.demands.remove(demand)
             self.interests.release(*demand)
 
-    @rule(filter=filters, origin=st.sampled_from(LINKS))
+    @rule(filter=likely, origin=st.sampled_from(LINKS))
     def advertise(self, filter: Filter, origin: object) -> None:
         self.sources.append(Source(self.interests, filter, origin))
 
@@ -70,13 +78,15 @@ class Oracle(RuleBasedStateMachine):
         if self.sources:
             self.interests.withdraw(self.sources.pop(which % len(self.sources)).advertisement)
 
-    @rule()
-    def tick(self) -> None:
-        self.interests.finish_tick()
+    @rule(ticks=st.integers(1, 5))
+    def tick(self, ticks: int) -> None:
+        for _ in range(ticks):
+            self.interests.finish_tick()
 
     @precondition(lambda self: self.sources)
-    @rule(some=st.lists(events, max_size=5))
+    @rule(some=st.lists(events, max_size=3))
     def settle(self, some: list[Event]) -> None:
+        some += [Event("a", n=n, m=n % 3) for n in range(8)]
         for _ in range(10_000):
             if not self.interests.has_changes:
                 break
@@ -97,6 +107,8 @@ class Oracle(RuleBasedStateMachine):
             assert len(told) == len(wanted)
         else:
             assert len(told) == 1
+        audience = self.interests._audiences[source.advertisement]
+        assert len(wanted) == (audience.count if audience.listed is None else len(audience.listed))
         for event in some:
             if offered.matches(event) and any(filter.matches(event) for filter in wanted):
                 assert any(filter.matches(event) for filter in told)
@@ -223,7 +235,7 @@ def test_a_source_is_not_told_the_widest_cover_if_a_better_one_is_there_soon(
 
 
 def test_filters_that_are_too_long_to_be_told_are_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audience, "TOLD_SIZE_MAX", 40)
+    monkeypatch.setattr(audience_module, "TOLD_SIZE_MAX", 40)
     offered = Interests(TOLD_MAX)
     source = Source(offered, Filter("type = 't'"))
     offered.demand(Filter("n BETWEEN 1111111 AND 2222222"))
