@@ -123,6 +123,7 @@ class HastyOracle(Oracle):
         self.patch = pytest.MonkeyPatch()
         for name in ("SPREAD_UNITS", "COVER_UNITS", "ANSWER_UNITS", "TOLD_AT_A_TIME"):
             self.patch.setattr(interests, name, 1)
+        self.patch.setattr(interests, "SPREAD_UNITS_MIN", 0)
         self.patch.setattr(interests, "PATIENT_TICKS", 2)
 
     def teardown(self) -> None:
@@ -227,6 +228,7 @@ def test_a_source_is_not_told_the_widest_cover_if_a_better_one_is_there_soon(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(interests, "COVER_UNITS", 1)
+    monkeypatch.setattr(interests, "PATIENT_TICKS", 1_000)
     _, source, _ = crowd(20)
     assert len(source.told) == 2
     monkeypatch.setattr(interests, "PATIENT_TICKS", 2)
@@ -339,7 +341,7 @@ def test_a_session_that_ends_is_one_change() -> None:
     offered, source, wanted = crowd(50, told_max=100)
     for filter in wanted:
         offered.release(filter)
-    offered.finish_tick()
+    settled(offered)
     assert source.told[1:] == [tuple(wanted), ()]
 
 
@@ -365,10 +367,22 @@ def test_owners_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(500):
         offered.demand(Filter(f"type = 'bad' AND n = {number}"), owner="greedy")
     offered.demand(Filter("type = 'good'"), owner="modest")
-    for _ in range(10):
+    for _ in range(interests.PATIENT_TICKS + 5):
         offered.finish_tick()
     assert source.texts == ["type = 'good'"]
     assert offered.has_changes
+
+
+def test_a_crowd_does_not_count_those_behind_the_link_of_the_source_itself() -> None:
+    offered, _, wanted = crowd(20)
+    behind = [Filter(f"m = {n}") for n in range(20)]
+    for filter in behind:
+        offered.demand(filter, LINKS[1])
+    source = Source(offered, Filter(), LINKS[1])
+    settled(offered)
+    (cover,) = source.told[-1]
+    assert all(cover.covers(filter) for filter in wanted)
+    assert not any(cover.covers(filter) for filter in behind)
 
 
 def test_what_one_audience_holds_is_bounded() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from tidings.filters import Filter
 from tidings.interest.demand import Demand
-from tidings.interest.weights import COMPARED_MAX, Weight, comparing, merging, weigh
+from tidings.interest.weights import Weight, merging, weigh
 
 TOLD_SIZE_MAX = 1 << 20
 """Characters of filters that a source is told one by one, and of a merged filter that it is told instead."""
@@ -76,9 +76,7 @@ class Audience:
         self.cover: Cover | None = self.whole  # None while all are told one by one
         self.fresh: dict[Demand, None] | None = None  # those that came since a new cover is being made
         self.stamp = 0  # when it was last looked who is here; earlier changes are known
-        self.patient_until = (
-            0  # the tick from which on its widest cover is told, though a better one is to come
-        )
+        self.patient_until = 0  # the tick from which on its source is told, though more is to come
         self.is_withdrawn = False
         self._told_max = told_max
         self._listed_max = 2 * told_max  # more than are told: around the limit nobody is looked for again
@@ -111,16 +109,6 @@ class Audience:
             return tuple(demand.filter for demand in self.listed)
         assert self.cover is not None, "a crowded audience has a cover"
         return (self.cover.filter,)
-
-    def comparing(self, demand: Demand) -> int:
-        """Return the units that `meets` takes at most."""
-        return min(COMPARED_MAX, comparing(self.weight, demand.weight))
-
-    def meets(self, demand: Demand) -> bool:
-        """Whether a demand overlaps what is advertised; it counts as doing so if that is much work."""
-        if comparing(self.weight, demand.weight) > COMPARED_MAX:
-            return True
-        return self.advertisement.filter.overlaps(demand.filter)
 
     def join(self, demand: Demand) -> bool:
         """A demand has come, which overlaps; whether a cover is to be worked out."""

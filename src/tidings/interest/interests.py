@@ -19,19 +19,21 @@ from typing import Any
 from tidings.filters import Filter
 from tidings.interest.audience import Advertisement, Audience, Cover, fitting, widened
 from tidings.interest.demand import NOBODY, Demand, Demands, reaches
-from tidings.interest.weights import merging, weigh
+from tidings.interest.weights import COMPARED_MAX, comparing, merging, weigh
 from tidings.matching.overlaps import Overlaps
 from tidings.steps import Steps
 
-SPREAD_UNITS = 500
+SPREAD_UNITS = 300
 """Units of work (`weights`), of about 5 µs, that spreading takes in one tick."""
-COVER_UNITS = 500
+SPREAD_UNITS_MIN = 20
+"""Units that spreading one demand takes at least."""
+COVER_UNITS = 300
 """Units that working out covers takes in one tick."""
 ANSWER_UNITS = 1_000
 """Units that are done at once for a new advertisement; if they don't suffice, it gets a wide cover first."""
-PATIENT_TICKS = 50
-"""Ticks for which a source may be left without news while the first cover for it is worked out."""
-TOLD_AT_A_TIME = 100
+PATIENT_TICKS = 20
+"""Ticks for which a source may be left without news while what it will be told may soon be something else."""
+TOLD_AT_A_TIME = 50
 """Sources that are told in one tick."""
 
 
@@ -113,10 +115,18 @@ class Interests:
                     self._tell(audience.advertisement, audience.telling)
 
     def _is_patient(self, audience: Audience) -> bool:
-        """Whether a better cover than the widest may be there soon, so that it is not worth telling."""
+        """Whether telling is not worth it yet: more may come, or a better cover than the widest be there."""
+        if self._ticks >= audience.patient_until:
+            return False
         is_wide = audience.cover is not None and audience.cover.is_whole
         is_coming = audience in self._loose or audience.fresh is not None
-        return is_wide and is_coming and self._ticks < audience.patient_until
+        return self._spreading is not None or (is_wide and is_coming)
+
+    def _note(self, audience: Audience) -> None:
+        """Have a source told of a change, soon."""
+        if audience not in self._changed:
+            audience.patient_until = self._ticks + PATIENT_TICKS
+            self._changed[audience] = None
 
     def _spread_some(self, units: int) -> None:
         if self._demands.is_due or self._spreading is not None:
@@ -151,7 +161,7 @@ class Interests:
         if after is NOBODY:
             self._demanded.remove(demand)
         found = self._offered.candidates(demand.filter)
-        self._spent += 1 + demand.weight.alternatives + len(found) // 8
+        self._spent += SPREAD_UNITS_MIN + demand.weight.alternatives + len(found) // 8
         covers: dict[Cover, Cover | None] = {}  # what covers became: many audiences may have the same
         for audience in found:
             yield
@@ -169,27 +179,29 @@ class Interests:
         cover = audience.cover
         if audience.join(demand):
             self._loose[audience] = None
-            audience.patient_until = self._ticks + PATIENT_TICKS
         elif cover is not None:
             if cover not in covers:
                 self._spent += merging(cover.weight, demand.weight) or 0
                 covers[cover] = widened(cover, demand)
             audience.cover = covers[cover] or audience.whole
-        self._changed[audience] = None
+        self._note(audience)
 
     def _leave(self, audience: Audience, demand: Demand) -> None:
         if audience.listed is None:
             is_here = demand.stamp > audience.stamp and self._meet(audience, demand)
         else:
             is_here = demand in audience.listed
+            self._spent += 1
         if is_here:
             if audience.leave(demand) and audience.fresh is None:
                 self._loose[audience] = None
-            self._changed[audience] = None
+            self._note(audience)
 
     def _meet(self, audience: Audience, demand: Demand) -> bool:
-        self._spent += audience.comparing(demand)
-        return audience.meets(demand)
+        """Whether a demand overlaps what is advertised; it counts as doing so if that is much work to say."""
+        units = comparing(audience.weight, demand.weight)
+        self._spent += min(units, COMPARED_MAX)
+        return units > COMPARED_MAX or audience.advertisement.filter.overlaps(demand.filter)
 
     # Covers
 
@@ -213,7 +225,7 @@ class Interests:
         finally:
             audience.fresh = None
         if not audience.is_withdrawn:
-            self._changed[audience] = None
+            self._note(audience)
             if audience.is_loose:
                 self._loose[audience] = None
 

@@ -44,4 +44,4 @@ def merging(one: Weight, other: Weight) -> int | None:
     alternatives, cuts = one.alternatives + other.alternatives, one.cuts + other.cuts
     if alternatives > MERGED_ALTERNATIVES_MAX or cuts > MERGED_CUTS_MAX:
         return None
-    return 2 * alternatives**2 + cuts // 4
+    return 20 + 2 * alternatives**2 + cuts // 4
