@@ -458,7 +458,7 @@ def test_a_log_in_memory_gives_up_its_oldest_half(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_is_kept_for_a_user_is_what_it_may_subscribe_to_after_a_restart_too() -> None:
-    book = Book(ann=[may("publish")], bob=[may("subscribe", "n < 3")])
+    book = Book(ann=[may("publish")], bob=[may("subscribe", "n < 3"), may("keep")])
     rig = LogRig()
     rig.broker.gate = book
     bob = come(rig, "bob")
@@ -513,7 +513,48 @@ def test_a_client_has_only_so_many_readers(monkeypatch: pytest.MonkeyPatch) -> N
     rig = LogRig()
     ann = rig.peer()
     ask(ann, "log.reader", name="a")
-    ask(ann, "log.keep", name="b", where="")
-    assert refusal(ann, "log.reader", name="c")[0] == "limit"
+    ask(ann, "log.reader", name="b")
+    assert refusal(ann, "log.reader", name="c") == (
+        "limit",
+        "'ann' has READERS_MAX = 2 readers of the log: end one first",
+    )
     ask(ann, "log.reader", name="a", lease_s=5)
+    ask(ann, "log.keep", name="k", where="")
     assert ask(rig.peer("two", name="bob"), "log.reader", name="c")["cursor"] == 0
+
+
+def test_who_has_no_right_to_keep_is_told_which_one_it_needs_and_reads_nonetheless() -> None:
+    rig = LogRig()
+    rig.broker.gate = Book(ann=[may("subscribe"), may("manage")], bob=[may("subscribe"), may("keep")])
+    ann, bob = come(rig, "ann"), come(rig, "bob")
+    needed = "having what others publish kept in the log needs a rule with the action 'keep'"
+    assert refusal(ann, "log.keep", name="k") == ("not-allowed", f"'ann' may not keep: {needed}")
+    assert rig.broker.places.archives == []
+    ask(ann, "log.reader", name="spark", lease_s=60)
+    ask(bob, "log.keep", name="k")
+
+
+def test_a_right_to_keep_reaches_no_further_than_what_may_be_subscribed_to() -> None:
+    rig = LogRig()
+    rig.broker.gate = Book(ann=[may("keep")], bob=[may("subscribe", "n < 3"), may("keep")])
+    ann, bob = come(rig, "ann"), come(rig, "bob")
+    assert refusal(ann, "log.keep", name="k")[0] == "not-allowed"
+    assert refusal(bob, "log.keep", name="k", where="n > 5")[0] == "not-allowed"
+
+
+def test_a_user_has_only_so_many_filters_kept_whatever_its_clients_are_called(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(service, "KEPT_MAX", 2)
+    rig = LogRig()
+    rig.broker.gate = Book(ann=ALL, bob=ALL)
+    clients = [come(rig, "ann", f"s{n}", f"ann/{n}") for n in range(3)]
+    for client in clients[:2]:
+        ask(client, "log.keep", name="k")
+    code, text = refusal(clients[2], "log.keep", name="k")
+    assert (code, text) == ("limit", "'ann' has KEPT_MAX = 2 filters kept in the log: end one first")
+    ask(clients[0], "log.keep", name="k", where="n = 1")  # which is there
+    ask(clients[2], "log.reader", name="r", lease_s=60)
+    ask(come(rig, "bob"), "log.keep", name="k")
+    ask(clients[1], "log.leave", name="k")
+    ask(clients[2], "log.keep", name="k")

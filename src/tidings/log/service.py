@@ -31,7 +31,9 @@ WAITING_SIZE_MAX = 4 * READ_SIZE_MAX
 READS_MAX = 8
 """Readings of the log that one client may have under way."""
 READERS_MAX = 1_000
-"""Readers, and filters that are kept, of one client."""
+"""Readers of one user, or of one client of the node's owner."""
+KEPT_MAX = 100
+"""Filters that are kept for one user, or for one client of the node's owner."""
 MEMORY_SIZE_MAX = 64 << 20
 """Bytes of events in the log of a node that has no directory; the oldest half goes when it is full."""
 
@@ -92,6 +94,7 @@ class LogService(Bystander):
         }
 
     def _keep(self, asked: Asked, wanted: arguments.Keep) -> Any:
+        asked.session.permit.require("keep", "having what others publish kept in the log")
         terms = Terms(log=True, passive=True, user=asked.session.permit.user)
         self._open(asked.session, wanted.name, wanted.where, terms, None)
         return {}
@@ -103,7 +106,7 @@ class LogService(Bystander):
         cursor = self._broker.position if start is None else max(0, start - 1)
         record = Durable(name, session.owner, str(asked), cursor, cursor, msgspec.msgpack.encode(terms))
         if places.find_durable(session.owner, name) is None:
-            self._check_room(session.owner)
+            self._check_room(session, terms)
         archive = places.open_durable(record)
         if not isinstance(archive, Archive) or archive.terms.holds != terms.holds:
             raise Refused("exists", f"{name!r} is the name of something else")
@@ -114,12 +117,20 @@ class LogService(Bystander):
         self._leases_end = min(self._leases_end, archive.ends_at)
         return archive
 
-    def _check_room(self, owner: str) -> None:
+    def _check_room(self, session: Session, terms: Terms) -> None:
+        """A user counts as one, whatever its clients are called; those of the owner count one by one."""
         own = sum(
-            one.record is not None and one.record.owner == owner for one in self._broker.places.archives
+            one.record is not None
+            and one.terms.holds is terms.holds
+            and one.terms.user == terms.user
+            and (bool(terms.user) or one.record.owner == session.owner)
+            for one in self._broker.places.archives
         )
-        if own >= READERS_MAX:
-            raise Refused("limit", f"one client has at most {READERS_MAX} readers and filters of the log")
+        who = repr(terms.user or session.owner)
+        if terms.holds and own >= READERS_MAX:
+            raise Refused("limit", f"{who} has READERS_MAX = {READERS_MAX} readers of the log: end one first")
+        if not terms.holds and own >= KEPT_MAX:
+            raise Refused("limit", f"{who} has KEPT_MAX = {KEPT_MAX} filters kept in the log: end one first")
 
     def _passed(self, asked: Asked, told: arguments.Passed) -> Any:
         self._named(asked.session.owner, told.name).pass_to(told.position - 1)

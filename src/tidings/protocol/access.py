@@ -20,7 +20,7 @@ from msgspec import Struct
 from tidings.errors import NotAllowed
 from tidings.filters import Filter
 
-Action = Literal["publish", "subscribe", "put", "get", "manage", "block"]
+Action = Literal["publish", "subscribe", "put", "get", "manage", "block", "keep"]
 ACTIONS: tuple[Action, ...] = get_args(Action)
 
 

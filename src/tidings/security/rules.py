@@ -26,8 +26,8 @@ from tidings.security.users import close_match
 KEYS = ("users", "everyone", "actions", "where", "queues")
 RULES_MAX = 1_000
 """Rules of one user."""
-WITHOUT_WHERE: tuple[Action, ...] = ("manage", "block")
-WITHOUT_QUEUES: tuple[Action, ...] = ("publish", "subscribe", "block")
+WITHOUT_WHERE: tuple[Action, ...] = ("manage", "block", "keep")
+WITHOUT_QUEUES: tuple[Action, ...] = ("publish", "subscribe", "block", "keep")
 
 _ENTRY = re.compile(r"^[ \t]*\[\[[ \t]*allow[ \t]*\]\]", re.MULTILINE)
 
