@@ -43,11 +43,12 @@ class Sink(Protocol):
 class Subscription:
     """A filter and a sink. What comes from `origin` does not go back there.
 
-    `user` is whose inboxes it hears, None for all of them. Owners have equal shares of the time that it takes
-    to spread word of what is demanded.
+    `asked` is what sources are told of it: what it asks for, where `filter` is less than that because of
+    rules, which are nobody else's business. `user` is whose inboxes it hears, None for all of them. Owners
+    have equal shares of the time that it takes to spread word of what is demanded.
     """
 
-    __slots__ = ("filter", "is_over", "origin", "owner", "passive", "sink", "user")
+    __slots__ = ("asked", "filter", "is_over", "origin", "owner", "passive", "sink", "user")
 
     def __init__(
         self,
@@ -57,8 +58,10 @@ class Subscription:
         origin: Any = None,
         user: str | None = None,
         owner: Hashable = None,
+        asked: Filter | None = None,
     ) -> None:
         self.filter = filter
+        self.asked = filter if asked is None else asked
         self.sink = sink
         self.passive = passive
         self.origin = origin
@@ -113,14 +116,14 @@ class Exchange:
         subscription.is_over = False
         self._index.add(subscription, subscription.filter)
         if not subscription.passive:
-            self._interests.demand(subscription.filter, subscription.origin, subscription.owner)
+            self._interests.demand(*_demand(subscription))
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """No more events for this one; KeyError if it is not there."""
         subscription.is_over = True
         self._index.remove(subscription)
         if not subscription.passive:
-            self._interests.release(subscription.filter, subscription.origin, subscription.owner)
+            self._interests.release(*_demand(subscription))
 
     def grant(self, filter: Filter) -> Subscription:
         """Have each batch matched with what someone may publish too: that costs no second look at it."""
@@ -155,3 +158,8 @@ class Exchange:
     def finish_tick(self) -> None:
         """Tell sources of those who came and went, as far as one tick goes."""
         self._interests.finish_tick()
+
+
+def _demand(subscription: Subscription) -> tuple[Filter, Any, Hashable, Filter]:
+    """What a subscription demands, as interest is kept by."""
+    return subscription.filter, subscription.origin, subscription.owner, subscription.asked

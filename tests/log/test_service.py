@@ -17,6 +17,7 @@ from tidings.log.custody import RETAIN_S, Retention
 from tidings.log.history import History, Span
 from tidings.log.parts import LivePart, Part
 from tidings.log.service import READS_MAX, LogService
+from tidings.protocol.messages import Notice
 from tidings.store.interface import Discard, StoredBatch, Trim
 from tidings.store.memory import SimulatedDisk
 
@@ -532,6 +533,21 @@ def test_who_has_no_right_to_keep_is_told_which_one_it_needs_and_reads_nonethele
     assert rig.broker.places.archives == []
     ask(ann, "log.reader", name="spark", lease_s=60)
     ask(bob, "log.keep", name="k")
+
+
+def test_an_advertiser_is_told_what_a_reader_asks_for_and_not_the_rules_behind_it() -> None:
+    rig = LogRig()
+    book = rig.broker.gate = Book(ann=ALL, bob=[may("subscribe", "room = 'vault'")])
+    ann, bob = come(rig, "ann"), come(rig, "bob")
+    ann.ask("advertise", number=1, filter="")
+    ask(bob, "log.reader", name="spark", where="n > 1", lease_s=60)
+    ask(bob, "log.reader", name="spark", where="n > 2", lease_s=60)
+    book.users["bob"] = (may("subscribe", "room = 'hall'"),)
+    rig.broker.review()
+    rig.run()
+    told = {one for notice in ann.got(Notice) for one in notice.details["filters"]}
+    assert told == {"n > 1", "n > 2"}
+    assert ann.got(Notice)[-1].details["filters"] == ["n > 2"]
 
 
 def test_a_right_to_keep_reaches_no_further_than_what_may_be_subscribed_to() -> None:

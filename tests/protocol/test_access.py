@@ -242,6 +242,22 @@ def test_an_advertisement_is_told_only_of_what_its_maker_may_publish() -> None:
     assert [notice.details["filters"] for notice in peer.got(Notice)] == [["type = 'air'"]]
 
 
+@pytest.mark.parametrize("how", [{}, {"durable": "d"}, {"since": 0}, {"on_slow": "spill"}, {"last": True}])
+def test_an_advertiser_is_told_what_was_asked_for_and_not_the_rules_behind_it(how: dict[str, object]) -> None:
+    rig = guarded(ann=[may("publish")], bob=[may("subscribe", "room = 'vault'"), may("subscribe", "n < 3")])
+    maker, reader = come(rig, "ann"), come(rig, "bob")
+    assert maker.ask("advertise", number=1, filter="type = 'air'").error is None
+    assert maker.ask("advertise", number=2, filter="room = 'hall' AND n > 7").error is None
+    reader.subscribe(1, "value > 40", **how)
+    rig.run()
+    assert [(one.number, one.details["filters"]) for one in maker.got(Notice)] == [(1, ["value > 40"])]
+    late = come(rig, "ann", "late").ask("advertise", number=1, filter="type = 'air'")
+    assert late.result == {"filters": ["value > 40"]}
+    maker.publish(event(1, "air", value=50, n=1), event(2, "air", value=50, n=4))
+    rig.run()
+    assert 2 not in reader.counters()
+
+
 def test_only_a_manager_sees_how_the_node_stands() -> None:
     rig = guarded(ann=[may("publish")], boss=[may("manage", queue="jobs")])
     assert come(rig, "ann").ask("status").error is not None

@@ -9,9 +9,11 @@ from protocol.guarded import ALL, guarded, may
 from queues.rig import DONE, REJECT, Client, Rig, job, numbers
 from tidings.errors import NotAllowed
 from tidings.event import Event
+from tidings.filters import Filter
 from tidings.protocol.access import Permit, Rule
-from tidings.protocol.messages import Refusal
+from tidings.protocol.messages import Notice, Refusal
 from tidings.queues import service
+from tidings.queues.description import Description
 from tidings.queues.letters import DEAD
 
 
@@ -145,6 +147,81 @@ def test_a_bound_queue_gets_no_more_than_its_maker_may_subscribe_to() -> None:
     boss.commit(1)
     boss.rig.run()
     assert numbers(ann.get("mine", 10)) == [2]
+
+
+def test_neither_an_advertiser_nor_who_sees_a_bound_queue_is_told_the_rules_behind_it() -> None:
+    boss, ann = house(may("manage"), may("get"), may("subscribe", "color = 'blue'"))
+    boss.ask("advertise", number=1, filter="")
+    ann.create("mine", bind="n > 1")
+    (notice,) = boss.peer.got(Notice)
+    assert notice.details["filters"] == ["n > 1"]
+    described = boss.describe("mine")
+    assert described["bind"] == "n > 1"
+    assert "blue" not in str(described)
+
+
+def test_a_bound_queue_follows_the_rules_of_its_maker_after_a_restart_too() -> None:
+    rules = [may("manage"), may("get"), may("subscribe", "color = 'blue'")]
+    boss, ann = house(*rules)
+    ann.ask("queue.create", name="mine", bind="n > 1", maker="boss")
+    gate = boss.rig.broker.gate
+    rig = boss.rig.restart()
+    rig.broker.gate = gate
+    rig.broker.review()
+    boss.come(rig)
+    for client in (boss, ann):
+        client.come(rig)
+
+    def publish(*colors: str) -> list[str]:
+        first = boss.counter + 1
+        boss.counter += len(colors)
+        jobs = [replace(job(n, color=color), counter=n) for n, color in enumerate(colors, first)]
+        boss.peer.publish(*(replace(one, values={**one.values, "n": 9}) for one in jobs))
+        rig.run()
+        return [hand.event["color"] for hand in ann.get("mine", 10)]
+
+    assert publish("blue", "red") == ["blue"]
+    gate.users["ann"] = (may("manage"), may("get"), may("subscribe", "color = 'red'"))  # type: ignore[attr-defined]
+    rig.broker.review()
+    boss.come()
+    ann.come()
+    assert publish("blue", "red") == ["red"]
+    gate.users["ann"] = (may("manage"), may("get"))  # type: ignore[attr-defined]
+    rig.broker.review()
+    ann.come()
+    assert publish("blue", "red") == []
+
+
+def test_a_bound_queue_has_the_rights_of_one_user_and_another_is_told_so() -> None:
+    boss, ann = house(may("manage"), may("get"), may("subscribe", "color = 'blue'"))
+    ann.create("mine", bind="n > 1")
+    ann.create("mine", bind="n > 1")
+    refused = boss.fails("queue.create", name="mine", bind="n > 1")
+    assert refused.code == "queue-exists"
+    assert "another user's rights" in refused.text
+
+
+def test_a_bound_queue_that_was_made_with_narrowed_conditions_is_still_known() -> None:
+    boss, ann = house(may("manage"), may("get"), may("subscribe", "color = 'blue'"))
+    made = Description(name="mine", bind=str(Filter("n > 1") & Filter("color = 'blue'")))
+    boss.rig.queues.create(made)
+    ann.create("mine", bind="n > 1")
+    assert ann.fails("queue.create", name="mine", bind="n > 2").code == "queue-exists"
+
+
+def test_a_bound_queue_gets_no_answers_to_others() -> None:
+    rig = guarded(boss=ALL, ann=ALL, eve=ALL)
+    boss, ann, eve = (visit(rig, user) for user in ("boss", "ann", "eve"))
+    eve.create("mine", bind="")
+    ann.ask("subscribe", number=1, filter="type = 'job'", credit=10)
+    boss.counter += 1
+    boss.peer.publish(replace(asking(1), counter=1))
+    rig.run()
+    ann.counter += 1
+    ann.peer.publish(replace(answering(1), counter=1))
+    rig.run()
+    assert ann.refusals == []
+    assert [hand.event.type for hand in eve.get("mine", 10)] == ["job"]
 
 
 def test_dead_letters_are_for_those_who_may_get_them() -> None:

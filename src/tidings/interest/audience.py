@@ -106,7 +106,7 @@ class Audience:
     def telling(self) -> tuple[Filter, ...]:
         """The filters that the source is to be told."""
         if self.listed is not None and not self.is_crowded:
-            return tuple(demand.filter for demand in self.listed)
+            return tuple(dict.fromkeys(demand.asked for demand in self.listed))
         assert self.cover is not None, "a crowded audience has a cover"
         return (self.cover.filter,)
 
@@ -161,7 +161,7 @@ def widened(cover: Cover, demand: Demand) -> Cover | None:
         return cover
     if merging(cover.weight, demand.weight) is None:
         return None
-    return fitting(cover.filter.merge(demand.filter))
+    return fitting(cover.filter.merge(demand.asked))
 
 
 def fitting(filter: Filter) -> Cover | None:

@@ -1,5 +1,8 @@
 """The filters that are demanded, each once, however many subscriptions have it.
 
+What a source is told is what subscribers have *asked* for; whether it can make any of that is decided by what
+they get, which rules may have made less.
+
 A subscription that comes or goes changes the *view* of its filter: whether it is demanded of everybody, of
 everybody but those behind one link, or of nobody. Demands whose view has changed wait here until the
 audiences are told; those of one owner wait behind each other, and owners take turns.
@@ -23,12 +26,13 @@ def reaches(view: Any, origin: Any) -> bool:
 
 
 class Demand:
-    """One filter that subscriptions have."""
+    """One filter that subscriptions have, for which all of them have asked in the same words."""
 
-    __slots__ = ("_origins", "_size", "_weight", "filter", "stamp", "view")
+    __slots__ = ("_origins", "_size", "_weight", "asked", "filter", "stamp", "view")
 
-    def __init__(self, filter: Filter) -> None:
+    def __init__(self, filter: Filter, asked: Filter) -> None:
         self.filter = filter
+        self.asked = asked
         self.view: Any = NOBODY  # as the audiences are being told, or were
         self.stamp = 0  # when they began to be told
         self._origins: dict[int, tuple[Any, int]] = {}  # by identity, with the number of subscriptions
@@ -45,16 +49,16 @@ class Demand:
 
     @property
     def weight(self) -> Weight:
-        """The weight of the filter."""
+        """The weight of the filter, or of what was asked for if that is more."""
         if self._weight is None:
-            self._weight = weigh(self.filter)
+            self._weight = max(weigh(self.filter), weigh(self.asked))
         return self._weight
 
     @property
     def size(self) -> int:
-        """The length of the filter's text."""
+        """The length of the text that sources are told."""
         if self._size is None:
-            self._size = len(str(self.filter))
+            self._size = len(str(self.asked))
         return self._size
 
     def come(self, origin: Any) -> None:
@@ -73,7 +77,7 @@ class Demands:
     """All demands, and those whose view has changed."""
 
     def __init__(self) -> None:
-        self._by_filter: dict[Filter, Demand] = {}
+        self._by_filter: dict[tuple[Filter, Filter], Demand] = {}  # and by what was asked for
         self._due: dict[Hashable, dict[Demand, None]] = {}  # by owner
 
     @property
@@ -81,20 +85,20 @@ class Demands:
         """Whether any view may have changed."""
         return bool(self._due)
 
-    def come(self, filter: Filter, origin: Any, owner: Hashable) -> None:
+    def come(self, filter: Filter, origin: Any, owner: Hashable, asked: Filter) -> None:
         """A subscription has come."""
-        demand = self._by_filter.get(filter)
+        demand = self._by_filter.get((filter, asked))
         if demand is None:
-            demand = self._by_filter[filter] = Demand(filter)
+            demand = self._by_filter[filter, asked] = Demand(filter, asked)
         demand.come(origin)
         self._change(demand, owner)
 
-    def go(self, filter: Filter, origin: Any, owner: Hashable) -> None:
+    def go(self, filter: Filter, origin: Any, owner: Hashable, asked: Filter) -> None:
         """A subscription has gone; KeyError if it was not there."""
-        demand = self._by_filter[filter]
+        demand = self._by_filter[filter, asked]
         demand.go(origin)
         if demand.wanted_view is NOBODY:
-            del self._by_filter[filter]
+            del self._by_filter[filter, asked]
         self._change(demand, owner)
 
     def _change(self, demand: Demand, owner: Hashable) -> None:

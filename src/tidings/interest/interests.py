@@ -61,13 +61,17 @@ class Interests:
 
     # What comes and goes
 
-    def demand(self, filter: Filter, origin: Any = None, owner: Hashable = None) -> None:
-        """A subscription has come. Owners take turns."""
-        self._demands.come(filter, origin, owner)
+    def demand(
+        self, filter: Filter, origin: Any = None, owner: Hashable = None, asked: Filter | None = None
+    ) -> None:
+        """A subscription has come, which `asked` for what it gets or more. Owners take turns."""
+        self._demands.come(filter, origin, owner, filter if asked is None else asked)
 
-    def release(self, filter: Filter, origin: Any = None, owner: Hashable = None) -> None:
+    def release(
+        self, filter: Filter, origin: Any = None, owner: Hashable = None, asked: Filter | None = None
+    ) -> None:
         """A subscription has gone; KeyError if it was not there."""
-        self._demands.go(filter, origin, owner)
+        self._demands.go(filter, origin, owner, filter if asked is None else asked)
 
     def offer(self, advertisement: Advertisement) -> tuple[Filter, ...]:
         """An advertisement has come; the filters that demand it, or a cover of them."""
@@ -268,7 +272,7 @@ class Interests:
 
     def _merge(self, demands: list[Demand]) -> Steps[Cover | None]:
         """Merge filters by halves, which keeps most of them small; None if that is too much work."""
-        filters = [demand.filter for demand in demands]
+        filters = [demand.asked for demand in demands]
         while len(filters) > 1:
             merged: list[Filter] = []
             for place in range(0, len(filters) - 1, 2):

@@ -130,7 +130,7 @@ class Node:
         self.driver.on_wake = self._on_wake
         if self._guard is not None:
             self.driver.broker.gate = self._guard.gate
-            self.driver.broker.places.review()
+            self.driver.broker.review()
         if self.config.compiled and compiled.is_installed():
             self._loader = compiled.Loader()
         self._meet_peers()

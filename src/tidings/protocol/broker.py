@@ -206,6 +206,8 @@ class Broker:
             elif renewed != session.permit:
                 session.close("changed", "the rules have changed: come again")
         self.places.review()
+        for service in self.services:
+            service.review()
 
     def touch(self, session: Session, mark: int = 0) -> None:
         """A session has frames to send, now or when the mark is durable."""

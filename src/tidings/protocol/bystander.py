@@ -43,6 +43,9 @@ class Bystander:
         """There is nothing here to be watched."""
         return None
 
+    def review(self) -> None:
+        """The rules may have changed."""
+
     def status(self) -> dict[str, Any]:
         """There is nothing to tell."""
         return {}

@@ -42,14 +42,14 @@ class Places:
 
     # Durable ones
 
-    def open_durable(self, record: Durable) -> Stream:
-        """The durable subscription of that owner and name, made if there is none."""
+    def open_durable(self, record: Durable, filter: Filter) -> Stream:
+        """The durable subscription of that owner and name, made if there is none, with what was granted."""
         stream = self._durables.get((record.owner, record.name))
         if stream is None:
             if len(self._durables) >= DURABLES_MAX:
                 raise Refused("limit", f"a node has at most {DURABLES_MAX} durable subscriptions")
             self.keep(record)
-            stream = self._add_durable(record)
+            stream = self._add_durable(record, filter)
         return stream
 
     def find_durable(self, owner: str, name: str) -> Stream | None:
@@ -83,8 +83,10 @@ class Places:
             self.refilter(archive, archive.reach(self._broker.gate))
             archive.subscription.user = archive.permit(self._broker.gate).bound
 
-    def _add_durable(self, record: Durable) -> Stream:
+    def _add_durable(self, record: Durable, filter: Filter | None = None) -> Stream:
         stream = self._made(record)
+        if filter is not None:
+            stream.subscription.filter = filter
         self._durables[record.owner, record.name] = stream
         if isinstance(stream, Archive):
             self._archives[stream] = None
@@ -112,11 +114,13 @@ class Places:
         self._broker.exchange.unsubscribe(stream.subscription)
 
     def refilter(self, stream: Stream, filter: Filter) -> None:
-        """Give a place another filter: what its client was granted may have changed."""
-        if stream.subscription.filter != filter:
-            self._broker.exchange.unsubscribe(stream.subscription)
-            stream.subscription.filter = filter
-            self._broker.exchange.subscribe(stream.subscription)
+        """Give a named place another filter: what its client asks for or was granted may have changed."""
+        assert stream.record is not None
+        subscription, asked = stream.subscription, Filter(stream.record.filter)
+        if (subscription.filter, subscription.asked) != (filter, asked):
+            self._broker.exchange.unsubscribe(subscription)
+            subscription.filter, subscription.asked = filter, asked
+            self._broker.exchange.subscribe(subscription)
 
     def attach(self, stream: Stream) -> None:
         """It has a client."""

@@ -78,6 +78,9 @@ class Service(Protocol):
         Gives what ends that, or None if it is another's business: the service that came last is asked first.
         """
 
+    def review(self) -> None:
+        """The rules may have changed."""
+
     def status(self) -> dict[str, Any]:
         """What the node says of it, beside what the broker says."""
 

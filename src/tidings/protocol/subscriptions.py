@@ -79,16 +79,19 @@ class Subscriptions:
         wanted.check()
         if wanted.on_slow == "block":
             self._session.permit.require("block", "on_slow='block'")
-        self._session.account.check(filter_size(wanted.filter))
-        filter = self._reach(wanted)
+        session = self._session
+        session.account.check(filter_size(wanted.filter))
+        asked = Filter(wanted.filter)
+        filter = self._reach(wanted, asked)
         if wanted.durable is not None:
-            self._add(wanted, self._open_durable(wanted, filter))
+            self._add(wanted, self._open_durable(wanted, filter, asked))
         elif wanted.is_stored or wanted.on_slow == "spill":
-            self._add(wanted, self._open_stream(wanted, filter))
+            self._add(wanted, self._open_stream(wanted, filter, asked))
         else:
-            outlet = _outlet(self._session, wanted)
-            session = self._session
-            subscription = Subscription(filter, outlet, wanted.passive, user=session.bound, owner=session)
+            outlet = _outlet(session, wanted)
+            subscription = Subscription(
+                filter, outlet, wanted.passive, user=session.bound, owner=session, asked=asked
+            )
             if wanted.last:
                 return self._open_last(wanted, subscription, outlet)
             self._endings[wanted.number] = self._begin(wanted, subscription)
@@ -112,10 +115,9 @@ class Subscriptions:
                 outlet.deliver(batch, (0,), None)
         return {"position": self._broker.position}
 
-    def _reach(self, wanted: Subscribe) -> Filter:
+    def _reach(self, wanted: Subscribe, asked: Filter) -> Filter:
         """What is wanted, as far as it was granted; of a queue, whoever has it says that."""
-        filter = Filter(wanted.filter)
-        return filter if wanted.queue is not None else self._session.narrow("subscribe", filter)
+        return asked if wanted.queue is not None else self._session.narrow("subscribe", asked)
 
     def _begin(self, wanted: Subscribe, subscription: Subscription) -> Callable[[], None]:
         """Let events flow, of all that is published or of what is put into a queue; what ends that."""
@@ -128,13 +130,13 @@ class Subscriptions:
                 return ending
         raise Refused("not-found", "this node has no queues")
 
-    def _open_durable(self, wanted: Subscribe, filter: Filter) -> Stream:
+    def _open_durable(self, wanted: Subscribe, filter: Filter, asked: Filter) -> Stream:
+        """Begin a durable subscription, or go on with it; what was granted may change, and is not kept."""
         assert wanted.durable is not None
         start = self._start(wanted) - 1
-        asked = Filter(wanted.filter)  # what was granted may change, and is not kept
         record = Durable(wanted.durable, self._session.owner, str(asked), start, start, wanted.options)
         is_new = self._broker.places.find_durable(self._session.owner, wanted.durable) is None
-        stream = self._broker.places.open_durable(record)
+        stream = self._broker.places.open_durable(record, filter)
         assert stream.record is not None
         if Filter(stream.record.filter) != asked:
             raise Refused("exists", f"{wanted.durable!r} exists with the filter {stream.record.filter}")
@@ -149,7 +151,7 @@ class Subscriptions:
         stream.attach(self._session, wanted.number, wanted.credit)
         return stream
 
-    def _open_stream(self, wanted: Subscribe, filter: Filter) -> Stream:
+    def _open_stream(self, wanted: Subscribe, filter: Filter, asked: Filter) -> Stream:
         stream = Stream(
             self._broker,
             filter,
@@ -158,8 +160,8 @@ class Subscriptions:
             passive=wanted.passive,
         )
         stream.since_us = wanted.since_us
-        stream.subscription.user = self._session.bound
-        stream.subscription.owner = self._session
+        subscription = stream.subscription
+        subscription.user, subscription.owner, subscription.asked = self._session.bound, self._session, asked
         self._broker.places.add(stream)
         stream.attach(self._session, wanted.number, wanted.credit)
         return stream

@@ -53,6 +53,7 @@ class Description(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_
     deliveries_max: Count | None = DELIVERIES_MAX
     compress: bool = False  # with zstd, where messages are written to disk
 
+    maker: str = ""  # the user whose rights the binding has, and no more than these; the owner has all
     id: str = ""
     alias_of: str | None = None
     messages: int = 0
@@ -90,7 +91,7 @@ class Description(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_
         )
 
 
-TOLD = frozenset(("id", "alias_of", "messages", "in_flight", "waiting", "node", "is_away"))
+TOLD = frozenset(("maker", "id", "alias_of", "messages", "in_flight", "waiting", "node", "is_away"))
 """The fields that a node tells, and nobody asks for."""
 
 

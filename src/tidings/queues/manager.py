@@ -15,6 +15,7 @@ from tidings.errors import QueueError, QueueExists, QueueFull, QueueNotFound
 from tidings.exchange import Subscription
 from tidings.filters import Filter
 from tidings.ids import Origin, make_id
+from tidings.protocol.access import NOBODY, OWNER, Permit
 from tidings.protocol.broker import Broker
 from tidings.queues.binding import Bound
 from tidings.queues.description import (
@@ -146,6 +147,8 @@ class QueueManager:
         description = checked(wanted, self.lasts, kinds)
         known = self._queues.get(description.name)
         if known is not None:
+            if known.description.bind is not None and known.description.maker != wanted.maker:
+                raise QueueExists(description.name, "it is there already, bound with another user's rights")
             difference = known.description.difference(description)
             if difference:
                 raise QueueExists(description.name, f"it is there already: {difference}")
@@ -178,10 +181,27 @@ class QueueManager:
         self._queues[queue.name] = self._ids[description.id] = queue
         self.on_new(queue)
         if description.bind is not None:
-            bound = Filter(description.bind)
-            queue.binding = Subscription(bound, Bound(self, queue), description.passive)
-            self.broker.exchange.subscribe(queue.binding)
+            self._bind(queue, description.bind)
         return queue
+
+    def _bind(self, queue: Queue, wanted: str) -> None:
+        """Put into a queue what is published and matches, as far as whoever made it may subscribe to that."""
+        asked, permit = Filter(wanted), self._maker(queue)
+        queue.binding = Subscription(
+            permit.reach(asked), Bound(self, queue), queue.description.passive, user=permit.bound, asked=asked
+        )
+        self.broker.exchange.subscribe(queue.binding)
+
+    def _maker(self, queue: Queue) -> Permit:
+        user = queue.description.maker
+        return (self.broker.gate.permit_of(user) or NOBODY) if user else OWNER
+
+    def review(self) -> None:
+        """The rules may have changed: what is put into bound queues is what their makers may subscribe to."""
+        for queue in self._queues.values():
+            if queue.binding is not None and queue.description.maker:
+                self.broker.exchange.unsubscribe(queue.binding)
+                self._bind(queue, queue.description.bind or "")
 
     def alias(self, name: str, target: str) -> Queue:
         """Give a queue a further name."""

@@ -93,6 +93,7 @@ class Queue:
         self.sweep()
         return replace(
             self.description,
+            maker="",
             messages=len(self.shelf),
             in_flight=len(self.held),
             waiting=len(self.waiting),

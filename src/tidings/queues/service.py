@@ -323,10 +323,18 @@ class QueueService:
 
     def _create(self, asked: Asked, wanted: Description) -> Description:
         asked.session.allow("manage", wanted.name)
+        wanted = replace(wanted, maker="")
         if wanted.bind is not None:
-            bound = asked.session.narrow("subscribe", Filter(wanted.bind))
-            wanted = replace(wanted, bind=str(bound))
+            wanted = self._bound(asked.session, wanted, Filter(wanted.bind))
         return self.manager.create(wanted).describe()
+
+    def _bound(self, session: Session, wanted: Description, filter: Filter) -> Description:
+        """A description of a bound queue with whose rights it has; NotAllowed if nothing would be got."""
+        narrowed = str(session.narrow("subscribe", filter))
+        known = self.manager.get(wanted.name)
+        if known is not None and not known.description.maker and known.description.bind == narrowed:
+            return replace(wanted, bind=narrowed)  # as such queues were made before
+        return replace(wanted, bind=str(filter), maker=session.permit.user)
 
     def _delete(self, asked: Asked, unwanted: arguments.Named) -> None:
         self._found(asked.session, "manage", unwanted.queue)
@@ -415,6 +423,10 @@ class QueueService:
         waiting = queue.waiting
         waiting.watch(subscription)
         return partial(waiting.unwatch, subscription)
+
+    def review(self) -> None:
+        """The rules may have changed."""
+        self.manager.review()
 
     def status(self) -> dict[str, Any]:
         """How the queues stand."""
