@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 from peers.nodes import Client, Home
 from protocol.guarded import may
 from queues.rig import DONE, job, numbers
@@ -130,3 +131,23 @@ def test_managing_elsewhere_needs_a_grant_before_it_is_refused_with_the_name_of_
     ann = home.user("ann", may("get", queue=AT_KITCHEN))
     failure = ann.fails("queue.delete", queue=AT_KITCHEN)
     assert (failure.code, "may not manage" in failure.text) == ("not-allowed", True)
+
+
+def test_who_gets_a_request_elsewhere_may_answer_it_here(home: Home, owner: Client) -> None:
+    bob = home.user("bob", may("put", queue=AT_KITCHEN))
+    ann = home.user("ann", may("get", queue=AT_KITCHEN), may("publish"))
+    eve = home.user("eve", may("publish"), may("put", queue=AT_KITCHEN))
+    bob.ask("subscribe", number=1, filter="subject = 'inbox.bob/x'", credit=10)
+    owner.put("jobs", job(9, reply_to="inbox.bob/x", correlation_id="c"))  # as his node hands it on
+    eve.put(AT_KITCHEN, job(10, reply_to="inbox.bob/x", correlation_id="d"))
+    home.run()
+    assert eve.refusals == [(1, 1, "not-allowed")]
+    assert numbers(ann.get(AT_KITCHEN, where="n > 8")) == [9]
+    for client in (ann, eve):
+        client.counter += 1
+        answer = job(11, subject="inbox.bob/x", correlation_id="c")
+        client.peer.publish(replace(answer, counter=client.counter))
+    home.run()
+    assert ann.refusals == []
+    assert eve.refusals == [(1, 1, "not-allowed"), (2, 2, "not-allowed")]
+    assert [event.values["n"] for event in bob.peer.events()] == [11]

@@ -55,6 +55,23 @@ def test_whoever_is_no_node_hands_on_in_its_own_name_only(said: str) -> None:
     assert [hand.source for hand in boss.get("jobs")] == [f"eve/{said}"]
 
 
+def test_whoever_is_no_node_hands_on_neither_requests_nor_answers_of_others() -> None:
+    boss, attic = house(*ALL)
+    book = boss.rig.broker.gate
+    assert isinstance(book, Book)
+    book.users["eve"] = tuple(ALL)
+    eve = Client(boss.rig, "sys-eve", "", "eve")
+    asked, answer = job(1, reply_to="inbox.boss/x"), job(2, subject="inbox.boss/x", correlation_id="1")
+    for queue in ("", "jobs"):
+        hand_on(eve, queue, asked)
+    hand_on(eve, "", answer, job(3, reply_to="inbox.eve/x"))
+    assert eve.refusals == [(1, 1, "not-allowed"), (2, 2, "not-allowed"), (3, 3, "not-allowed")]
+    assert boss.told == [3]
+    hand_on(attic, "", asked, answer)  # a node is believed
+    assert attic.refusals == []
+    assert boss.told == [3, 1, 2]
+
+
 def test_what_a_node_hands_on_must_be_granted_to_that_node_event_by_event() -> None:
     boss, attic = house(may("put", "n < 5", "jobs"))
     hand_on(attic, "jobs", job(1), job(9), job(2), source="boss")

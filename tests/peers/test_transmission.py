@@ -241,6 +241,18 @@ def test_a_transmission_queue_that_is_made_anew_has_a_stream_of_its_own() -> Non
     assert made.forwarder.is_closed
 
 
+def test_requests_and_answers_stay_at_the_node_that_has_the_inbox() -> None:
+    near = site(b"n")
+    near.transmission.bind("")
+    near.run()
+    ann = Client(near, "ann")
+    near.broker.announce(job(1, reply_to="inbox.x.1", correlation_id="1"))
+    near.broker.announce(job(2, subject="inbox.x.1", correlation_id="1"))
+    near.broker.announce(job(3, reply_to="answers", note="inbox.x.1"))
+    near.run()
+    assert numbers(ann.read("to:@upstream")) == [3]
+
+
 def test_publications_that_match_wait_for_upstream() -> None:
     near = site(b"n")
     outgoing = near.transmission.bind("n > 1")

@@ -301,6 +301,20 @@ def test_a_report_goes_only_where_its_sender_may_put_or_into_its_own_inbox() -> 
     assert boss.describe("secret")["messages"] == 1
 
 
+def test_a_queue_that_is_called_as_an_inbox_catches_nothing() -> None:
+    rig = guarded(boss=ALL, eve=[may("manage"), may("get")])
+    boss, eve = visit(rig, "boss"), visit(rig, "eve")
+    boss.create("jobs")
+    boss.ask("subscribe", number=1, filter="STARTS_WITH(subject, 'inbox.boss/')", credit=100)
+    eve.create("inbox.boss/x")
+    boss.put("jobs", job(1, report="delivered", reply_to="inbox.boss/x"))
+    rig.run()
+    boss.settle(DONE, *boss.get("jobs"))
+    rig.run()
+    assert eve.read("inbox.boss/x") == []
+    assert [event.type for event in boss.peer.events()] == ["report.delivered"]
+
+
 def test_dead_letters_are_put_back_only_where_their_manager_may_put() -> None:
     rig = guarded(boss=ALL, eve=[may("manage", queue=DEAD), may("put", queue=DEAD)])
     boss, eve = visit(rig, "boss"), visit(rig, "eve")

@@ -263,7 +263,7 @@ class Transmission(Bystander):
         queue, exchange = outgoing.queue, self._broker.exchange
         if queue.binding is not None:
             exchange.unsubscribe(queue.binding)
-        queue.binding = Subscription(Filter(filter), Bound(self._manager, queue))
+        queue.binding = Subscription(Filter(filter), Bound(self._manager, queue, is_outward=True))
         exchange.subscribe(queue.binding)
         if queue.description.bind != filter:
             queue.description = replace(queue.description, bind=filter)

@@ -94,7 +94,8 @@ class Letters:
         if reason:
             facts["reason"] = reason
         report = Event(f"report.{kind}", facts, correlation_id=event.id, subject=address)
-        answers = self._manager.find(address) if self._manager.knows(address) else None
+        is_queue = not address.startswith(INBOX) and self._manager.knows(address)
+        answers = self._manager.find(address) if is_queue else None
         if not self._may_answer(message.origin, address, answers):
             self._manager.broker.count("dropped", reason="report")
         elif answers is None:
