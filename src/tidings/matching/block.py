@@ -62,6 +62,14 @@ class Block:
     def __len__(self) -> int:
         return len(self.entries.owners)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the addresses: a copy lies elsewhere in memory."""
+        return {name: value for name, value in vars(self).items() if name != "words"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.finish()
+
     def finish(self) -> None:
         """Set `words`: numbers and addresses, in the order that the kernel knows."""
         arrays = (

@@ -44,6 +44,11 @@ VALUES_MAX: Final = 1 << 21
 """Values of one tile: that many events are scanned and matched at a time."""
 TILE_MIN, TILE_MAX = 16, 1024
 MATCHES_ROOM: Final = 1 << 17
+_PLACED: Final = frozenset({
+    "_control", "_out_rows", "_out_slots", "_out_blocks", "_left", "_values", "_cells", "_present", "_picked",
+    "_plan_words", "_words", "_waiting", "_ordered", "_ranks", "_tile",
+})  # fmt: skip
+"""What an engine makes anew when it is needed."""
 
 
 class Engine:
@@ -71,6 +76,11 @@ class Engine:
         self._founded = 0  # entries there were then
         self._stamps: Longs = np.zeros(64, np.int64)
         self._counts: Ints = np.zeros(64, np.int32)
+        self._plan: Plan | None = None
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """Set up what compiled code writes into, and tell it where that is."""
         self._out_rows: Ints = np.empty(max(MATCHES_ROOM, 2 * CAPACITY), np.int32)
         self._out_slots: Ints = np.empty_like(self._out_rows)
         self._out_blocks: Ints = np.empty_like(self._out_rows)
@@ -82,7 +92,18 @@ class Engine:
         self._control[kernel.OUT_ROOM] = len(self._out_rows)
         self._control[kernel.LEFT] = address(self._left)
         self._values: Floats = np.empty((0, 0))
-        self._plan: Plan | None = None
+
+    # Copies
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but addresses, what holds them, and room to write in: a copy lies elsewhere in memory."""
+        state = {name: value for name, value in vars(self).items() if name not in _PLACED}
+        return state | {"_plan": None, "_block_words": None, "_is_synced": False}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._stamps = np.zeros_like(self._stamps)  # the copy counts them from the beginning
+        self._make_room()
 
     # Coming and going
 
