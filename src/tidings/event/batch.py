@@ -82,6 +82,11 @@ class Batch:
             self._events = decode_events(self.raw, self.origin)
         return self._events
 
+    @property
+    def is_decoded(self) -> bool:
+        """Whether the events were decoded already."""
+        return self._events is not None
+
     def take(self, rows: Iterable[int]) -> Batch:
         """The batch of the events in these rows, in that order; IndexError for a row not there."""
         wanted = [int(row) for row in rows]

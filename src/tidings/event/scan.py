@@ -8,6 +8,7 @@ The scan writes, for each event, one float64 per lane: NaN when the event has no
 | NUMBER, BOOLEAN, TIME | the number; 0 or 1; microseconds since 1970 |
 | STRING, BLOB | the id of the text in the table of known ones, -1 for any other |
 | STRING_ORDER, BLOB_ORDER | 2·k between the known cuts k-1 and k, 2·k+1 when equal to cut k |
+| TEXT_PLACE | the lower 33 bits of a string's address, times 2^20, plus its size, at most 2^20 - 1 |
 | PRESENCE | 1 when there is a value of any kind, 0 when there is none |
 
 This is the hot path, compiled by numba, and it is fed by strangers. The rule: whatever the bytes are, nothing
@@ -47,8 +48,10 @@ from tidings.event.texts import (
 )
 from tidings.event.wire import HEAD_SIZE, count_in_head
 
-NUMBER, BOOLEAN, TIME, STRING, STRING_ORDER, BLOB, BLOB_ORDER, PRESENCE = range(8)
-KINDS: Final = 8
+NUMBER, BOOLEAN, TIME, STRING, STRING_ORDER, BLOB, BLOB_ORDER, TEXT_PLACE, PRESENCE = range(9)
+KINDS: Final = 9
+PLACE_SIZE_BITS, PLACE_ADDRESS_BITS = 20, 33  # together what a float64 tells exactly
+PLACE_SIZE_MAX: Final = (1 << PLACE_SIZE_BITS) - 1
 
 _BAD, _NIL, _TRUTH, _INT, _FLOAT, _TEXT, _BLOB, _ARRAY, _MAP, _MOMENT, _OTHER = range(11)
 _TIME_S_MIN: Final = -62_135_596_800
@@ -243,6 +246,12 @@ def _set(row: Int, lane: Int, value: Any) -> None:
 
 
 @njit(nogil=True, cache=True)
+def _place(at: Int, size: Int) -> Any:
+    address_bits = np.int64(at) & ((np.int64(1) << PLACE_ADDRESS_BITS) - 1)
+    return np.float64((address_bits << PLACE_SIZE_BITS) | min(np.int64(size), np.int64(PLACE_SIZE_MAX)))
+
+
+@njit(nogil=True, cache=True)
 def _put(what: Int, at: Int, size: Int, plan: Int, name: Int, row: Int) -> Any:
     """Write one value into its lanes, over what was there; False when it is no value of an event."""
     lanes = int64_at(plan + 8 * _LANE_OF) + 4 * KINDS * name
@@ -262,6 +271,8 @@ def _put(what: Int, at: Int, size: Int, plan: Int, name: Int, row: Int) -> Any:
             write_float(row + 8 * known, np.float64(find(plan + 8 * _STRINGS, at, size)))
         if ordered >= 0:
             write_float(row + 8 * ordered, coordinate(plan + 8 * _CUTS, ordered, at, size))
+        if what == _TEXT:
+            _set(row, int32_at(lanes + 4 * TEXT_PLACE), _place(at, size))
     else:
         return False
     return True

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from itertools import groupby
 from operator import eq, methodcaller
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidings.errors import MissingExtra
 from tidings.filters.intervals import EVERYTHING, Intervals, points, prefixed
@@ -29,10 +29,21 @@ REGEX_MEMORY_MAX = 1 << 18
 
 REGEX_SIGNS = frozenset("\\^$.[]()|*+?{}")
 REGEX_REPEATS = frozenset("*+?{")
+REGEX_MAYBES = frozenset("*?{")
 
 Holds = Callable[[str], bool]
 Symbol = str | None
 """One place of a pattern: a character, or None for `_`."""
+
+
+class Needed(NamedTuple):
+    """A literal that stands in every string that a pattern takes; empty if there is none."""
+
+    text: str
+    at_end: bool = False
+    """Whether it stands at the end."""
+    is_all: bool = False
+    """Whether the pattern takes all strings in which it stands so."""
 
 
 def prepare_starts_with(prefix: str) -> Holds:
@@ -108,6 +119,26 @@ def like_head(pattern: str, escape: str | None = None) -> tuple[str, bool]:
             break
         head.append(symbol)
     return "".join(head), len(runs) == 1 and len(head) == len(runs[0])
+
+
+def needed_by_like(pattern: str, escape: str | None = None) -> Needed:
+    """The longest literal of the pattern; of two the one at the end, where it is looked for in one place."""
+    runs = _runs(pattern, escape)
+    pieces = [_pieces(run) for run in runs]
+    end = pieces[-1][-1][1] if runs[-1] and runs[-1][-1] is not None else ""
+    longest = max((text for run in pieces for _, text in run), key=len, default="")
+    if end and len(end) >= len(longest):
+        return Needed(
+            end, at_end=True, is_all=len(runs) > 1 and not any(runs[:-1]) and end == _text(runs[-1])
+        )
+    inner = [run for run in runs[1:-1] if run]
+    is_all = len(runs) > 2 and not runs[0] and not runs[-1] and len(inner) == 1
+    return Needed(longest, is_all=is_all and longest == _text(inner[0]))
+
+
+def _text(symbols: list[Symbol]) -> str | None:
+    """The run as text, if it has no `_`."""
+    return None if None in symbols else "".join(filter(None, symbols))
 
 
 def _runs(pattern: str, escape: str | None) -> list[list[Symbol]]:
@@ -225,6 +256,29 @@ def implied_by_matches(pattern: str) -> tuple[Intervals, bool]:
     if rest == "$":
         return points([head]), True
     return prefixed(head), rest == ""
+
+
+def needed_by_matches(pattern: str) -> Needed:
+    """The longest run of plain characters before the first group, class or count.
+
+    What comes behind these is not looked at, and a `|` anywhere gives up: it may leave the run out.
+    """
+    runs, at = [""], 0
+    while at < len(pattern) and "|" not in pattern:
+        escaped = pattern[at] == "\\"
+        character = pattern[at + escaped : at + escaped + 1]
+        if escaped and not _is_mark(character):
+            break
+        if escaped or character not in REGEX_SIGNS:
+            runs[-1] += character
+        elif character in "([{":
+            break
+        else:
+            runs.append("")
+        at += 1 + escaped
+        if pattern[at : at + 1] in REGEX_MAYBES:
+            runs[-1] = runs[-1][:-1]  # the last character may be absent
+    return Needed(max(runs, key=len))
 
 
 def _compile(pattern: str) -> Any:

@@ -135,6 +135,12 @@ def implied_by_under(pattern: str, escape: str | None = None) -> tuple[Intervals
     return points(parents).union(prefixed(stem)), True
 
 
+def levels_of_under(pattern: str, escape: str | None = None) -> tuple[str | None, ...]:
+    """The names of the topic, None for each that is a pattern."""
+    heads = (like_head(name, escape) for name in _names(pattern))
+    return tuple(head if whole else None for head, whole in heads)
+
+
 def _names(pattern: str) -> list[str]:
     check_length(pattern)
     names = pattern.split(".")

@@ -21,7 +21,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from msgspec.structs import astuple
 
-from tidings.event import HEADER_READERS
 from tidings.event.scan import (
     BLOB,
     BLOB_ORDER,
@@ -46,7 +45,8 @@ from tidings.matching.bounds import (
     time_high,
     time_low,
 )
-from tidings.matching.lanes import SCANNED_HEADER, Lanes
+from tidings.matching.fields import UNSCANNED
+from tidings.matching.lanes import Lanes
 
 ALTERNATIVES_MAX: Final = 16
 """Entries that one conjunction may become; past that, attributes of several kinds are tested roughly."""
@@ -59,8 +59,6 @@ LANE_MASK: Final = SPAN_UNIT - 1
 MARK_BITS: Final = 2
 ROUGH, SHARED = 1, 2
 """Marks of an entry: its filter must be asked; its filter has other entries too."""
-
-UNSCANNED: Final = frozenset(HEADER_READERS) - SCANNED_HEADER
 
 
 Test = tuple[int, list[Interval]]

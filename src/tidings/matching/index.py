@@ -2,23 +2,26 @@
 
 Up to PLAIN_MAX filters are asked in plain Python, those that demand one value only by events that have it
 (`equalities.py`); beyond that, where numba is installed, a compiled engine takes over (`engine.py`). Once it
-is there, whole batches are given to it even if there are few filters: it need not decode them. Filters that
-match everything, or nothing, are kept apart.
+is there, whole batches are given to it even if there are few filters: it need not decode them. Filters by the
+levels of a topic or by a piece of text stand behind gates (`patterns.py`). Filters that match everything, or
+nothing, are kept apart. What is left must be asked about every event, and is counted.
 """
 
 from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
-from itertools import chain, groupby
+from itertools import accumulate, chain, groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from tidings.event import Batch, Event
 from tidings.event.wire import encode_events
 from tidings.matching.equalities import Equalities
+from tidings.matching.gates import Way, demands_value, way_of
+from tidings.matching.patterns import Patterns
 
 if TYPE_CHECKING:
     from tidings.event.texts import Ints
@@ -55,6 +58,8 @@ def prepare() -> None:
 _is_prepared = False
 
 
+CROWD_MAX = 16
+"""Filters behind one gate, beyond which those that demand a value too are found by that."""
 ROWS_COMPILED = 16
 """Rows of a batch from which on the engine is quicker, however few filters there are."""
 ROWS_MANY = 64
@@ -99,6 +104,7 @@ class Index(Generic[Key]):
         self._plain: dict[Key, Filter] = {}
         self._everything: dict[Key, None] = {}
         self._nothing: set[Key] = set()
+        self._unindexed: set[Key] = set()
         self._engine: Engine | None = None
         self._twin: Engine | None = None  # has the same filters as the plain ones, for whole batches
         has_numba = find_spec("numba") is not None
@@ -107,6 +113,7 @@ class Index(Generic[Key]):
         sizes = {"capacity": capacity, "pending_max": pending_max}
         self._sizes = {name: size for name, size in sizes.items() if size is not None}
         self._seed = int.from_bytes(os.urandom(7), "big") if seed is None else seed
+        self._patterns: Patterns[Key] = Patterns(self._seed)
 
     def add(self, key: Key, wanted: Filter) -> None:
         """Take a filter in under a key; a filter that was there under it is replaced."""
@@ -117,6 +124,8 @@ class Index(Generic[Key]):
             self._nothing.add(key)
         elif any(not one.constraints and not one.residues for one in normal):
             self._everything[key] = None
+        elif self._add_behind_gates(key, wanted):
+            return
         elif self._engine is not None:
             self._add_to_engine(key, wanted)
         else:
@@ -126,8 +135,22 @@ class Index(Generic[Key]):
                 self._twin.add(key, wanted)
             self._outgrow()
 
+    def _add_behind_gates(self, key: Key, wanted: Filter) -> bool:
+        """Take in a filter that has gates, unless too many have the same and a value finds it better."""
+        way, gates = way_of(wanted)
+        if way is Way.UNINDEXED:
+            self._unindexed.add(key)
+        if gates is None or (self._patterns.crowd(gates) >= CROWD_MAX and demands_value(wanted)):
+            return False
+        self._patterns.add(key, wanted, gates)
+        return True
+
     def remove(self, key: Key) -> None:
         """Take the filter of a key out; KeyError if there is none."""
+        self._unindexed.discard(key)
+        if key in self._patterns:
+            self._patterns.remove(key)
+            return
         if self._twin is not None and key in self._twin:
             self._twin.remove(key)
         if key in self._plain:
@@ -176,23 +199,35 @@ class Index(Generic[Key]):
 
     def __len__(self) -> int:
         held = len(self._plain) + len(self._demanding) + len(self._everything) + len(self._nothing)
-        return held + (0 if self._engine is None else len(self._engine))
+        return held + len(self._patterns) + (0 if self._engine is None else len(self._engine))
 
     def __contains__(self, key: object) -> bool:
         if key in self._plain or key in self._demanding or key in self._everything or key in self._nothing:
             return True
+        if key in self._patterns:
+            return True
         return self._engine is not None and key in self._engine
+
+    @property
+    def unindexed(self) -> int:
+        """How many filters must be asked about every event, because nothing tells which could match."""
+        return len(self._unindexed)
+
+    def is_unindexed(self, key: Key) -> bool:
+        """Whether the filter of a key is one of these."""
+        return key in self._unindexed
 
     def match(self, event: Event) -> list[Key]:
         """The keys whose filters match the event."""
         if self._engine is None:
             found = [key for key, wanted in self._plain.items() if wanted.matches(event)]
             found += self._demanding.match(event)
-            found += self._everything
-            return found
-        keys: list[Key] = self._engine.match_one(encode_events((event,)), event)
-        keys += self._everything
-        return keys
+        else:
+            found = self._engine.match_one(encode_events((event,)), event)
+        if self._patterns:
+            found += self._patterns.match(event)
+        found += self._everything
+        return found
 
     def match_batch(self, events: Sequence[Event]) -> list[list[Key]]:
         """The keys for each event."""
@@ -205,6 +240,9 @@ class Index(Generic[Key]):
         assert self._engine is not None
         rows, slots = self._engine.match(encode_events(events), events[0].source, events.__getitem__)
         keys: list[list[Key]] = self._engine.by_row(rows, slots, len(events))
+        if self._patterns:
+            for matched, event in zip(keys, events, strict=True):
+                matched += self._patterns.match(event)
         if self._everything:
             for matched in keys:
                 matched += self._everything
@@ -217,14 +255,12 @@ class Index(Generic[Key]):
         engine = self._engine_for(len(batch))
         if engine is None:
             by_key = self._rows_plainly(batch)
-            keys: list[Key] = list(by_key)
-            offsets = array("i", [0])
-            for rows in by_key.values():
-                offsets.append(offsets[-1] + len(rows))
-            matches: Matches[Key] = Matches(keys, offsets, array("i", chain.from_iterable(by_key.values())))
+            matches: Matches[Key] = Matches(list(by_key), *_laid_out(by_key))
             return matches
         source = None if batch.origin is None else batch.origin.source
         hit = engine.by_key(*engine.match(batch.raw, source, batch.__getitem__))
+        if self._patterns:
+            hit = _joined(*hit, self._patterns.match_rows(batch, is_compiled=True))
         return self._with_everything(*hit, len(batch)) if self._everything and len(batch) else Matches(*hit)
 
     def _rows_plainly(self, batch: Batch) -> dict[Key, Sequence[int]]:
@@ -236,6 +272,9 @@ class Index(Generic[Key]):
         for row, event in enumerate(batch if len(self._demanding) else ()):
             for key in self._demanding.match(event):
                 by_key.setdefault(key, []).append(row)  # type: ignore[attr-defined]  # these are lists
+        if self._patterns:
+            is_compiled = _is_prepared and len(batch) >= ROWS_COMPILED
+            by_key.update(self._patterns.match_rows(batch, is_compiled))
         if len(batch):
             by_key.update(dict.fromkeys(self._everything, range(len(batch))))
         return by_key
@@ -254,3 +293,19 @@ class Index(Generic[Key]):
         """Bytes the engine holds, by part: Python objects estimated, filters it must keep left out."""
         engine = self._engine or self._twin
         return {} if engine is None else engine.memory
+
+
+def _laid_out(by_key: Mapping[Any, Sequence[int]]) -> tuple[array[int], array[int]]:
+    """Where the rows of each key begin (and end), and these rows."""
+    ends = accumulate(map(len, by_key.values()), initial=0)
+    return array("i", ends), array("i", chain.from_iterable(by_key.values()))
+
+
+def _joined(
+    keys: list[Key], offsets: Ints, rows: Ints, more: dict[Key, list[int]]
+) -> tuple[list[Key], Ints, Ints]:
+    """What the engine has found, and rows of other keys."""
+    import numpy as np
+
+    ends, found = (np.frombuffer(part, np.int32) for part in _laid_out(more))
+    return [*keys, *more], np.concatenate([offsets[:-1], ends + offsets[-1]]), np.concatenate([rows, found])

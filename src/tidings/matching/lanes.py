@@ -28,12 +28,7 @@ from tidings.event.scan import (
 )
 from tidings.event.texts import Bytes, Cuts, Floats, Ints, Longs, Table, address, insert
 from tidings.matching.counted import Counted
-
-SCANNED_HEADER: Final = frozenset({
-    "type", "time", "source", "channel", "subject", "priority", "ttl_s", "keep_s", "delivery", "route",
-    "reliability", "reply_to", "correlation_id", "object_class", "content_type",
-})  # fmt: skip
-"""The header fields that the scan reads; conditions on the others are left to the filter itself."""
+from tidings.matching.fields import SCANNED_HEADER
 
 _DEFAULT_WORDS: Final = {"delivery": "transient", "route": "auto"}
 INSERTED_MAX: Final = 64

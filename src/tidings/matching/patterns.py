@@ -1,0 +1,261 @@
+"""Filters that stand behind gates: an event is shown only to those of which it opens a gate.
+
+Filters by topic pattern, by LIKE, by an end or a part of a string can't be told by ranges of values, so the
+engine would have to ask each of them about nearly every event. Here the string of an event opens the gates
+that it fits (`gates.py`), by a walk through a tree of levels (`levels.py`) or a look at the literals that
+patterns need (`literals.py`), in plain Python and whatever is installed. A filter of which the gate says all
+is not even asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from tidings.event import HEADER_READERS, Batch, Event
+from tidings.filters.topics import DOTS, SLASHES
+from tidings.matching.fields import TEXT_FIELDS
+from tidings.matching.gates import Gate, Gates, Keys, Table
+from tidings.matching.levels import Levels
+from tidings.matching.literals import Ends, Parts
+
+if TYPE_CHECKING:
+    from tidings.filters import Filter
+    from tidings.matching.places import TextPlaces
+
+FEW_NAMES: Final = 16
+"""Attributes with gates up to which an event is asked for each; beyond that it goes by those it has."""
+SCANNED_NAMES_MAX: Final = 64
+"""Attributes with gates up to which a batch is scanned for them; beyond that it is decoded."""
+
+KNOWN_LENGTH_MAX: Final = 256
+"""Characters of a text for which it is remembered what it opens, until gates come or go."""
+KNOWN_GATES_MAX: Final = 1 << 14
+"""Texts, and gates that they open, that are remembered for one attribute; then they are forgotten."""
+
+Key = TypeVar("Key", bound=Hashable)
+Text = str | bytes
+Column = Sequence[Text | None]
+
+
+class _Attribute(Generic[Key]):
+    """The gates on one attribute."""
+
+    def __init__(self) -> None:
+        self._equal: dict[str, Keys[Key]] = {}
+        self._tables: dict[Table, Any] = {
+            Table.DOTS: Levels(DOTS.separator, hides=False),
+            Table.SLASHES: Levels(SLASHES.separator, hides=True),
+            Table.END: Ends(),
+            Table.PART: Parts(),
+        }
+        self._used: tuple[Any, ...] = ()
+        self._known: dict[Text, tuple[Keys[Key], ...]] = {}
+        self._known_room = KNOWN_GATES_MAX
+
+    def __bool__(self) -> bool:
+        return bool(self._equal or self._used)
+
+    def add(self, gate: Gate, key: Key) -> None:
+        """Put a key behind a gate."""
+        if gate.table is Table.EQUAL:
+            assert isinstance(gate.wanted, str)
+            self._equal.setdefault(gate.wanted, {})[key] = None
+        else:
+            self._tables[gate.table].add(gate.wanted, key)
+        self._look()
+
+    def remove(self, gate: Gate, key: Key) -> None:
+        """Take a key away from a gate."""
+        if gate.table is Table.EQUAL:
+            assert isinstance(gate.wanted, str)
+            keys = self._equal[gate.wanted]
+            del keys[key]
+            if not keys:
+                del self._equal[gate.wanted]
+        else:
+            self._tables[gate.table].remove(gate.wanted, key)
+        self._look()
+
+    def _look(self) -> None:
+        self._used = tuple(table for table in self._tables.values() if table)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._known, self._known_room = {}, KNOWN_GATES_MAX
+
+    def crowd(self, gate: Gate) -> int:
+        """How many keys stand behind this gate."""
+        if gate.table is Table.EQUAL:
+            assert isinstance(gate.wanted, str)
+            return len(self._equal.get(gate.wanted, ()))
+        crowd: int = self._tables[gate.table].crowd(gate.wanted)
+        return crowd
+
+    def find(self, text: Text) -> tuple[Keys[Key], ...]:
+        """Those behind each of the gates that a text opens, remembered for the events that have it too."""
+        known = self._known.get(text)
+        return self._find(text) if known is None else known
+
+    def _find(self, text: Text) -> tuple[Keys[Key], ...]:
+        shown = text if isinstance(text, str) else _decoded(text)
+        opened: list[Keys[Key]] = []
+        if shown in self._equal:
+            opened.append(self._equal[shown])
+        for table in self._used:
+            table.find(shown, opened)
+        found = tuple(opened)
+        if len(text) <= KNOWN_LENGTH_MAX and len(found) < KNOWN_GATES_MAX:
+            self._known_room -= 1 + len(found)
+            if self._known_room < 0:
+                self._forget()
+            self._known[text] = found
+        return found
+
+
+class Patterns(Generic[Key]):
+    """Keys and their filters, behind gates; see the module."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._gates: dict[Key, tuple[Gate, ...]] = {}
+        self._asked: dict[Key, Filter] = {}  # those of which an open gate does not say all
+        self._several: set[Key] = set()  # those with several gates
+        self._names: dict[str, _Attribute[Key]] = {}
+        self._places: TextPlaces | None = None
+
+    def __len__(self) -> int:
+        return len(self._gates)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._gates
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        """What the tables are made of: trees may be deeper than copying can go."""
+        return self._seed, self._gates, self._asked
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        Patterns.__init__(self, state[0])
+        for key, gates in state[1].items():
+            self._put(key, gates, state[2].get(key))
+
+    def crowd(self, gates: Gates) -> int:
+        """How many stand behind the most crowded of these gates."""
+        crowds = (self._names[gate.name].crowd(gate) for gate in gates.gates if gate.name in self._names)
+        return max(crowds, default=0)
+
+    def add(self, key: Key, wanted: Filter, gates: Gates) -> None:
+        """Put a filter behind its gates, under a key that is not there."""
+        self._put(key, gates.gates, None if gates.is_exact else wanted)
+
+    def _put(self, key: Key, gates: tuple[Gate, ...], asked: Filter | None) -> None:
+        self._gates[key] = gates
+        if asked is not None:
+            self._asked[key] = asked
+        if len(gates) > 1:
+            self._several.add(key)
+        for gate in gates:
+            if gate.name not in self._names:
+                self._names[gate.name] = _Attribute()
+                self._places = None
+            self._names[gate.name].add(gate, key)
+
+    def remove(self, key: Key) -> None:
+        """Take a filter out; KeyError if it is not there."""
+        for gate in self._gates.pop(key):
+            self._names[gate.name].remove(gate, key)
+            if not self._names[gate.name]:
+                del self._names[gate.name]
+                self._places = None
+        self._asked.pop(key, None)
+        self._several.discard(key)
+
+    # Matching
+
+    def match(self, event: Event) -> list[Key]:
+        """The keys whose filters match an event."""
+        found: list[Key] = []
+        for attribute, value in self._values(event):
+            if isinstance(value, str):
+                for keys in attribute.find(value):
+                    found += keys
+        if self._several:
+            found = list(dict.fromkeys(found))
+        if not self._asked:
+            return found
+        asked = self._asked
+        return [key for key in found if key not in asked or asked[key].matches(event)]
+
+    def _values(self, event: Event) -> Iterator[tuple[_Attribute[Key], Any]]:
+        names: Iterable[str] = self._names
+        if len(self._names) > FEW_NAMES:
+            own = (*HEADER_READERS, *event.values)
+            names = [name for name in own if name in self._names]
+        for name in names:
+            read = HEADER_READERS.get(name)
+            yield self._names[name], event.values.get(name) if read is None else read(event)
+
+    def match_rows(self, batch: Batch, is_compiled: bool) -> dict[Key, list[int]]:
+        """The rows of a batch that each filter matches, ascending; CodecError if not all of it is events."""
+        rows: dict[Key, list[int]] = {}
+        event_at = _remembering(batch)
+        for name, column in self._columns(batch, is_compiled):
+            for keys, opened in _opened(self._names[name], column):
+                for key in keys:
+                    asked = self._asked.get(key)
+                    got = opened if asked is None else [row for row in opened if asked.matches(event_at(row))]
+                    if got:
+                        rows[key] = rows[key] + got if key in rows else got
+        for key in self._several & rows.keys():
+            rows[key] = sorted(set(rows[key]))
+        return rows
+
+    def _columns(self, batch: Batch, is_compiled: bool) -> Iterator[tuple[str, Column]]:
+        """The texts of each attribute, as bytes where they are read without decoding the events."""
+        scanned = [name for name in self._names if name in TEXT_FIELDS or name not in HEADER_READERS]
+        if is_compiled and not batch.is_decoded and len(self._names) <= SCANNED_NAMES_MAX:
+            yield from self._read_places(batch, scanned)
+        else:
+            scanned = []
+        others = [name for name in self._names if name not in scanned]
+        for name, values in batch.columns(others).items() if others else ():
+            yield name, [value if isinstance(value, str) else None for value in values]
+
+    def _read_places(self, batch: Batch, names: list[str]) -> Iterator[tuple[str, Column]]:
+        if self._places is None:
+            from tidings.matching.places import TextPlaces
+
+            self._places = TextPlaces(names, self._seed)
+        return self._places.read(batch)
+
+
+def _opened(attribute: _Attribute[Key], column: Column) -> Iterable[tuple[Keys[Key], list[int]]]:
+    """Those behind each gate that any text opens, with the rows of these texts: many may share a gate."""
+    gates: dict[int, tuple[Keys[Key], list[int]]] = {}
+    find = attribute.find
+    for row, text in enumerate(column):
+        if text is not None:
+            for keys in find(text):
+                opened = gates.get(id(keys))
+                if opened is None:
+                    gates[id(keys)] = keys, [row]
+                else:
+                    opened[1].append(row)
+    return gates.values()
+
+
+def _remembering(batch: Batch) -> Callable[[int], Event]:
+    """Events of a batch by row, each decoded once."""
+    events: dict[int, Event] = {}
+
+    def event_at(row: int) -> Event:
+        event = events.get(row)
+        if event is None:
+            event = events[row] = batch[row]
+        return event
+
+    return event_at
+
+
+def _decoded(text: bytes) -> str:
+    return text.decode("utf-8", "replace")  # whoever decodes the event refuses what is no UTF-8
