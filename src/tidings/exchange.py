@@ -19,6 +19,7 @@ from tidings.event import Batch
 from tidings.filters import Filter
 from tidings.interest import Advertisement, Interests
 from tidings.matching import Index
+from tidings.matching.unindexed import Unindexed
 
 __all__ = ["Advertisement", "Exchange", "Grant", "Positions", "Rows", "Sink", "Subscription"]
 
@@ -84,6 +85,7 @@ class Exchange:
     def __init__(self) -> None:
         self._index: Index[Subscription] = Index(patient=True)
         self._interests = Interests(TOLD_MAX)
+        self.unindexed = Unindexed()
         self._grants: dict[Filter, tuple[Subscription, int]] = {}  # and how often each was granted
 
     @property
@@ -115,6 +117,8 @@ class Exchange:
         """From now on, events that match go to the sink."""
         subscription.is_over = False
         self._index.add(subscription, subscription.filter)
+        if self._index.is_unindexed(subscription):
+            self.unindexed.add(subscription, subscription.user or "", subscription.filter)
         if not subscription.passive:
             self._interests.demand(*_demand(subscription))
 
@@ -122,6 +126,7 @@ class Exchange:
         """No more events for this one; KeyError if it is not there."""
         subscription.is_over = True
         self._index.remove(subscription)
+        self.unindexed.remove(subscription)
         if not subscription.passive:
             self._interests.release(*_demand(subscription))
 

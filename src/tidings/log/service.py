@@ -107,7 +107,8 @@ class LogService(Bystander):
         record = Durable(name, session.owner, str(asked), cursor, cursor, msgspec.msgpack.encode(terms))
         if places.find_durable(session.owner, name) is None:
             self._check_room(session, terms)
-        archive = places.open_durable(record, granted)
+            self._broker.exchange.unindexed.check(session.bound or "", granted)
+        archive = places.open_durable(record, granted, session.bound)
         if not isinstance(archive, Archive) or archive.terms.holds != terms.holds:
             raise Refused("exists", f"{name!r} is the name of something else")
         archive.want(asked)

@@ -369,8 +369,12 @@ class Engine:
             return rows, slots
         keep = np.ones(len(rows), np.bool_)
         slots[rough] = ~slots[rough]
+        events: dict[int, Event] = {}  # each is decoded once, however many filters ask
         for place, row, slot in zip(rough.tolist(), rows[rough].tolist(), slots[rough].tolist(), strict=True):
-            keep[place] = self._rough[slot].matches(event_at(row))
+            event = events.get(row)
+            if event is None:
+                event = events[row] = event_at(row)
+            keep[place] = self._rough[slot].matches(event)
         return rows[keep], slots[keep]
 
     def keys_of(self, slots: Ints) -> list[Any]:

@@ -357,6 +357,9 @@ class Node:
         yield from metrics.counters(broker.tallies)
         yield metrics.gauge("connections", "Connections there are.", driver.connections)
         yield metrics.gauge("subscriptions", "Subscriptions there are.", status["subscriptions"])
+        yield metrics.gauge(
+            "subscriptions_unindexed", "Subscriptions tried on every event.", status["unindexed"]
+        )
         yield metrics.gauge("advertisements", "Advertisements there are.", status["advertisements"])
         yield metrics.gauge("position", "Position of the last stored event.", status["position"])
         yield metrics.gauge("outbox_bytes", "Bytes that wait to be sent.", driver.outbox_size)

@@ -597,6 +597,7 @@ class Broker:
             "node": self.node,
             "sessions": len(self.sessions),
             "subscriptions": self.exchange.subscriptions,
+            "unindexed": len(self.exchange.unindexed),
             "advertisements": self.exchange.advertisements,
             "position": self.position,
             "counts": [[what, reason, times] for (what, reason), times in sorted(self.tallies.items())],

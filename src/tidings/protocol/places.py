@@ -42,14 +42,17 @@ class Places:
 
     # Durable ones
 
-    def open_durable(self, record: Durable, filter: Filter) -> Stream:
-        """The durable subscription of that owner and name, made if there is none, with what was granted."""
+    def open_durable(self, record: Durable, filter: Filter, user: str | None) -> Stream:
+        """The durable subscription of that owner and name, made if there is none, with what was granted.
+
+        `user` is who is bound by rules, None for whoever is not.
+        """
         stream = self._durables.get((record.owner, record.name))
         if stream is None:
             if len(self._durables) >= DURABLES_MAX:
                 raise Refused("limit", f"a node has at most {DURABLES_MAX} durable subscriptions")
             self.keep(record)
-            stream = self._add_durable(record, filter)
+            stream = self._add_durable(record, filter, user)
         return stream
 
     def find_durable(self, owner: str, name: str) -> Stream | None:
@@ -83,8 +86,9 @@ class Places:
             self.refilter(archive, archive.reach(self._broker.gate))
             archive.subscription.user = archive.permit(self._broker.gate).bound
 
-    def _add_durable(self, record: Durable, filter: Filter | None = None) -> Stream:
+    def _add_durable(self, record: Durable, filter: Filter | None = None, user: str | None = None) -> Stream:
         stream = self._made(record)
+        stream.subscription.user = user
         if filter is not None:
             stream.subscription.filter = filter
         self._durables[record.owner, record.name] = stream

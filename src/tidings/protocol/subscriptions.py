@@ -83,6 +83,7 @@ class Subscriptions:
         session.account.check(filter_size(wanted.filter))
         asked = Filter(wanted.filter)
         filter = self._reach(wanted, asked)
+        self._check_indexed(wanted, filter)
         if wanted.durable is not None:
             self._add(wanted, self._open_durable(wanted, filter, asked))
         elif wanted.is_stored or wanted.on_slow == "spill":
@@ -119,6 +120,12 @@ class Subscriptions:
         """What is wanted, as far as it was granted; of a queue, whoever has it says that."""
         return asked if wanted.queue is not None else self._session.narrow("subscribe", asked)
 
+    def _check_indexed(self, wanted: Subscribe, filter: Filter) -> None:
+        """Refuse one filter too many that must be tried on every event; what is there already is no more."""
+        session, places = self._session, self._broker.places
+        if wanted.durable is None or places.find_durable(session.owner, wanted.durable) is None:
+            self._broker.exchange.unindexed.check(session.bound or "", filter)
+
     def _begin(self, wanted: Subscribe, subscription: Subscription) -> Callable[[], None]:
         """Let events flow, of all that is published or of what is put into a queue; what ends that."""
         if wanted.queue is None:
@@ -136,7 +143,7 @@ class Subscriptions:
         start = self._start(wanted) - 1
         record = Durable(wanted.durable, self._session.owner, str(asked), start, start, wanted.options)
         is_new = self._broker.places.find_durable(self._session.owner, wanted.durable) is None
-        stream = self._broker.places.open_durable(record, filter)
+        stream = self._broker.places.open_durable(record, filter, self._session.bound)
         assert stream.record is not None
         if Filter(stream.record.filter) != asked:
             raise Refused("exists", f"{wanted.durable!r} exists with the filter {stream.record.filter}")

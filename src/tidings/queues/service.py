@@ -330,8 +330,11 @@ class QueueService:
 
     def _bound(self, session: Session, wanted: Description, filter: Filter) -> Description:
         """A description of a bound queue with whose rights it has; NotAllowed if nothing would be got."""
-        narrowed = str(session.narrow("subscribe", filter))
+        reach = session.narrow("subscribe", filter)
+        narrowed = str(reach)
         known = self.manager.get(wanted.name)
+        if known is None:
+            self._broker.exchange.unindexed.check(session.bound or "", reach)
         if known is not None and not known.description.maker and known.description.bind == narrowed:
             return replace(wanted, bind=narrowed)  # as such queues were made before
         return replace(wanted, bind=str(filter), maker=session.permit.user)
@@ -422,7 +425,15 @@ class QueueService:
             subscription.filter &= granted
         waiting = queue.waiting
         waiting.watch(subscription)
-        return partial(waiting.unwatch, subscription)
+        unindexed = self._broker.exchange.unindexed
+        if waiting.is_unindexed(subscription):
+            unindexed.add(subscription, subscription.user or "", subscription.filter)
+
+        def end() -> None:
+            waiting.unwatch(subscription)
+            unindexed.remove(subscription)
+
+        return end
 
     def review(self) -> None:
         """The rules may have changed."""

@@ -156,6 +156,10 @@ class Waiting:
         self._watchers[subscription] = None
         self._index.add(subscription, subscription.filter)
 
+    def is_unindexed(self, subscription: Subscription) -> bool:
+        """Whether someone who is told must be asked about every message."""
+        return self._index.is_unindexed(subscription)
+
     def unwatch(self, subscription: Subscription) -> None:
         """It is to be told no longer; one that is not told is passed over."""
         if subscription in self._watchers:

@@ -1,0 +1,101 @@
+"""Filters that must be tried on every event: each user has so many, however it subscribes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from protocol.guarded import ALL, come, guarded
+from protocol.rig import Peer, Rig
+from tidings.errors import Refused
+from tidings.filters import Filter
+from tidings.matching.unindexed import UNINDEXED_MAX, Unindexed
+
+
+def limited(rig: Rig, most: int) -> Rig:
+    rig.broker.exchange.unindexed = Unindexed(most)
+    return rig
+
+
+def refusal(peer: Peer, operation: str = "subscribe", **arguments: Any) -> str:
+    error = peer.ask(operation, credit=10, **arguments).error
+    assert error is not None
+    assert error.code == "limit"
+    return error.text
+
+
+def test_a_user_has_a_limited_number_of_them_and_others_have_their_own() -> None:
+    rig = limited(guarded(ann=ALL, bob=ALL), 2)
+    ann, again, bob = come(rig, "ann"), come(rig, "ann", "other"), come(rig, "bob")
+    ann.subscribe(1, "a < b")
+    again.subscribe(1, "a < c")
+    assert "UNINDEXED_MAX = 2" in refusal(ann, number=2, filter="a < d")
+    assert "'ann'" in refusal(again, number=2, filter="a < d")
+    bob.subscribe(1, "a < d")
+    ann.subscribe(2, "a < 3")
+    ann.subscribe(3, "TOPIC(subject, '*.x') AND a < b")
+    assert rig.broker.status()["unindexed"] == 3
+    assert rig.broker.tallies["refused", "limit"] == 2
+
+
+def test_without_users_all_clients_share_the_limit() -> None:
+    rig = limited(Rig(), 1)
+    rig.peer("a", name="ann").subscribe(1, "a < b")
+    refusal(rig.peer("b", name="bob"), number=1, filter="a < c")
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"durable": "d"}, {"since": 1}, {"on_slow": "spill"}, {"passive": True}]
+)
+def test_every_sort_of_subscription_counts_until_it_ends(options: dict[str, Any]) -> None:
+    rig = limited(Rig(), 1)
+    ann = rig.peer()
+    for number in (1, 2, 3):
+        ann.subscribe(number, "a < b", **options)
+        refusal(ann, number=9, filter="a < c", **options | ({"durable": "e"} if "durable" in options else {}))
+        ended = {"durable": "d"} if "durable" in options else {"number": number}
+        assert ann.ask("unsubscribe", **ended).error is None
+    assert rig.broker.status()["unindexed"] == 0
+    ann.subscribe(1, "a < b")
+    ann.lose()
+    assert rig.broker.status()["unindexed"] == 0
+
+
+def test_a_durable_subscription_that_is_there_is_opened_again_whatever_the_limit() -> None:
+    rig = limited(Rig(), 1)
+    rig.peer().subscribe(1, "a < b", durable="d")
+    rig.peer("other").subscribe(1, "a < b", durable="d")
+    rig = limited(rig.restart(), 0)
+    rig.peer().subscribe(1, "a < b", durable="d")
+
+
+def test_bound_queues_and_watches_count_too() -> None:
+    rig = limited(Rig(), 2)
+    ann = rig.peer()
+    assert ann.ask("queue.create", name="jobs").error is None
+    assert ann.ask("queue.create", name="bound", bind="a < b").error is None
+    ann.subscribe(1, "a < b", queue="jobs")
+    assert rig.broker.status()["unindexed"] == 2
+    refusal(ann, number=2, filter="a < c", queue="jobs")
+    error = ann.ask("queue.create", name="more", bind="a < c").error
+    assert error is not None
+    assert error.code == "limit"
+    assert ann.ask("queue.create", name="bound", bind="a < b").error is None
+    assert ann.ask("unsubscribe", number=1).error is None
+    assert ann.ask("queue.delete", queue="bound").error is None
+    assert rig.broker.status()["unindexed"] == 0
+
+
+def test_conditions_count_not_filters() -> None:
+    counted = Unindexed(10)
+    counted.add("one", "ann", Filter(" OR ".join(f"a < b{n}" for n in range(8))))
+    counted.check("ann", Filter("a < b AND c < d"))
+    with pytest.raises(Refused, match="UNINDEXED_MAX = 10"):
+        counted.check("ann", Filter("a < b AND (c < d OR e < f)"))
+    counted.check("bob", Filter("a < b AND (c < d OR e < f)"))
+    counted.remove("one")
+    counted.remove("one")
+    counted.check("ann", Filter("a < b AND (c < d OR e < f)"))
+    assert len(counted) == 0
+    assert UNINDEXED_MAX == 2_000, "as docs/node.md says"
