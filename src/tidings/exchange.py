@@ -26,6 +26,11 @@ __all__ = ["Advertisement", "Exchange", "Grant", "Positions", "Rows", "Sink", "S
 TOLD_MAX = 100
 """Filters an advertisement is told of; beyond that it is told of one that covers them all."""
 
+ROWS_AT_ONCE = 4_096
+"""Events that are matched in one step."""
+TRIED_AT_ONCE = 4_096
+"""Conditions that are evaluated one by one in one step."""
+
 Rows = Sequence[int]
 """Rows of a batch, ascending."""
 
@@ -105,6 +110,12 @@ class Exchange:
             for subscription, rows in self._index.match_rows(batch).items()
             if subscription.origin is None or subscription.origin is not origin
         ]
+
+    @property
+    def rows_at_once(self) -> int:
+        """How many events it takes a few milliseconds to match, at most."""
+        tried = self.unindexed.conditions + self._index.tried
+        return max(1, min(ROWS_AT_ONCE, TRIED_AT_ONCE // tried)) if tried else ROWS_AT_ONCE
 
     def publish(self, batch: Batch, origin: Any = None) -> int:
         """Hand the batch to all who want any of it; the number of subscriptions that got something."""

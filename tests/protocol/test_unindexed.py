@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from protocol.guarded import ALL, come, guarded
-from protocol.rig import Peer, Rig
+from protocol.rig import Peer, Rig, event
+from tidings import exchange
 from tidings.errors import Refused
 from tidings.filters import Filter
 from tidings.matching.unindexed import UNINDEXED_MAX, Unindexed
@@ -99,3 +100,24 @@ def test_conditions_count_not_filters() -> None:
     counted.check("ann", Filter("a < b AND (c < d OR e < f)"))
     assert len(counted) == 0
     assert UNINDEXED_MAX == 2_000, "as docs/node.md says"
+
+
+def test_a_long_batch_is_matched_in_parts_where_filters_must_be_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(exchange, "TRIED_AT_ONCE", 6)
+    rig = Rig()
+    ann, bob = rig.peer("a"), rig.peer("b")
+    for number in (1, 2):
+        bob.subscribe(number, "n < m")
+    sizes: list[int] = []
+    match = rig.broker.exchange.match
+    monkeypatch.setattr(
+        rig.broker.exchange, "match", lambda batch, origin: sizes.append(len(batch)) or match(batch, origin)
+    )
+    ann.publish(*(event(counter, n=1, m=counter) for counter in range(1, 9)))
+    rig.run()
+    assert max(sizes) <= 3
+    assert sum(sizes) == 8
+    assert bob.counters(1) == bob.counters(2) == list(range(2, 9))
+    assert ann.accepted == [8]

@@ -213,6 +213,11 @@ class Index(Generic[Key]):
         """How many filters must be asked about every event, because nothing tells which could match."""
         return len(self._unindexed)
 
+    @property
+    def tried(self) -> int:
+        """How many filters are asked one by one about each event of a batch, for want of compiled code."""
+        return 0 if self._engine is not None or _is_prepared else len(self._plain)
+
     def is_unindexed(self, key: Key) -> bool:
         """Whether the filter of a key is one of these."""
         return key in self._unindexed

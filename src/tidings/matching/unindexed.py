@@ -27,6 +27,7 @@ class Unindexed:
         self._most = most
         self._held: dict[Hashable, tuple[str, int]] = {}  # whose it is, and its conditions
         self._conditions: Counter[str] = Counter()  # by user
+        self.conditions = 0  # of all users
 
     def __len__(self) -> int:
         return len(self._held)
@@ -48,6 +49,7 @@ class Unindexed:
         conditions = _conditions(wanted.condition)
         self._held[holder] = user, conditions
         self._conditions[user] += conditions
+        self.conditions += conditions
 
     def remove(self, holder: Hashable) -> None:
         """Count a filter no longer; one that was not counted is passed over."""
@@ -55,6 +57,7 @@ class Unindexed:
         if held is not None:
             user, conditions = held
             self._conditions[user] -= conditions
+            self.conditions -= conditions
             if not self._conditions[user]:
                 del self._conditions[user]
 

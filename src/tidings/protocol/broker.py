@@ -63,8 +63,6 @@ if TYPE_CHECKING:
 RECENT_SIZE_MAX = 8 << 20
 """Bytes of events kept in memory for those who ask for last values."""
 
-ROWS_AT_ONCE = 4_096
-"""Events of a batch that are matched and stored in one step."""
 DELIVERED_AT_ONCE = 32_768
 """Rows of a batch times subscriptions that get any of it, in one step."""
 
@@ -381,14 +379,15 @@ class Broker:
         if not count:
             return None
         batch = Batch(raw, session.origin, checked.offsets)
-        if count > ROWS_AT_ONCE:
+        if count > self.exchange.rows_at_once:
             return self._publish_parts(session, batch, checked)
         return self._publish(session, batch, checked)
 
     def _publish_parts(self, session: Session, batch: Batch, checked: Checked) -> Steps[None]:
         """Publish a long batch part by part; a part that is not reached is not counted either."""
-        for start in range(0, len(batch), ROWS_AT_ONCE):
-            end = min(start + ROWS_AT_ONCE, len(batch))
+        end = 0
+        while end < len(batch):
+            start, end = end, min(end + self.exchange.rows_at_once, len(batch))
             left = self._publish(session, batch.take(range(start, end)), _part(checked, start, end))
             if left is not None:
                 yield from left
