@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from tests.filters.conditions import events, filters
 from tidings.event import Event
 from tidings.filters import Filter
+from tidings.matching import plans, sorted_run
+from tidings.matching import search as search_module
 from tidings.matching import shelf as shelf_module
-from tidings.matching import sorted_run
 from tidings.matching.shelf import Shelf
 
 MORNING = datetime(2026, 11, 15, 8, tzinfo=UTC)
@@ -22,9 +23,12 @@ def small_limits() -> Iterator[None]:
     """So that few events have many blocks, and few names more than the indexes there may be."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sorted_run, "BLOCK_MAX", 8)
+        patch.setattr(search_module, "TRIED_FIRST", 2)
         patch.setattr(shelf_module, "TRIED_FIRST", 2)
         patch.setattr(shelf_module, "INDEXES_MAX", 3)
-        patch.setattr(shelf_module, "LEAP_AFTER", 2)
+        patch.setattr(plans, "LEAP_AFTER", 2)
+        patch.setattr(search_module, "TRIES_MAX", 3)
+        patch.setattr(shelf_module, "INDEXED_AT_ONCE", 4)
         yield
 
 

@@ -57,6 +57,22 @@ def test_a_run_keeps_its_order_whatever_is_added_and_removed(pairs: Pairs, data:
         assert len(run) == len(kept)
 
 
+@given(PAIRS, st.lists(SETS, min_size=1, max_size=5))
+def test_a_run_filled_in_the_order_of_its_items_is_as_any_other(
+    pairs: Pairs, wanted: list[Intervals]
+) -> None:
+    run = SortedRun()
+    for value, item in pairs:
+        run.add_last(value, item)
+    assert list(run) == [item for _, item in sorted(pairs)]
+    assert run.last == (max(pairs)[1] if pairs else None)
+    for each in wanted:
+        assert ascending(run, each) == ascending(SortedRun(pairs), each)
+    for value, item in pairs:
+        run.remove(value, item)
+    assert len(run) == 0
+
+
 @given(PAIRS, st.lists(SETS, min_size=1, max_size=5), st.data())
 def test_a_range_gives_its_items_in_their_own_order(
     pairs: Pairs, sets: list[Intervals], data: st.DataObject

@@ -30,7 +30,7 @@ def test_taking_many_by_a_condition_without_an_index_is_one_search(
     tried: list[Any] = []
     sight = queue.sight
     shelf = ann.rig.queues.find("jobs").shelf
-    monkeypatch.setattr(shelf, "_read", lambda message: tried.append(message) or sight(message))
+    monkeypatch.setattr(shelf, "read", lambda message: tried.append(message) or sight(message))
     assert len(ann.get("jobs", 100, where="s LIKE '%it%'")) == 100
     assert len(tried) <= 4 * 400  # for the search, and for an index of what it could use
 

@@ -30,6 +30,7 @@ from tidings.node import logs
 from tidings.node.clock import SteadyClock
 from tidings.node.logins import Logins
 from tidings.protocol.access import Caller, Check
+from tidings.protocol.background import Background
 from tidings.protocol.broker import Broker
 from tidings.protocol.errands import Errand
 from tidings.protocol.session import Session
@@ -158,17 +159,16 @@ class Driver:
             self._unread[session] = None
             self._carriers[session].pause_reading()
 
-    def _work(self, session: Session, until: float) -> bool:
-        """Let a session go on until this moment; whether more is left. Called when it is its turn."""
-        is_new = session.origin is None
+    def _work(self, worker: Session | Background, until: float) -> bool:
+        """Let one go on until this moment; whether more is left. Called when it is its turn."""
+        new = worker if isinstance(worker, Session) and worker.origin is None else None
         try:
-            is_left = session.work(until)
+            is_left = worker.work(until)
         except Exception as error:  # what goes wrong with one must not touch the others
-            self._report(session.caller.peer, error)
-            session.close("internal", "internal error; see the node's log")
-            is_left = session.has_work
-        if is_new and session.is_closed:
-            self._logins.tell(session)
+            self._report(worker.caller.peer if isinstance(worker, Session) else "background", error)
+            is_left = worker.give_up()
+        if new is not None and new.is_closed:
+            self._logins.tell(new)
         return is_left
 
     def _read_again(self) -> None:
@@ -290,7 +290,7 @@ class Driver:
 
     def _checked(self, session: Session, check: Check, passed: bool) -> None:
         if not self._survives(session.caller.peer, session.checked, check, passed, self.time()):
-            session.close("internal", "internal error; see the node's log")
+            session.give_up()
         if session.is_closed:
             self._logins.tell(session)
         self.schedule()

@@ -35,6 +35,7 @@ from tidings.ids import Origin
 from tidings.protocol.access import OWN, Caller, Check, Gate, OpenGate, Permit
 from tidings.protocol.answers import Answers
 from tidings.protocol.archive import Archive
+from tidings.protocol.background import Background
 from tidings.protocol.blocking import Holds
 from tidings.protocol.errands import Errand
 from tidings.protocol.failures import failure_of
@@ -89,13 +90,13 @@ class Broker:
         state: State,
         now: float = 0.0,
         name: str = "",
-        turns: Turns[Session] | None = None,
+        turns: Turns[Session | Background] | None = None,
         budgets: Budgets | None = None,
     ) -> None:
         """`name` is what people call the node; without `turns` everything is done as soon as it is asked."""
         self.memory = Memory(budgets or Budgets())
         self._shares: dict[str, Share] = {}  # by user
-        self.turns = Turns(_standing, Session.work) if turns is None else turns
+        self.turns = Turns(_standing, _work) if turns is None else turns
         self.node = state.node
         self.name = name
         self.boot = state.boot
@@ -125,6 +126,7 @@ class Broker:
         self.services: list[Service] = []
         self.operations: dict[str, tuple[Any, Callable[[Asked, Any], Any]]] = {}
         self.frames: dict[type[Message], Heard] = {}
+        self.background = Background(self.turns)  # long work that no session waits for
         self._own = Origin(state.node, state.boot, state.node)
         self._own_counter = 0
         self._operations: list[Operation] = []
@@ -605,6 +607,10 @@ class Broker:
         for service in self.services:
             told |= service.status()
         return told
+
+
+def _work(worker: Session | Background, until: float) -> bool:
+    return worker.work(until)
 
 
 def _standing() -> float:

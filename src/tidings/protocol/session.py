@@ -77,6 +77,7 @@ SILENT_S_MAX = 60.0
 """How long a client may be silent before it is asked; as long again, and it is given up."""
 READ_S_MAX = 120.0
 """How long a client may take nothing of what waits for it before it is given up."""
+INTERNAL = "internal error; see the node's log"
 
 
 _END: Any = object()
@@ -176,6 +177,11 @@ class Session:
             self._heard_at, self._is_asked = self.broker.now, False
             self._take(*frame)
         return True
+
+    def give_up(self) -> bool:
+        """Part from a client whose work has failed for a fault of the node; whether more is left to do."""
+        self.close("internal", INTERNAL)
+        return self.has_work
 
     def do(self, chore: Steps[None]) -> None:
         """Have something done for this client when it is its turn, beside what it asks for.

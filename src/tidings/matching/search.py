@@ -1,0 +1,100 @@
+"""One search of a shelf, in steps: the shelf may be changed in between, and the search knows its place.
+
+The place is that of the last entry that was looked at. Entries have distinct places that never change, so
+however the shelf was changed, what stands behind the place was not looked at yet. A search therefore finds
+each event that matches and stays on the shelf from its beginning to its end, in order. One that comes
+meanwhile is found if it comes behind the place, and one that goes is found if the search was there before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from tidings.matching.attribute_index import behind
+from tidings.matching.plans import Plan
+
+if TYPE_CHECKING:
+    from tidings.filters import Filter
+    from tidings.matching.plans import Entry, Floor
+    from tidings.matching.shelf import Shelf
+
+TRIES_MAX = 64
+"""Entries that are looked at in one step, at 1 to 3 µs each."""
+TRIED_FIRST = 16
+"""Events at the head that are tried before an index is asked, and candidates too few to look for fewer."""
+
+Key = TypeVar("Key")
+
+
+class Search(Generic[Key]):
+    """See the module; to be iterated once, which gives keys, and None wherever a step ends.
+
+    With `after`, only entries of higher orders are found. One that `is_bounded` ends at the entry that is the
+    last one when it begins, so it has an end however quickly others come.
+    """
+
+    __slots__ = ("_ceiling", "_filter", "_floor", "_last", "_shelf")
+
+    def __init__(
+        self, shelf: Shelf[Any, Any], filter: Filter, after: Any = None, is_bounded: bool = False
+    ) -> None:
+        self._shelf = shelf
+        self._filter = filter
+        self._floor: Floor | None = None if after is None else (after, math.inf)
+        self._ceiling: Entry | None = shelf.last_entry if is_bounded else None
+        self._last: Entry | None = None
+
+    def is_behind(self, order: Any) -> bool:
+        """Whether an entry of this order, if it comes now, will not be found any more."""
+        last, ceiling = self._last, self._ceiling
+        return (last is not None and order <= last[0]) or (ceiling is not None and order > ceiling[0])
+
+    def __iter__(self) -> Iterator[Key | None]:
+        shelf, ceiling = self._shelf, self._ceiling
+        matches, read = self._filter.matches, shelf.read
+        changes, entries = shelf.changes, shelf.entries_from(self._floor)
+        is_exact = False
+        untried = TRIED_FIRST  # at the head; below 0 when a plan was made
+        tries = 0
+        while True:
+            for entry in entries:
+                if not untried or (ceiling is not None and entry > ceiling):
+                    break
+                self._last = entry
+                untried -= 1
+                tries += 1
+                if is_exact or matches(read(entry[3])):
+                    yield entry[2]
+                if tries >= TRIES_MAX:
+                    tries = 0
+                    yield None
+                if shelf.changes != changes:
+                    break
+            else:
+                return
+            if ceiling is not None and entry > ceiling:
+                return
+            plan: Plan | str | None = None
+            if not untried:
+                untried = -1
+                plan = yield from self._prepare()
+            elif untried < 0:
+                plan = shelf.plan(self._filter, self._place)
+            changes = shelf.changes
+            is_exact = isinstance(plan, Plan) and plan.exact
+            entries = plan.candidates() if isinstance(plan, Plan) else shelf.entries_from(self._place)
+
+    def _prepare(self) -> Generator[None, None, Plan | None]:
+        """Have the indexes built that are of use; once, so that a search ends though others push them out."""
+        tried: list[str] = []
+        while isinstance(plan := self._shelf.plan(self._filter, self._place, tried), str):
+            tried.append(plan)
+            yield from self._shelf.build(plan)
+        return plan
+
+    @property
+    def _place(self) -> Floor | None:
+        """Below which all was looked at."""
+        return self._floor if self._last is None else behind(self._last)
