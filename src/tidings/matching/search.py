@@ -16,6 +16,7 @@ from tidings.matching.attribute_index import behind
 from tidings.matching.plans import Plan
 
 if TYPE_CHECKING:
+    from tidings.event import Event
     from tidings.filters import Filter
     from tidings.matching.plans import Entry, Floor
     from tidings.matching.shelf import Shelf
@@ -31,14 +32,14 @@ Key = TypeVar("Key")
 class Search(Generic[Key]):
     """See the module; to be iterated once, which gives keys, and None wherever a step ends.
 
-    With `after`, only entries of higher orders are found. One that `is_bounded` ends at the entry that is the
-    last one when it begins, so it has an end however quickly others come.
+    Without a filter everything is found. With `after`, only entries of higher orders are found. One that
+    `is_bounded` ends at the entry that is the last one when it begins, however quickly others come.
     """
 
     __slots__ = ("_ceiling", "_filter", "_floor", "_last", "_shelf")
 
     def __init__(
-        self, shelf: Shelf[Any, Any], filter: Filter, after: Any = None, is_bounded: bool = False
+        self, shelf: Shelf[Any, Any], filter: Filter | None, after: Any = None, is_bounded: bool = False
     ) -> None:
         self._shelf = shelf
         self._filter = filter
@@ -46,17 +47,16 @@ class Search(Generic[Key]):
         self._ceiling: Entry | None = shelf.last_entry if is_bounded else None
         self._last: Entry | None = None
 
-    def is_behind(self, order: Any) -> bool:
+    def has_passed(self, order: Any) -> bool:
         """Whether an entry of this order, if it comes now, will not be found any more."""
-        last, ceiling = self._last, self._ceiling
-        return (last is not None and order <= last[0]) or (ceiling is not None and order > ceiling[0])
+        return self._last is not None and bool(order <= self._last[0])
 
     def __iter__(self) -> Iterator[Key | None]:
         shelf, ceiling = self._shelf, self._ceiling
-        matches, read = self._filter.matches, shelf.read
+        matches, read = _anything if self._filter is None else self._filter.matches, shelf.read
         changes, entries = shelf.changes, shelf.entries_from(self._floor)
-        is_exact = False
-        untried = TRIED_FIRST  # at the head; below 0 when a plan was made
+        is_exact = self._filter is None
+        untried = -1 if is_exact else TRIED_FIRST  # at the head; below 0 when a plan was made
         tries = 0
         while True:
             for entry in entries:
@@ -77,19 +77,21 @@ class Search(Generic[Key]):
             if ceiling is not None and entry > ceiling:
                 return
             plan: Plan | str | None = None
-            if not untried:
+            if self._filter is not None and not untried:
                 untried = -1
-                plan = yield from self._prepare()
-            elif untried < 0:
+                plan = yield from self._prepare(self._filter)
+            elif self._filter is not None and untried < 0:
                 plan = shelf.plan(self._filter, self._place)
             changes = shelf.changes
-            is_exact = isinstance(plan, Plan) and plan.exact
-            entries = plan.candidates() if isinstance(plan, Plan) else shelf.entries_from(self._place)
+            if isinstance(plan, Plan):
+                entries, is_exact = plan.candidates(), plan.exact
+            else:
+                entries, is_exact = shelf.entries_from(self._place), self._filter is None
 
-    def _prepare(self) -> Generator[None, None, Plan | None]:
+    def _prepare(self, filter: Filter) -> Generator[None, None, Plan | None]:
         """Have the indexes built that are of use; once, so that a search ends though others push them out."""
         tried: list[str] = []
-        while isinstance(plan := self._shelf.plan(self._filter, self._place, tried), str):
+        while isinstance(plan := self._shelf.plan(filter, self._place, tried), str):
             tried.append(plan)
             yield from self._shelf.build(plan)
         return plan
@@ -98,3 +100,7 @@ class Search(Generic[Key]):
     def _place(self) -> Floor | None:
         """Below which all was looked at."""
         return self._floor if self._last is None else behind(self._last)
+
+
+def _anything(_event: Event) -> bool:
+    return True

@@ -103,6 +103,16 @@ class Shelf(Generic[Key, Item]):
         self.changes += 1
         return entry[3]  # type: ignore[no-any-return]  # entries are not generic: runs sort them as they are
 
+    def clear(self) -> Iterator[Item]:
+        """Take everything off at once; what that was, in no order, to be forgotten bit by bit."""
+        entries, self._entries = self._entries, {}
+        self._order = SortedRun(one_value=True)
+        self._indexes.clear()
+        for name in self._building:
+            self._building[name] = AttributeIndex(name, self.read)
+        self.changes += 1
+        return (entries.popitem()[1][3] for _ in range(len(entries)))
+
     def first(self, filter: Filter | None = None) -> Key | None:
         """The key of the first event in order that matches, or None."""
         if filter is None:
@@ -118,7 +128,7 @@ class Shelf(Generic[Key, Item]):
         """
         return self._keys(key for key in self.search(filter, after) if key is not None)
 
-    def search(self, filter: Filter, after: Any = None, is_bounded: bool = False) -> Search[Key]:
+    def search(self, filter: Filter | None, after: Any = None, is_bounded: bool = False) -> Search[Key]:
         """The same in steps, between which the shelf may be changed."""
         return Search(self, filter, after, is_bounded)
 

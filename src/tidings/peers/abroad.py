@@ -40,6 +40,7 @@ from tidings.queues.elsewhere import Elsewhere, Forwarding, Way
 from tidings.queues.message import Message
 from tidings.queues.queue import Queue
 from tidings.queues.service import Operations, QueueService
+from tidings.steps import Steps
 
 Found = tuple[Elsewhere, Way]
 
@@ -105,16 +106,15 @@ class Abroad(Bystander):
 
     # The numbered stream
 
-    def _put(self, session: Session, message: Put, events: bytes) -> None:
+    def _put(self, session: Session, message: Put, events: bytes) -> Steps[None] | None:
         address = message.queue
         if message.transaction or self._manager.get(address) is not None:
-            self._put_here(session, message, events)
-            return
+            return self._put_here(session, message, events)
         found = self._way_or_none(address)
         if found is None:
-            self._put_here(session, message, events)
-        else:
-            self._puts.put(session, message, events, found[1])
+            return self._put_here(session, message, events)
+        self._puts.put(session, message, events, found[1])
+        return None
 
     def _way_or_none(self, address: str) -> Found | None:
         """The same; also None for what can't be an address, and where no such node is known."""
@@ -180,10 +180,11 @@ class Abroad(Bystander):
         absent = sorted(place for place in places if session.permit.sees(f"{name}@{place}"))
         return f" (away: {', '.join(absent)})" if absent else ""
 
-    def _find(self, asked: Asked, sought: arguments.Find) -> Any:
+    def _find(self, asked: Asked, sought: arguments.Find) -> Steps[Any]:
         here: list[Description] = []
         if sought.scope != "remote":
-            here = [self._located(one) for one in self._do_here("queue.find", asked, sought)]
+            found = yield from self._do_here("queue.find", asked, sought)
+            here = [self._located(one) for one in found]
         if sought.scope == "local":
             return here
 

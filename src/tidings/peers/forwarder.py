@@ -230,6 +230,8 @@ class Forwarder:
         origin = None
         for number in numbers:
             message = queue.shelf[number]
+            if queue.is_expired(number):
+                continue
             if fresh.get(number, 0) > durable:
                 break
             parts = queue.parts_of(number)

@@ -51,14 +51,23 @@ class Expiry:
         """The message is gone."""
         self._at.pop(number, None)
 
+    def is_over(self, number: int, now: float) -> bool:
+        """Whether the time of a message is over."""
+        return self._at.get(number, inf) <= now
+
     @property
     def next_at(self) -> float:
         """When there may be something due."""
         return self._heap[0][0] if self._heap else inf
 
-    def due(self, now: float) -> Iterator[int]:
-        """The numbers of the messages whose time is over, each once; they may be in someone's hands."""
-        while self._heap and self._heap[0][0] <= now:
+    def due(self, now: float, most: int) -> Iterator[int]:
+        """The numbers of messages whose time is over, each once; they may be in someone's hands.
+
+        At most so many moments are looked at; `next_at` says whether that were all.
+        """
+        for _ in range(most):
+            if not self._heap or self._heap[0][0] > now:
+                return
             at, number = heappop(self._heap)
             if self._at.get(number) == at:
                 self._at[number] = _OVER

@@ -3,30 +3,39 @@
 There is one way to get messages, the request `get`. A reader that has to wait is told when its tick ends,
 with all that has come until then; one whose connection is replaced asks again under the same number, and is
 told what it was told before.
+
+A search that takes more than a step goes on while others have their turn, see `serving.py`. It always goes on
+to its end: the time that a reader may wait counts from its request on, but what is there it gets even if that
+is over meanwhile.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 from msgspec.structs import replace
 
-from tidings.errors import Refused
+from tidings.errors import QueueNotFound, Refused, TidingsError, TransactionLost
 from tidings.filters import Filter
 from tidings.protocol.ledger import identity_of
 from tidings.protocol.service import LATER, Asked
 from tidings.protocol.session import Session
+from tidings.queues import serving
 from tidings.queues.arguments import Cancel, Get
 from tidings.queues.held import Held, Identity
 from tidings.queues.manager import QueueManager
-from tidings.queues.message import Message, event_bytes
+from tidings.queues.message import Message, event_bytes, sight
 from tidings.queues.queue import Queue
 from tidings.queues.transaction import Transaction
-from tidings.queues.waiting import Reader
+from tidings.queues.waiting import WAITING_MAX, Reader
+from tidings.steps import Steps
 
 READERS_MAX = 10_000
 """Requests of one session that may wait for messages."""
+LOOKED_AT_ONCE = 1_024
+"""Messages in a client's hands that are looked through in one step for those of one request."""
 FILTERS_KEPT = 1_000
 """Filters that are remembered as they were understood: most are asked for again and again."""
 FILTER_LENGTH_KEPT = 1_000
@@ -40,6 +49,8 @@ class Readers:
         self._manager = manager
         self._waiting: dict[Session, dict[int, Reader]] = {}  # by the numbers of their requests
         self._told: dict[Session, dict[int, list[Held]]] = {}  # what an earlier connection was told
+        self._searches: dict[Reader, None] = {}  # those for whom a search is made
+        self._reviewed: dict[Queue, None] = {}  # where readers may wait in vain
 
     # Clients
 
@@ -55,7 +66,7 @@ class Readers:
         """A client has gone: its readers wait no longer."""
         self._told.pop(session, None)
         for reader in list(self._waiting.get(session, {}).values()):
-            self._dismiss(reader)
+            self._abandon(reader)
 
     # Requests
 
@@ -86,39 +97,117 @@ class Readers:
             after=wanted.after,
             has_bodies=wanted.bodies,
         )
-        if not self._serve_again(reader):
-            queue.serve(reader)
-        is_over = wanted.wait_s == 0 or wanted.up_to is not None or wanted.after is not None
-        if reader.taken or is_over or (wanted.if_exists and not queue.is_contested(reader)):
+        if self._serve_again(reader):
+            self._tell(reader)
+            return LATER
+        is_final = wanted.wait_s == 0 or wanted.up_to is not None or wanted.after is not None
+        steps = queue.serve(reader, is_final)
+        if steps is not None or (reader.is_if_exists and not (reader.taken or is_final)):
+            search = self._search(reader, wanted.wait_s, is_final, steps)
+            return LATER if next(search, LATER) is LATER else search
+        if reader.taken or is_final:
             self._tell(reader)
         else:
-            self._wait(reader, wanted.wait_s)
+            queue.check_waiting()
+            self._enter(reader)
+            self._wait(reader, wanted.wait_s, self._manager.now)
         return LATER
 
     def _serve_again(self, reader: Reader) -> bool:
         """Give a reader what it was told on an earlier connection, as far as it still holds that."""
         told = self._told.get(reader.asked.session)
         for held in () if told is None else told.pop(reader.asked.number, ()):
-            if self._manager.held.get(held.message.number) is held:
+            if self._manager.held.get(held.message.number) is held and not self._is_untold(held):
                 reader.take(held.message, held)
         return bool(reader.taken)
 
-    def _wait(self, reader: Reader, wait_s: float | None) -> None:
-        reader.queue.wait(reader)
-        self._waiting.setdefault(reader.asked.session, {})[reader.asked.number] = reader
-        if wait_s is not None:
-            at = self._manager.now + wait_s
-            reader.timer = self._manager.timers.at(at, lambda _now: self.give_up(reader))
+    def _is_untold(self, held: Held) -> bool:
+        """Whether a message was got by a search that goes on, on a connection that is given up."""
+        return any(
+            reader.asked.number == held.request and reader.holder == held.holder for reader in self._searches
+        )
 
-    def cancel(self, asked: Asked, unwanted: Cancel) -> None:
+    def _search(
+        self, reader: Reader, wait_s: float | None, is_final: bool, steps: Steps[None] | None
+    ) -> Steps[Any]:
+        """Serve a reader in steps; meanwhile it waits for what comes where the search has been."""
+        queue, begun_at = reader.queue, self._manager.now
+        self._enter(reader)
+        self._searches[reader] = None
+        reader.is_searching = True
+        is_done = False
+        try:
+            while steps is not None:
+                yield
+                yield from steps
+                steps = queue.serve(reader, is_final) if self._lost_all(reader) else None
+            if reader.is_if_exists and not (reader.is_over or reader.taken or is_final):
+                is_final = not (yield from serving.is_contested(queue, reader))
+            is_done = True
+        finally:
+            reader.is_searching = False
+            del self._searches[reader]
+            if not is_done:
+                self._abandon(reader)
+        if not reader.is_over:
+            self._conclude(reader, wait_s, is_final, begun_at)
+        return LATER
+
+    def _lost_all(self, reader: Reader) -> bool:
+        """Take from a reader what it has got and was undone meanwhile; whether it has nothing now."""
+        had = bool(reader.taken)
+        reader.keep(reader.queue.is_still_with)
+        return had and not reader.taken and not reader.is_over
+
+    def _conclude(self, reader: Reader, wait_s: float | None, is_final: bool, begun_at: float) -> None:
+        """A search has ended: its reader is told what it has got, or goes on waiting."""
+        queue = reader.queue
+        if queue.is_closed:
+            self._dismiss(reader)
+            raise QueueNotFound(queue.name, "it was deleted")
+        if reader.taken or is_final:
+            reader.taken.sort(key=lambda one: queue.kind.place(one[0]))
+            self.give_up(reader)
+        elif len(queue.waiting) > WAITING_MAX:
+            self._dismiss(reader)
+            queue.check_waiting()
+        else:
+            self._wait(reader, wait_s, begun_at)
+
+    def _enter(self, reader: Reader) -> None:
+        """Let a reader wait that has got nothing yet, or not all."""
+        reader.queue.waiting.add(reader)
+        self._waiting.setdefault(reader.asked.session, {})[reader.asked.number] = reader
+        if reader.transaction is not None:
+            reader.transaction.waiting[reader.asked.number] = reader
+
+    def _wait(self, reader: Reader, wait_s: float | None, begun_at: float) -> None:
+        if wait_s is not None:
+            act = partial(self._time_out, reader)
+            reader.timer = self._manager.timers.at(begun_at + wait_s, act)
+
+    def _time_out(self, reader: Reader, _now: float) -> None:
+        self.give_up(reader)
+
+    def _abandon(self, reader: Reader) -> None:
+        """A reader is not to be told anything: what it has got goes back as if it had not been handed out."""
+        self._dismiss(reader)
+        reader.is_over = True
+        for message, held in reader.taken:
+            if held is not None and reader.queue.held.get(message.number) is held:
+                reader.queue.give_back(held, counts=False)
+        if reader.transaction is not None:
+            reader.transaction.put_back(reader.asked.number)
+        reader.taken.clear()
+
+    def cancel(self, asked: Asked, unwanted: Cancel) -> Steps[None]:
         """A get is not wanted any more: what was handed out for it goes back as if it had not been."""
         session, number = asked.session, unwanted.number
         reader = self._waiting.get(session, {}).get(number)
         if reader is not None:
             self._dismiss(reader)
         hands = self._manager.holders.get(identity(session), {})
-        for held in [one for one in hands.values() if one.request == number]:
-            held.queue.give_back(held, counts=False)
+        yield from give_back(hands, number)
 
     # The end of waiting
 
@@ -135,6 +224,8 @@ class Readers:
 
     def _dismiss(self, reader: Reader) -> None:
         reader.queue.waiting.remove(reader)
+        if reader.transaction is not None:
+            reader.transaction.waiting.pop(reader.asked.number, None)
         self._manager.timers.cancel(reader.timer)
         self._manager.ready_readers.pop(reader, None)
         waiting = self._waiting.get(reader.asked.session, {})
@@ -144,30 +235,55 @@ class Readers:
 
     def review(self, queue: Queue) -> None:
         """Transactions have ended: those who wait only for what may come back may wait in vain now."""
-        for reader in queue.waiting.everyone():
-            if reader.is_if_exists and not queue.is_contested(reader):
+        if queue.waiting.if_exists and queue not in self._reviewed:
+            self._reviewed[queue] = None
+            self._manager.begin(self._review(queue))
+
+    def _review(self, queue: Queue) -> Steps[None]:
+        yield  # more may end in this turn
+        del self._reviewed[queue]
+        for reader in list(queue.waiting.if_exists):
+            is_contested = yield from serving.is_contested(queue, reader)
+            if not is_contested and reader in queue.waiting.if_exists and not reader.is_searching:
                 self.give_up(reader)
 
-    def look_again(self, queue: Queue, transaction: Transaction) -> None:
+    def look_again(self, queue: Queue, transaction: Transaction, put: Sequence[Message]) -> None:
         """A transaction has put something into a queue: who waits there in it may have that at once."""
-        waiting = self._waiting.get(transaction.session, {})
-        for reader in [one for one in waiting.values() if one.transaction is transaction]:
-            if reader.queue is queue and not reader.is_content:
-                queue.serve(reader)
+        for reader in [one for one in transaction.waiting.values() if one.queue is queue]:
+            if not reader.is_content:
+                self._offer_own(reader, transaction, put)
                 if reader.taken:
                     self.give_up(reader)
 
+    def _offer_own(self, reader: Reader, transaction: Transaction, put: Sequence[Message]) -> None:
+        for message in put:
+            is_there = transaction.has_put(message.number)
+            if is_there and (reader.filter is None or reader.filter.matches(sight(message))):
+                if not reader.fits(message):
+                    return
+                if reader.is_copier:
+                    reader.queue.copy(message, reader)
+                else:
+                    transaction.withdraw(reader.queue, message, reader.asked.number)
+                    reader.take(message, None)
+
     def end(self, transaction: Transaction) -> None:
         """A transaction ends: nothing is waited for in it any more."""
-        waiting = self._waiting.get(transaction.session, {})
-        for reader in [one for one in waiting.values() if one.transaction is transaction]:
-            self.give_up(reader)
+        for reader in list(transaction.waiting.values()):
+            if reader.is_searching:
+                self._abandon(reader)
+                reader.asked.fail(TransactionLost(f"transaction {transaction.number} has ended"))
+            else:
+                self.give_up(reader)
 
-    def close(self, queue: Queue, error: Exception) -> None:
+    def close(self, queue: Queue, error: TidingsError) -> Steps[None]:
         """A queue is there no longer."""
-        for reader in queue.waiting.everyone():
-            self._dismiss(reader)
-            reader.asked.fail(error)  # type: ignore[arg-type]
+        for count, reader in enumerate(queue.waiting.everyone(), 1):
+            if reader.turn and not reader.is_searching:
+                self._dismiss(reader)
+                reader.asked.fail(error)
+            if not count % serving.AT_ONCE:
+                yield
 
     # What they are told
 
@@ -207,6 +323,15 @@ def _hand(queue: Queue, message: Message, held: Held | None, parts: int, has_bod
     sender = (None, 0, None) if origin is None else (origin.system, origin.epoch, origin.source)
     raw = message.raw if has_body else event_bytes(replace(message.event, body=None))
     return message.number, delivery, redelivered, *sender, parts if has_body else 0, raw
+
+
+def give_back(hands: dict[int, Held], request: int) -> Steps[None]:
+    """Take back what was handed out for a request, as if it had not been."""
+    for count, held in enumerate(list(hands.values()), 1):
+        if held.request == request and held.queue.held.get(held.message.number) is held:
+            held.queue.give_back(held, counts=False)
+        if not count % LOOKED_AT_ONCE:
+            yield
 
 
 def identity(session: Session) -> Identity:

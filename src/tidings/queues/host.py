@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tidings.queues.message import Message, Numbers
 from tidings.queues.timers import Timers
+from tidings.steps import Steps
 from tidings.store.interface import Operation
 
 if TYPE_CHECKING:
@@ -56,6 +57,9 @@ class Host(Protocol):
 
     def grow(self, size: int) -> None:
         """Count bytes that messages hold; fewer, if it is negative."""
+
+    def begin(self, steps: Steps[None]) -> Steps[None] | None:
+        """Have long work done to its end, the first step now; what is left, for who waits for that."""
 
     def gone(self, message: Message) -> None:
         """A message is stored no longer, nor is the counter that its sender gave it."""

@@ -20,6 +20,7 @@ from tidings.protocol.arguments import INBOX, inbox_name
 from tidings.queues.description import Description
 from tidings.queues.message import Message, event_bytes
 from tidings.queues.queue import Queue
+from tidings.steps import Steps
 
 if TYPE_CHECKING:
     from tidings.queues.manager import QueueManager
@@ -53,15 +54,30 @@ class Letters:
             dead.drop(next(iter(dead.shelf)))
         dead.put(letter, message.origin, queue.parts_of(message.number), undo)
 
-    def replay(self, filter: Filter, target: str | None, check: Callable[[Queue], None]) -> int:
+    def replay(self, filter: Filter | None, target: str | None, check: Callable[[Queue], None]) -> Steps[int]:
         """Put dead letters back where they came from, if that is there, or into another queue; how many.
 
         `check` raises for a queue that nothing may be put into.
         """
         dead = self._manager.get(DEAD)
-        replayed = 0
-        for number in [] if dead is None else list(dead.shelf.find(filter)):
+        replayed, last = 0, self._manager.numbers.last
+        found: list[int] = []
+        for number in () if dead is None else dead.shelf.search(filter, is_bounded=True):
             assert dead is not None
+            if number is None:
+                replayed += self._put_back(dead, found, target, check)
+                found.clear()
+                yield
+            elif number <= last:
+                found.append(number)
+        return replayed if dead is None else replayed + self._put_back(dead, found, target, check)
+
+    def _put_back(
+        self, dead: Queue, numbers: list[int], target: str | None, check: Callable[[Queue], None]
+    ) -> int:
+        """Put letters back that were found in this step; how many could be."""
+        replayed = 0
+        for number in numbers:
             letter = dead.shelf[number].event
             queue = self._target(letter, target)
             if queue is None:

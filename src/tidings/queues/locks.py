@@ -30,12 +30,12 @@ class Locks:
         return True
 
     def allow(self, number: int, transaction: Transaction | None) -> bool:
-        """Whether a message may be taken in this transaction, or in none."""
+        """Whether a message may be taken in this transaction, or in none; those that are over don't count."""
         locks = self._locks.get(number)
-        return not locks or locks == {transaction}
+        return not locks or all(one is transaction or one.is_over for one in locks)
 
     def __contains__(self, number: object) -> bool:
-        return number in self._locks
+        return not all(one.is_over for one in self._locks.get(number, ()))  # type: ignore[call-overload]
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._locks)

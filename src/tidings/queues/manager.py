@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 
 from msgspec.structs import replace
 
-from tidings.errors import QueueError, QueueExists, QueueFull, QueueNotFound
+from tidings.errors import QueueError, QueueExists, QueueFull, QueueNotFound, Refused
 from tidings.exchange import Subscription
 from tidings.filters import Filter
 from tidings.ids import Origin, make_id
@@ -35,6 +36,7 @@ from tidings.queues.queue import Queue
 from tidings.queues.timers import Timers
 from tidings.queues.types import TYPES, Volatile
 from tidings.queues.waiting import Reader
+from tidings.steps import Steps
 from tidings.store.interface import (
     Dequeue,
     DropQueue,
@@ -50,6 +52,10 @@ QUEUES_MAX = 100_000
 """Queues and aliases of one node."""
 SIZE_MAX = 8 << 30
 """Bytes that the messages of all queues may hold."""
+FOUND_MAX = 10_000
+"""Descriptions in one answer."""
+LOOKED_AT_ONCE = 128
+"""Descriptions that are looked at in one step."""
 
 
 class QueueManager:
@@ -74,6 +80,7 @@ class QueueManager:
         self._queues: dict[str, Queue] = {}  # by name
         self._ids: dict[str, Queue] = {}
         self._aliases: dict[str, tuple[int, Description]] = {}
+        self._aliases_of: dict[str, dict[str, None]] = {}  # by the names of their queues
         # What is not on disk yet, by the commit it is in, and how to undo it if that can't be made.
         self._log: deque[tuple[int, Sequence[Operation], Undo]] = deque()
 
@@ -100,7 +107,7 @@ class QueueManager:
             self.numbers.last = max(self.numbers.last, record.key, record.handed)
             description = decode(record.description)
             if description.alias_of is not None:
-                self._aliases[record.name] = record.key, description
+                self._name(record.name, record.key, description)
             else:
                 queues[record.key] = self._add(record.key, description, record.handed)
         parts: dict[int, list[tuple[int, bytes]]] = {}
@@ -215,26 +222,42 @@ class QueueManager:
         check_name(name)
         key = self.numbers.next(self.wall)
         description = Description(name=name, alias_of=queue.name)
-        self._aliases[name] = key, description
+        self._name(name, key, description)
         if queue.description.keep:
             self.broker.store(PutQueue(QueueRecord(key, name, 0, encode(description))))
         return queue
 
+    def _name(self, alias: str, key: int, description: Description) -> None:
+        self._aliases[alias] = key, description
+        self._aliases_of.setdefault(description.alias_of or "", {})[alias] = None
+
+    def _unname(self, alias: str) -> None:
+        key, description = self._aliases.pop(alias)
+        of = self._aliases_of[description.alias_of or ""]
+        del of[alias]
+        if not of:
+            del self._aliases_of[description.alias_of or ""]
+        self.broker.store(DropQueue(key))
+
     def delete(self, address: str) -> Queue | None:
-        """Delete a queue with all that is in it, or an alias alone; the queue that is gone."""
+        """Delete a queue with all that is in it, or an alias alone; the queue that is gone.
+
+        Its messages are out of reach at once and forgotten bit by bit. If the node ends before that, those
+        that are left are given up when it starts again.
+        """
         name = address if address in self._queues else self._local(address)
         if name in self._aliases:
-            self.broker.store(DropQueue(self._aliases.pop(name)[0]))
+            self._unname(name)
             return None
         queue = self.find(address)
         if queue.binding is not None:
             self.broker.exchange.unsubscribe(queue.binding)
-        self.keep(queue.close())
+        self.begin(queue.close())
         if queue.description.keep:
             self.broker.store(DropQueue(queue.key))
         del self._queues[queue.name], self._ids[queue.description.id]
-        for alias in [one for one, (_, about) in self._aliases.items() if about.alias_of == queue.name]:
-            self.broker.store(DropQueue(self._aliases.pop(alias)[0]))
+        for alias in list(self._aliases_of.get(queue.name, ())):
+            self._unname(alias)
         return queue
 
     def find(self, address: str) -> Queue:
@@ -271,14 +294,46 @@ class QueueManager:
 
     def search(
         self, name: str | None, text: str | None, properties: dict[str, Property] | None
-    ) -> list[Description]:
-        """The descriptions that agree; an alias is told as such."""
-        told = [queue.describe() for queue in self._queues.values()]
-        told += [
-            replace(self.find(alias).describe(), name=alias, alias_of=about.alias_of)
-            for alias, (_, about) in self._aliases.items()
-        ]
-        return [one for one in told if one.agrees(name, text, properties)]
+    ) -> Steps[list[Description]]:
+        """The descriptions that agree; an alias is told as such. Refused if they are too many to be told."""
+        found: list[Description] = []
+        for count, one in enumerate([*self._queues, *self._aliases], 1):
+            description = self._described(one, name, text, properties)
+            if description is not None:
+                found.append(description)
+            if len(found) > FOUND_MAX:
+                raise Refused("limit", f"more than {FOUND_MAX} queues agree: ask for less")
+            if not count % LOOKED_AT_ONCE:
+                yield
+        return found
+
+    def _described(
+        self, one: str, name: str | None, text: str | None, properties: dict[str, Property] | None
+    ) -> Description | None:
+        """The description of a queue or an alias, if it agrees."""
+        queue = self._queues.get(one)
+        if queue is not None:
+            agrees = queue.description.agrees(name, text, properties)
+            return queue.describe() if agrees else None
+        if one not in self._aliases:
+            return None
+        target = self._aliases[one][1].alias_of
+        known = self._queues.get(target or "")
+        if known is None:
+            return None
+        told = replace(known.description, name=one, alias_of=target)
+        return (
+            replace(known.describe(), name=one, alias_of=target)
+            if told.agrees(name, text, properties)
+            else None
+        )
+
+    def queues(self, most: int) -> list[Queue]:
+        """Those that were made first, up to so many."""
+        return list(islice(self._queues.values(), most))
+
+    def __len__(self) -> int:
+        return len(self._queues)
 
     def __iter__(self) -> Iterator[Queue]:
         return iter(list(self._queues.values()))
@@ -309,12 +364,23 @@ class QueueManager:
         number, holder = held.message.number, held.holder
         del self.held[number]
         if isinstance(holder, tuple):
-            hands = self.holders[holder]
-            del hands[number]
-            if not hands:
+            hands = self.holders.get(holder)
+            if hands is not None and hands.pop(number, None) is not None and not hands:
                 del self.holders[holder]
         else:
-            del holder.held[number]
+            holder.held.pop(number, None)
+
+    def holds(self, client: Identity, held: Held) -> bool:
+        """Whether a message is in the hands of a client, and its queue is there."""
+        number = held.message.number
+        return held.queue.held.get(number) is held and number in self.holders.get(client, ())
+
+    def begin(self, steps: Steps[None]) -> Steps[None] | None:
+        """Have long work done to its end, the first step now; what is left, for who waits for that."""
+        if next(steps, _DONE) is _DONE:
+            return None
+        self.broker.background.add(steps)
+        return _follow(steps)
 
     def ready(self, reader: Reader) -> None:
         """A reader has got something, and is to be told when the tick ends."""
@@ -382,17 +448,21 @@ class QueueManager:
     def _look_again(self, reader: Reader) -> None:
         """Take from a reader that is not told yet what was undone; with nothing left, it waits on."""
         queue = reader.queue
-        taken = [
-            (message, held)
-            for message, held in reader.taken
-            if queue.held.get(message.number) is held or (held is None and queue.has(message.number))
-        ]
-        reader.taken, reader.size = taken, sum(message.size for message, _ in taken)
+        reader.keep(queue.is_still_with)
         reader.is_cut = False
-        if not taken:
+        if not reader.taken:
             del self.ready_readers[reader]
         if not reader.turn and not reader.is_content:
             queue.waiting.add(reader)
+
+
+def _follow(steps: Steps[None]) -> Steps[None]:
+    """Do steps that are done in the background too: those who wait for the end help, and may leave."""
+    for _ in steps:
+        yield
+
+
+_DONE = object()
 
 
 def _nothing(_queue: Queue) -> None:

@@ -5,26 +5,28 @@ never hold the same one, and what is given back is where it was, since its place
 that comes goes to whoever has waited longest for it, and only on the shelf if nobody has.
 
 `put` and `take` are on the hot path: they work on plain calls, and what must be stored is told to the host.
+What takes longer the more messages there are is in `serving.py`, and done in steps.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
-from heapq import merge
+from itertools import islice, takewhile
 from math import inf
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from tidings.errors import MessageNotHeld, QueueError
-from tidings.event import Batch, Event, Origin
+from tidings.event import Batch, Origin
 from tidings.event.header import EMPTY_HEADER
 from tidings.event.wire import array_head
 from tidings.exchange import Subscription
 from tidings.filters import Filter
 from tidings.matching import Shelf
+from tidings.queues import serving
 from tidings.queues.description import Description, encode
 from tidings.queues.expiry import Expiry
 from tidings.queues.held import Held, Identity
@@ -35,6 +37,7 @@ from tidings.queues.parts import Part, Parts
 from tidings.queues.timers import Timer
 from tidings.queues.types import Volatile
 from tidings.queues.waiting import WAITING_MAX, Reader, Waiting
+from tidings.steps import Steps
 from tidings.store.interface import Operation, PutQueue, QueueRecord
 
 if TYPE_CHECKING:
@@ -57,16 +60,19 @@ class Queue:
         self.binding: Subscription | None = None
         self.handed_mark = 0  # the commit that says that messages may have been handed out
         self.held: dict[int, Held] = {}
+        self.in_transactions: dict[int, Held] = {}  # those of them that transactions hold
         self.shelf: Shelf[int, Message] = Shelf(sight, distinct=True)
+        self.locks = Locks()
+        self.is_closed = False
         self._host = host
         # Those that must be settled in time, who is due first.
         self._timed: OrderedDict[int, Held] = OrderedDict()
         self._doubted: set[int] = set()  # handed out before, though that does not count
         self._returned: dict[int, int] = {}  # how often those were handed out that have come back
         self._parts = Parts()
-        self._locks = Locks()
         self._expiry = Expiry(description.expiry)
         self._timer: Timer | None = None
+        self._waking: Steps[None] | None = None  # what is overdue, as far as that was not dealt with yet
         self._handed = handed
         self._doubtful = handed  # messages up to this number may have been handed out before a restart
 
@@ -183,86 +189,58 @@ class Queue:
     def _offer(self, message: Message) -> bool:
         """Let those who wait have it; whether one has taken it."""
         for reader in self.waiting.readers(message):
+            if reader.is_searching and not self._is_for(reader, message):
+                continue
             if not reader.fits(message):
                 self.waiting.remove(reader)
                 continue
             if reader.is_copier:
-                self._copy(message, reader)
-            elif self._locks.allow(message.number, reader.transaction):
-                self._hand(message, reader)
+                self.copy(message, reader)
+            elif self.locks.allow(message.number, reader.transaction):
+                self.hand(message, reader)
             else:
                 continue
             if reader.is_content:
                 self.waiting.remove(reader)
-            self._host.ready(reader)
+            if not reader.is_searching:  # otherwise it is told when the search ends
+                self._host.ready(reader)
             if not reader.is_copier:
                 return True
         return False
 
+    def _is_for(self, reader: Reader, message: Message) -> bool:
+        """Whether a message is for a reader while a search is made for it, which will not come to it."""
+        place = self.kind.place(message)
+        return reader.wants(message, place) and not reader.may_meet(place)
+
     # Taking
 
-    def serve(self, reader: Reader) -> None:
-        """Give a reader what it wants of what is there."""
-        self.sweep()
-        if reader.takes_any and not self._locks:
-            self._serve_first(reader)
-            return
-        transaction = reader.transaction
-        own = None if transaction is None else transaction.shelf(self)
-        if reader.is_copier:
-            for copied in self._candidates(reader, own):
-                if not reader.fits(copied):
-                    return
-                self._copy(copied, reader)
-                if reader.is_content:
-                    return
-            return
-        for message in self._choice(reader, own):
-            if own is not None and message.number in own:
-                assert transaction is not None
-                transaction.withdraw(self, message, reader.asked.number)
-                reader.take(message, None)
-            else:
-                self.shelf.remove(message.number)
-                self._hand(message, reader)
+    def serve(self, reader: Reader, is_bounded: bool = True) -> Steps[None] | None:
+        """Give a reader what it wants of what is there; what is left of that, if it takes more than a step.
 
-    def _choice(self, reader: Reader, own: Shelf[int, Message] | None) -> list[Message]:
-        """What a reader will have, found in one search: the shelf must not be changed in between."""
-        chosen: list[Message] = []
-        size = 0
-        for message in self._candidates(reader, own):
-            if not reader.fits(message, len(chosen), size):
-                break
-            chosen.append(message)
-            size += message.size
-        return chosen
+        With `is_bounded` what comes behind all others after it was begun is left out.
+        """
+        self.sweep()
+        if reader.takes_any and not self.locks and self._expiry.next_at > self._host.now:
+            self._serve_first(reader)
+            if reader.is_content or not len(self.shelf):
+                return None
+        steps = serving.serve(self, reader, is_bounded)
+        return steps if next(steps, _DONE) is not _DONE else None
 
     def _serve_first(self, reader: Reader) -> None:
-        """The same for a reader that takes whatever comes first."""
+        """Begin with that for a reader that takes whatever comes first."""
         shelf = self.shelf
-        while not reader.is_content and (number := shelf.first()) is not None:
+        for _ in range(min(reader.count, len(shelf), serving.AT_ONCE)):
+            number = shelf.first()
+            assert number is not None
             message = shelf[number]
             if not reader.fits(message):
                 return
             shelf.remove(number)
-            self._hand(message, reader)
+            self.hand(message, reader)
 
-    def _candidates(self, reader: Reader, own: Shelf[int, Message] | None) -> Iterator[Message]:
-        """What a reader may have, in order; `own` are the messages put in its own transaction."""
-        if own is None:
-            yield from self._on_shelf(reader)
-            return
-        mine = (own[number] for number in _search(own, reader))
-        yield from merge(self._on_shelf(reader), mine, key=self.kind.place)
-
-    def _on_shelf(self, reader: Reader) -> Iterator[Message]:
-        for number in _search(self.shelf, reader):
-            if reader.up_to is not None and number > reader.up_to:
-                continue
-            if reader.is_copier or self._locks.allow(number, reader.transaction):
-                yield self.shelf[number]
-
-    def _hand(self, message: Message, reader: Reader) -> None:
+    def hand(self, message: Message, reader: Reader) -> None:
         """Put a message, which is not on the shelf, into a reader's hands."""
         wait_s = self.description.redelivery_s
         holder = reader.transaction or reader.holder
@@ -289,7 +267,7 @@ class Queue:
         So what was settled then, and not stored in time, is settled when that is said again.
         """
         is_next = self._returned.get(number, 0) + 1 == delivery
-        if number > self._doubtful or not is_next or number not in self.shelf or number in self._locks:
+        if number > self._doubtful or not is_next or number not in self.shelf or number in self.locks:
             return None
         held = Held(self, self.shelf.remove(number), delivery, holder, 0, inf)
         self._take_up(held)
@@ -297,35 +275,31 @@ class Queue:
 
     def _take_up(self, held: Held) -> None:
         self.held[held.message.number] = held
+        if not isinstance(held.holder, tuple):
+            self.in_transactions[held.message.number] = held
         self._host.hold(held)
         if held.due < inf:
             self._timed[held.message.number] = held
             self._wake_at(held.due)
 
-    def _copy(self, message: Message, reader: Reader) -> None:
+    def copy(self, message: Message, reader: Reader) -> None:
         """Let a reader see a message; its transaction keeps others from taking it."""
         reader.take(message, None)
         if reader.transaction is not None:
-            self._locks.add(message.number, reader.transaction)
-            reader.transaction.locked.append((self, message.number))
+            self.locks.add(message.number, reader.transaction)
+            reader.transaction.locked[self, message.number] = None
 
-    def wait(self, reader: Reader) -> None:
-        """Let a reader wait that has got nothing yet."""
+    def is_still_with(self, reader: Reader, message: Message, held: Held | None) -> bool:
+        """Whether what a reader has got, and was not told yet, is still in its hands, or there to be read."""
+        if held is not None:
+            return self.held.get(message.number) is held
+        transaction = reader.transaction
+        return self.has(message.number) or (transaction is not None and transaction.knows(message.number))
+
+    def check_waiting(self) -> None:
+        """Raise QueueError if as many readers wait as may."""
         if len(self.waiting) >= WAITING_MAX:
             raise QueueError(self.name, f"at most {WAITING_MAX} readers can wait")
-        self.waiting.add(reader)
-
-    def is_contested(self, reader: Reader) -> bool:
-        """Whether a message that the reader wants may come back from another's transaction."""
-        wants = _anything if reader.filter is None else reader.filter.matches
-        own = reader.transaction
-        taken = (
-            held.message
-            for held in self.held.values()
-            if not isinstance(held.holder, tuple) and held.holder is not own
-        )
-        read = (self.shelf[number] for number in self._locks if number in self.shelf)
-        return any(wants(sight(message)) for one in (taken, read) for message in one)
 
     # Settling
 
@@ -374,7 +348,9 @@ class Queue:
 
     def _return(self, held: Held, counts: bool, reason: str) -> None:
         message, most = held.message, self.description.deliveries_max
-        if self._expiry.at(message.number) <= self._host.now:
+        if self.is_closed:
+            self._forget(message)
+        elif self._expiry.at(message.number) <= self._host.now:
             self._expire(message)
         elif counts and most is not None and held.delivery >= most:
             self.bury(message, reason or f"was handed out {held.delivery} times", held.delivery)
@@ -395,8 +371,11 @@ class Queue:
         self._forget(message)
 
     def _let_go(self, held: Held) -> None:
-        del self.held[held.message.number]
-        self._timed.pop(held.message.number, None)
+        number = held.message.number
+        del self.held[number]
+        if self.in_transactions:
+            self.in_transactions.pop(number, None)
+        self._timed.pop(number, None)
         self._host.let_go(held)
 
     def _forget(self, message: Message, undo: Undo | None = None) -> None:
@@ -423,13 +402,9 @@ class Queue:
         """Throw away a message on the shelf."""
         self._forget(self.shelf.remove(number))
 
-    def purge(self, filter: Filter) -> int:
-        """Throw away all messages on the shelf that match and that nobody's transaction has read."""
-        self.sweep()
-        numbers = [number for number in self.shelf.find(filter) if number not in self._locks]
-        for number in numbers:
-            self.drop(number)
-        return len(numbers)
+    def purge(self, filter: Filter | None) -> Steps[int]:
+        """Throw away all on the shelf that match and that nobody's transaction has read; how many."""
+        return serving.purge(self, filter)
 
     # When a commit can't be made
 
@@ -456,11 +431,15 @@ class Queue:
 
     def unlock(self, number: int, transaction: Transaction) -> None:
         """A transaction that has read a message has ended."""
-        if not self._locks.remove(number, transaction):
+        if not self.locks.remove(number, transaction):
             return
-        self.sweep()
-        if number in self.shelf and len(self.waiting):
-            self._place(self.shelf.remove(number))
+        if number not in self.shelf or not len(self.waiting):
+            return
+        message = self.shelf.remove(number)
+        if self.is_expired(number):
+            self._expire(message)
+        else:
+            self._place(message)
 
     # Time
 
@@ -476,7 +455,7 @@ class Queue:
 
     def renew(self, number: int, lease_s: float) -> float:
         """Let a message on the shelf live for so long from now on; how long it is. 0 ends it."""
-        if number in self._locks:
+        if number in self.locks:
             raise MessageNotHeld(self.name, f"message {number} was read in a transaction that is open")
         most = self.description.lease_s_max
         granted = lease_s if most is None else min(lease_s, most)
@@ -494,12 +473,15 @@ class Queue:
         self._expire_at(number, self._host.now + granted)
         return granted
 
+    def is_expired(self, number: int) -> bool:
+        """Whether a message on the shelf has outlived its time, and is to be swept out."""
+        return self._expiry.next_at <= self._host.now and self._expiry.is_over(number, self._host.now)
+
     def sweep(self) -> None:
-        """Let go of all messages that have outlived their time."""
-        now = self._host.now
-        if self._expiry.next_at > now:
+        """Let go of messages that have outlived their time, of many of them some."""
+        if self._expiry.next_at > self._host.now:
             return
-        for number in self._expiry.due(now):
+        for number in self._expiry.due(self._host.now, serving.AT_ONCE):
             if number in self.shelf:
                 self._expire(self.shelf.remove(number))
 
@@ -512,34 +494,52 @@ class Queue:
             self._host.timers.cancel(self._timer)
             self._timer = self._host.timers.at(at, self._wake)
 
-    def _wake(self, now: float) -> None:
+    def _wake(self, _now: float) -> None:
         """Let go of what has expired, and take back what was held for too long."""
-        self.sweep()
-        while self._timed:
-            first = next(iter(self._timed.values()))  # all may be held equally long: in the order of time
-            if first.due > now:
-                self._wake_at(first.due)
+        if self._waking is None:
+            self._waking = self._overdue()
+            self._host.begin(self._waking)
+
+    def _overdue(self) -> Steps[None]:
+        while not self.is_closed:
+            self.sweep()
+            self._give_back_late()
+            if self._due_at > self._host.now:
                 break
-            self.give_back(first, reason="was held for too long")
-        if self._expiry.next_at < inf:
-            self._wake_at(self._expiry.next_at)
+            yield
+        self._waking = None
+        if self._due_at < inf and not self.is_closed:
+            self._wake_at(self._due_at)
 
-    def close(self) -> list[Operation]:
-        """The queue is there no longer: what to store for that; what is in its readers' hands is gone too."""
+    @property
+    def _due_at(self) -> float:
+        """When something expires, or has been held for too long."""
+        first = next(iter(self._timed.values()), None)  # all may be held equally long: in the order of time
+        return min(self._expiry.next_at, inf if first is None else first.due)
+
+    def _give_back_late(self) -> None:
+        """Take back what is held for too long, of many messages some."""
+        first = list(islice(self._timed.values(), serving.AT_ONCE))
+        for held in takewhile(lambda held: held.due <= self._host.now, first):
+            self.give_back(held, reason="was held for too long")
+
+    def close(self) -> Steps[None]:
+        """The queue is there no longer, nor what is in readers' hands: what is left to be done for that."""
+        self.is_closed = True
         self._host.timers.cancel(self._timer)
-        messages = [held.message for held in self.held.values()] + [self.shelf[key] for key in self.shelf]
-        for held in list(self.held.values()):
-            self._let_go(held)
-        self.shelf = Shelf(sight, distinct=True)
-        return [one for message in messages for one in self._gone(message)]
+        held, self.held = self.held, {}
+        self.in_transactions = {}
+        self._timed.clear()
+        return serving.give_up(self, held, self.shelf.clear())
+
+    def give_up_held(self, held: Held) -> None:
+        """Forget a message that was in someone's hands when the queue was closed."""
+        self._host.let_go(held)
+        self.give_up(held.message)
+
+    def give_up(self, message: Message) -> None:
+        """Forget a message of a queue that is closed."""
+        self._host.keep(self._gone(message))
 
 
-def _anything(_event: Event) -> bool:
-    return True
-
-
-def _search(shelf: Shelf[int, Message], reader: Reader) -> Iterator[int]:
-    """The numbers of the messages that match, in order; the shelf must not be changed in between."""
-    if reader.filter is None and reader.after is None:
-        return iter(shelf)
-    return shelf.find(reader.filter or Filter(""), reader.after)
+_DONE = object()

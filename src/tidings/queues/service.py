@@ -3,6 +3,9 @@
 Everything that changes messages comes in the numbered stream, so it is done once however often it is sent.
 What is in the hands of a client stays there while its connection is replaced by another, for RESUME_S; then,
 or when the client says goodbye, it goes back.
+
+Whatever grows with what was sent, or with what there is, is done in steps. Of one frame so much is counted
+as had as was done: if its connection ends in between, the client sends the rest again.
 """
 
 from __future__ import annotations
@@ -42,15 +45,19 @@ from tidings.queues.letters import DEAD
 from tidings.queues.manager import QueueManager
 from tidings.queues.message import Message, check_length, completed
 from tidings.queues.queue import Queue
+from tidings.queues.serving import AT_ONCE
 from tidings.queues.timers import Timer
 from tidings.queues.transaction import Transaction
 from tidings.queues.transactions import Transactions
+from tidings.steps import Steps
 from tidings.store.interface import Operation
 
 FEW = 8
 """Events up to which it is quicker to decode them than to ask what is known of them."""
 HANDLES_MAX = 100_000
 """Messages whose fate can be told in one frame."""
+STATUS_QUEUES_MAX = 10_000
+"""Queues that are told one by one in what a node says of itself."""
 RESUME_S = 1.0
 """How long a client whose connection was lost may take to come back before others get what it held."""
 
@@ -71,7 +78,7 @@ class QueueService:
         self.others: Others | None = None  # who knows of queues elsewhere, and what is held there
 
     @property
-    def frames(self) -> dict[type[Any], Callable[[Session, Any, bytes], None]]:
+    def frames(self) -> dict[type[Any], Callable[[Session, Any, bytes], Steps[None] | None]]:
         """What clients say in the numbered stream."""
         return {Put: self._put, Settle: self._settle, Commit: self._commit}
 
@@ -123,37 +130,76 @@ class QueueService:
             )
 
     def _take_back(self, client: Identity, reason: str, _now: float) -> None:
-        """Take back all that a client holds that has gone.
-
-        What it got by one request it deals with one by one, so of that only the first was delivered for sure.
-        """
+        """Take back all that a client holds that has gone; from now on it holds nothing of that."""
         self._missed.pop(client, None)
+        hands = self.manager.holders.pop(client, None)
+        if hands is not None:
+            self.manager.begin(self._taken_back(list(hands.values()), reason))
+
+    def _taken_back(self, hands: list[Held], reason: str) -> Steps[None]:
+        """Take back messages, one after the other.
+
+        What came with one request is dealt with one by one, so of that only the first was delivered for sure.
+        """
         counted: set[int] = set()
-        for held in list(self.manager.holders.get(client, {}).values()):
-            held.queue.take_back(held, held.request not in counted, reason)
+        for count, held in enumerate(hands, 1):
+            if held.queue.held.get(held.message.number) is held:
+                held.queue.take_back(held, held.request not in counted, reason)
             counted.add(held.request)
+            if not count % AT_ONCE:
+                yield
 
     # The numbered stream
 
-    def _put(self, session: Session, message: Put, events: bytes) -> None:
+    def _put(self, session: Session, message: Put, events: bytes) -> Steps[None] | None:
         self._see(session, message.seen)
         batch, counters = read_batch(events, session.origin)
-        if not len(batch):
-            return
+        if not message.queue or len(batch) <= AT_ONCE:  # publications are handed on together
+            if len(batch):
+                self._put_some(session, message, batch, 0, counters)
+            return None
+        return self._put_in_steps(session, message, batch, counters)
+
+    def _put_in_steps(
+        self, session: Session, message: Put, batch: Batch, counters: Sequence[int]
+    ) -> Steps[None]:
+        for first in range(0, len(batch), AT_ONCE):
+            some = counters[first : first + AT_ONCE]
+            if self._put_some(session, message, batch, first, some, counters[first + AT_ONCE :]):
+                return
+            yield
+
+    def _put_some(
+        self,
+        session: Session,
+        message: Put,
+        batch: Batch,
+        first: int,
+        counters: Sequence[int],
+        rest: Sequence[int] = (),
+    ) -> bool:
+        """Put events from the first row on, less those that were had before; whether one was refused.
+
+        The rest of what came with it is refused then, too.
+        """
         had = self._broker.admit(session, counters)
-        if had == len(batch):
-            return  # its queue, or its transaction, may be there no longer
-        if had:
-            batch, counters = batch.take(range(had, len(batch))), counters[had:]
+        if had == len(counters):
+            return False  # its queue, or its transaction, may be there no longer
+        rows = range(first + had, first + len(counters))
         put: list[None] = []  # one for each that was put, as some may be before one is refused
+        refused = None
         try:
             if message.transaction:
-                self._put_in(self._transactions.find(session, message.transaction), message, batch, put)
+                self._put_in(self._transactions.find(session, message.transaction), message, batch, rows, put)
             else:
-                self._put_at_once(session, *self._target(session, message), batch, put)
+                self._put_at_once(session, *self._target(session, message), batch, rows, put)
         except (UserError, Refused) as error:
-            self._broker.refuse(session, int(counters[len(put)]), session.last, error)
+            if len(rest):
+                self._broker.admit(session, rest)
+            self._broker.refuse(session, int(counters[had + len(put)]), session.last, error)
+            refused = error
         self._broker.count("put", len(put))
+        return refused is not None
 
     def _target(self, session: Session, message: Put) -> tuple[Queue, Filter | None]:
         """The queue that something is put into, and what a client may put there.
@@ -189,11 +235,17 @@ class QueueService:
             raise not_allowed(session.permit, action, address) from None  # by no other name
 
     def _put_at_once(
-        self, session: Session, queue: Queue, granted: Filter | None, batch: Batch, put: list[None]
+        self,
+        session: Session,
+        queue: Queue,
+        granted: Filter | None,
+        batch: Batch,
+        rows: range,
+        put: list[None],
     ) -> None:
         is_stored = queue.kind.persistent
         waits = is_stored or self._waits(session)
-        for row, raw in enumerate(batch.raws):
+        for row, raw in zip(rows, raws_of(batch, rows), strict=True):
             session.check_put(granted, batch, row)
             check_length(raw)
             self.manager.check_size(queue.name)
@@ -214,18 +266,21 @@ class QueueService:
         ledger.needs_no_more(session.origin)
         return False
 
-    def _put_in(self, transaction: Transaction, message: Put, batch: Batch, put: list[None]) -> None:
+    def _put_in(
+        self, transaction: Transaction, message: Put, batch: Batch, rows: range, put: list[None]
+    ) -> None:
         session = transaction.session
         if not message.queue:
             self.manager.check_size("")
-            for row in range(len(batch)):
+            for row in rows:
                 if not session.may_publish(batch, row):
                     raise NotAllowed(self._broker.refusal(session, batch, row))
-            transaction.publish(batch)
+            transaction.publish(batch if len(rows) == len(batch) else batch.take(rows))
             return
         queue, granted = self._target(session, message)
         self.manager.check_size(queue.name)
-        for row, raw in enumerate(batch.raws):
+        messages: list[Message] = []
+        for row, raw in zip(rows, raws_of(batch, rows), strict=True):
             if not message.is_part:
                 session.check_put(granted, batch, row)
             check_length(raw)
@@ -233,11 +288,12 @@ class QueueService:
                 transaction.put_part(queue, batch[row].body or b"")
             else:
                 number = self.manager.numbers.next(self._broker.wall)
-                transaction.put(queue, Message(number, completed(queue.description, raw), batch.origin))
+                messages.append(Message(number, completed(queue.description, raw), batch.origin))
+                transaction.put(queue, messages[-1])
             put.append(None)
-        self._readers.look_again(queue, transaction)
+        self._readers.look_again(queue, transaction, messages)
 
-    def _settle(self, session: Session, message: Settle, _events: bytes) -> None:
+    def _settle(self, session: Session, message: Settle, _events: bytes) -> Steps[None] | None:
         self._see(session, message.seen)
         if (
             not 0 < len(message.handles) <= HANDLES_MAX * HANDLE.size
@@ -246,9 +302,31 @@ class QueueService:
         ):
             raise CodecError("$.Settle", "has no handles, or no outcome")
         handles = list(HANDLE.iter_unpack(message.handles))
-        counters, client = _numbers(message.first, len(handles)), identity(session)
-        is_stored = False
-        refused: list[tuple[int, str]] = []  # counters, and the queue if that is known
+        counters = _numbers(message.first, len(handles))
+        if len(handles) <= AT_ONCE:
+            self._settle_some(session, message, handles, counters)
+            return None
+        return self._settle_in_steps(session, message, handles, counters)
+
+    def _settle_in_steps(
+        self, session: Session, message: Settle, handles: list[tuple[int, int]], counters: range
+    ) -> Steps[None]:
+        for first in range(0, len(handles), AT_ONCE):
+            rows = slice(first, first + AT_ONCE)
+            self._settle_some(session, message, handles[rows], counters[rows])
+            yield
+
+    def _settle_some(
+        self, session: Session, message: Settle, handles: list[tuple[int, int]], counters: range
+    ) -> None:
+        self._refuse_held(session, self._settle_rows(session, message, handles, counters))
+
+    def _settle_rows(
+        self, session: Session, message: Settle, handles: list[tuple[int, int]], counters: range
+    ) -> list[tuple[int, str]]:
+        """Say what becomes of messages; the counters of those that can't be, and the queue if it is known."""
+        client, is_stored = identity(session), False
+        refused: list[tuple[int, str]] = []
         had = self._broker.admit(session, counters)
         for place in range(had, len(handles)):
             number, delivery = handles[place]
@@ -264,6 +342,9 @@ class QueueService:
             session.accept_mark = self._broker.promise  # what is unopened may leave nothing to store
         if message.outcome == DONE:
             self._broker.count("acknowledged", len(handles) - had - len(refused))
+        return refused
+
+    def _refuse_held(self, session: Session, refused: list[tuple[int, str]]) -> None:
         for first, last, name in _stretches(refused):
             problem = "the message is not in this client's hands, or not any more"
             self._broker.refuse(session, first, last, MessageNotHeld(name, problem))
@@ -278,7 +359,7 @@ class QueueService:
             queue = self.manager.doubtful.get(number)
             if queue is not None and _may_get(session, queue, number):
                 held = queue.hold_again(number, delivery, client)
-        is_meant = held is not None and held.holder == client and held.delivery == delivery
+        is_meant = held is not None and held.delivery == delivery and self.manager.holds(client, held)
         return held if is_meant else None
 
     def _name_around(self, session: Session, number: int) -> str:
@@ -304,16 +385,18 @@ class QueueService:
         text = message.text[:REASON_LENGTH_MAX]
         return self.others.conclude(session, counter, *handle, message.outcome, text)
 
-    def _commit(self, session: Session, message: Commit, _events: bytes) -> None:
+    def _commit(self, session: Session, message: Commit, _events: bytes) -> Steps[None] | None:
         self._see(session, message.seen)
         if self._broker.admit(session, _numbers(message.counter, 1)):
-            return
+            return None
         try:
             put = self._transactions.carry_out(session, message.transaction)
             if put is not None and self.others is not None:
                 self.others.committed(session, message.counter, *put)
         except (UserError, Refused) as error:
             self._broker.refuse(session, message.counter, message.counter, error)
+            return self._transactions.forget(session, message.transaction)
+        return None
 
     def _see(self, session: Session, counter: int) -> None:
         assert session.origin is not None
@@ -343,10 +426,16 @@ class QueueService:
         self._found(asked.session, "manage", unwanted.queue)
         queue = self.manager.delete(unwanted.queue)
         if queue is not None:
-            self._readers.close(queue, QueueNotFound(queue.name, "it was deleted"))
-            for watcher in queue.waiting.all_watchers():
-                if isinstance(watcher.sink, Outlet):
-                    watcher.sink.session.end(watcher.sink.number, "the queue was deleted")
+            self.manager.begin(self._dismiss(queue))
+
+    def _dismiss(self, queue: Queue) -> Steps[None]:
+        """Tell all who wait at a queue that it is there no longer."""
+        yield from self._readers.close(queue, QueueNotFound(queue.name, "it was deleted"))
+        for count, watcher in enumerate(queue.waiting.all_watchers(), 1):
+            if isinstance(watcher.sink, Outlet):
+                watcher.sink.session.end(watcher.sink.number, "the queue was deleted")
+            if not count % AT_ONCE:
+                yield
 
     def _describe(self, asked: Asked, named: arguments.Named) -> Description:
         return self._seen(asked.session, named.queue).describe()
@@ -358,8 +447,8 @@ class QueueService:
             raise QueueNotFound(address, "there is no such queue")
         return queue
 
-    def _find(self, asked: Asked, sought: arguments.Find) -> list[Description]:
-        found = self.manager.search(sought.name, sought.text, sought.properties)
+    def _find(self, asked: Asked, sought: arguments.Find) -> Steps[list[Description]]:
+        found = yield from self.manager.search(sought.name, sought.text, sought.properties)
         return [one for one in found if asked.session.permit.sees(one.alias_of or one.name)]
 
     def _alias(self, asked: Asked, wanted: arguments.Alias) -> Description:
@@ -367,11 +456,11 @@ class QueueService:
         self._found(asked.session, "manage", wanted.target)
         return self.manager.alias(wanted.name, wanted.target).describe()
 
-    def _purge(self, asked: Asked, unwanted: arguments.Purge) -> int:
+    def _purge(self, asked: Asked, unwanted: arguments.Purge) -> Steps[int]:
         queue, _ = self._found(asked.session, "manage", unwanted.queue)
-        return queue.purge(filter_of(unwanted.where))
+        return queue.purge(filter_of(unwanted.where) if unwanted.where else None)
 
-    def _replay(self, asked: Asked, wanted: arguments.Replay) -> int:
+    def _replay(self, asked: Asked, wanted: arguments.Replay) -> Steps[int]:
         """Whoever puts letters back must manage them, and be allowed to put whatever was in that queue."""
         asked.session.allow("manage", DEAD)
 
@@ -379,17 +468,19 @@ class QueueService:
             if asked.session.allow("put", queue.name) is not None:
                 raise not_allowed(asked.session.permit, "put", queue.name)
 
-        return self.manager.letters.replay(filter_of(wanted.where), wanted.queue, check)
+        filter = filter_of(wanted.where) if wanted.where else None
+        return self.manager.letters.replay(filter, wanted.queue, check)
 
-    def _renew(self, asked: Asked, wanted: arguments.Renew) -> float:
+    def _renew(self, asked: Asked, wanted: arguments.Renew) -> Steps[float]:
         queue, granted = self._found(asked.session, "get", wanted.queue)
         if wanted.lease_s and not queue.description.expiry:
             raise QueueError(queue.name, "its messages have no lease: it was made without expiry=True")
-        queue.sweep()
-        number = queue.shelf.first(both(Filter("id = :id", id=wanted.id), granted))
-        if number is None:
-            raise MessageNotHeld(queue.name, f"there is no message {wanted.id}, or it is in someone's hands")
-        return queue.renew(number, wanted.lease_s)
+        for number in queue.shelf.search(both(Filter("id = :id", id=wanted.id), granted), is_bounded=True):
+            if number is None:
+                yield
+            elif not queue.is_expired(number):
+                return queue.renew(number, wanted.lease_s)
+        raise MessageNotHeld(queue.name, f"there is no message {wanted.id}, or it is in someone's hands")
 
     def _get(self, asked: Asked, wanted: arguments.Get) -> Any:
         number = wanted.transaction
@@ -397,12 +488,14 @@ class QueueService:
         queue, granted = self._found(asked.session, "get", wanted.queue)
         if wanted.action == "take" and queue.name.startswith(TRANSMISSION):
             raise QueueError(queue.name, "its messages go to another node, each once: they can be read only")
+        if transaction is not None and wanted.action == "take":
+            transaction.check_room_for(1)
+            wanted = replace(wanted, count=min(wanted.count, transaction.room))
         return self._readers.get(asked, wanted, queue, granted, transaction)
 
-    def _cancel(self, asked: Asked, unwanted: arguments.Cancel) -> None:
-        self._readers.cancel(asked, unwanted)
-        for transaction in self._transactions.of(asked.session):
-            transaction.cancel(unwanted.number)
+    def _cancel(self, asked: Asked, unwanted: arguments.Cancel) -> Steps[None]:
+        yield from self._readers.cancel(asked, unwanted)
+        yield from self._transactions.cancel(asked, unwanted)
 
     def _part(self, asked: Asked, wanted: arguments.Part) -> bytes:
         number, session = wanted.number, asked.session
@@ -440,8 +533,10 @@ class QueueService:
         self.manager.review()
 
     def status(self) -> dict[str, Any]:
-        """How the queues stand."""
-        return {"queues": [queue.status() for queue in self.manager]}
+        """How the queues stand; of very many, the ones that were made first."""
+        queues = self.manager.queues(STATUS_QUEUES_MAX)
+        left_out = len(self.manager) - len(queues)
+        return {"queues": [queue.status() for queue in queues], "queues_left_out": left_out}
 
     # Ticks and time
 
@@ -466,7 +561,7 @@ class QueueService:
 
     def wake(self, now: float) -> None:
         """Time has passed."""
-        self.manager.timers.wake(now)
+        self.manager.begin(self.manager.timers.wake(now))
 
 
 def read_batch(events: bytes, origin: Origin | None) -> tuple[Batch, Sequence[int]]:
@@ -476,6 +571,12 @@ def read_batch(events: bytes, origin: Origin | None) -> tuple[Batch, Sequence[in
         return batch, [event.counter for event in batch.events]
     checked = check(events)
     return Batch(events, origin, checked.offsets), checked.counters
+
+
+def raws_of(batch: Batch, rows: range) -> Iterator[bytes]:
+    """The bytes of the events in these rows."""
+    raw, offsets = batch.raw, batch.offsets
+    return (raw[offsets[row] : offsets[row + 1]] for row in rows)
 
 
 def _may_get(session: Session, queue: Queue, number: int) -> bool:

@@ -6,8 +6,14 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from math import inf
 
+from tidings.steps import Steps
+
 TIDY_AFTER = 1_000
 """Cancelled ones that may lie in the heap, and as many as there are others, before they are swept out."""
+
+
+AT_ONCE = 64
+"""Timers that go off in one step."""
 
 
 class Timer:
@@ -58,10 +64,14 @@ class Timers:
             self._cancelled -= 1
         return self._heap[0].at if self._heap else inf
 
-    def wake(self, now: float) -> None:
-        """Do all that is due; what that sets for now is done too."""
+    def wake(self, now: float) -> Steps[None]:
+        """Do all that is due, in steps; what that sets for now is done too."""
+        done = 0
         while self.wake_at <= now:
             timer = heappop(self._heap)
             act, timer.act = timer.act, None
             if act is not None:
                 act(now)
+            done += 1
+            if not done % AT_ONCE:
+                yield

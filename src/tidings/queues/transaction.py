@@ -6,6 +6,7 @@ and is where it was if it is rolled back. What it has read others may read, but 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -19,11 +20,14 @@ from tidings.queues.timers import Timer
 if TYPE_CHECKING:
     from tidings.protocol.session import Session
     from tidings.queues.held import Held
+    from tidings.queues.waiting import Reader
 
 Put = tuple[Queue, Message, Sequence[bytes]]
 """What is put where, and further parts of its body."""
 SIZE_MAX = 256 << 20
 """Bytes that may be put and published in one transaction."""
+MESSAGES_MAX = 10_000
+"""Messages that may be put, taken and published in one: all of it is done at once."""
 
 
 class Transaction:
@@ -36,8 +40,11 @@ class Transaction:
         self._tell = grow
         self.timer: Timer | None = None
         self.held: dict[int, Held] = {}
-        self.locked: list[tuple[Queue, int]] = []
+        self.locked: dict[tuple[Queue, int], None] = {}
+        self.waiting: dict[int, Reader] = {}  # by the numbers of their requests
+        self.is_over = False  # what it has read is free for others
         self.publications: list[Batch] = []
+        self._published = 0
         self._puts: dict[int, Put] = {}
         self._shelves: dict[Queue, Shelf[int, Message]] = {}
         self._parts: dict[Queue, list[bytes]] = {}  # of the message that comes next
@@ -58,11 +65,30 @@ class Transaction:
         """What it has put into a queue."""
         return self._shelves.get(queue)
 
+    @property
+    def room(self) -> int:
+        """How many messages more may be put, taken or published in it."""
+        return MESSAGES_MAX - len(self._puts) - len(self.held) - self._published
+
+    def check_room_for(self, count: int) -> None:
+        """Raise Refused if so many more are too many."""
+        if self.room < count:
+            raise Refused("limit", f"a transaction has at most {MESSAGES_MAX} messages: commit it before")
+
+    def has_put(self, number: int) -> bool:
+        """Whether it has put a message, and not taken it again."""
+        return number in self._puts
+
+    def knows(self, number: int) -> bool:
+        """Whether it has put a message, taken again or not."""
+        return number in self._puts or number in self._withdrawn
+
     def put(self, queue: Queue, message: Message) -> None:
         """Put a message; its number is for the order in which the transaction sees its own.
 
         Whether there is room is seen when it commits: until then nothing may be dropped for it.
         """
+        self.check_room_for(1)
         self._grow(message.size)
         self._show((queue, message, self._parts.pop(queue, ())))
 
@@ -82,7 +108,9 @@ class Transaction:
 
     def publish(self, batch: Batch) -> None:
         """Publish events when it commits."""
+        self.check_room_for(len(batch))
         self._grow(len(batch.raw))
+        self._published += len(batch)
         self.publications.append(batch)
 
     def _grow(self, size: int) -> None:
@@ -101,13 +129,13 @@ class Transaction:
         self._withdrawn[message.number] = request, self._puts.pop(message.number)
         self._shelves[queue].remove(message.number)
 
-    def cancel(self, request: int) -> None:
-        """What was taken by a request is taken no longer."""
-        for held in [one for one in self.held.values() if one.request == request]:
-            held.queue.give_back(held, counts=False)
-        for number in [one for one, (taker, _) in self._withdrawn.items() if taker == request]:
+    def put_back(self, request: int) -> None:
+        """What it put itself and was taken by a request is taken no longer."""
+        taken = [one for one, (taker, _) in self._withdrawn.items() if taker == request]
+        for number in taken:
             self._show(self._withdrawn.pop(number)[1])
-        self._puts = dict(sorted(self._puts.items()))  # in the order in which they were put
+        if taken:
+            self._puts = dict(sorted(self._puts.items()))  # in the order in which they were put
 
     def parts(self, number: int) -> Sequence[bytes]:
         """The further parts of the body of a message that it has put."""
@@ -123,8 +151,6 @@ class Transaction:
 
     def check_room(self) -> None:
         """Raise QueueFull if a queue has no room for what was put into it."""
+        taken = Counter(held.queue for held in self.held.values())
         for queue, pending in self._shelves.items():
-            queue.check_room(len(pending) - self._taken_from(queue))
-
-    def _taken_from(self, queue: Queue) -> int:
-        return sum(held.queue is queue for held in self.held.values())
+            queue.check_room(len(pending) - taken[queue])

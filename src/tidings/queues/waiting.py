@@ -1,15 +1,18 @@
 """Those who wait at a queue: readers for a message that matches, watchers for copies of all that do.
 
 Waiting costs nothing while nothing matches: who demands one value stands under that, other conditions stand
-in an index, as subscriptions do, so a message that comes is compared with thousands of them at once. Who
-wants any message stands in line without a condition.
+in an index, as subscriptions do, so a message that comes is compared with thousands of them at once. Readers
+with the same condition stand in one line, which is compared once, and so do those who want any message. A
+message is offered to the first of the lines that match, and to others only if that one does not take it.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from heapq import merge
 from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from tidings.exchange import Subscription
@@ -20,6 +23,7 @@ from tidings.protocol.frames import FRAME_MAX
 from tidings.queues.message import Message
 
 if TYPE_CHECKING:
+    from tidings.matching.search import Search
     from tidings.protocol.service import Asked
     from tidings.queues.held import Held, Identity
     from tidings.queues.queue import Queue
@@ -30,6 +34,8 @@ WAITING_MAX = 100_000
 """Readers that may wait at one queue."""
 FEW = 4
 """Readers in line that are looked at before all of them are."""
+ANSWER_COUNT_MAX = 1_000
+"""Messages after which a reader gets no more at once."""
 ANSWER_SIZE_MAX = 1 << 20
 """Bytes after which a reader gets no more at once; the message that passes it is the last one."""
 ANSWER_SIZE_LIMIT = FRAME_MAX // 2
@@ -49,7 +55,11 @@ class Reader:
         "is_copier",
         "is_cut",
         "is_if_exists",
+        "is_over",
+        "is_searching",
+        "line",
         "queue",
+        "search",
         "size",
         "taken",
         "timer",
@@ -76,7 +86,7 @@ class Reader:
         self.asked = asked  # to be answered once, when it has something or its time is up
         self.holder = holder  # whose hands the messages are in from then on
         self.filter = filter  # None: anything will do
-        self.count = count
+        self.count = min(count, ANSWER_COUNT_MAX)
         self.is_copier = is_copier  # reads, and leaves the messages where they are
         self.is_if_exists = is_if_exists  # waits only while others may give back what it wants
         self.transaction = transaction
@@ -87,12 +97,29 @@ class Reader:
         self.size = 0  # bytes of these
         self.is_cut = False  # there was one more, which did not fit
         self.turn = 0  # its place in the line; 0 while it does not wait
+        self.line: Line | None = None  # where it waits
+        self.is_searching = False  # what is there is looked through for it, and it is told when that ends
+        self.search: Search[int] | None = None  # how far that has come
+        self.is_over = False  # it is not to be told anything any more
         self.timer: Timer | None = None
 
     @property
     def takes_any(self) -> bool:
         """Whether it takes whatever comes first, from others."""
         return not (self.is_copier or self.filter or self.transaction or self.up_to is not None)
+
+    def has_room(self, chosen: int, size: int) -> bool:
+        """Whether it wants more than it has and others that were chosen for it, of so many bytes."""
+        return len(self.taken) + chosen < self.count and self.size + size < ANSWER_SIZE_MAX
+
+    def may_meet(self, place: int) -> bool:
+        """Whether the search that is made for it may still come to this place."""
+        return self.search is not None and not self.search.has_passed(place)
+
+    def wants(self, message: Message, place: int) -> bool:
+        """Whether a message is one of those that were asked for, by its number and its place."""
+        is_late = self.up_to is not None and message.number > self.up_to
+        return not (is_late or (self.after is not None and place <= self.after))
 
     @property
     def is_content(self) -> bool:
@@ -108,48 +135,86 @@ class Reader:
         self.is_cut = size + message.size > ANSWER_SIZE_LIMIT and bool(count)
         return not (self.is_cut or count >= self.count or size >= ANSWER_SIZE_MAX)
 
+    def keep(self, is_there: Callable[[Reader, Message, Held | None], bool]) -> None:
+        """Lose what it has got and is not there any more."""
+        if any(not is_there(self, *one) for one in self.taken):
+            self.taken = [one for one in self.taken if is_there(self, *one)]
+            self.size = sum(message.size for message, _ in self.taken)
+            self.is_cut = False
+
     def take(self, message: Message, held: Held | None) -> None:
         """Add a message to what it has got."""
         self.taken.append((message, held))
         self.size += message.size
 
 
+class Line:
+    """Readers with one condition, who has waited longest first."""
+
+    __slots__ = ("filter", "readers")
+
+    def __init__(self, filter: Filter | None) -> None:
+        self.filter = filter
+        self.readers: OrderedDict[Reader, None] = OrderedDict()
+
+    def __iter__(self) -> Iterator[Reader]:
+        """Those who wait, as long as they are asked for: mostly the first one takes the message."""
+        turn = 0
+        for reader in tuple(islice(self.readers, FEW)):
+            turn = reader.turn
+            yield reader
+        for reader in tuple(self.readers) if turn else ():
+            if reader.turn > turn:
+                yield reader
+
+
 class Waiting:
     """All who wait at one queue."""
 
     def __init__(self) -> None:
-        self._any: OrderedDict[Reader, None] = OrderedDict()
-        self._equalities: Equalities[Reader] = Equalities()
-        self._index: Index[Reader | Subscription] = Index(patient=True)
-        self._choosy: dict[Reader, None] = {}
+        self._any = Line(None)
+        self._lines: dict[int, Line] = {}  # of the others, by the ids of their filters
+        self._equalities: Equalities[Line] = Equalities()
+        self._index: Index[Line | Subscription] = Index(patient=True)
         self._watchers: dict[Subscription, None] = {}
+        self._count = 0
         self._turns = 0
+        self.if_exists: dict[Reader, None] = {}  # those who wait only while others may give something back
 
     def __len__(self) -> int:
         """How many readers wait."""
-        return len(self._any) + len(self._choosy)
+        return self._count
 
     def add(self, reader: Reader) -> None:
         """Put a reader at the end of the line."""
         self._turns += 1
+        self._count += 1
         reader.turn = self._turns
-        if reader.filter is None:
-            self._any[reader] = None
-        else:
-            if not self._equalities.add(reader, reader.filter):
-                self._index.add(reader, reader.filter)
-            self._choosy[reader] = None
+        line = reader.line = self._any if reader.filter is None else self._line(reader.filter)
+        line.readers[reader] = None
+        if reader.is_if_exists:
+            self.if_exists[reader] = None
+
+    def _line(self, filter: Filter) -> Line:
+        line = self._lines.get(id(filter))
+        if line is None:
+            line = self._lines[id(filter)] = Line(filter)
+            if not self._equalities.add(line, filter):
+                self._index.add(line, filter)
+        return line
 
     def remove(self, reader: Reader) -> None:
         """It waits no longer; one that does not wait is passed over."""
-        if reader.turn:
-            reader.turn = 0
-            if reader.filter is None:
-                del self._any[reader]
-            else:
-                place = self._equalities if reader in self._equalities else self._index
-                place.remove(reader)
-                del self._choosy[reader]
+        line = reader.line
+        if line is not None:
+            reader.turn, reader.line = 0, None
+            self._count -= 1
+            del line.readers[reader]
+            self.if_exists.pop(reader, None)
+            if line.filter is not None and not line.readers:
+                place = self._equalities if line in self._equalities else self._index
+                place.remove(line)
+                del self._lines[id(line.filter)]
 
     def watch(self, subscription: Subscription) -> None:
         """Have someone told of all messages that match."""
@@ -168,20 +233,14 @@ class Waiting:
 
     def readers(self, message: Message) -> Iterable[Reader]:
         """Those who may have this message, who has waited longest first."""
-        if not self._choosy:
-            return self._first_in_line()
+        if not self._lines:
+            return self._any
         event = message.shown
         found = self._equalities.match(event)
-        found += [one for one in self._index.match(event) if isinstance(one, Reader)]
-        found += self._any
-        return sorted(found, key=lambda reader: reader.turn)
-
-    def _first_in_line(self) -> Iterator[Reader]:
-        """Those who take anything, as long as they are asked for: mostly the first one takes it."""
-        yield from tuple(islice(self._any, FEW))
-        for reader in tuple(self._any):
-            if reader.turn:
-                yield reader
+        found += [one for one in self._index.match(event) if isinstance(one, Line)]
+        if self._any.readers:
+            found.append(self._any)
+        return found[0] if len(found) == 1 else merge(*found, key=_turn)
 
     @property
     def has_watchers(self) -> bool:
@@ -196,8 +255,11 @@ class Waiting:
 
     def everyone(self) -> list[Reader]:
         """All readers that wait."""
-        return [*self._any, *self._choosy]
+        return [*self._any.readers, *(reader for line in self._lines.values() for reader in line.readers)]
 
     def all_watchers(self) -> list[Subscription]:
         """All who are told of new messages."""
         return list(self._watchers)
+
+
+_turn = attrgetter("turn")

@@ -1,0 +1,165 @@
+"""What takes longer the more a queue holds, in steps: readers served by a search, and messages thrown away.
+
+Between two steps anything may happen to the queue. A message is taken in the step in which it was found, so
+two readers never get the same one. While a search is made for a reader it waits too: a message that comes
+where the search has passed is offered to it, and one that comes ahead of it is found. So nothing is missed,
+and a reader gets its messages in order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from tidings.queues.message import sight
+from tidings.steps import Steps
+
+if TYPE_CHECKING:
+    from tidings.event import Event
+    from tidings.filters import Filter
+    from tidings.matching.search import Search
+    from tidings.queues.held import Held
+    from tidings.queues.message import Message
+    from tidings.queues.queue import Queue
+    from tidings.queues.waiting import Reader
+
+AT_ONCE = 64
+"""Messages that are dealt with in one step, at 5 to 15 µs each."""
+
+
+def serve(queue: Queue, reader: Reader, is_bounded: bool) -> Steps[None]:
+    """Give a reader what it wants of what is there, in order; `is_bounded`: of what is there now."""
+    own = yield from _own(queue, reader)
+    search = reader.search = queue.shelf.search(reader.filter, reader.after, is_bounded)
+    chosen: list[Message] = []
+    size = 0
+    for message in _candidates(queue, reader, search, own):
+        if message is None:
+            _take(queue, reader, chosen)
+            chosen, size = [], 0
+            yield
+            if reader.is_over or reader.is_content or queue.is_closed:
+                break
+        elif not reader.fits(message, len(chosen), size):
+            break
+        else:
+            chosen.append(message)
+            size += message.size
+            if not reader.has_room(len(chosen), size):
+                break
+    _take(queue, reader, chosen)
+    reader.search = None
+
+
+def _own(queue: Queue, reader: Reader) -> Steps[deque[Message]]:
+    """What its own transaction has put and a reader may have, in order."""
+    found: deque[Message] = deque()
+    shelf = None if reader.transaction is None else reader.transaction.shelf(queue)
+    if shelf is not None:
+        for number in shelf.search(reader.filter, reader.after):
+            if number is None:
+                yield
+            else:
+                found.append(shelf[number])
+                if len(found) >= reader.count:
+                    break
+    return found
+
+
+def _candidates(
+    queue: Queue, reader: Reader, search: Search[int], own: deque[Message]
+) -> Iterator[Message | None]:
+    """What a reader may have, in order; None where a step ends."""
+    place, shelf, locks = queue.kind.place, queue.shelf, queue.locks
+    for number in search:
+        while own and search.has_passed(place(own[0])):
+            yield own.popleft()
+        if number is None:
+            yield None
+        elif (reader.up_to is not None and number > reader.up_to) or queue.is_expired(number):
+            continue
+        elif reader.is_copier or locks.allow(number, reader.transaction):
+            yield shelf[number]
+    yield from own
+
+
+def _take(queue: Queue, reader: Reader, chosen: list[Message]) -> None:
+    """Let a reader have what was found for it in this step."""
+    transaction = reader.transaction
+    for message in chosen:
+        number = message.number
+        if reader.is_copier:
+            queue.copy(message, reader)
+        elif transaction is not None and transaction.has_put(number):
+            transaction.withdraw(queue, message, reader.asked.number)
+            reader.take(message, None)
+        else:
+            queue.shelf.remove(number)
+            queue.hand(message, reader)
+
+
+def is_contested(queue: Queue, reader: Reader) -> Steps[bool]:
+    """Whether a message that the reader wants may come back from another's transaction."""
+    wants = _anything if reader.filter is None else reader.filter.matches
+    for count, number in enumerate([*queue.in_transactions, *queue.locks], 1):
+        if _is_contested(queue, number, reader, wants):
+            return True
+        if not count % AT_ONCE:
+            yield
+    return False
+
+
+def _is_contested(queue: Queue, number: int, reader: Reader, wants: Callable[[Event], bool]) -> bool:
+    held = queue.in_transactions.get(number)
+    if held is not None:
+        return held.holder is not reader.transaction and wants(sight(held.message))
+    is_locked = number in queue.shelf and number in queue.locks
+    return is_locked and wants(sight(queue.shelf[number]))
+
+
+# Throwing away
+
+
+def purge(queue: Queue, filter: Filter | None) -> Steps[int]:
+    """Throw away all messages on the shelf that match and that nobody's transaction has read; how many."""
+    gone = 0
+    found: list[int] = []
+    for number in queue.shelf.search(filter, is_bounded=True):
+        if queue.is_closed:
+            break
+        if number is not None:
+            if number not in queue.locks and not queue.is_expired(number):
+                found.append(number)
+            continue
+        gone += _drop(queue, found)
+        yield
+    return gone + _drop(queue, found)
+
+
+def _drop(queue: Queue, numbers: list[int]) -> int:
+    """Throw away what was found in this step."""
+    count = 0 if queue.is_closed else len(numbers)
+    for number in numbers[:count]:
+        queue.drop(number)
+    numbers.clear()
+    return count
+
+
+def give_up(queue: Queue, held: dict[int, Held], messages: Iterator[Message]) -> Steps[None]:
+    """Forget all messages of a queue that is there no longer, those in readers' hands first."""
+    count = 0
+    while held:
+        queue.give_up_held(held.popitem()[1])
+        count += 1
+        if not count % AT_ONCE:
+            yield
+    for message in messages:
+        queue.give_up(message)
+        count += 1
+        if not count % AT_ONCE:
+            yield
+
+
+def _anything(_event: Event) -> bool:
+    return True
