@@ -78,14 +78,16 @@ class Cutter:
         """Bytes kept for the next chunk."""
         return len(self._held)
 
-    def cut(self, data: bytes, at: int = 0) -> tuple[list[Piece], int]:
+    def cut(self, data: bytes, at: int = 0, look: int = OBJECT_SIZE_MAX) -> tuple[list[Piece], int]:
         """(the next objects and mistakes, mostly one, and where to go on), from a place in a chunk.
 
-        None of them: the chunk holds no more, and the next one may follow.
+        None of them: the chunk holds no more, and the next one may follow; or so many bytes were looked at
+        closely without an end, and the place to go on is before that of the chunk.
         """
         found: list[Piece] = []
-        while not found and at < len(data):
-            found, at = self._go_on(data, at) if self._depth else self._begin(data, at)
+        end = at + look
+        while not found and at < min(end, len(data)):
+            found, at = self._go_on_within(data, at, look) if self._depth else self._begin(data, at, look)
         return found, at
 
     def finish(self) -> Error | None:
@@ -95,7 +97,7 @@ class Cutter:
         self._forget()
         return Error("the object is cut short") if is_cut_short else None
 
-    def _begin(self, data: bytes, at: int) -> tuple[list[Piece], int]:
+    def _begin(self, data: bytes, at: int, look: int) -> tuple[list[Piece], int]:
         at = _end_of(_JUNK if self._is_junk else _BLANKS, data, at)
         if at == len(data):
             return [], at
@@ -103,7 +105,14 @@ class Cutter:
         if self._is_junk:
             return [Error(f"an object begins with {{, not with byte 0x{data[at]:02x}")], at
         usual = _USUAL.match(data, at, at + self.size_max)
-        return ([usual[0]], usual.end()) if usual is not None else self._go_on(data, at)
+        return ([usual[0]], usual.end()) if usual is not None else self._go_on_within(data, at, look)
+
+    def _go_on_within(self, data: bytes, at: int, look: int) -> tuple[list[Piece], int]:
+        """Go on with no more than so many bytes: for what is found it is all the same where a chunk ends."""
+        if at + look >= len(data):
+            return self._go_on(data, at)
+        found, size = self._go_on(data[at : at + look], 0)
+        return found, at + size
 
     def _go_on(self, data: bytes, begin: int) -> tuple[list[Piece], int]:
         """Look for the end of the object that began earlier, or begins here."""

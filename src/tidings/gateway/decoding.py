@@ -24,6 +24,7 @@ from tidings.errors import EventError
 from tidings.event.values import place_of
 from tidings.gateway.members import (
     BAD,
+    STEP,
     TITLES,
     TOO_DEEP,
     Said,
@@ -33,6 +34,7 @@ from tidings.gateway.members import (
     told,
 )
 from tidings.gateway.shapes import Loose, Plain
+from tidings.steps import Steps, finish
 
 _decode_plain_lines = msgspec.json.Decoder(Plain).decode_lines
 _decode_plain = msgspec.json.Decoder(Plain).decode
@@ -59,24 +61,38 @@ _pairs = json.JSONDecoder(object_pairs_hook=_Pairs, parse_int=str, parse_float=s
 
 def decode_run(data: bytes) -> list[Said] | None:
     """What a run of whole objects says; None if each of them has to be looked at by itself."""
+    return finish(decode_run_steps(data))
+
+
+def decode_run_steps(data: bytes) -> Steps[list[Said] | None]:
+    """As `decode_run`, in steps unless all readings are plain."""
     try:
         plain = _decode_plain_lines(data)
     except _UNREADABLE:
-        return _decode_loose_run(data)
+        return (yield from _decode_loose_run(data))
     return [message.sensing for message in plain] if _has_single_ids(data, len(plain)) else None
 
 
-def _decode_loose_run(data: bytes) -> list[Said] | None:
+def _decode_loose_run(data: bytes) -> Steps[list[Said] | None]:
+    said: list[Said] = []
     try:
         loose = _decode_loose_lines(data)
-        said = [loose_sensing(message.sensing) for message in loose]
+        for message in loose:
+            said.append((yield from loose_sensing(message.sensing)))
+            if len(said) % STEP == 0:
+                yield
     except (*_UNREADABLE, EventError):
         return None
-    return [*said] if _has_single_ids(data, len(loose)) else None
+    return said if _has_single_ids(data, len(loose)) else None
 
 
 def decode_object(raw: bytes) -> list[Said]:
     """What one object says: its message, as far as it is good, and what is wrong."""
+    return finish(decode_object_steps(raw))
+
+
+def decode_object_steps(raw: bytes) -> Steps[list[Said]]:
+    """As `decode_object`, in steps if the object is long."""
     has_single_id = _has_single_ids(raw, 1)
     if has_single_id:
         try:
@@ -84,12 +100,12 @@ def decode_object(raw: bytes) -> list[Said]:
         except _UNREADABLE:
             pass  # it is looked at closely
     noted: list[EventError] = []
-    members = _open(raw, "$", _LEVELS, noted)
+    members = yield from _open(raw, "$", _LEVELS, noted)
     if members is not BAD and not (has_single_id and _has_single_titles(raw, 1)):
         double = _double_in(raw)
         if double is not None:
             return [*told([EventError(double, "is given twice")])]
-    return read_message(members, noted)
+    return (yield from read_message(members, noted))
 
 
 def _has_single_ids(data: bytes, count: int) -> bool:
@@ -120,7 +136,7 @@ def _double_in(raw: bytes) -> str | None:
     return None
 
 
-def _open(raw: bytes | Raw, place: str, levels: int, noted: list[EventError]) -> Any:
+def _open(raw: bytes | Raw, place: str, levels: int, noted: list[EventError]) -> Steps[Any]:
     """The value, with `BAD` in it where it is no JSON, down to so many levels."""
     try:
         return _decode(raw)
@@ -128,9 +144,17 @@ def _open(raw: bytes | Raw, place: str, levels: int, noted: list[EventError]) ->
         problem = _problem_in(error)
     inner: dict[str, Raw] | list[Raw] | None = _opened(raw) if levels else None
     if isinstance(inner, dict):
-        return {name: _open(one, place_of(name, place), levels - 1, noted) for name, one in inner.items()}
+        members = {}
+        for name, one in inner.items():
+            members[name] = yield from _open(one, place_of(name, place), levels - 1, noted)
+            yield
+        return members
     if isinstance(inner, list):
-        return [_open(one, f"{place}[{at}]", levels - 1, noted) for at, one in enumerate(inner)]
+        elements = []
+        for at, one in enumerate(inner):
+            elements.append((yield from _open(one, f"{place}[{at}]", levels - 1, noted)))
+            yield
+        return elements
     noted.append(EventError(place, problem))
     return BAD
 

@@ -3,19 +3,26 @@
 As long as whole messages come in the usual form, a chunk is decoded in one call, and only the half message at
 its end is looked at closely; where that fails the cutter finds each object by itself, and so what is wrong.
 Both give the same messages. A peer that makes only mistakes is given up.
+
+Reading is cut into steps, each of which takes a millisecond or two whatever the bytes are.
 """
 
 from __future__ import annotations
 
-from tidings.gateway.cutting import FIRST_SIZE_MAX, OBJECT_SIZE_MAX, Cutter
-from tidings.gateway.decoding import decode_object, decode_run
+from tidings.gateway.cutting import FIRST_SIZE_MAX, OBJECT_SIZE_MAX, Cutter, Piece
+from tidings.gateway.decoding import decode_object_steps, decode_run, decode_run_steps
 from tidings.gateway.members import Said
 from tidings.gateway.messages import Error
+from tidings.steps import Steps, finish
 
 MISTAKES_IN_A_ROW_MAX = 100
 """Objects of a peer, and other bytes, of which nothing is understood, before it is given up."""
 REST_MAX = 4096
 """Bytes of half a message that are read again with the next chunk, which costs less than a close look."""
+RUN_SIZE = 64 << 10
+"""Bytes that are decoded in one call, unless one object is longer."""
+CUT_SIZE = 4 << 10
+"""Bytes of an object that are looked at closely in one step."""
 
 
 class Intake:
@@ -38,16 +45,23 @@ class Intake:
 
     def feed(self, data: bytes) -> list[Said]:
         """What the next bytes of the stream complete, in order."""
+        said: list[Said] = []
+        finish(self.read(data, said))
+        return said
+
+    def read(self, data: bytes, said: list[Said]) -> Steps[None]:
+        """As `feed`, in steps; what is complete is added to `said`, from which the caller may take it."""
         if self._rest:
             data, self._rest = self._rest + data, b""
-        said: list[Said] = []
         at = 0
         while at < len(data) and not self.is_given_up:
+            if at:
+                yield
             if self._cutter.is_open:  # behind it the usual form may go on
-                at = self._cut(data, at, at, said)
+                at = yield from self._cut(data, at, at, said)
                 continue
             end = self._likely_end(data, at)
-            run = decode_run(data[at:end]) if end > at else None
+            run = (yield from decode_run_steps(data[at:end])) if end > at else None
             if run is not None:
                 if run:
                     self._count(run)
@@ -57,35 +71,36 @@ class Intake:
                 self._rest = data[at:]
                 break
             else:
-                at = self._cut(data, at, end if end > at else len(data), said)
-        return said
+                at = yield from self._cut(data, at, end if end > at else len(data), said)
 
     def finish(self) -> list[Said]:
         """The stream is at its end: what is wrong if that is within an object."""
         said: list[Said] = []
-        self._cut(self._rest, 0, len(self._rest), said)
+        finish(self._cut(self._rest, 0, len(self._rest), said))
         self._rest = b""
         problem = self._cutter.finish()
         return said if problem is None else [*said, problem]
 
     def _likely_end(self, data: bytes, at: int) -> int:
         """Where whole objects seem to end, at most as far from here as an object may be long."""
-        limit = at + self._cutter.size_max
-        if limit >= len(data) and data.endswith(b"}"):
-            return len(data)
-        end = data.rfind(b"\n", at, limit) + 1
-        return end or data.rfind(b"}{", at, limit) + 1 or at
+        size_max = self._cutter.size_max
+        if at + RUN_SIZE >= len(data) or not (end := _end_in(data, at, at + min(RUN_SIZE, size_max))):
+            end = _end_in(data, at, at + size_max)
+        return end or at
 
-    def _cut(self, data: bytes, at: int, end: int, said: list[Said]) -> int:
+    def _cut(self, data: bytes, at: int, end: int, said: list[Said]) -> Steps[int]:
         """Read the next object, and all that begin before `end`; where to go on."""
         while not self.is_given_up:
-            pieces, at = self._cutter.cut(data, at)
+            pieces, at = self._cutter.cut(data, at, CUT_SIZE)
             for piece in pieces:
-                found: list[Said] = [piece] if isinstance(piece, Error) else decode_object(piece)
+                found: list[Said] = (
+                    [piece] if isinstance(piece, Error) else (yield from decode_object_steps(piece))
+                )
                 self._count(found)
                 said += found
-            if at >= end or not pieces:
+            if at >= len(data) or (pieces and at >= end):
                 break
+            yield
         return at
 
     def _count(self, said: list[Said]) -> None:
@@ -97,6 +112,18 @@ class Intake:
             self._cutter.size_max = OBJECT_SIZE_MAX
 
 
+def _end_in(data: bytes, at: int, limit: int) -> int:
+    """Where whole objects seem to end before a limit; 0: nowhere."""
+    if limit >= len(data) and data.endswith(b"}"):
+        return len(data)
+    return data.rfind(b"\n", at, limit) + 1 or data.rfind(b"}{", at, limit) + 1
+
+
+def _decoded(piece: Piece) -> Steps[list[Said]]:
+    """What an object says, or what is wrong."""
+    return [piece] if isinstance(piece, Error) else (yield from decode_object_steps(piece))
+
+
 def _is_half(data: bytes, at: int) -> bool:
     """Whether what is left is short, and ends within an object for certain."""
     return len(data) - at <= REST_MAX and data[-1:] not in b"} \t\r\n"
@@ -104,8 +131,17 @@ def _is_half(data: bytes, at: int) -> bool:
 
 def read_datagram(data: bytes) -> list[Said]:
     """What a datagram says: it holds whole objects, mostly one."""
-    said = decode_run(data) if len(data) <= FIRST_SIZE_MAX else None
-    if said is None:
-        intake = Intake()
-        said = intake.feed(data) + intake.finish()
+    said: list[Said] = []
+    finish(read_datagram_steps(data, said))
     return said
+
+
+def read_datagram_steps(data: bytes, said: list[Said]) -> Steps[None]:
+    """Read a datagram in steps, as `Intake.read` does."""
+    run = decode_run(data) if len(data) <= FIRST_SIZE_MAX else None
+    if run is not None:
+        said += run
+        return
+    intake = Intake()
+    yield from intake.read(data, said)
+    said += intake.finish()

@@ -2,6 +2,7 @@
 
 Here everything is looked at by hand, one thing after the other, so that each mistake has its place and
 nothing good is lost by it. Of the members of a reading those that are not known are kept, else ignored.
+An object may have thousands of sensors, so this is done in steps.
 """
 
 from __future__ import annotations
@@ -34,12 +35,15 @@ from tidings.gateway.shapes import (
     StrictSensing,
     StrictSensor,
 )
+from tidings.steps import Steps
 
 NESTING_MAX = 32
 """Levels of an object."""
 TOO_DEEP = f"is nested deeper than {NESTING_MAX} levels"
 TOLD_MAX = 10
 """Mistakes that are told of one object."""
+STEP = 32
+"""Sensors or readings that are looked at in one step."""
 
 Said = Sensing | Register | Deregister | Error
 """What a network said, or what is wrong with what it said."""
@@ -56,14 +60,14 @@ class _Noted(Exception):
     """What is asked for is bad, which was noted before."""
 
 
-def read_message(members: Any, noted: list[EventError]) -> list[Said]:
+def read_message(members: Any, noted: list[EventError]) -> Steps[list[Said]]:
     """The message with these members, if it has any good, and all that is wrong."""
     sensing_id = None
     message: list[Said] = []
     try:
         title, body = _message_in(_good(members))
         sensing_id = _text(body, "sensing-id", f"$.{title}")
-        message = [_READERS[title](body, f"$.{title}", noted)]
+        message = [(yield from _READERS[title](body, f"$.{title}", noted))]
     except EventError as error:
         noted.append(error)
     except _Noted:
@@ -132,38 +136,38 @@ def _text(members: Members, name: str, root: str) -> str:
     raise EventError(f"{root}.{name}", f"has 1 to {NAME_LENGTH_MAX} characters")
 
 
-def _sensing(body: Members, root: str, noted: list[EventError]) -> Sensing:
-    readings: list[Reading] = list(_each(body.get("sensors"), _reading, root, noted))
+def _sensing(body: Members, root: str, noted: list[EventError]) -> Steps[Said]:
+    readings: list[Reading] = list((yield from _each(body.get("sensors"), _reading, root, noted)))
     message = _converted(body, StrictSensing, root)
     message.sensors = readings
     return message
 
 
-def loose_sensing(message: LooseSensing) -> Sensing:
+def loose_sensing(message: LooseSensing) -> Steps[Sensing]:
     """The message with its readings looked at; EventError: one of them is not good."""
-    members = message.sensors
-    return StrictSensing(
-        message.sensing_id,
-        [_reading(one, index) for index, one in enumerate(members)],
-        message.seq,
-        message.cookie,
-    )
+    readings: list[OddReading] = []
+    for members in message.sensors:
+        readings.append(_reading(members, len(readings)))
+        if len(readings) % STEP == 0:
+            yield
+    return StrictSensing(message.sensing_id, [*readings], message.seq, message.cookie)
 
 
-def _register(body: Members, root: str, noted: list[EventError]) -> Register:
+def _register(body: Members, root: str, noted: list[EventError]) -> Steps[Said]:
     message = _converted(body, StrictRegister, root)
-    message.sensors = _each(body.get("sensors"), _offered, root, noted)
+    message.sensors = yield from _each(body.get("sensors"), _offered, root, noted)
     return message
 
 
-def _deregister(body: Members, root: str, noted: list[EventError]) -> Deregister:
+def _deregister(body: Members, root: str, noted: list[EventError]) -> Steps[Said]:
     message = _converted(body, StrictDeregister, root)
-    is_of_all = body.get("sensors") is None
-    message.sensors = None if is_of_all else _each(body["sensors"], _sensor, root, noted)
+    message.sensors = None
+    if body.get("sensors") is not None:
+        message.sensors = yield from _each(body["sensors"], _sensor, root, noted)
     return message
 
 
-_READERS: dict[str, Callable[[Members, str, list[EventError]], Said]] = {
+_READERS: dict[str, Callable[[Members, str, list[EventError]], Steps[Said]]] = {
     "register": _register,
     "deregister": _deregister,
     "unregister": _deregister,
@@ -193,7 +197,9 @@ def problem_and_place(error: Exception) -> tuple[str, str]:
     return (found["problem"], found["place"]) if found else (str(error), "")
 
 
-def _each(sensors: object, read: Callable[[Any, int], T], root: str, noted: list[EventError]) -> list[T]:
+def _each(
+    sensors: object, read: Callable[[Any, int], T], root: str, noted: list[EventError]
+) -> Steps[list[T]]:
     """What is good of the sensors of a message; if nothing is, the message is not either."""
     place = f"{root}.sensors"
     if sensors is None:
@@ -204,6 +210,8 @@ def _each(sensors: object, read: Callable[[Any, int], T], root: str, noted: list
         raise EventError(place, f"has at most {SENSORS_MAX} elements")
     good = []
     for index, members in enumerate(sensors):
+        if index % STEP == STEP - 1:
+            yield
         try:
             good.append(read(members, index))
         except EventError as error:
