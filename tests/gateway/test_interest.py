@@ -17,6 +17,7 @@ from tidings.gateway.interest import Interest
 from tidings.gateway.messages import Sensor
 from tidings.gateway.networks import GRACE_S, Instrument
 from tidings.gateway.offers import WITHDRAW_AFTER_S
+from tidings.steps import finish
 
 TYPES = ["air.pm10", "air.no2", "noise"]
 IDS = ["net1", "net2", "other"]
@@ -249,7 +250,7 @@ def test_small_changes_lead_to_the_same_as_working_everything_out_anew(
     present: dict[Instrument, None] = {}
     for is_filter, at, text in steps:
         if is_filter:
-            (interest.unwant if text in interest.filters else interest.want)(text)
+            finish((interest.unwant if text in interest.filters else interest.want)(text))
         elif at < len(instruments):
             instrument = instruments[at]
             if instrument in present:
@@ -259,11 +260,11 @@ def test_small_changes_lead_to_the_same_as_working_everything_out_anew(
                 interest.add(instrument)
                 present[instrument] = None
                 instrument.asked = None
-        for changed, span in interest.changes():
+        for changed, span in interest.changes(100):
             changed.asked = span
     fresh = Interest()
     for text in interest.filters:
-        fresh.want(text)
+        finish(fresh.want(text))
     for one in present:
         copy = Instrument(one.sensing_id, Sensor(one.name, one.type), one.box)
         copy.span = one.span
@@ -279,7 +280,7 @@ def test_every_filter_that_wants_something_of_a_sensor_is_named() -> None:
     sensor = Instrument("net", Sensor("s", "temp", 0, 10), None)
     interest.add(sensor)
     for text in ("value > 5", "value > 20", "type = 'noise'", "name = 's'", "humidity > 3"):
-        interest.want(text)
+        finish(interest.want(text))
     assert interest.why(sensor) == ["value > 5", "name = 's'", "humidity > 3"]
 
 
@@ -287,5 +288,5 @@ def test_more_ranges_than_are_told_apart_are_asked_for_as_one() -> None:
     interest = Interest()
     sensor = Instrument("net", Sensor("s", "temp", 100.5, 100.7), None)
     interest.add(sensor)
-    interest.want(f"value IN ({', '.join(map(str, range(200)))})")
+    finish(interest.want(f"value IN ({', '.join(map(str, range(200)))})"))
     assert interest.wanted(sensor) == sensor.span

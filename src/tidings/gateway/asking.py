@@ -19,6 +19,8 @@ from tidings.gateway.speaker import Speaker
 DATAGRAM_SENSORS_MAX = 20
 """Sensors in one message that goes as a datagram."""
 
+SETTLED_MAX = 500
+"""Sensors of which it is looked at once whether they must be asked for something else."""
 OWED_MAX = 2 * NETWORKS_MAX
 """Addresses where something was withheld, before those that are no network's any more are swept out."""
 
@@ -36,9 +38,12 @@ class Asker:
         self._owed: set[Key] = set()  # where something was withheld
 
     def settle(self, effects: list[Effect]) -> None:
-        """Say all that has changed, to each network that can be reached; first what is wanted no more."""
+        """Say what has changed, to each network that can be reached; first what is wanted no more.
+
+        Not more than SETTLED_MAX changes: there may be others after that.
+        """
         by_network: dict[str, list[Ask]] = {}
-        for instrument, span in self._interest.changes():
+        for instrument, span in self._interest.changes(SETTLED_MAX):
             by_network.setdefault(instrument.sensing_id, []).append((instrument, span))
         for sensing_id, asks in by_network.items():
             network = self._networks.table[sensing_id]

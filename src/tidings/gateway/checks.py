@@ -7,9 +7,12 @@ from math import isfinite
 from tidings.errors import EventError
 from tidings.event.values import check_type
 from tidings.gateway.messages import NAME_LENGTH_MAX, SENSORS_MAX, Error, Register, Sensor
+from tidings.steps import Steps
 
 COORDINATE_MAX = 1e15
 """How far from the origin a place may be."""
+STEP = 100
+"""Sensors that are checked in one step."""
 
 
 class Refusal(Exception):
@@ -25,7 +28,7 @@ class Refusal(Exception):
         return Error(self.problem, f"$.{title}.{self.member}", sensing_id[:NAME_LENGTH_MAX])
 
 
-def check_register(message: Register) -> None:
+def check_register(message: Register) -> Steps[None]:
     """Refuse what no network may register."""
     _check_text("sensing-id", message.sensing_id)
     if not message.sensors:
@@ -34,6 +37,8 @@ def check_register(message: Register) -> None:
         raise Refusal("sensors", f"{len(message.sensors)} sensors; at most {SENSORS_MAX} are allowed")
     for index, sensor in enumerate(message.sensors):
         _check_sensor(f"sensors[{index}]", sensor)
+        if index % STEP == STEP - 1:
+            yield
     for index, point in enumerate(message.area or ()):
         if not (abs(point.x) <= COORDINATE_MAX and abs(point.y) <= COORDINATE_MAX):
             raise Refusal(f"area[{index}]", f"a place has coordinates up to {COORDINATE_MAX:g}")

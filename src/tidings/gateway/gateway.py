@@ -5,17 +5,20 @@ asked for; readings pass through. Every input has its time with it, and what mus
 
 `sensing` is on the hot path and therefore a plain call: it gives the readings that are to be published, and
 what it has to say besides is fetched with `said`.
+
+No call takes long. Registering is done in steps; what is demanded may concern every sensor there is, and is
+noted and passed on a part at a time: `is_behind` says that there is more, and `go_on` or `wake` does it.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
 from tidings.gateway.areas import Box, box_of
 from tidings.gateway.asking import Asker
 from tidings.gateway.checks import Refusal, check_register
+from tidings.gateway.demands import Demands
 from tidings.gateway.effects import Close, Effect, Withdraw
 from tidings.gateway.interest import Interest, read
 from tidings.gateway.messages import Ack, Deregister, Error, Reading, Redirect, Register, Sensing
@@ -29,6 +32,7 @@ from tidings.gateway.serving import Served, serves
 from tidings.gateway.speaker import Speaker
 from tidings.gateway.strangers import Strangers
 from tidings.gateway.wants import wants_of
+from tidings.steps import Steps, finish
 
 ERRORS_MAX = 100
 """Errors in a row after which a connection is closed."""
@@ -51,8 +55,7 @@ class Gateway:
         self._registry = Registry(self._networks, self._interest, self._offers)
         self._asker = Asker(self._networks, self._interest, self._speaker, self.policy)
         self._callers: dict[Key, Caller] = {}
-        self._demands: dict[int, tuple[str, ...]] = {}  # by advertisement
-        self._counts: Counter[str] = Counter()  # advertisements under which each filter is demanded
+        self._demands = Demands(self._interest)
         self._errors: dict[Key, int] = {}  # in a row
         self._effects: list[Effect] = []
 
@@ -85,17 +88,27 @@ class Gateway:
 
     def registered(self, key: Key, message: Register, now: float) -> list[Effect]:
         """A network offers sensors."""
+        finish(self.registering(key, message, now))
+        return self.said()
+
+    def registering(self, key: Key, message: Register, now: float) -> Steps[None]:
+        """As `registered`, in steps; `said` has what is to be done."""
         self._confirm(key, message.cookie)
         try:
-            self._register(key, message, now)
+            yield from self._register(key, message, now)
         except Refusal as refusal:
             self._fail(key, refusal.message("register", message.sensing_id))
         else:
             self._errors.pop(key, None)
-        return self._settled()
+        self._settle()
 
     def deregistered(self, key: Key, message: Deregister, now: float) -> list[Effect]:
         """A network takes sensors back, or all of them."""
+        finish(self.deregistering(key, message, now))
+        return self.said()
+
+    def deregistering(self, key: Key, message: Deregister, now: float) -> Steps[None]:
+        """As `deregistered`, in steps; `said` has what is to be done."""
         self._confirm(key, message.cookie)
         try:
             network = self._own(key, message.sensing_id)
@@ -103,12 +116,12 @@ class Gateway:
                 raise Refusal("sensing-id", "is not registered")
         except Refusal as refusal:
             self._fail(key, refusal.message("deregister", message.sensing_id))
-            return self.said()
+            return
         self._errors.pop(key, None)
         sensors = message.sensors
-        names = list(network.instruments) if sensors is None else [sensor.name for sensor in sensors]
-        self._registry.retire(network, names, now)
-        return self._settled()
+        names = network.instruments if sensors is None else [sensor.name for sensor in sensors]
+        yield from self._registry.retire(network, names, now)
+        self._settle()
 
     def sensing(self, key: Key, message: Sensing, now: float) -> list[Reading]:
         """Readings came: those that are to be published. `said` has what else is to be done."""
@@ -155,7 +168,16 @@ class Gateway:
     def demanded(self, number: int, filters: Iterable[str]) -> list[Effect]:
         """These filters and no others demand what is advertised under a number; an unknown one is ignored."""
         if number in self._offers:
-            self._demand(number, tuple(dict.fromkeys(filters)))
+            self._demands.change(number, tuple(dict.fromkeys(filters)))
+        return self._settled()
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the sensors have not been asked yet for all that they are to be asked for."""
+        return self._demands.is_behind or self._interest.is_touched
+
+    def go_on(self) -> list[Effect]:
+        """Do a bounded part of what is left to do, if anything is; `wake` does, too."""
         return self._settled()
 
     def wake(self, now: float) -> list[Effect]:
@@ -164,18 +186,22 @@ class Gateway:
         for network in asked:
             self._asker.ask(network, self._effects)
         for network in given_up:
-            self._registry.retire(network, list(network.instruments), now)
+            finish(self._registry.retire(network, network.instruments, now))
         self._strangers.wake(now)
         for effect in self._offers.wake(now):
             self._effects.append(effect)
             if isinstance(effect, Withdraw):
-                self._demand(effect.number, ())
+                self._demands.change(effect.number, ())
         return self._settled()
 
     @property
     def wake_at(self) -> float:
         """When `wake` is to be called next."""
-        return min(self._networks.wake_at, self._strangers.wake_at, self._offers.wake_at)
+        return (
+            0.0
+            if self.is_behind
+            else min(self._networks.wake_at, self._strangers.wake_at, self._offers.wake_at)
+        )
 
     # What is known
 
@@ -206,8 +232,8 @@ class Gateway:
 
     # Inside
 
-    def _register(self, key: Key, message: Register, now: float) -> None:
-        check_register(message)
+    def _register(self, key: Key, message: Register, now: float) -> Steps[None]:
+        yield from check_register(message)
         caller = self._caller(key)
         box = box_of(message.area)
         reach = self._reach(key, caller, message.address)
@@ -215,11 +241,17 @@ class Gateway:
         if (elsewhere := self._elsewhere(message.sensing_id, box)) is not None:
             self._speaker.say(key, Redirect(message.sensing_id, elsewhere), self._effects)
             return
-        self._effects += self._registry.add(network, message.sensors)
+        is_attached = False
+        for _ in self._registry.add(network, message.sensors, self._effects):
+            if not is_attached:  # it goes with its connection, if that ends now
+                self._attach(network, reach, message, now)
+            is_attached = True
+            yield
         self._strangers.forget(message.sensing_id, now)
         if message.area is not None and box != network.box:
-            self._effects += self._registry.move(network, box)
-        self._attach(network, reach, message, now)
+            yield from self._registry.move(network, box, self._effects)
+        if not is_attached:
+            self._attach(network, reach, message, now)
 
     def _attach(self, network: Network, reach: Key, message: Register, now: float) -> None:
         """Reach the network there from now on; who may not know what it was asked for is told again."""
@@ -325,21 +357,6 @@ class Gateway:
             network.heard_at = now
             self._effects += self._registry.meet(network, message.sensors)
 
-    def _demand(self, number: int, filters: tuple[str, ...]) -> None:
-        """Note what an advertisement is demanded by: what is new first, so that nothing ends in between."""
-        before = self._demands.pop(number, ())
-        if filters:
-            self._demands[number] = filters
-        for text in filters:
-            self._counts[text] += 1
-            if self._counts[text] == 1:
-                self._interest.want(text)
-        for text in before:
-            self._counts[text] -= 1
-            if not self._counts[text]:
-                del self._counts[text]
-                self._interest.unwant(text)
-
     def _fail(self, key: Key, error: Error) -> None:
         """Say what is wrong, and close a connection that has nothing else to say."""
         self.figures.errors += 1
@@ -352,5 +369,11 @@ class Gateway:
 
     def _settled(self) -> list[Effect]:
         """All that is to be done, with what the networks must be asked for now."""
-        self._asker.settle(self._effects)
+        self._settle()
         return self.said()
+
+    def _settle(self) -> None:
+        """Note some of what is demanded; when all of it is, ask networks for what has changed by it."""
+        self._demands.go_on()
+        if not self._demands.is_behind:
+            self._asker.settle(self._effects)

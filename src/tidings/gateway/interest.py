@@ -6,19 +6,28 @@ than was asked for before. Wants that tell networks, names or places apart are *
 the sensors they concern, which are found by id or by a grid of areas.
 
 The rule kept: a change touches only the sensors that it may concern, and the result is the same as if all
-had been worked out anew.
+had been worked out anew. A change may concern very many, so it is made in steps, one change after the other;
+sensors may come and go between two steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from tidings.errors import UserError
 from tidings.filters import Filter
-from tidings.gateway.areas import Areas
+from tidings.gateway.areas import Areas, Box
 from tidings.gateway.networks import Instrument
 from tidings.gateway.ranges import WHOLE, Ranges, Span
 from tidings.gateway.wants import Want, wants_of
+from tidings.steps import Steps, finish
+
+STEP = 100
+"""Sensors, or ranges of sensors, that are looked at in one step."""
+
+Touched = dict[Instrument, None]
+"""Sensors whose answer may have changed."""
 
 
 class Group:
@@ -37,6 +46,9 @@ class Group:
 
     def __len__(self) -> int:
         return len(self._by_id)
+
+    def __contains__(self, instrument: Instrument) -> bool:
+        return instrument in self._by_id.get(instrument.sensing_id, ())
 
     def wanted(self, instrument: Instrument) -> Span | None:
         """The smallest range over all that is wanted of a sensor, None if nothing is."""
@@ -59,6 +71,17 @@ class Group:
         for want in self._special:
             self._note(want, instrument)
 
+    def move(self, sensing_id: str, box: Box | None) -> None:
+        """Find a network that has sensors here by its new place."""
+        self._areas.remove(sensing_id)
+        self._areas.add(sensing_id, box)
+
+    def note_again(self, instrument: Instrument) -> None:
+        """The sensor is somewhere else."""
+        self._forget_special(instrument)
+        for want in self._special:
+            self._note(want, instrument)
+
     def remove(self, instrument: Instrument) -> None:
         """The sensor is gone."""
         alike = self._by_span[instrument.span]
@@ -70,44 +93,57 @@ class Group:
         if not together:
             del self._by_id[instrument.sensing_id]
             self._areas.remove(instrument.sensing_id)
+        self._forget_special(instrument)
+
+    def _forget_special(self, instrument: Instrument) -> None:
         for want in instrument.special:
             del self._special[want][instrument]
         instrument.special = {}
 
     # Wants
 
-    def want(self, want: Want) -> Iterable[Instrument]:
-        """One more want; the sensors whose answer it may have changed."""
+    def want(self, want: Want, touched: Touched) -> Steps[None]:
+        """One more want; the sensors whose answer it may have changed are added to `touched`."""
         self.wants[want] = None
         if want.is_plain:
             self._plain[want] = None
             grown = [self._ranges.add((want, n), span) for n, span in enumerate(want.spans)]
-            return self._clip_again(any(grown))
+            yield from self._clip_again(any(grown), touched)
+            return
         self._special[want] = {}
-        return [one for one in self._concerned(want) if self._note(want, one)]
+        for number, instrument in enumerate(self._concerned(want), 1):
+            if self._note(want, instrument):
+                touched[instrument] = None
+            if number % STEP == 0:
+                yield
 
-    def unwant(self, want: Want) -> Iterable[Instrument]:
-        """One want less; the sensors whose answer that may have changed."""
+    def unwant(self, want: Want, touched: Touched) -> Steps[None]:
+        """One want less; the sensors whose answer that may have changed are added to `touched`."""
         del self.wants[want]
         if want in self._plain:
             del self._plain[want]
             shrunk = [self._ranges.remove((want, n)) for n in range(len(want.spans))]
-            return self._clip_again(any(shrunk))
-        noted = self._special.pop(want)
-        for instrument in noted:
+            yield from self._clip_again(any(shrunk), touched)
+            return
+        noted = self._special[want]
+        while noted:
+            instrument, _ = noted.popitem()
             del instrument.special[want]
-        return noted
+            touched[instrument] = None
+            if len(noted) % STEP == 0:
+                yield
+        del self._special[want]
 
-    def _clip_again(self, has_changed: bool) -> list[Instrument]:
-        """Work out what is wanted of each range; the sensors for which it is something else than before."""
+    def _clip_again(self, has_changed: bool, touched: Touched) -> Steps[None]:
+        """Work out what is wanted of each range, and find the sensors for which that has changed."""
         spans = list(self._by_span) if has_changed else [None] if None in self._by_span else []
-        changed: list[Instrument] = []
-        for span in spans:
+        for number, span in enumerate(spans, 1):
             clip = self._clip(span)
-            if clip != self._clips[span]:
+            if span in self._clips and clip != self._clips[span]:
                 self._clips[span] = clip
-                changed += self._by_span[span]
-        return changed
+                touched.update(self._by_span[span])
+            if number % STEP == 0:
+                yield
 
     def _clip(self, span: Span | None) -> Span | None:
         if span is None:
@@ -125,12 +161,15 @@ class Group:
         self._special[want][instrument] = None
         return True
 
-    def _concerned(self, want: Want) -> Iterable[Instrument]:
-        """The sensors a special want may concern; more than it does at worst."""
+    def _concerned(self, want: Want) -> Iterator[Instrument]:
+        """The sensors a special want may concern; more than it does at worst. Some may go meanwhile."""
         ids: Iterable[str] | None = want.ids.strings.points()
         if ids is None:
             ids = self._by_id if want.x.is_all and want.y.is_all else self._areas.near(want.box)
-        return (one for sensing_id in ids for one in self._by_id.get(sensing_id, ()))
+        for sensing_id in list(ids):
+            for one in list(self._by_id.get(sensing_id, ())):
+                if one in self:
+                    yield one
 
 
 class Interest:
@@ -143,12 +182,15 @@ class Interest:
         self._groups: dict[str, Group] = {}
         self._touched: dict[Instrument, None] = {}
 
+    def __contains__(self, instrument: Instrument) -> bool:
+        return instrument.type in self._groups and instrument in self._groups[instrument.type]
+
     @property
     def filters(self) -> list[str]:
         """The filters that are demanded."""
         return list(self._filters)
 
-    def want(self, text: str) -> None:
+    def want(self, text: str) -> Steps[None]:
         """A filter is demanded that was not."""
         wants = self._filters[text] = wants_of(read(text), text)
         for want in wants:
@@ -158,9 +200,9 @@ class Interest:
             for type in types or ():
                 self._exact.setdefault(type, {})[want] = None
             for group in self._reached(want, types):
-                self._touched.update(dict.fromkeys(group.want(want)))
+                yield from group.want(want, self._touched)
 
-    def unwant(self, text: str) -> None:
+    def unwant(self, text: str) -> Steps[None]:
         """A filter is demanded no longer."""
         for want in self._filters.pop(text):
             types = _types(want)
@@ -171,7 +213,7 @@ class Interest:
                 if not self._exact[type]:
                     del self._exact[type]
             for group in self._reached(want, types):
-                self._touched.update(dict.fromkeys(group.unwant(want)))
+                yield from group.unwant(want, self._touched)
 
     def add(self, instrument: Instrument) -> None:
         """A sensor that can be asked."""
@@ -180,7 +222,7 @@ class Interest:
             group = self._groups[instrument.type] = Group(instrument.type)
             for want in [*self._exact.get(instrument.type, ()), *self._wide]:
                 if want.admits_type(instrument.type):
-                    group.want(want)
+                    finish(group.want(want, {}))
         group.add(instrument)
         self._touched[instrument] = None
 
@@ -192,13 +234,36 @@ class Interest:
         if not group:
             del self._groups[instrument.type]
 
+    def move(self, instruments: Iterable[Instrument], box: Box | None) -> Steps[None]:
+        """The sensors of one network are somewhere else now."""
+        instruments = list(instruments)
+        for type, sensing_id in {(one.type, one.sensing_id) for one in instruments}:
+            self._groups[type].move(sensing_id, box)
+        for number, one in enumerate(instruments, 1):
+            one.box = box
+            if one in self:
+                self._groups[one.type].note_again(one)
+                self._touched[one] = None
+            if number % STEP == 0:
+                yield
+
     def touch(self, instruments: Iterable[Instrument]) -> None:
         """Have these among the next changes if they are wanted: what they were asked for is forgotten."""
         self._touched.update(dict.fromkeys(instruments))
 
-    def changes(self) -> list[tuple[Instrument, Span | None]]:
-        """The sensors that must be asked for something else than they were, each with what is wanted now."""
-        touched, self._touched = self._touched, {}
+    @property
+    def is_touched(self) -> bool:
+        """Whether there may be changes."""
+        return bool(self._touched)
+
+    def changes(self, count: int) -> list[tuple[Instrument, Span | None]]:
+        """The sensors that must be asked for something else than they were, each with what is wanted now.
+
+        Of those that may have changed so many are looked at.
+        """
+        touched = list(islice(self._touched, count))
+        for one in touched:
+            del self._touched[one]
         wanted = ((one, self.wanted(one)) for one in touched)
         return [(one, span) for one, span in wanted if _has_changed(one, span)]
 

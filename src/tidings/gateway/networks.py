@@ -28,6 +28,8 @@ OTHERS_MAX = 3
 """Connections of one network that are remembered beside the one it is reached by."""
 GRACE_S = 30.0
 """How long a network whose connection broke may take to register again."""
+DUE_SENSORS = 1_000
+"""Sensors of the networks that are looked at together when their time has come."""
 LEASE_S = 3_600.0
 """The lease of a network that speaks in datagrams and names none."""
 LEASE_S_MIN, LEASE_S_MAX = 1.0, 86_400.0
@@ -232,10 +234,15 @@ class Networks:
         network.deadline = inf
 
     def due(self, now: float) -> tuple[list[Network], list[Network]]:
-        """Those whose lease is over, which are to be asked, and those that are given up."""
+        """Those whose lease is over, which are to be asked, and those that are given up.
+
+        As many of them as have DUE_SENSORS together: others may be due after these.
+        """
         asked, given_up = [], []
-        while self.wake_at <= now:
+        sensors = 0
+        while self.wake_at <= now and sensors < DUE_SENSORS:
             network = self.table[heappop(self._deadlines)[1]]
+            sensors += 1 + len(network.instruments)
             network.deadline = inf
             if network.key is not None and network.heard_at + network.lease_s > now:
                 self._set_deadline(network, network.heard_at + network.lease_s)

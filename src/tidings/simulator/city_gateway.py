@@ -118,7 +118,7 @@ class SimulatedGateway(SimulatedClient):
             self.carry_out(self.core.demanded(demand.number, filters))
 
     def _look(self) -> None:
-        if self.core.wake_at <= self.world.clock.now:
+        while self.core.wake_at <= self.world.clock.now:
             self.carry_out(self.core.wake(self.world.clock.now))
         self.world.clock.after(WAKE_S, self._look)
 
