@@ -24,6 +24,8 @@ OBJECT_SIZE_MAX = 1 << 20
 """Bytes of one object."""
 FIRST_SIZE_MAX = 64 << 10
 """Bytes of one object of a peer of whom nothing was understood yet."""
+USUAL_SIZE = 64 << 10
+"""Bytes of an object that is found in one step."""
 
 _BLANKS = re.compile(rb"[ \t\r\n]*+")
 _JUNK = re.compile(rb"[^{]*+")
@@ -104,7 +106,7 @@ class Cutter:
         self._is_junk = data[at] != _OPENING
         if self._is_junk:
             return [Error(f"an object begins with {{, not with byte 0x{data[at]:02x}")], at
-        usual = _USUAL.match(data, at, at + self.size_max)
+        usual = _USUAL.match(data, at, at + min(self.size_max, USUAL_SIZE))
         return ([usual[0]], usual.end()) if usual is not None else self._go_on_within(data, at, look)
 
     def _go_on_within(self, data: bytes, at: int, look: int) -> tuple[list[Piece], int]:

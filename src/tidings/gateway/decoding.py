@@ -50,6 +50,8 @@ _QUOTED_TITLES = tuple(f'"{title}"'.encode() for title in TITLES)
 _ESCAPED = re.compile(rb"\\u00(?:2[dD]|6[1-9a-fA-F]|7[0-9aA])")
 _LEVELS: Final = 4
 """Levels of an object down to the members of a reading: each is opened by itself to find a bad one."""
+OPEN_SIZE = 64 << 10
+"""Bytes of an object, other than one with plain readings, that are decoded in one call."""
 
 
 class _Pairs(list[tuple[str, object]]):
@@ -69,7 +71,7 @@ def decode_run_steps(data: bytes) -> Steps[list[Said] | None]:
     try:
         plain = _decode_plain_lines(data)
     except _UNREADABLE:
-        return (yield from _decode_loose_run(data))
+        return None if len(data) > OPEN_SIZE else (yield from _decode_loose_run(data))
     return [message.sensing for message in plain] if _has_single_ids(data, len(plain)) else None
 
 
@@ -102,7 +104,10 @@ def decode_object_steps(raw: bytes) -> Steps[list[Said]]:
     noted: list[EventError] = []
     members = yield from _open(raw, "$", _LEVELS, noted)
     if members is not BAD and not (has_single_id and _has_single_titles(raw, 1)):
-        double = _double_in(raw)
+        try:
+            double = _double_in(raw)
+        except EventError as error:
+            return [*told([error])]
         if double is not None:
             return [*told([EventError(double, "is given twice")])]
     return (yield from read_message(members, noted))
@@ -120,6 +125,10 @@ def _has_single_titles(data: bytes, count: int) -> bool:
 
 def _double_in(raw: bytes) -> str | None:
     """The place of a type or id that is given twice."""
+    if len(raw) > OPEN_SIZE:
+        raw = _without_sensors(raw)
+        if len(raw) > OPEN_SIZE:
+            raise EventError("$", f"has at most {OPEN_SIZE} bytes beside its sensors")
     try:
         members = _pairs(raw.decode(errors="replace"))
     except RecursionError:  # far deeper than an object may be, which is told
@@ -136,13 +145,28 @@ def _double_in(raw: bytes) -> str | None:
     return None
 
 
+def _without_sensors(raw: bytes) -> bytes:
+    """A long object with no sensors in it, if it is certain where they stand."""
+    for title, body in _open_object(raw).items():
+        members = _opened(body) if title in TITLES else None
+        sensors = bytes(members["sensors"]) if isinstance(members, dict) and "sensors" in members else b""
+        if sensors and raw.count(sensors) == 1:
+            return raw.replace(sensors, b"[]")
+    return raw
+
+
 def _open(raw: bytes | Raw, place: str, levels: int, noted: list[EventError]) -> Steps[Any]:
-    """The value, with `BAD` in it where it is no JSON, down to so many levels."""
-    try:
-        return _decode(raw)
-    except _UNREADABLE as error:
-        problem = _problem_in(error)
-    inner: dict[str, Raw] | list[Raw] | None = _opened(raw) if levels else None
+    """The value, with `BAD` in it where it is no JSON, down to so many levels.
+
+    A long one is not decoded in one go, but by the elements it is made of.
+    """
+    inner = _opened(raw) if levels and _size(raw) > OPEN_SIZE else None
+    if inner is None:
+        try:
+            return _decode(raw)
+        except _UNREADABLE as error:
+            problem = _problem_in(error)
+        inner = _opened(raw) if levels else None
     if isinstance(inner, dict):
         members = {}
         for name, one in inner.items():
@@ -157,6 +181,10 @@ def _open(raw: bytes | Raw, place: str, levels: int, noted: list[EventError]) ->
         return elements
     noted.append(EventError(place, problem))
     return BAD
+
+
+def _size(raw: bytes | Raw) -> int:
+    return memoryview(raw).nbytes
 
 
 def _opened(raw: bytes | Raw) -> dict[str, Raw] | list[Raw] | None:

@@ -12,7 +12,7 @@ noted and passed on a part at a time: `is_behind` says that there is more, and `
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tidings.gateway.areas import Box, box_of
@@ -227,8 +227,14 @@ class Gateway:
 
     def overview(self) -> list[dict[str, Any]]:
         """All networks and sensors, which of these are on, what they were asked for and by which filters."""
-        registered = [describe(network, self._interest) for network in self._networks]
-        return registered + [describe_stranger(sensing_id, one) for sensing_id, one in self._strangers]
+        return [one for one in self.overview_steps() if one is not None]
+
+    def overview_steps(self) -> Iterator[dict[str, Any] | None]:
+        """The same, one network after the other; None is where others may have their turn."""
+        for network in list(self._networks):
+            yield (yield from describe(network, self._interest))
+        for sensing_id, one in list(self._strangers):
+            yield describe_stranger(sensing_id, one)
 
     # Inside
 

@@ -13,7 +13,6 @@ sensors may come and go between two steps.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
 
 from tidings.errors import UserError
 from tidings.filters import Filter
@@ -261,9 +260,11 @@ class Interest:
 
         Of those that may have changed so many are looked at.
         """
-        touched = list(islice(self._touched, count))
-        for one in touched:
-            del self._touched[one]
+        if len(self._touched) <= count:
+            touched = list(self._touched)
+            self._touched.clear()
+        else:  # from the end, since a dict that loses its first ones is slow to find the next
+            touched = [self._touched.popitem()[0] for _ in range(count)]
         wanted = ((one, self.wanted(one)) for one in touched)
         return [(one, span) for one, span in wanted if _has_changed(one, span)]
 

@@ -45,6 +45,7 @@ KEPT_MAX = 10_000
 KEPT_LENGTH_MAX = 64
 """Characters of a text that is remembered."""
 PREFIX = "reading-"
+TOO_MANY = f"an event has at most {ATTRIBUTES_MAX} attributes"
 
 _INT_LENGTH_MAX = 20
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
@@ -207,6 +208,8 @@ class Mapper:
         return _Event(counter, kind, time_us, attributes)
 
     def _add_others(self, others: dict[str, Any], attributes: dict[str, Value]) -> None:
+        if len(others) > ATTRIBUTES_MAX and sum(one is not None for one in others.values()) > ATTRIBUTES_MAX:
+            raise EventError("$", TOO_MANY)
         for name, value in others.items():
             if value is None:
                 continue
@@ -216,7 +219,7 @@ class Mapper:
             is_plain = value.__class__ in _PLAIN
             attributes[attribute] = value if is_plain else attribute_value(value, place_of(name))
         if len(attributes) > ATTRIBUTES_MAX:
-            raise EventError("$", f"an event has at most {ATTRIBUTES_MAX} attributes")
+            raise EventError("$", TOO_MANY)
 
     def _credible(self, timestamp: str | float | None) -> int:
         moment_us = self._now_us if timestamp is None else moment_of(timestamp)

@@ -7,17 +7,23 @@ from typing import Any
 from tidings.gateway.interest import Interest
 from tidings.gateway.networks import Instrument, Network
 from tidings.gateway.strangers import Stranger
+from tidings.steps import Steps
 
 
-def describe(network: Network, interest: Interest) -> dict[str, Any]:
+def describe(network: Network, interest: Interest) -> Steps[dict[str, Any]]:
     """A network with its sensors, which of these are on, what they were asked for and by which filters."""
+    sensors = []
+    for one in list(network.instruments.values()):
+        if one in interest:
+            sensors.append(_described(one, interest))
+            yield
     state = "lost" if network.key is None else "asked" if network.is_asked else "here"
     return {
         "sensing-id": network.sensing_id,
         "state": state,
         "owner": network.owner,
         "area": None if network.box is None else list(network.box),
-        "sensors": [_described(one, interest) for one in network.instruments.values()],
+        "sensors": sensors,
     }
 
 

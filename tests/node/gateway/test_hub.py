@@ -77,9 +77,14 @@ class Bench:
         self.is_closed = False
         self.pauses: list[bool] = []
         uplink = cast("Uplink", self.node)
-        self.hub = Hub(Gateway(b"secret", policy), uplink, self.due.append, entrance, lambda: self.now)
+        gateway, soon = Gateway(b"secret", policy), self.due.append
+        self.hub = Hub(gateway, uplink, soon, entrance, lambda: self.now, self.work_clock)
         self.hub.send_datagram = lambda data, _: self.hear(data)
         self.hub.opened(1, Caller("127.0.0.1:9", "127.0.0.1"), self.hear, self.close, self.pauses.append)
+
+    def work_clock(self) -> float:
+        """As time stands still here, everything that comes is dealt with at once."""
+        return 0.0
 
     def hear(self, data: bytes) -> None:
         self.said += map(json.loads, data.splitlines())

@@ -21,6 +21,7 @@ from tidings.gateway.gateway import ERRORS_MAX
 from tidings.node.gateway import websocket
 from tidings.node.gateway.web_request import BODY_SIZE_MAX
 from tidings.node.gateway.websocket import is_whole
+from tidings.steps import finish
 
 
 def socket(rig: Rig, **options: Any) -> connect:
@@ -210,11 +211,11 @@ def test_an_upgrade_that_is_not_as_it_should_be_is_refused(fields: dict[str, str
 
 
 def test_it_is_known_whether_objects_are_whole() -> None:
-    assert is_whole(b'{"a": 1}')
-    assert is_whole(b'{"a": 1}{"b": 2}\n{"c": "}"}')
-    assert is_whole(b'{"a": {broken}}')
-    assert not is_whole(b'{"a": {')
-    assert not is_whole(b'{"a": 1}{"b": ')
+    assert finish(is_whole(b'{"a": 1}'))
+    assert finish(is_whole(b'{"a": 1}{"b": 2}\n{"c": "}"}'))
+    assert finish(is_whole(b'{"a": {broken}}'))
+    assert not finish(is_whole(b'{"a": {'))
+    assert not finish(is_whole(b'{"a": 1}{"b": '))
 
 
 # With security

@@ -121,7 +121,7 @@ class Server:
         self.uplink.start(reach)
         self._is_linked = True
         await self.uplink.wait_connected(None)
-        self.uplink.answer(gateway.overview, self.figures)
+        self.uplink.answer(gateway.overview_steps, self.figures, self.hub.answer)
         await self._listen()
         self._timer = self._loop.call_later(0, self._wake)
 

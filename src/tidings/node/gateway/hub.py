@@ -11,6 +11,9 @@ done here. The readings of one turn of the loop go to the node together.
 `send` and `close` are called by the hub, for as long as the connection is there. While the node does not take
 what there is, `is_full` is true: a connection that can be held up gives `pause`, others are asked to look.
 
+What comes is dealt with in steps, in the turn of whoever sent it (`work`). A port that has more to do than
+hand in bytes does that in the same turn: `hub.do(key, steps)`, in which it says `yield from hub.reading(…)`.
+
 This is on the hot path: a message without a number, of whoever may say anything, costs one turn of the loop
 in `_take`, and is made an event in `tick`.
 """
@@ -24,7 +27,7 @@ from collections.abc import Callable
 from tidings.errors import NotAllowed
 from tidings.gateway.effects import Advertise, Close, Effect, Say, Widen, Withdraw
 from tidings.gateway.gateway import Gateway
-from tidings.gateway.intake import Intake, read_datagram
+from tidings.gateway.intake import RUN_SIZE, read_datagram_steps
 from tidings.gateway.members import Said
 from tidings.gateway.messages import Deregister, Error, Register, Sensing, encode
 from tidings.gateway.networks import Address, Key
@@ -32,8 +35,11 @@ from tidings.gateway.networks import Caller as Owner
 from tidings.node import logs
 from tidings.node.gateway.entrance import ANYONE, Entrance, Login, Standing
 from tidings.node.gateway.outgoing import Outgoing
+from tidings.node.gateway.peer import Act, Pause, Peer, Send, Senders
 from tidings.node.gateway.uplink import Uplink
+from tidings.node.gateway.work import Client, Work
 from tidings.protocol.access import Caller
+from tidings.steps import Steps
 
 HALF_S_MAX = 60.0
 """How long half an object may be held open."""
@@ -44,27 +50,9 @@ What is made of so many is still in the processor's cache when it is written and
 """
 ADDRESSES_MAX = 100_000
 """Addresses of which it is known who sends from there; the one that was heard of first is forgotten."""
+CLOSE_S_MAX = 1.0
+"""How long a gateway that stops deals with what it has read."""
 WHO = "this gateway wants to know who you are: give a token"
-
-Send = Callable[[bytes], None]
-Act = Callable[[], None]
-Pause = Callable[[bool], None]
-"""Stops to read from a connection, or goes on."""
-
-
-class Peer:
-    """One connection."""
-
-    __slots__ = ("caller", "close", "intake", "login", "pause", "send", "standing")
-
-    def __init__(self, caller: Caller, send: Send, close: Act, pause: Pause | None) -> None:
-        self.caller = caller
-        self.send = send
-        self.close = close
-        self.pause = pause
-        self.intake = Intake()
-        self.login: Login | None = None  # while its first line has not come
-        self.standing: Standing | None = ANYONE  # None: nobody knows who it is
 
 
 class Hub:
@@ -77,8 +65,11 @@ class Hub:
         soon: Callable[[Act], object],
         entrance: Entrance | None = None,
         clock: Callable[[], float] = time.monotonic,
+        work_clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        """`clock` tells when something is due; `work_clock`, how long something takes."""
         self.gateway = gateway
+        self.work = Work(work_clock, soon)
         self.send_datagram: Callable[[bytes, Address], None] = _nowhere
         self.dropped = 0
         """Datagrams that came while the node took nothing."""
@@ -90,7 +81,10 @@ class Hub:
         self._peers: dict[Key, Peer] = {}
         self._known: OrderedDict[Address, Standing] = OrderedDict()  # who sends datagrams, with security
         self._half: dict[Key, float] = {}  # since when half an object is there
-        self._paused: list[Pause] = []
+        self._paused: dict[Peer, None] = {}  # held up for the sake of the node, or until the next turn
+        self._senders = Senders(self.work)
+        self._own = Client()  # what the gateway has to do by itself
+        self._asking = Client()  # those who ask it on the bus
         self._is_due = False
         self._is_long = False  # enough was read in this turn
         self._turn_size = 0
@@ -109,7 +103,7 @@ class Hub:
 
     def opened(self, key: Key, caller: Caller, send: Send, close: Act, pause: Pause | None = None) -> None:
         """A connection is there; with security, whoever shows a certificate is known by it."""
-        peer = self._peers[key] = Peer(caller, send, close, pause)
+        peer = self._peers[key] = Peer(caller, send, close, pause, self._release)
         if self._entrance is not None:
             peer.standing = self._entrance.by_certificate(caller)
             peer.login = Login()
@@ -131,45 +125,78 @@ class Hub:
 
     def feed(self, key: Key, data: bytes) -> None:
         """Bytes have come over a connection."""
+        self.do(key, self.reading(key, data))
+
+    def do(self, key: Key, steps: Steps[None]) -> None:
+        """Do something in the turn of a connection."""
+        peer = self._peers.get(key)
+        if peer is not None:
+            self.work.do(peer, steps)
+            if (self._is_long or self._uplink.is_full) and not peer.is_held and key in self._peers:
+                peer.stop()
+                self._paused[peer] = None
+
+    def reading(self, key: Key, data: bytes) -> Steps[None]:
+        """Read bytes that have come over a connection; a step of what it does."""
         peer = self._peers.get(key)
         if peer is None:
             return
         if peer.login is not None:
             data = self._log_in(key, peer, data)
         intake = peer.intake
-        said = intake.feed(data)
+        said: list[Said] = []
+        size, is_going_on = len(data), False
+        for _ in intake.read(data, said):
+            if said:
+                part, is_going_on = min(size, RUN_SIZE), True
+                yield from self._take(key, peer.standing, said, part)
+                size -= part
+                said.clear()
+            yield
+            if key not in self._peers:
+                return
         if said:
-            self._take(key, peer.standing, said, len(data))
+            yield from self._take(key, peer.standing, said, size)
         if intake.is_given_up:
             self._part(key, "nothing but mistakes")
-        if key not in self._peers:
-            return
-        if intake.is_open or self._half:
-            self._note_half(key, intake.is_open, bool(said))
-        if (self._is_long or self._uplink.is_full) and peer.pause is not None:
-            peer.pause(True)
-            self._paused.append(peer.pause)
+        elif (intake.is_open or self._half) and key in self._peers:
+            self._note_half(key, intake.is_open, is_going_on or bool(said))
 
     def closed(self, key: Key) -> None:
-        """A connection is gone; its networks may come back for a while."""
-        self._half.pop(key, None)
-        if self._peers.pop(key, None) is not None:
-            self._do(self.gateway.lost(key, self._clock()))
+        """A connection is gone, and forgotten when all that came over it is dealt with."""
+        peer = self._peers.get(key)
+        if peer is not None and not peer.is_idle:
+            self.work.queue(peer, self._forgetting(key))
+        elif peer is not None:
+            self._forget(key)
 
     def datagram(self, address: Address, data: bytes) -> None:
         """A datagram has come."""
         if self._uplink.is_full:
             self.dropped += 1
             return
+        steps = self._reading_datagram(address, data)
+        is_late = address in self._senders or self.work.is_busy
+        if (is_late or next(steps, self) is not self) and not self._senders.hold(address, steps, len(data)):
+            self.dropped += 1
+
+    def _reading_datagram(self, address: Address, data: bytes) -> Steps[None]:
         self._do(self.gateway.heard(address, len(data)))
+        said: list[Said] = []
+        yield from read_datagram_steps(data, said)
         standing = ANYONE if self._entrance is None else self._known.get(address)
-        self._take(address, standing, read_datagram(data), len(data))
+        yield from self._take(address, standing, said, len(data))
+
+    def answer(self, steps: Steps[None]) -> None:
+        """Answer someone who asks on the bus what the gateway knows."""
+        self.work.queue(self._asking, steps)
 
     # Time
 
     def tick(self) -> None:
         """Send all readings that have come since this was called last; called once in each busy turn."""
         self._is_due, self._turn_size = False, 0
+        self.work.end_turn()
         for key, error in self._outgoing.send():
             self._do(self.gateway.failed(key, error))
         self._uplink.flush()
@@ -177,8 +204,8 @@ class Hub:
     def wake(self) -> None:
         """Do what is due; to be called about once a second."""
         now = self._clock()
-        if self.gateway.wake_at <= now:
-            self._do(self.gateway.wake(now))
+        if self.gateway.wake_at <= now and self._own.is_idle:
+            self.work.do(self._own, self._catching_up())
         for key in [key for key, since in self._half.items() if since + HALF_S_MAX <= now]:
             self._do(self.gateway.failed(key, Error(f"half an object was held open for {HALF_S_MAX:g} s")))
             self._part(key, "half an object")
@@ -200,16 +227,18 @@ class Hub:
 
     def close(self) -> None:
         """Send what there is, and end all connections."""
+        self.work.finish(CLOSE_S_MAX)
         self.tick()
         for key in list(self._peers):
             self._part(key, "the gateway stops")
 
     # What networks say
 
-    def _take(self, key: Key, standing: Standing | None, said: list[Said], size: int) -> None:
+    def _take(self, key: Key, standing: Standing | None, said: list[Said], size: int) -> Steps[None]:
         now, sensing = self._clock(), self.gateway.sensing
         is_free = standing is not None and standing.grant is None
         taken: list[Sensing] = []
+        has_heard = False
         for one in said:
             if isinstance(one, Sensing):
                 if not is_free and not self._may_sense(key, standing, one):
@@ -222,7 +251,10 @@ class Hub:
                 elif readings is one.sensors:
                     self._outgoing.add_special(key, None if standing is None else standing.grant, one)
             else:
-                standing = self._hear(key, standing, one, now)
+                if has_heard:
+                    yield
+                has_heard = True
+                standing = yield from self._hear(key, standing, one, now)
                 is_free = standing is not None and standing.grant is None
                 if not self._is_here(key):
                     break
@@ -239,21 +271,28 @@ class Hub:
 
     def _hear(
         self, key: Key, standing: Standing | None, one: Register | Deregister | Error, now: float
-    ) -> Standing | None:
+    ) -> Steps[Standing | None]:
         """Take a message that has no readings; who says it, as is known after that."""
         gateway = self.gateway
         if isinstance(one, Error):
             self._do(gateway.failed(key, one))
         elif isinstance(one, Deregister):
-            self._do(gateway.deregistered(key, one, now))
+            yield from self._doing(gateway.deregistering(key, one, now))
         else:
             try:
                 standing = self._admitted(key, standing, one.token)
             except NotAllowed as denied:
                 self._do(gateway.failed(key, Error(str(denied), "$.register.token", one.sensing_id)))
             else:
-                self._do(gateway.registered(key, one, now))
+                yield from self._doing(gateway.registering(key, one, now))
         return standing
+
+    def _doing(self, steps: Steps[None]) -> Steps[None]:
+        """Have the gateway do something in steps, and carry out what comes of each."""
+        for _ in steps:
+            self._do(self.gateway.said())
+            yield
+        self._do(self.gateway.said())
 
     def _admitted(self, key: Key, standing: Standing | None, token: str | None) -> Standing:
         """Who registers a network; NotAllowed if that is not known, or has no right to publish."""
@@ -320,6 +359,14 @@ class Hub:
                     self._uplink.widen(number, filter)
                 case Withdraw(number):
                     self._uplink.withdraw(number)
+        if self.gateway.is_behind and self._own.is_idle:
+            self.work.queue(self._own, self._catching_up())
+
+    def _catching_up(self) -> Steps[None]:
+        """Have the gateway do what is due, in a turn of its own."""
+        while self.gateway.wake_at <= self._clock():
+            self._do(self.gateway.wake(self._clock()))
+            yield
 
     def _say(self, key: Key, line: bytes) -> None:
         if isinstance(key, Address):
@@ -331,8 +378,20 @@ class Hub:
         peer = self._peers.get(key)
         if peer is not None:
             logs.debug("a sensor connection was closed", peer=peer.caller.peer, reason=reason)
-            self.closed(key)
+            self.work.drop(peer)
+            self._forget(key)
             peer.close()
+
+    def _forget(self, key: Key) -> None:
+        self._half.pop(key, None)
+        self._paused.pop(self._peers.pop(key), None)
+        self._do(self.gateway.lost(key, self._clock()))
+
+    def _forgetting(self, key: Key) -> Steps[None]:
+        """Forget a connection, as the last that is done for it."""
+        yield
+        if key in self._peers:
+            self._forget(key)
 
     def _demanded(self, number: int, filters: list[str]) -> None:
         self._do(self.gateway.demanded(number, filters))
@@ -359,9 +418,17 @@ class Hub:
             self._read_on()
 
     def _read_on(self) -> None:
-        paused, self._paused = self._paused, []
-        for pause in paused:
-            pause(False)
+        paused, self._paused = self._paused, {}
+        for peer in paused:
+            if peer.is_idle:
+                peer.go_on()
+
+    def _release(self, peer: Peer) -> None:
+        """All that a connection has sent is dealt with."""
+        if self._is_long or self._uplink.is_full:
+            self._paused[peer] = None
+        else:
+            peer.go_on()
 
 
 def _nowhere(_data: bytes, _address: Address) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from tidings.protocol.connection import Connection
 from tidings.protocol.intake import Intake, Wanted
 from tidings.protocol.offer import Offer
 from tidings.protocol.publications import SEND_BUFFER_MAX
+from tidings.steps import Steps
 from tidings.transport.link import Link, no_answer
 
 LIST = "tidings.gateway.list"
@@ -39,7 +40,9 @@ SYSTEM_BUFFER = 2 << 20
 ROOM = SEND_BUFFER_MAX // 2
 """Bytes that wait for the node at most when connections are read again after they were held up."""
 
-Overview = Callable[[], list[dict[str, Any]]]
+Overview = Callable[[], Iterator[dict[str, Any] | None]]
+"""All networks; None in between, where others may have their turn."""
+Do = Callable[[Steps[None]], None]
 Figures = Callable[[], dict[str, int]]
 
 
@@ -133,9 +136,9 @@ class Uplink(Link):
 
     # What others may know
 
-    def answer(self, overview: Overview, figures: Figures) -> None:
-        """Answer whoever asks on the bus for all networks."""
-        subscriber = _Requests(self, overview, figures)
+    def answer(self, overview: Overview, figures: Figures, do: Do) -> None:
+        """Answer whoever asks on the bus for all networks; `do` has that done in steps."""
+        subscriber = _Requests(self, overview, figures, do)
         wanted = Wanted(f"type = '{LIST}'", passive=True)
         subscriber.intake = self.core.subscribe(wanted, subscriber, REQUESTS_AHEAD, _log_failure)
         self.flush_soon()
@@ -167,15 +170,19 @@ class _Demand:
 class _Requests:
     """Those who ask what the gateway knows."""
 
-    def __init__(self, uplink: Uplink, overview: Overview, figures: Figures) -> None:
+    def __init__(self, uplink: Uplink, overview: Overview, figures: Figures, do: Do) -> None:
         self._uplink = uplink
         self._overview = overview
         self._figures = figures
+        self._do = do
         self.intake: Intake | None = None
 
     def deliver(self, batch: Batch, _positions: Sequence[int] | None, _redelivered: bool) -> None:
         """Answer each of them."""
-        body = _as_json(self._overview())
+        self._do(self._answering(batch))
+
+    def _answering(self, batch: Batch) -> Steps[None]:
+        body = yield from _as_json(self._overview())
         for request in batch.events:
             if (request.reply_to or "").startswith(INBOX):
                 header = structs.replace(
@@ -199,11 +206,14 @@ class _Requests:
             logs.error("nobody can ask the gateway any more", reason=reason)
 
 
-def _as_json(networks: list[dict[str, Any]]) -> bytes:
+def _as_json(networks: Iterator[dict[str, Any] | None]) -> Steps[bytes]:
     """As many networks as fit into an answer."""
     parts: list[bytes] = []
     size = 0
     for network in networks:
+        yield
+        if network is None:
+            continue
         part = msgspec.json.encode(network)
         size += len(part) + 1
         if size > LIST_SIZE_MAX:

@@ -13,21 +13,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidings.errors import UserError
 from tidings.gateway.intake import Intake
+from tidings.gateway.members import Said
 from tidings.gateway.messages import Error, Register, Sensing
 from tidings.node.gateway.hub import Hub
 from tidings.node.gateway.web_port import WebPort
 from tidings.node.gateway.web_request import COOKIE, Answer, Request, check_page, preflight
 from tidings.node.gateway.web_session import Visit, Visits, as_array, refused
+from tidings.node.gateway.work import Client
 from tidings.node.http import HttpError
 from tidings.node.ports import BACKLOG, HANDSHAKE_S_MAX, PART_S_MAX
 from tidings.protocol.access import Caller
+from tidings.steps import Steps
 
 if TYPE_CHECKING:
     from ssl import SSLContext
+
+Result = TypeVar("Result")
 
 PATH = "/sensors"
 ANSWER_S_MAX = 5.0
@@ -102,22 +107,27 @@ class Web:
             raise HttpError(405, f"this takes {' and '.join(methods)}")
         return origin
 
-    async def answer(self, request: Request, body: bytes, caller: Caller, origin: str | None) -> Answer:
-        """What a request gets; HttpError if it is not one that can be served."""
+    async def answer(
+        self, request: Request, body: bytes, caller: Caller, origin: str | None, client: Client
+    ) -> Answer:
+        """What a request gets; HttpError if it is not one that can be served.
+
+        `client` is the connection, in whose turn the body is looked at.
+        """
         if request.method == "OPTIONS":
             return Answer(204, b"", preflight(origin or ""))
         if request.method == "POST":
-            return await self._post(request, body, caller)
+            return await self._post(request, body, caller, client)
         if request.path == PATH:
             raise HttpError(
                 426, "this is for WebSocket; messages are posted, or fetched under the sensing-id"
             )
         return await self._fetch(request)
 
-    async def _post(self, request: Request, body: bytes, caller: Caller) -> Answer:
+    async def _post(self, request: Request, body: bytes, caller: Caller, client: Client) -> Answer:
         if self.hub.is_full:
             raise HttpError(503, "the node does not take more now: try again in a second")
-        registers, numbered, is_clear = _look_at(body)
+        registers, numbered, is_clear = await self._wait_done(client, _look_at(body))
         token = request.token
         visit = None if token is None else self.visits.find(token, self._clock())
         if visit is None:
@@ -144,9 +154,17 @@ class Web:
     async def _hear(self, visit: Visit, body: bytes, numbered: int) -> None:
         """Hand a body to the gateway, and wait a while for its answers to numbered readings."""
         expected = visit.answers() + numbered
-        self.hub.feed(visit, body + b"\n")
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.hub.do(visit, _into(done, self.hub.reading(visit, body + b"\n")))
+        await done
         if numbered:
             await visit.wait(lambda: visit.answers() >= expected, ANSWER_S_MAX)
+
+    async def _wait_done(self, client: Client, steps: Steps[Result]) -> Result:
+        """What comes of steps that are done in the turn of a connection."""
+        done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self.hub.work.do(client, _into(done, steps))
+        return await done
 
     def _introduce(self, visit: Visit) -> dict[str, str]:
         """Keep a visit; the fields that tell its token."""
@@ -180,13 +198,28 @@ class Web:
         return Answer(200, as_array(said))
 
 
-def _look_at(body: bytes) -> tuple[list[Register], int, bool]:
+def _into(done: asyncio.Future[Result], steps: Steps[Result]) -> Steps[None]:
+    """Do these steps, and tell the outcome; if they are given up, that is one too."""
+    try:
+        result = yield from steps
+    except Exception as error:
+        if not done.done():
+            done.set_exception(error)
+    else:
+        if not done.done():
+            done.set_result(result)
+    finally:
+        done.cancel()  # unless it is done
+
+
+def _look_at(body: bytes) -> Steps[tuple[list[Register], int, bool]]:
     """What a body registers, how many numbered readings it has, and whether anything is understood of it.
 
     HttpError if it is empty or ends within an object: then nothing of it is taken.
     """
     intake = Intake()
-    said = intake.feed(body + b"\n")
+    said: list[Said] = []
+    yield from intake.read(body + b"\n", said)
     if intake.is_open:
         raise HttpError(400, "the body ends within an object")
     if not said:

@@ -21,6 +21,7 @@ from tidings.node.gateway.web_request import (
     refusal,
 )
 from tidings.node.gateway.websocket import GONE, WRITE_BUFFER_MAX, WebSocket
+from tidings.node.gateway.work import Client
 from tidings.node.http import HttpError
 from tidings.node.ports import PART_S_MAX, caller_of
 from tidings.protocol.access import Caller
@@ -44,6 +45,7 @@ class WebPort(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self._caller = Caller()
+        self._client = Client()
         self._held = bytearray()
         self._is_parting = False
         self._head: tuple[Request, str | None, int] | None = None  # the size is that of the body
@@ -87,6 +89,7 @@ class WebPort(asyncio.Protocol):
             self._timer.cancel()
         if self._task is not None:
             self._task.cancel()
+            self._web.hub.work.drop(self._client)
         if self._socket is not None:
             self._socket.lost()
 
@@ -152,7 +155,7 @@ class WebPort(asyncio.Protocol):
 
     async def _answer(self, request: Request, body: bytes, origin: str | None) -> None:
         try:
-            answer = await self._web.answer(request, body, self._caller, origin)
+            answer = await self._web.answer(request, body, self._caller, origin, self._client)
         except HttpError as error:
             answer = refusal(error)
         except Exception as error:  # the one place: what goes wrong here must not end the gateway

@@ -14,11 +14,13 @@ import msgspec
 
 from tidings.errors import MissingExtra
 from tidings.gateway.intake import Intake
+from tidings.gateway.members import Said
 from tidings.gateway.messages import Error, encode
 from tidings.node.gateway.hub import Hub
 from tidings.node.gateway.web_request import BODY_SIZE_MAX
 from tidings.node.http import HttpError
 from tidings.protocol.access import Caller
+from tidings.steps import Steps
 
 if TYPE_CHECKING:
     from websockets.frames import Frame
@@ -30,6 +32,8 @@ PART_S_MAX = 5.0
 """How long the other side may take to close a connection that was ended."""
 WRITE_BUFFER_MAX = 4 << 20
 """Bytes that a network has not taken, from which on it is given up: a message may name 10,000 sensors."""
+PIECE_SIZE = 512
+"""Bytes that frames are read from in one step: as many as 85 of them, at least 6 bytes each."""
 GONE, UNSUPPORTED, INVALID, POLICY = 1001, 1003, 1007, 1008
 
 _log = logging.getLogger("tidings.node.websocket")
@@ -50,6 +54,7 @@ class WebSocket:
         self._protocol = _protocol()
         self._parts = bytearray()  # of a message that is not whole yet
         self._is_asked = False
+        self._is_ended = False  # by this side: what still comes is not looked at
         self._timer: asyncio.TimerHandle | None = None
         self._protocol.receive_data(head)
         events = self._protocol.events_received()
@@ -65,11 +70,22 @@ class WebSocket:
     def feed(self, data: bytes) -> None:
         """Bytes have come."""
         self._is_asked = False
-        self._protocol.receive_data(data)
-        for frame in self._protocol.events_received():
-            if self.is_open:
-                self._take(frame)  # type: ignore[arg-type]  # the request was the first, and is gone
-        self._flush()
+        if self.is_open:
+            self._hub.do(self, self._reading(data))
+        else:
+            self._protocol.receive_data(data)  # to see the end
+            self._flush()
+
+    def _reading(self, data: bytes) -> Steps[None]:
+        """Read frames, of which there may be very many in few bytes."""
+        for at in range(0, len(data), PIECE_SIZE):
+            self._protocol.receive_data(data[at : at + PIECE_SIZE])
+            for frame in self._protocol.events_received():
+                if not self._is_ended:
+                    yield from self._take(frame)  # type: ignore[arg-type]  # the request was the first
+                    yield
+            self._flush()
+            yield
         if self.is_open and self._protocol.close_expected():
             self._forget()
 
@@ -80,6 +96,7 @@ class WebSocket:
     def close(self, code: int, reason: str) -> None:
         """End the connection, and say why."""
         if self.is_open:
+            self._is_ended = True
             self._forget()
             if not self._protocol.close_expected():
                 self._protocol.fail(code, reason)
@@ -87,7 +104,7 @@ class WebSocket:
 
     # What comes
 
-    def _take(self, frame: Frame) -> None:
+    def _take(self, frame: Frame) -> Steps[None]:
         from websockets.frames import Opcode
 
         if frame.opcode is Opcode.BINARY:
@@ -96,17 +113,17 @@ class WebSocket:
             self._parts += frame.data
             if frame.fin:
                 message, self._parts = bytes(self._parts), bytearray()
-                self._hear(message)
+                yield from self._hear(message)
 
-    def _hear(self, message: bytes) -> None:
+    def _hear(self, message: bytes) -> Steps[None]:
         """A message is whole: so must be the objects in it."""
         try:
             message.decode()
         except UnicodeDecodeError:
             self.close(INVALID, "a text is not UTF-8")
             return
-        if is_whole(message):
-            self._hub.feed(self, message + b"\n")
+        if (yield from is_whole(message)):
+            yield from self._hub.reading(self, message + b"\n")
         else:
             self._send(encode(Error("the message ends within an object")))
             self.close(INVALID, "the message ends within an object")
@@ -162,13 +179,15 @@ class WebSocket:
             self._hub.closed(self)
 
 
-def is_whole(data: bytes) -> bool:
+def is_whole(data: bytes) -> Steps[bool]:
     """Whether what there is of objects is whole, if not right."""
     try:
         _is_json(data)  # one object, as mostly: this is quick
     except (msgspec.MsgspecError, RecursionError):
-        intake = Intake()
-        intake.feed(data + b"\n")
+        intake, said = Intake(), list[Said]()
+        for _ in intake.read(data + b"\n", said):
+            said.clear()
+            yield
         return not intake.is_open
     return True
 

@@ -1,0 +1,141 @@
+"""Work: what connections have sent and is not dealt with yet, done fairly.
+
+What comes is dealt with at once, for as long as its connection has not used up its slice and the turn of the
+loop is not over. What is left then waits in line, and the connection is held up: nothing more is read from it
+until everything it has sent is dealt with. So a connection holds no more than what was read from it in one
+go, and whoever sends little is served next, however much others have sent.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from inspect import GEN_RUNNING, getgeneratorstate
+
+from tidings.node import logs
+from tidings.steps import Steps
+from tidings.turns import TURN_S, Share, Turns
+
+Act = Callable[[], None]
+
+
+class Client:
+    """One who has things done, in order."""
+
+    __slots__ = ("share", "steps")
+
+    def __init__(self, share: Share | None = None) -> None:
+        self.share = Share() if share is None else share
+        self.steps: deque[Steps[None]] = deque()
+
+    def hold(self, is_held: bool) -> None:
+        """Called when something has to wait, and whenever everything is dealt with."""
+
+    def fail(self) -> None:
+        """Called when something could not be dealt with, and all the rest is forgotten."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything is dealt with."""
+        return not self.steps
+
+
+class Work:
+    """All that is to be done. `soon` has something called in the next turn of the loop.
+
+    `clock` must advance within a turn, which that of a loop need not do.
+    """
+
+    def __init__(self, clock: Callable[[], float], soon: Callable[[Act], object]) -> None:
+        self._clock = clock
+        self._soon = soon
+        self._turns: Turns[Client] = Turns(clock, self._work)
+        self._ends_at: float | None = None  # the turn, if it has begun
+        self._is_due = False
+
+    def __len__(self) -> int:
+        """How many wait in line."""
+        return len(self._turns)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether what comes now has to wait, because others do or because the turn is over."""
+        if self._turns:
+            return True
+        now = self._clock()
+        if self._ends_at is None:
+            self._ends_at = now + TURN_S
+        return now >= self._ends_at
+
+    def do(self, client: Client, steps: Steps[None]) -> None:
+        """Have something done, at once if there is time, and behind whatever the client wants done before."""
+        if client.steps or self.is_busy:
+            self.queue(client, steps)
+            return
+        client.steps.append(steps)
+        self._turns.work(client, client.share)
+        if client in self._turns:
+            self._wait(client)
+
+    def queue(self, client: Client, steps: Steps[None]) -> None:
+        """Have something done when it is the client's turn."""
+        client.steps.append(steps)
+        if len(client.steps) == 1:
+            self._turns.add(client, client.share)
+            self._wait(client)
+
+    def drop(self, client: Client) -> None:
+        """Forget what a client wanted done; called also by one of its own steps."""
+        steps, client.steps = client.steps, deque()
+        self._turns.discard(client)
+        for one in steps:
+            if getgeneratorstate(one) != GEN_RUNNING:
+                one.close()
+
+    def end_turn(self) -> None:
+        """Another turn of the loop begins with what comes next."""
+        self._ends_at = None
+
+    def finish(self, most_s: float) -> None:
+        """Do what is left, for so long at most."""
+        self._turns.run(self._clock() + most_s)
+
+    def _wait(self, client: Client) -> None:
+        client.hold(True)
+        self._run_soon()
+
+    def _run_soon(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            self._soon(self._run)
+
+    def _run(self) -> None:
+        self._is_due = False
+        self._turns.run(self._clock() + TURN_S)
+        self.end_turn()
+        if self._turns:
+            self._run_soon()
+
+    def _work(self, client: Client, until: float) -> bool:
+        """Do what a client wants until that moment; whether something is left."""
+        try:
+            return self._advance(client, until)
+        except Exception as error:  # the one place: one client's trouble must not end the others' turns
+            logs.error("what a sensor connection sent could not be dealt with", problem=repr(error))
+            self.drop(client)
+            client.fail()
+            return False
+
+    def _advance(self, client: Client, until: float) -> bool:
+        while client.steps:
+            steps = client.steps[0]
+            for _ in steps:
+                if not client.steps:  # it was dropped by this very step
+                    steps.close()
+                    return False
+                if self._clock() >= until:
+                    return True
+            if client.steps:
+                client.steps.popleft()
+        client.hold(False)
+        return False
