@@ -33,6 +33,7 @@ from tidings.gateway.members import (
     read_message,
     told,
 )
+from tidings.gateway.messages import Sensing
 from tidings.gateway.shapes import Loose, Plain
 from tidings.steps import Steps, finish
 
@@ -64,6 +65,15 @@ _pairs = json.JSONDecoder(object_pairs_hook=_Pairs, parse_int=str, parse_float=s
 def decode_run(data: bytes) -> list[Said] | None:
     """What a run of whole objects says; None if each of them has to be looked at by itself."""
     return finish(decode_run_steps(data))
+
+
+def decode_plain_run(data: bytes) -> list[Sensing] | None:
+    """The same, of plain readings alone."""
+    try:
+        plain = _decode_plain_lines(data)
+    except _UNREADABLE:
+        return None
+    return [message.sensing for message in plain] if _has_single_ids(data, len(plain)) else None
 
 
 def decode_run_steps(data: bytes) -> Steps[list[Said] | None]:

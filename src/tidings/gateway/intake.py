@@ -9,10 +9,12 @@ Reading is cut into steps, each of which takes a millisecond or two whatever the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tidings.gateway.cutting import FIRST_SIZE_MAX, OBJECT_SIZE_MAX, Cutter, Piece
-from tidings.gateway.decoding import decode_object_steps, decode_run, decode_run_steps
+from tidings.gateway.decoding import decode_object_steps, decode_plain_run, decode_run_steps
 from tidings.gateway.members import Said
-from tidings.gateway.messages import Error
+from tidings.gateway.messages import Error, Sensing
 from tidings.steps import Steps, finish
 
 MISTAKES_IN_A_ROW_MAX = 100
@@ -48,6 +50,16 @@ class Intake:
         said: list[Said] = []
         finish(self.read(data, said))
         return said
+
+    def read_run(self, data: bytes) -> list[Sensing] | None:
+        """What a short run of plain readings says; None if it is anything else, which is to be read."""
+        is_begun = bool(self._rest) or self._cutter.is_open
+        if is_begun or self.is_given_up or len(data) > self._cutter.size_max or data[-1:] not in b"}\n":
+            return None
+        run = decode_plain_run(data)
+        if run:
+            self._count(run)
+        return run
 
     def read(self, data: bytes, said: list[Said]) -> Steps[None]:
         """As `feed`, in steps; what is complete is added to `said`, from which the caller may take it."""
@@ -103,7 +115,7 @@ class Intake:
             yield
         return at
 
-    def _count(self, said: list[Said]) -> None:
+    def _count(self, said: Sequence[Said]) -> None:
         """Take note of whether anything was understood of an object, or of several."""
         if all(isinstance(one, Error) for one in said):
             self._mistakes_in_a_row += 1
@@ -138,7 +150,7 @@ def read_datagram(data: bytes) -> list[Said]:
 
 def read_datagram_steps(data: bytes, said: list[Said]) -> Steps[None]:
     """Read a datagram in steps, as `Intake.read` does."""
-    run = decode_run(data) if len(data) <= FIRST_SIZE_MAX else None
+    run = (yield from decode_run_steps(data)) if len(data) <= FIRST_SIZE_MAX else None
     if run is not None:
         said += run
         return

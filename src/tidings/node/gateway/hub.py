@@ -25,6 +25,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from tidings.errors import NotAllowed
+from tidings.gateway.decoding import decode_plain_run
 from tidings.gateway.effects import Advertise, Close, Effect, Say, Widen, Withdraw
 from tidings.gateway.gateway import Gateway
 from tidings.gateway.intake import RUN_SIZE, read_datagram_steps
@@ -125,16 +126,25 @@ class Hub:
 
     def feed(self, key: Key, data: bytes) -> None:
         """Bytes have come over a connection."""
-        self.do(key, self.reading(key, data))
+        peer = self._peers.get(key)
+        if peer is None:
+            return
+        run = None
+        if len(data) <= RUN_SIZE and peer.login is None and peer.is_idle and not self.work.is_busy:
+            run = peer.intake.read_run(data)
+        if run is None:
+            self.do(key, self.reading(key, data))
+            return
+        self._sense(key, peer.standing, run)
+        self._finish(len(data))
+        self._hold_up(key, peer)
 
     def do(self, key: Key, steps: Steps[None]) -> None:
         """Do something in the turn of a connection."""
         peer = self._peers.get(key)
         if peer is not None:
             self.work.do(peer, steps)
-            if (self._is_long or self._uplink.is_full) and not peer.is_held and key in self._peers:
-                peer.stop()
-                self._paused[peer] = None
+            self._hold_up(key, peer)
 
     def reading(self, key: Key, data: bytes) -> Steps[None]:
         """Read bytes that have come over a connection; a step of what it does."""
@@ -175,8 +185,14 @@ class Hub:
         if self._uplink.is_full:
             self.dropped += 1
             return
-        steps = self._reading_datagram(address, data)
         is_late = address in self._senders or self.work.is_busy
+        run = decode_plain_run(data) if not is_late and len(data) <= RUN_SIZE else None
+        if run is not None:
+            self._do(self.gateway.heard(address, len(data)))
+            self._sense(address, self._standing_at(address), run)
+            self._finish(len(data))
+            return
+        steps = self._reading_datagram(address, data)
         if (is_late or next(steps, self) is not self) and not self._senders.hold(address, steps, len(data)):
             self.dropped += 1
 
@@ -184,8 +200,10 @@ class Hub:
         self._do(self.gateway.heard(address, len(data)))
         said: list[Said] = []
         yield from read_datagram_steps(data, said)
-        standing = ANYONE if self._entrance is None else self._known.get(address)
-        yield from self._take(address, standing, said, len(data))
+        yield from self._take(address, self._standing_at(address), said, len(data))
+
+    def _standing_at(self, address: Address) -> Standing | None:
+        return ANYONE if self._entrance is None else self._known.get(address)
 
     def answer(self, steps: Steps[None]) -> None:
         """Answer someone who asks on the bus what the gateway knows."""
@@ -235,32 +253,46 @@ class Hub:
     # What networks say
 
     def _take(self, key: Key, standing: Standing | None, said: list[Said], size: int) -> Steps[None]:
-        now, sensing = self._clock(), self.gateway.sensing
-        is_free = standing is not None and standing.grant is None
-        taken: list[Sensing] = []
+        """Take messages of any kind, which were so many bytes."""
+        run: list[Sensing] = []
         has_heard = False
         for one in said:
             if isinstance(one, Sensing):
-                if not is_free and not self._may_sense(key, standing, one):
-                    if not self._is_here(key):
-                        break
-                    continue
-                readings = sensing(key, one, now)
-                if readings and is_free and one.seq is None:
-                    taken.append(one)
-                elif readings is one.sensors:
-                    self._outgoing.add_special(key, None if standing is None else standing.grant, one)
-            else:
-                if has_heard:
-                    yield
-                has_heard = True
-                standing = yield from self._hear(key, standing, one, now)
-                is_free = standing is not None and standing.grant is None
+                run.append(one)
+                continue
+            self._sense(key, standing, run)
+            run = []
+            if has_heard:
+                yield
+            has_heard = True
+            if self._is_here(key):
+                standing = yield from self._hear(key, standing, one, self._clock())
+            if not self._is_here(key):
+                break
+        self._sense(key, standing, run)
+        self._finish(size)
+
+    def _sense(self, key: Key, standing: Standing | None, messages: list[Sensing]) -> None:
+        """Take readings."""
+        now, sensing = self._clock(), self.gateway.sensing
+        is_free = standing is not None and standing.grant is None
+        taken: list[Sensing] = []
+        for one in messages:
+            if not is_free and not self._may_sense(key, standing, one):
                 if not self._is_here(key):
                     break
+                continue
+            readings = sensing(key, one, now)
+            if readings and is_free and one.seq is None:
+                taken.append(one)
+            elif readings is one.sensors:
+                self._outgoing.add_special(key, None if standing is None else standing.grant, one)
         if taken:
             self._outgoing.add(key, taken)
         self._do(self.gateway.said())
+
+    def _finish(self, size: int) -> None:
+        """So many bytes were taken: have their readings sent, at once if there are enough of them."""
         self._turn_size += size
         if self._turn_size >= TURN_SIZE:
             self.tick()
@@ -268,6 +300,12 @@ class Hub:
         elif not self._is_due:
             self._is_due = True
             self._soon(self.tick)
+
+    def _hold_up(self, key: Key, peer: Peer) -> None:
+        """Read no more of a connection in this turn, or while the node takes nothing."""
+        if (self._is_long or self._uplink.is_full) and not peer.is_held and key in self._peers:
+            peer.stop()
+            self._paused[peer] = None
 
     def _hear(
         self, key: Key, standing: Standing | None, one: Register | Deregister | Error, now: float
@@ -293,6 +331,7 @@ class Hub:
             self._do(self.gateway.said())
             yield
         self._do(self.gateway.said())
+        self._look_behind()
 
     def _admitted(self, key: Key, standing: Standing | None, token: str | None) -> Standing:
         """Who registers a network; NotAllowed if that is not known, or has no right to publish."""
@@ -347,6 +386,8 @@ class Hub:
     # What is to be done
 
     def _do(self, effects: list[Effect]) -> None:
+        if not effects:
+            return
         for effect in effects:
             match effect:
                 case Say(key, message):
@@ -359,6 +400,10 @@ class Hub:
                     self._uplink.widen(number, filter)
                 case Withdraw(number):
                     self._uplink.withdraw(number)
+        self._look_behind()
+
+    def _look_behind(self) -> None:
+        """Have the gateway go on, if it has more to do than it did at once."""
         if self.gateway.is_behind and self._own.is_idle:
             self.work.queue(self._own, self._catching_up())
 
@@ -386,6 +431,7 @@ class Hub:
         self._half.pop(key, None)
         self._paused.pop(self._peers.pop(key), None)
         self._do(self.gateway.lost(key, self._clock()))
+        self._look_behind()
 
     def _forgetting(self, key: Key) -> Steps[None]:
         """Forget a connection, as the last that is done for it."""
@@ -395,6 +441,7 @@ class Hub:
 
     def _demanded(self, number: int, filters: list[str]) -> None:
         self._do(self.gateway.demanded(number, filters))
+        self._look_behind()
 
     def _progressed(self) -> None:
         """The node has taken something: acknowledge what is safe, and read on if there is room."""

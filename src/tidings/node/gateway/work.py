@@ -60,7 +60,7 @@ class Work:
     @property
     def is_busy(self) -> bool:
         """Whether what comes now has to wait, because others do or because the turn is over."""
-        if self._turns:
+        if self._is_due:
             return True
         now = self._clock()
         if self._ends_at is None:
