@@ -52,6 +52,11 @@ class Turns(Generic[Worker]):
     def __contains__(self, worker: Worker) -> bool:
         return worker in self._waiting
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether who comes now has to wait, because others do or because the turn is over."""
+        return bool(self._waiting) or self._spent_s >= TURN_S
+
     def offer(self, worker: Worker, share: Share) -> None:
         """Let a worker with something to do work now; in line, if others are there or the turn is over."""
         if self._waiting or self._spent_s >= TURN_S:
@@ -69,13 +74,13 @@ class Turns(Generic[Worker]):
         """Take a worker out of the line, if it is there."""
         self._waiting.discard(worker)
 
-    def run(self) -> None:
+    def run(self, most_s: float = TURN_S) -> None:
         """Let those in line work for the rest of this turn, one slice at least, and begin another turn."""
         spent_s, self._spent_s = self._spent_s, 0.0
         if not self._waiting:
             self._line.clear()
             return
-        until = self.clock() + max(SLICE_S, TURN_S - spent_s)
+        until = self.clock() + max(SLICE_S, most_s - spent_s)
         while self._line:
             used_s, _, worker, share = heappop(self._line)
             if worker not in self._waiting:

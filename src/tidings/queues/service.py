@@ -311,10 +311,18 @@ class QueueService:
     def _settle_in_steps(
         self, session: Session, message: Settle, handles: list[tuple[int, int]], counters: range
     ) -> Steps[None]:
-        for first in range(0, len(handles), AT_ONCE):
-            rows = slice(first, first + AT_ONCE)
-            self._settle_some(session, message, handles[rows], counters[rows])
-            yield
+        assert session.origin is not None
+        origin, ledger = session.origin, self._broker.ledger
+        refused: list[tuple[int, str]] = []
+        ledger.pend(origin, counters[0])  # nothing is accepted before it is known what is refused
+        try:
+            for first in range(0, len(handles), AT_ONCE):
+                rows = slice(first, first + AT_ONCE)
+                refused += self._settle_rows(session, message, handles[rows], counters[rows])
+                yield
+        finally:
+            self._refuse_held(session, refused)
+            ledger.settle(origin, counters[0])
 
     def _settle_some(
         self, session: Session, message: Settle, handles: list[tuple[int, int]], counters: range

@@ -50,7 +50,7 @@ class Work:
         self._clock = clock
         self._soon = soon
         self._turns: Turns[Client] = Turns(clock, self._work)
-        self._ends_at: float | None = None  # the turn, if it has begun
+        self._ends_at: float | None = None  # the turn, if it has begun: not all that is done is work in line
         self._is_due = False
 
     def __len__(self) -> int:
@@ -60,7 +60,7 @@ class Work:
     @property
     def is_busy(self) -> bool:
         """Whether what comes now has to wait, because others do or because the turn is over."""
-        if self._is_due:
+        if self._turns.is_busy:
             return True
         now = self._clock()
         if self._ends_at is None:
@@ -73,7 +73,7 @@ class Work:
             self.queue(client, steps)
             return
         client.steps.append(steps)
-        self._turns.work(client, client.share)
+        self._turns.offer(client, client.share)
         if client in self._turns:
             self._wait(client)
 
@@ -95,10 +95,12 @@ class Work:
     def end_turn(self) -> None:
         """Another turn of the loop begins with what comes next."""
         self._ends_at = None
+        if not self._turns:
+            self._turns.run()
 
     def finish(self, most_s: float) -> None:
         """Do what is left, for so long at most."""
-        self._turns.run(self._clock() + most_s)
+        self._turns.run(most_s)
 
     def _wait(self, client: Client) -> None:
         client.hold(True)
@@ -111,8 +113,8 @@ class Work:
 
     def _run(self) -> None:
         self._is_due = False
-        self._turns.run(self._clock() + TURN_S)
-        self.end_turn()
+        self._turns.run()
+        self._ends_at = None
         if self._turns:
             self._run_soon()
 
