@@ -55,19 +55,24 @@ class Figure:
 
 def gather(measured: Iterable[Figure], facts: dict[str, Any], report: Report) -> dict[str, Any]:
     """All figures with the facts of their run and of the machine, for JSON; each is told when measured."""
-    machine = {
-        "python": platform.python_version(),
-        "processor": processor(),
-        "cores": os.cpu_count(),
-        "load": [round(one, 1) for one in os.getloadavg()],
-    }
+    facts = {**facts, "machine": machine()}
     figures = []
     for figure in measured:
         report(figure.line)
         figures.append(figure)
     missed = [figure.name for figure in figures if figure.reached is False]
     report(f"missed: {', '.join(missed)}" if missed else "every target reached")
-    return {**facts, "machine": machine, "workloads": [figure.as_dict() for figure in figures]}
+    return {**facts, "workloads": [figure.as_dict() for figure in figures]}
+
+
+def machine() -> dict[str, Any]:
+    """What a run was made with, and how busy it was before."""
+    return {
+        "python": platform.python_version(),
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "load": [round(one, 1) for one in os.getloadavg()],
+    }
 
 
 def _rounded(value: float) -> float:

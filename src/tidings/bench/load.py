@@ -59,6 +59,10 @@ class Child:
         """Tell the child to go on."""
         self._pipe.send(word)
 
+    def wait(self, seconds: float) -> bool:
+        """Whether the child says something, or ends, within so many seconds."""
+        return self._pipe.poll(seconds)
+
     def receive(self) -> Any:
         """What the child says next; PeerError if it has failed or takes too long."""
         if not self._pipe.poll(2 * WAIT_S_MAX):

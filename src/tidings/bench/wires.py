@@ -118,7 +118,7 @@ class TidingsWire(Wire):
         import numpy as np
 
         frame_events = min(self.frame_events, piece_events)
-        pattern, places = _pattern(topics, frame_events)
+        pattern, places = pattern_of(topics, frame_events)
         times = count // len(places)
         frames = np.tile(np.frombuffer(pattern, np.uint8), (times, 1))
         counters = np.arange(COUNTER_FIRST, COUNTER_FIRST + count, dtype=">u8").view(np.uint8)
@@ -147,7 +147,7 @@ class TidingsWire(Wire):
         return hear
 
 
-def _pattern(topics: Sequence[int], frame_events: int) -> tuple[bytes, list[int]]:
+def pattern_of(topics: Sequence[int], frame_events: int) -> tuple[bytes, list[int]]:
     """Frames with an event of each topic, and where the counters stand in them."""
     cycle = [topics[place % len(topics)] for place in range(max(len(topics), frame_events))]
     data, places = b"", []

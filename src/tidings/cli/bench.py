@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import typer
+
+from tidings.errors import UserError
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -77,6 +80,44 @@ def pipeline(quick: Quick = False, json: JsonFile = None) -> None:
     figures = run(quick, typer.echo)
     if json is not None:
         write_figures(json, figures)
+
+
+@app.command()
+def fair(
+    quick: Quick = False,
+    json: JsonFile = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="ROW", help="Only this row; may be repeated.")
+    ] = None,
+    rows: Annotated[bool, typer.Option("--rows", help="List the rows, and do nothing.")] = False,
+) -> None:
+    """Measure what one client can do to others: how long they wait, what they keep of their rate, memory."""
+    from tidings.bench.fair import run
+    from tidings.bench.fair_rows import ROWS
+
+    unknown = [name for name in only or () if name not in ROWS]
+    if rows:
+        typer.echo("\n".join(f"{row.name:22s} {row.what}" for row in ROWS.values()))
+    elif unknown:
+        raise UserError(f"there is no row {unknown[0]!r}; 'tidings bench fair --rows' lists them")
+    else:
+        figures = run(quick, _above_progress, only or (), show_progress)
+        if json is not None:
+            write_figures(json, figures)
+
+
+def show_progress(line: str) -> None:
+    """Show what is being done, in a line that the next one overwrites; only where somebody looks on."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{line} …")
+        sys.stderr.flush()
+
+
+def _above_progress(line: str) -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
+    typer.echo(line)
 
 
 def write_figures(path: Path, figures: dict[str, Any]) -> None:
