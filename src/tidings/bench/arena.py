@@ -7,6 +7,7 @@ likes with events and queues of its own names, and hear what the canary publishe
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import time
@@ -65,6 +66,16 @@ queues = ["hostile-*"]
 USERS = ("canary", "publisher", "hostile")
 
 Act = Callable[[Load], None]
+Calls = list[tuple[float, float | None]]
+"""When each call was made and how long it took; None: there was no answer."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What the good clients do: the part of the node's rate that is published, how long answers may take."""
+
+    part: float
+    answer_s: float
 
 
 @dataclass(frozen=True)
@@ -92,36 +103,61 @@ class Outcome:
     memory_before_mb: float
     memory_peak_mb: float
     memory_after_mb: float
+    starved_s: float  # how long the node has waited for a processor
 
 
 class Arena:
     """See the module; made by `arena`."""
 
-    def __init__(self, node: peers.Broker, places: dict[str, Place], part: float) -> None:
-        """`part` is the part of the node's rate at which the publisher goes on."""
+    def __init__(self, node: peers.Broker, places: dict[str, Place], pace: Pace) -> None:
         self.node = node
-        self.places = places
+        self._place = places["hostile"]
         self._stack = ExitStack()
-        self._publisher = self._stack.enter_context(Child(steady.publish, places["publisher"], RATE_S, part))
+        self._hostile: Child | None = None
+        self._publisher = self._start(steady.publish, places["publisher"], RATE_S, pace.part)
         self.rate: float = self._publisher.receive()
-        self._canary = self._stack.enter_context(Child(canary.sing, places["canary"]))
+        self._canary = self._start(canary.sing, places["canary"], pace.answer_s)
         self._canary.receive()
+        self._answer_s = pace.answer_s
+
+    def _start(self, run: Callable[..., None], *arguments: Any) -> Child:
+        return self._stack.enter_context(Child(run, *arguments))
 
     def close(self) -> None:
-        """Have the good clients end."""
+        """Have all clients end."""
         self._stack.close()
 
     def run(self, stage: Stage, linger_s: float) -> Outcome:
         """Let a hostile client do its worst, and see what the good ones get meanwhile and after."""
-        with Child(_be_hostile, self.places["hostile"], stage) as hostile:
-            _heard(hostile, PREPARE_S_MAX + GRACE_S)
-            before_mb = self._begin()
-            began = time.monotonic()
-            hostile.send("go")
-            took_s, tally = _heard(hostile, stage.seconds + GRACE_S) or (stage.seconds, Tally(killed=1))
-            time.sleep(linger_s / 2)  # while it is still there
+        hostile = self._hostile or self._start(_be_hostile, self._place)
+        self._hostile = None
+        hostile.send(stage)
+        _heard(hostile, PREPARE_S_MAX + GRACE_S)
+        before_mb = self._begin()
+        began = time.monotonic()
+        hostile.send("go")
+        heard = _heard(hostile, stage.seconds + GRACE_S)
+        time.sleep(linger_s / 2)  # while it is still there
+        if heard is None:
+            hostile.kill()
+        else:
+            hostile.send("leave")
+            self._hostile = hostile
         time.sleep(linger_s)
+        took_s, tally = heard or (stage.seconds, Tally(killed=1))
         return self._look(began, before_mb, took_s, tally)
+
+    def wait_well(self, seconds: float) -> bool:
+        """Wait until the canary gets answers; whether it does within so many seconds."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and self.node.process.poll() is None:
+            now = time.monotonic()
+            self._canary.send("tell")
+            seen: canary.Seen = self._canary.receive()
+            if any(took_s is not None and at > now - 1.0 for at, took_s in seen.asked):
+                return True
+            time.sleep(canary.EVERY_S)
+        return False
 
     def _begin(self) -> float:
         """Have all count from now on; the memory of the node in MB."""
@@ -129,6 +165,7 @@ class Arena:
         self._canary.send("clear")
         self._publisher.send("tell")
         self._kept()
+        self._starved_s = starved_s(self.node)
         return self.node.memory_kb / 1e3
 
     def _look(self, began: float, before_mb: float, took_s: float, tally: Tally) -> Outcome:
@@ -139,10 +176,10 @@ class Arena:
         asked = _since(seen.asked, began)
         stored = _since(seen.stored, began)
         return Outcome(
-            longest_s=_longest(asked, now),
-            unanswered=_unanswered(asked, now),
-            longest_store_s=_longest(stored, now),
-            unstored=_unanswered(stored, now),
+            longest_s=self._longest(asked, now),
+            unanswered=self._unanswered(asked, now),
+            longest_store_s=self._longest(stored, now),
+            unstored=self._unanswered(stored, now),
             asked=len(asked),
             share=None if kept is None else kept.share,
             took_s=took_s,
@@ -150,7 +187,20 @@ class Arena:
             memory_before_mb=before_mb,
             memory_peak_mb=peak_kb(self.node) / 1e3,
             memory_after_mb=self.node.memory_kb / 1e3,
+            starved_s=starved_s(self.node) - self._starved_s,
         )
+
+    def _longest(self, calls: Calls, now: float) -> float:
+        """The longest of them; one without an answer took as long as one is waited for, or until now."""
+        return max(
+            (min(now - at, self._answer_s) if took_s is None else took_s for at, took_s in calls),
+            default=0.0,
+        )
+
+    def _unanswered(self, calls: Calls, now: float) -> int:
+        """Calls that were given up; the last one may just be under way."""
+        given_up = sum(took_s is None for _, took_s in calls[:-1])
+        return given_up + any(took_s is None and now - at >= self._answer_s for at, took_s in calls[-1:])
 
     def _kept(self) -> steady.Kept | None:
         try:
@@ -160,26 +210,9 @@ class Arena:
         return kept
 
 
-Calls = list[tuple[float, float | None]]
-
-
 def _since(calls: Calls, began: float) -> Calls:
     """The calls that were under way at a moment, or made later."""
     return [(at, took_s) for at, took_s in calls if took_s is None or at + took_s > began]
-
-
-def _longest(calls: Calls, now: float) -> float:
-    """The longest of them; one without an answer took as long as one is waited for, or until now."""
-    return max(
-        (min(now - at, canary.ANSWER_S_MAX) if took_s is None else took_s for at, took_s in calls),
-        default=0.0,
-    )
-
-
-def _unanswered(calls: Calls, now: float) -> int:
-    """Calls that were given up; the last one may just be under way."""
-    given_up = sum(took_s is None for _, took_s in calls[:-1])
-    return given_up + any(took_s is None and now - at >= canary.ANSWER_S_MAX for at, took_s in calls[-1:])
 
 
 def _heard(child: Child, seconds: float) -> Any:
@@ -193,15 +226,25 @@ def peak_kb(node: peers.Broker) -> int:
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
 
 
+def starved_s(node: peers.Broker) -> float:
+    """How long the process was ready to run, and had to wait for others."""
+    told = Path(f"/proc/{node.process.pid}/schedstat").read_text().split()
+    return int(told[1]) / 1e9
+
+
 # The hostile process
 
 
-def _be_hostile(pipe: Pipe, place: Place, stage: Stage) -> None:
-    """Prepare, say so, and when told to begin, attack; then send how long that took, and the tally.
-
-    The connections last until the other end of the pipe is closed, and are then ended without a word.
-    """
+def _be_hostile(pipe: Pipe, place: Place) -> None:
+    """For each Stage that comes: prepare, say so, attack when told to begin, and send what came of it."""
     os.nice(NICE)
+    with contextlib.suppress(EOFError):
+        while True:
+            _play(pipe, place, pipe.recv())
+
+
+def _play(pipe: Pipe, place: Place, stage: Stage) -> None:
+    """One stage; its connections last until it is told to leave, and are then ended without a word."""
     load = Load(place, stage.sizes, time.monotonic() + PREPARE_S_MAX)
     if stage.prepare is not None:
         _act(stage.prepare, load)
@@ -212,7 +255,7 @@ def _be_hostile(pipe: Pipe, place: Place, stage: Stage) -> None:
     load.allow(stage.seconds)
     _act(stage.attack, load)
     pipe.send((time.monotonic() - began, load.tally))
-    pipe.poll(stage.seconds)
+    pipe.recv()
     load.close()
 
 
@@ -232,7 +275,7 @@ def _act(act: Act, load: Load) -> None:
 
 
 @contextmanager
-def arena(*, secured: bool, compiled: bool, part: float, **settings: Any) -> Iterator[Arena]:
+def arena(*, secured: bool, compiled: bool, pace: Pace, **settings: Any) -> Iterator[Arena]:
     """A node with a directory, and its good clients."""
     with TemporaryDirectory(prefix="tidings-fair-") as home, ExitStack() as stack:
         port = peers.free_port()
@@ -243,7 +286,7 @@ def arena(*, secured: bool, compiled: bool, part: float, **settings: Any) -> Ite
         node = stack.enter_context(
             neighbours.node(port, dir=f"{home}/node", compiled=compiled, log_seal_s=0.0, **settings)
         )
-        made = Arena(node, places, part)
+        made = Arena(node, places, pace)
         stack.callback(made.close)
         yield made
 

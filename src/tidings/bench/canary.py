@@ -21,8 +21,6 @@ from tidings.event import Event
 from tidings.node.main import loop_factory
 
 EVERY_S = 0.05
-ANSWER_S_MAX = 15.0
-"""How long an answer is waited for; then there is none."""
 ASK, ANSWER, STORE = "canary.ask", "canary.answer", "canary.store"
 LIFE_S_MAX = 600.0
 """How long a canary sings at the most."""
@@ -36,13 +34,16 @@ class Seen:
     stored: list[tuple[float, float | None]] = field(default_factory=list)
 
 
-def sing(pipe: Pipe, place: Place) -> None:
-    """Ask, answer and store; send Seen whenever asked, and begin anew with `clear`."""
+def sing(pipe: Pipe, place: Place, answer_s: float) -> None:
+    """Ask, answer and store; send Seen whenever asked, and begin anew with `clear`.
+
+    An answer is waited for so many seconds.
+    """
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_sing(pipe, place))
+        runner.run(_sing(pipe, place, answer_s))
 
 
-async def _sing(pipe: Pipe, place: Place) -> None:
+async def _sing(pipe: Pipe, place: Place, answer_s: float) -> None:
     seen = Seen()
     async with (
         tidings.connect(place.address, **place.proof) as asking,
@@ -50,10 +51,10 @@ async def _sing(pipe: Pipe, place: Place) -> None:
         tidings.connect(place.address, **place.proof) as storing,
         answering.listen(f"type = '{ASK}'", lambda event: answering.reply(event, ANSWER)),
     ):
-        await _ask(asking)
+        await _ask(asking, answer_s)
         tasks = [
-            asyncio.create_task(_repeat(lambda: _ask(asking), seen.asked)),
-            asyncio.create_task(_repeat(lambda: _store(storing), seen.stored)),
+            asyncio.create_task(_repeat(lambda: _ask(asking, answer_s), seen.asked)),
+            asyncio.create_task(_repeat(lambda: _store(storing, answer_s), seen.stored)),
         ]
         pipe.send("ready")
         await _serve(pipe, seen)
@@ -62,12 +63,12 @@ async def _sing(pipe: Pipe, place: Place) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _ask(bus: Bus) -> None:
-    await bus.request(ASK, timeout_s=ANSWER_S_MAX)
+async def _ask(bus: Bus, answer_s: float) -> None:
+    await bus.request(ASK, timeout_s=answer_s)
 
 
-async def _store(bus: Bus) -> None:
-    await bus.publish(Event(STORE, {}, delivery="persistent"), timeout_s=ANSWER_S_MAX)
+async def _store(bus: Bus, answer_s: float) -> None:
+    await bus.publish(Event(STORE, {}, delivery="persistent"), timeout_s=answer_s)
 
 
 async def _repeat(act: Callable[[], Awaitable[None]], seen: list[tuple[float, float | None]]) -> None:

@@ -9,23 +9,26 @@ by a limit is not done, and the row goes on with what was accepted.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from contextlib import ExitStack
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any, Self
 
-from tidings.bench.arena import Arena, Outcome, Stage, arena
-from tidings.bench.canary import ANSWER_S_MAX
+from tidings.bench.arena import Arena, Outcome, Pace, Stage, arena
 from tidings.bench.fair_rows import ROWS, Row
 from tidings.bench.figures import Report, machine
 from tidings.node import compiled
 
-PART = 1 / 3
-"""The part of the node's rate at which the publisher sends."""
-ATTACK_S, QUICK_ATTACK_S = 15.0, 5.0
+PACE = Pace(part=1 / 3, answer_s=15.0)
+"""The publisher sends a third of the node's rate; an answer that takes longer is none."""
+ATTACK_S, QUICK_ATTACK_S = 15.0, 3.0
 """How long a hostile client goes on at the most."""
 IDLE_S, QUICK_IDLE_S = 5.0, 1.0
 LINGER_S, QUICK_LINGER_S = 3.0, 0.5
 LONGEST_MS = 250.0
 """The goal for the canary's longest round trip."""
+RECOVER_S_MAX = 20.0
+"""How long a node may take to serve again before another one takes its place."""
 SHARE = 0.95
 """The goal for the publisher: how much of its rate it keeps."""
 MEMORY_MB = 512.0
@@ -50,6 +53,7 @@ class Found:
         reached = {
             "round trip": not seen.unanswered and 1e3 * seen.longest_s <= LONGEST_MS,
             "share": seen.share is not None and seen.share >= SHARE,
+            "stored": not seen.unstored,
             "memory": seen.memory_peak_mb - seen.memory_before_mb <= MEMORY_MB,
         }
         return [name for name, is_reached in reached.items() if not is_reached]
@@ -70,7 +74,7 @@ class Found:
 
     def as_dict(self) -> dict[str, Any]:
         """The outcome for JSON."""
-        told = {key: _rounded(value) for key, value in asdict(self.outcome).items()}
+        told = {one.name: _rounded(getattr(self.outcome, one.name)) for one in fields(self.outcome)}
         return {
             "row": self.row.name,
             "what": self.row.what,
@@ -85,11 +89,13 @@ HEADING = f"{'row':22s} {'rules':6s}{'longest, ms':>18s}{'stored, ms':>18s}{'sha
 
 
 def _time(seconds: float, unanswered: int) -> str:
-    return f"none in {ANSWER_S_MAX:.0f} s" if unanswered else f"{1e3 * seconds:,.0f}"
+    return f"none in {seconds:.0f} s" if unanswered else f"{1e3 * seconds:,.0f}"
 
 
 def _rounded(value: Any) -> Any:
-    return round(value, 4) if isinstance(value, float) else value
+    if isinstance(value, float):
+        return round(value, 4)
+    return dict(value) if isinstance(value, dict) else value
 
 
 def run(quick: bool, report: Report, only: Sequence[str] = (), progress: Report | None = None) -> Figures:
@@ -112,12 +118,34 @@ def run(quick: bool, report: Report, only: Sequence[str] = (), progress: Report 
 
 
 def measure(names: Sequence[str], quick: bool, has_compiled: bool, progress: Report) -> Iterator[Found]:
-    """Each row without security, then with it."""
-    for place, name in enumerate(names):
-        for secured in (False, True):
-            progress(f"{place + 1} of {len(names)}: {name}{', with users' * secured}")
-            with arena(secured=secured, compiled=has_compiled, part=PART) as made:
-                yield run_row(made, ROWS[name], secured, quick)
+    """Each row without security, then with it; a quick run has one node for all rows while it is well."""
+    for secured in (False, True):
+        with ArenaKeeper(secured, has_compiled, PACE) as keeper:
+            for place, name in enumerate(names):
+                progress(f"{place + 1} of {len(names)}: {name}{', with users' * secured}")
+                yield run_row(keeper.get(is_new=not quick), ROWS[name], secured, quick)
+
+
+class ArenaKeeper:
+    """One arena, and another in its place when its node does not serve any more."""
+
+    def __init__(self, secured: bool, has_compiled: bool, pace: Pace) -> None:
+        self._new = partial(arena, secured=secured, compiled=has_compiled, pace=pace)
+        self._stack = ExitStack()
+        self._arena: Arena | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._stack.close()
+
+    def get(self, *, is_new: bool = False) -> Arena:
+        """An arena whose node serves; a new one, if that is wanted."""
+        if self._arena is None or is_new or not self._arena.wait_well(RECOVER_S_MAX):
+            self._stack.close()
+            self._arena = self._stack.enter_context(self._new())
+        return self._arena
 
 
 def run_row(made: Arena, row: Row, secured: bool, quick: bool) -> Found:

@@ -28,7 +28,8 @@ def jobs(count: int) -> Iterator[Event]:
 
 
 def create(client: Hostile, queue: str = QUEUE) -> None:
-    """Make a volatile queue, with room for all."""
+    """Make a volatile queue, in place of one that another row may have left."""
+    client.ask("queue.delete", queue=queue)
     client.ask("queue.create", name=queue, persistent=False)
 
 

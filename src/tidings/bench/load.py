@@ -55,9 +55,13 @@ class Child:
             self._process.kill()
         self._process.join()
 
-    def send(self, word: str) -> None:
+    def send(self, word: Any) -> None:
         """Tell the child to go on."""
         self._pipe.send(word)
+
+    def kill(self) -> None:
+        """End the child at once."""
+        self._process.kill()
 
     def wait(self, seconds: float) -> bool:
         """Whether the child says something, or ends, within so many seconds."""
