@@ -35,7 +35,9 @@ RATE_S = 1.0
 """How long the rate of the node is looked for."""
 PREPARE_S_MAX = 60.0
 """How long a hostile client may take to prepare what it then does."""
-GRACE_S = 3.0
+START_S_MAX = 20.0
+"""How long a hostile process may take to be there."""
+GRACE_S = 5.0
 """How long a hostile process may take to end beyond its time."""
 RULES = f"""
 [[allow]]
@@ -132,11 +134,12 @@ class Arena:
         hostile = self._hostile or self._start(_be_hostile, self._place)
         self._hostile = None
         hostile.send(stage)
-        _heard(hostile, PREPARE_S_MAX + GRACE_S)
+        is_ready = _heard(hostile, PREPARE_S_MAX + START_S_MAX) is not None
         before_mb = self._begin()
         began = time.monotonic()
-        hostile.send("go")
-        heard = _heard(hostile, stage.seconds + GRACE_S)
+        if is_ready:
+            hostile.send("go")
+        heard = _heard(hostile, stage.seconds + GRACE_S) if is_ready else None
         time.sleep(linger_s / 2)  # while it is still there
         if heard is None:
             hostile.kill()
@@ -144,7 +147,7 @@ class Arena:
             hostile.send("leave")
             self._hostile = hostile
         time.sleep(linger_s)
-        took_s, tally = heard or (stage.seconds, Tally(killed=1))
+        took_s, tally = heard or (stage.seconds, Tally({"killed": 1}))
         return self._look(began, before_mb, took_s, tally)
 
     def wait_well(self, seconds: float) -> bool:

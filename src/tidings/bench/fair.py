@@ -17,6 +17,7 @@ from typing import Any, Self
 from tidings.bench.arena import Arena, Outcome, Pace, Stage, arena
 from tidings.bench.fair_rows import ROWS, Row
 from tidings.bench.figures import Report, machine
+from tidings.errors import PeerError
 from tidings.node import compiled
 
 PACE = Pace(part=1 / 3, answer_s=15.0)
@@ -123,7 +124,11 @@ def measure(names: Sequence[str], quick: bool, has_compiled: bool, progress: Rep
         with ArenaKeeper(secured, has_compiled, PACE) as keeper:
             for place, name in enumerate(names):
                 progress(f"{place + 1} of {len(names)}: {name}{', with users' * secured}")
-                yield run_row(keeper.get(is_new=not quick), ROWS[name], secured, quick)
+                try:
+                    yield run_row(keeper.get(is_new=not quick), ROWS[name], secured, quick)
+                except PeerError as error:  # the node did not even start, or a good client has died
+                    progress(f"{name}: {error}\n")
+                    keeper.replace()
 
 
 class ArenaKeeper:
@@ -143,9 +148,14 @@ class ArenaKeeper:
     def get(self, *, is_new: bool = False) -> Arena:
         """An arena whose node serves; a new one, if that is wanted."""
         if self._arena is None or is_new or not self._arena.wait_well(RECOVER_S_MAX):
-            self._stack.close()
+            self.replace()
             self._arena = self._stack.enter_context(self._new())
         return self._arena
+
+    def replace(self) -> None:
+        """Have a new one next time."""
+        self._stack.close()
+        self._arena = None
 
 
 def run_row(made: Arena, row: Row, secured: bool, quick: bool) -> Found:
