@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 
 from tidings import Event, Filter
@@ -134,6 +135,21 @@ def test_a_long_list_is_found_at_both_ends() -> None:
     index.add(2, Filter("s NOT IN (" + ", ".join(f"'w{n}'" for n in range(1000)) + ")"))
     assert [index.match(Event("t", x=x)) for x in (0, 1, 1998, 3998, 3999)] == [[1], [], [1], [1], []]
     assert [index.match(Event("t", s=s)) for s in ("w0", "w999", "w1000", "")] == [[], [], [2], [2]]
+
+
+def test_texts_that_come_later_have_cells_of_their_own() -> None:
+    index = small(capacity=256, pending_max=64)
+    for key in range(2000):
+        index.add(key, Filter("s = :text", text=f"text {key}"))
+    assert index.match(Event("t", s="text 1999")) == [1999]
+    engine = engine_of(index)
+    (lane,) = engine._lanes.numbers.values()
+    bounds = engine._grids[engine._generation & 1]._bounds[lane]
+    cells = np.searchsorted(bounds, np.arange(2000), side="right")
+    assert np.bincount(cells).max() <= 300, "the last cell does not have nearly all of them"
+    assert [index.match(Event("t", s=f"text {key}")) for key in range(0, 2000, 50)] == [
+        [key] for key in range(0, 2000, 50)
+    ]
 
 
 def test_things_not_in_use_are_forgotten_only_when_they_are_many() -> None:

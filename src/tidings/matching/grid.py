@@ -3,6 +3,8 @@
 A lane's *bounds* are chosen from the ends of the intervals that entries test it for; cell n holds the values
 from bound n-1 up to bound n. Lanes of points (types, names, states) get up to POINT_CELLS cells, so that a
 thousand types are told apart; lanes of ranges get RANGE_CELLS, because more would tell hardly more apart.
+Texts are numbered as they come, so those of later blocks lie behind all bounds: more bounds are added there,
+which leaves the cells of blocks that were built before as they are, but for the last one, which is cut up.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from tidings.matching.lanes import CutTexts
 
 POINT_CELLS: Final = 1024
 RANGE_CELLS: Final = 64
+GROWN_CELLS: Final = 4 * POINT_CELLS
+"""Cells of a lane of points to which texts that were numbered later have been added."""
 
 
 class Grid:
@@ -35,9 +39,11 @@ class Grid:
         lanes = entries.lanes
         counts = np.bincount(lanes, minlength=len(ordered))
         for lane in np.flatnonzero(counts >= least).tolist():
+            tests = entries.tests[lanes == lane]
             if lane not in self._bounds:
-                tests = entries.tests[lanes == lane]
                 self._add(lane, tests[:, 1], tests[:, 2], bool(ordered[lane]))
+            elif not ordered[lane]:
+                self._grow(lane, tests[tests[:, 1] == tests[:, 2], 1], least)
 
     def _add(self, lane: int, lows: Floats, highs: Floats, ordered: bool) -> None:
         are_points = np.count_nonzero(lows == highs) * 2 > len(lows)
@@ -54,6 +60,18 @@ class Grid:
         self._bounds[lane] = ends
         self._changed = True
         self._count(lane, ordered, 1)
+
+    def _grow(self, lane: int, points: Floats, least: int) -> None:
+        """Add bounds behind the others for points that lie there, if these are many."""
+        ends = self._bounds[lane]
+        fresh = np.unique(points[points > ends[-1]]) if len(ends) else points[:0]
+        room = min(POINT_CELLS, GROWN_CELLS - len(ends)) - 1
+        if len(fresh) < least or room < 1:
+            return
+        if len(fresh) > room:
+            fresh = fresh[np.linspace(0, len(fresh) - 1, room).astype(np.int64)]
+        self._bounds[lane] = np.concatenate([ends, fresh])
+        self._changed = True
 
     def _count(self, lane: int, ordered: bool, times: int) -> None:
         if ordered:
