@@ -25,6 +25,7 @@ def test_a_small_run_measures_every_workload(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(matching, "SIZE", 2000)
     monkeypatch.setattr(matching, "ROUNDS", 1)
     monkeypatch.setattr(matching, "BATCH", 100)
+    monkeypatch.setattr(matching, "PATTERNS", 2000)
     lines: list[str] = []
     figures = matching.run(True, lines.append)
     names = {workload["name"] for workload in figures["workloads"]}
@@ -34,6 +35,9 @@ def test_a_small_run_measures_every_workload(monkeypatch: pytest.MonkeyPatch) ->
         "single event",
         "equality",
         "mixed",
+        "exact",
+        "topics",
+        "pieces",
         "shelf, equality",
         "shelf, range",
     }

@@ -33,6 +33,8 @@ SIZE = 100_000
 """Filters of all workloads but the ranges, and events on the shelf."""
 SIZES = {10_000: 6.0, 100_000: 40.0, 1_000_000: 350.0}
 """Filters of the ranges, with the microseconds an event may take."""
+PATTERNS = 10_000
+"""Filters by topic and by pieces of text."""
 
 Report = Callable[[str], None]
 Figures = dict[str, Any]
@@ -40,6 +42,8 @@ Figures = dict[str, Any]
 
 def run(quick: bool, report: Report) -> Figures:
     """Measure everything, telling lines of progress; quick: sizes for a look, without targets."""
+    from tidings.bench.matching_patterns import patterns  # it measures with what is here
+
     report(f"seed {SEED}, batches of {BATCH} events, best of {ROUNDS} rounds, one thread")
     compile_s = _compile()
     report(f"numba compiled, or loaded what it had compiled before, in {compile_s:.1f} s")
@@ -61,6 +65,7 @@ def run(quick: bool, report: Report) -> Figures:
     texts = _mixed_texts(rng, size_all)
     events = [_mixed_event(rng) for _ in range(BATCH)]
     figures["workloads"] += _matching("mixed", texts, events, None, report)
+    figures["workloads"] += patterns(PATTERNS // scale, not quick, report)
     figures["workloads"] += _shelf(size_all, report)
     return figures
 
@@ -120,7 +125,7 @@ def _mixed_event(rng: random.Random) -> Event:
 def _ranges(size: int, target_us: float | None, quick: bool, report: Report) -> list[Figures]:
     """Ranges at one size: building from text, batches, and at 100,000 filters one event at a time."""
     rng = random.Random(SEED)
-    index, build = _built(_range_texts(rng, size), size)
+    index, build = built(_range_texts(rng, size), size)
     if size == 1_000_000:
         build |= {"target_s": 60.0, "target_mb": 3000.0}
         build["reached"] = build["build_s"] <= 60 and (build["peak_mb"] or 0) <= 3000
@@ -138,7 +143,7 @@ def _ranges(size: int, target_us: float | None, quick: bool, report: Report) -> 
     return found
 
 
-def _built(texts: Iterator[str], size: int) -> tuple[Index[int], Figures]:
+def built(texts: Iterator[str], size: int) -> tuple[Index[int], Figures]:
     """An index of these filters, and what it took; making the texts is not counted."""
     index: Index[int] = Index()
     before = _memory_mb(reset=True)
@@ -166,7 +171,7 @@ def _built(texts: Iterator[str], size: int) -> tuple[Index[int], Figures]:
 def _matching(
     name: str, texts: list[str], events: list[Event], target_us: float | None, report: Report
 ) -> list[Figures]:
-    index, _ = _built(iter(texts), len(texts))
+    index, _ = built(iter(texts), len(texts))
     return [_timed(name, index, len(texts), texts[:REFERENCE_FILTERS], events, target_us, report)]
 
 
@@ -182,8 +187,8 @@ def _timed(
     """Batches through the index, from Event objects and from bytes, and a few through the reference."""
     batch = Batch.of(events)
     matched = index.match_batch(events)
-    batch_us = _best(lambda: index.match_batch(events)) / len(events) * 1e6
-    rows_us = _best(lambda: index.match_rows(batch)) / len(events) * 1e6
+    batch_us = best(lambda: index.match_batch(events)) / len(events) * 1e6
+    rows_us = best(lambda: index.match_rows(batch)) / len(events) * 1e6
     reference_us = _reference_us(texts, events, matched)
     figures: Figures = {
         "name": name,
@@ -215,13 +220,13 @@ def _reference_us(texts: list[str], events: list[Event], matched: list[list[int]
     for event, keys in zip(some, matched, strict=False):
         found = {key for key, test in enumerate(tests) if test(event)}
         assert found == {key for key in keys if key < len(tests)}, "index and reference differ"
-    return _best(lambda: [[test(event) for test in tests] for event in some]) / len(some) * 1e6
+    return best(lambda: [[test(event) for test in tests] for event in some]) / len(some) * 1e6
 
 
 def _single(
     index: Index[int], size: int, events: list[Event], target_us: float | None, report: Report
 ) -> Figures:
-    us = _best(lambda: [index.match(event) for event in events]) / len(events) * 1e6
+    us = best(lambda: [index.match(event) for event in events]) / len(events) * 1e6
     figures: Figures = {"name": "single event", "filters": size, "us_per_event": round(us, 2)}
     if target_us is not None:
         figures |= {"target_us": target_us, "reached": us <= target_us}
@@ -244,8 +249,8 @@ def _shelf(size: int, report: Report) -> list[Figures]:
     for kind, text in zip(("equality", "range"), last, strict=True):
         wanted = Filter(text)
         assert shelf.first(wanted) == size - 1
-        us = _best(partial(shelf.first, wanted)) * 1e6
-        reference_us = _best(partial(_first, events, compiled(wanted))) * 1e6
+        us = best(partial(shelf.first, wanted)) * 1e6
+        reference_us = best(partial(_first, events, compiled(wanted))) * 1e6
         report(
             f"shelf     {size:>9,} events:  {us:8.2f} µs to find the last by {kind};"
             f" closure {reference_us:,.0f} µs, {reference_us / us:,.0f} ×"
@@ -266,7 +271,7 @@ def _first(events: Sequence[Event], test: Callable[[Event], bool]) -> Event | No
     return next((event for event in events if test(event)), None)
 
 
-def _best(work: Callable[[], object]) -> float:
+def best(work: Callable[[], object]) -> float:
     """The shortest of ROUNDS times, in seconds."""
     times = []
     for _ in range(ROUNDS):

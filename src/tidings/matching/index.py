@@ -229,7 +229,7 @@ class Index(Generic[Key]):
             found += self._demanding.match(event)
         else:
             found = self._engine.match_one(encode_events((event,)), event)
-        if self._patterns:
+        if self._patterns.gates:
             found += self._patterns.match(event)
         found += self._everything
         return found
@@ -245,7 +245,7 @@ class Index(Generic[Key]):
         assert self._engine is not None
         rows, slots = self._engine.match(encode_events(events), events[0].source, events.__getitem__)
         keys: list[list[Key]] = self._engine.by_row(rows, slots, len(events))
-        if self._patterns:
+        if self._patterns.gates:
             for matched, event in zip(keys, events, strict=True):
                 matched += self._patterns.match(event)
         if self._everything:
@@ -264,7 +264,7 @@ class Index(Generic[Key]):
             return matches
         source = None if batch.origin is None else batch.origin.source
         hit = engine.by_key(*engine.match(batch.raw, source, batch.__getitem__))
-        if self._patterns:
+        if self._patterns.gates:
             hit = _joined(*hit, self._patterns.match_rows(batch, is_compiled=True))
         return self._with_everything(*hit, len(batch)) if self._everything and len(batch) else Matches(*hit)
 
@@ -277,7 +277,7 @@ class Index(Generic[Key]):
         for row, event in enumerate(batch if len(self._demanding) else ()):
             for key in self._demanding.match(event):
                 by_key.setdefault(key, []).append(row)  # type: ignore[attr-defined]  # these are lists
-        if self._patterns:
+        if self._patterns.gates:
             is_compiled = _is_prepared and len(batch) >= ROWS_COMPILED
             by_key.update(self._patterns.match_rows(batch, is_compiled))
         if len(batch):

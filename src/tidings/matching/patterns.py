@@ -118,21 +118,21 @@ class Patterns(Generic[Key]):
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
-        self._gates: dict[Key, tuple[Gate, ...]] = {}
+        self.gates: dict[Key, tuple[Gate, ...]] = {}  # whether there are any is asked on the hot path
         self._asked: dict[Key, Filter] = {}  # those of which an open gate does not say all
         self._several: set[Key] = set()  # those with several gates
         self._names: dict[str, _Attribute[Key]] = {}
         self._places: TextPlaces | None = None
 
     def __len__(self) -> int:
-        return len(self._gates)
+        return len(self.gates)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._gates
+        return key in self.gates
 
     def __getstate__(self) -> tuple[Any, ...]:
         """What the tables are made of: trees may be deeper than copying can go."""
-        return self._seed, self._gates, self._asked
+        return self._seed, self.gates, self._asked
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         Patterns.__init__(self, state[0])
@@ -149,7 +149,7 @@ class Patterns(Generic[Key]):
         self._put(key, gates.gates, None if gates.is_exact else wanted)
 
     def _put(self, key: Key, gates: tuple[Gate, ...], asked: Filter | None) -> None:
-        self._gates[key] = gates
+        self.gates[key] = gates
         if asked is not None:
             self._asked[key] = asked
         if len(gates) > 1:
@@ -162,7 +162,7 @@ class Patterns(Generic[Key]):
 
     def remove(self, key: Key) -> None:
         """Take a filter out; KeyError if it is not there."""
-        for gate in self._gates.pop(key):
+        for gate in self.gates.pop(key):
             self._names[gate.name].remove(gate, key)
             if not self._names[gate.name]:
                 del self._names[gate.name]
