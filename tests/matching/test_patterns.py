@@ -1,4 +1,4 @@
-"""Filters behind gates, by levels of topics and by literals: they match what they match by themselves."""
+"""Filters found by clues, by levels of topics and by literals: they match what they match by themselves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidings.errors import FilterError
 from tidings.event import Batch
 from tidings.filters.patterns import needed_by_like, needed_by_matches, prepare_like
 from tidings.filters.text import write_literal
-from tidings.matching import Index, gates, patterns
+from tidings.matching import Index, clues, patterns
 from tidings.matching import index as index_module
 
 NAMES = ["subject", "type", "a", "source", "id"]
@@ -343,13 +343,13 @@ def test_what_nothing_tells_is_unindexed(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["type = 'x' AND a < b", "x > 1", "", "FALSE", "TOPIC(subject, '*.*')"])
-def test_what_ranges_values_and_gates_tell_is_not(text: str) -> None:
+def test_what_ranges_values_and_clues_tell_is_not(text: str) -> None:
     index: Index[str] = Index()
     index.add("told", Filter(text))
     assert index.unindexed == 0
 
 
-def test_many_with_one_gate_that_demand_a_value_too_are_found_by_the_value(asked: list[Filter]) -> None:
+def test_many_with_one_clue_that_demand_a_value_too_are_found_by_the_value(asked: list[Filter]) -> None:
     index: Index[int] = Index(plain_max=0)
     for key in range(1000):
         index.add(key, Filter("TOPIC(subject, '*.x') AND correlation_id = :id", id=f"c{key}"))
@@ -357,7 +357,7 @@ def test_many_with_one_gate_that_demand_a_value_too_are_found_by_the_value(asked
     assert len(asked) <= index_module.CROWD_MAX + 1
 
 
-def test_a_filter_with_several_gates_has_each_row_once_and_in_order() -> None:
+def test_a_filter_with_several_clues_has_each_row_once_and_in_order() -> None:
     index: Index[str] = Index()
     index.add("any", Filter("CONTAINS(s, 'a') OR ENDS_WITH(s, 'b') OR TOPIC(r, '*.c')"))
     shown = [
@@ -378,7 +378,7 @@ def test_levels_that_no_pattern_has_any_more_are_given_back() -> None:
         index.add(key, Filter("TOPIC(s, :topic)", topic=f"a.*.x{key}.*.>"))
     for key in range(100):
         index.remove(key)
-    levels = index._patterns._names["s"]._tables[gates.Table.DOTS]
+    levels = index._patterns._names["s"]._tables[clues.Table.DOTS]
     assert levels._deepest == 2
     nodes = [levels._root]
     for node in nodes:
@@ -386,15 +386,15 @@ def test_levels_that_no_pattern_has_any_more_are_given_back() -> None:
     assert len(nodes) == 3
 
 
-def test_a_filter_that_needs_too_many_gates_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gates, "GATES_MAX", 3)
+def test_a_filter_that_needs_too_many_clues_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clues, "CLUES_MAX", 3)
     index: Index[str] = Index()
     index.add("many", Filter(" OR ".join(f"CONTAINS(s, 'x{n}')" for n in range(4))))
     assert index.is_unindexed("many")
     assert index.match(Event("t", s="ax3")) == ["many"]
 
 
-def test_an_event_with_few_attributes_is_asked_for_its_own_where_very_many_have_gates() -> None:
+def test_an_event_with_few_attributes_is_asked_for_its_own_where_very_many_have_clues() -> None:
     index: Index[int] = Index()
     for key in range(patterns.SCANNED_NAMES_MAX + 10):
         index.add(key, Filter(f"CONTAINS(a{key}, 'x')"))
@@ -408,8 +408,8 @@ def test_an_event_with_few_attributes_is_asked_for_its_own_where_very_many_have_
     }
 
 
-def test_what_texts_open_is_forgotten_when_it_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patterns, "KNOWN_GATES_MAX", 8)
+def test_what_fits_texts_is_forgotten_when_it_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patterns, "KNOWN_CLUES_MAX", 8)
     index: Index[int] = Index()
     for key in range(10):
         index.add(key, Filter("CONTAINS(s, :part)", part=str(key)))

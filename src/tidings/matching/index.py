@@ -3,7 +3,7 @@
 Up to PLAIN_MAX filters are asked in plain Python, those that demand one value only by events that have it
 (`equalities.py`); beyond that, where numba is installed, a compiled engine takes over (`engine.py`). Once it
 is there, whole batches are given to it even if there are few filters: it need not decode them. Filters by the
-levels of a topic or by a piece of text stand behind gates (`patterns.py`). Filters that match everything, or
+levels of a topic or by a piece of text are found by clues (`patterns.py`). Filters that match everything, or
 nothing, are kept apart. What is left must be asked about every event, and is counted.
 """
 
@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from tidings.event import Batch, Event
 from tidings.event.wire import encode_events
+from tidings.matching.clues import Way, demands_value, way_of
 from tidings.matching.equalities import Equalities
-from tidings.matching.gates import Way, demands_value, way_of
 from tidings.matching.patterns import Patterns
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ _is_prepared = False
 
 
 CROWD_MAX = 16
-"""Filters behind one gate, beyond which those that demand a value too are found by that."""
+"""Filters with one clue, beyond which those that demand a value too are found by that."""
 ROWS_COMPILED = 16
 """Rows of a batch from which on the engine is quicker, however few filters there are."""
 ROWS_MANY = 64
@@ -124,7 +124,7 @@ class Index(Generic[Key]):
             self._nothing.add(key)
         elif any(not one.constraints and not one.residues for one in normal):
             self._everything[key] = None
-        elif self._add_behind_gates(key, wanted):
+        elif self._add_by_clues(key, wanted):
             return
         elif self._engine is not None:
             self._add_to_engine(key, wanted)
@@ -135,14 +135,14 @@ class Index(Generic[Key]):
                 self._twin.add(key, wanted)
             self._outgrow()
 
-    def _add_behind_gates(self, key: Key, wanted: Filter) -> bool:
-        """Take in a filter that has gates, unless too many have the same and a value finds it better."""
-        way, gates = way_of(wanted)
+    def _add_by_clues(self, key: Key, wanted: Filter) -> bool:
+        """Take in a filter that has clues, unless too many have the same and a value finds it better."""
+        way, clues = way_of(wanted)
         if way is Way.UNINDEXED:
             self._unindexed.add(key)
-        if gates is None or (self._patterns.crowd(gates) >= CROWD_MAX and demands_value(wanted)):
+        if clues is None or (self._patterns.crowd(clues) >= CROWD_MAX and demands_value(wanted)):
             return False
-        self._patterns.add(key, wanted, gates)
+        self._patterns.add(key, wanted, clues)
         return True
 
     def remove(self, key: Key) -> None:
@@ -229,7 +229,7 @@ class Index(Generic[Key]):
             found += self._demanding.match(event)
         else:
             found = self._engine.match_one(encode_events((event,)), event)
-        if self._patterns.gates:
+        if self._patterns.clues:
             found += self._patterns.match(event)
         found += self._everything
         return found
@@ -245,7 +245,7 @@ class Index(Generic[Key]):
         assert self._engine is not None
         rows, slots = self._engine.match(encode_events(events), events[0].source, events.__getitem__)
         keys: list[list[Key]] = self._engine.by_row(rows, slots, len(events))
-        if self._patterns.gates:
+        if self._patterns.clues:
             for matched, event in zip(keys, events, strict=True):
                 matched += self._patterns.match(event)
         if self._everything:
@@ -264,7 +264,7 @@ class Index(Generic[Key]):
             return matches
         source = None if batch.origin is None else batch.origin.source
         hit = engine.by_key(*engine.match(batch.raw, source, batch.__getitem__))
-        if self._patterns.gates:
+        if self._patterns.clues:
             hit = _joined(*hit, self._patterns.match_rows(batch, is_compiled=True))
         return self._with_everything(*hit, len(batch)) if self._everything and len(batch) else Matches(*hit)
 
@@ -277,7 +277,7 @@ class Index(Generic[Key]):
         for row, event in enumerate(batch if len(self._demanding) else ()):
             for key in self._demanding.match(event):
                 by_key.setdefault(key, []).append(row)  # type: ignore[attr-defined]  # these are lists
-        if self._patterns.gates:
+        if self._patterns.clues:
             is_compiled = _is_prepared and len(batch) >= ROWS_COMPILED
             by_key.update(self._patterns.match_rows(batch, is_compiled))
         if len(batch):

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterator
 from typing import Any, Generic, TypeVar
 
 from tidings.filters.topics import HIDDEN
-from tidings.matching.gates import Keys, Path
+from tidings.matching.clues import Keys, Path
 
 Key = TypeVar("Key", bound=Hashable)
 

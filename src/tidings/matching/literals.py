@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Final, Generic, TypeVar
 
-from tidings.matching.gates import Keys
+from tidings.matching.clues import Keys
 
 END_MAX: Final = 64
 """Characters of an end that are looked up; of a longer one it is the last ones, and the rest is compared."""

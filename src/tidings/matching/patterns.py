@@ -1,10 +1,10 @@
-"""Filters that stand behind gates: an event is shown only to those of which it opens a gate.
+"""Filters that have clues: an event is shown only to those of which it has a clue.
 
 Filters by topic pattern, by LIKE, by an end or a part of a string can't be told by ranges of values, so the
-engine would have to ask each of them about nearly every event. Here the string of an event opens the gates
-that it fits (`gates.py`), by a walk through a tree of levels (`levels.py`) or a look at the literals that
-patterns need (`literals.py`), in plain Python and whatever is installed. A filter of which the gate says all
-is not even asked.
+engine would have to ask each of them about nearly every event. Here the clues (`clues.py`) that fit a string
+are found by a walk through a tree of levels (`levels.py`) or by the literals that patterns need
+(`literals.py`), in plain Python and whatever is installed. A filter of which the clue says all is not even
+asked.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from tidings.event import HEADER_READERS, Batch, Event
 from tidings.filters.topics import DOTS, SLASHES
+from tidings.matching.clues import Clue, Clues, Keys, Table
 from tidings.matching.fields import TEXT_FIELDS
-from tidings.matching.gates import Gate, Gates, Keys, Table
 from tidings.matching.levels import Levels
 from tidings.matching.literals import Ends, Parts
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from tidings.matching.places import TextPlaces
 
 FEW_NAMES: Final = 16
-"""Attributes with gates up to which an event is asked for each; beyond that it goes by those it has."""
+"""Attributes with clues up to which an event is asked for each; beyond that it goes by those it has."""
 SCANNED_NAMES_MAX: Final = 64
-"""Attributes with gates up to which a batch is scanned for them; beyond that it is decoded."""
+"""Attributes with clues up to which a batch is scanned for them; beyond that it is decoded."""
 
 KNOWN_LENGTH_MAX: Final = 256
-"""Characters of a text for which it is remembered what it opens, until gates come or go."""
-KNOWN_GATES_MAX: Final = 1 << 14
-"""Texts, and gates that they open, that are remembered for one attribute; then they are forgotten."""
+"""Characters of a text for which it is remembered what fits it, until clues come or go."""
+KNOWN_CLUES_MAX: Final = 1 << 14
+"""Texts, and clues that fit them, that are remembered for one attribute; then they are forgotten."""
 
 Key = TypeVar("Key", bound=Hashable)
 Text = str | bytes
@@ -39,7 +39,7 @@ Column = Sequence[Text | None]
 
 
 class _Attribute(Generic[Key]):
-    """The gates on one attribute."""
+    """The clues on one attribute."""
 
     def __init__(self) -> None:
         self._equal: dict[str, Keys[Key]] = {}
@@ -51,30 +51,30 @@ class _Attribute(Generic[Key]):
         }
         self._used: tuple[Any, ...] = ()
         self._known: dict[Text, tuple[Keys[Key], ...]] = {}
-        self._known_room = KNOWN_GATES_MAX
+        self._known_room = KNOWN_CLUES_MAX
 
     def __bool__(self) -> bool:
         return bool(self._equal or self._used)
 
-    def add(self, gate: Gate, key: Key) -> None:
-        """Put a key behind a gate."""
-        if gate.table is Table.EQUAL:
-            assert isinstance(gate.wanted, str)
-            self._equal.setdefault(gate.wanted, {})[key] = None
+    def add(self, clue: Clue, key: Key) -> None:
+        """Let a key have a clue."""
+        if clue.table is Table.EQUAL:
+            assert isinstance(clue.wanted, str)
+            self._equal.setdefault(clue.wanted, {})[key] = None
         else:
-            self._tables[gate.table].add(gate.wanted, key)
+            self._tables[clue.table].add(clue.wanted, key)
         self._look()
 
-    def remove(self, gate: Gate, key: Key) -> None:
-        """Take a key away from a gate."""
-        if gate.table is Table.EQUAL:
-            assert isinstance(gate.wanted, str)
-            keys = self._equal[gate.wanted]
+    def remove(self, clue: Clue, key: Key) -> None:
+        """Take a clue of a key out."""
+        if clue.table is Table.EQUAL:
+            assert isinstance(clue.wanted, str)
+            keys = self._equal[clue.wanted]
             del keys[key]
             if not keys:
-                del self._equal[gate.wanted]
+                del self._equal[clue.wanted]
         else:
-            self._tables[gate.table].remove(gate.wanted, key)
+            self._tables[clue.table].remove(clue.wanted, key)
         self._look()
 
     def _look(self) -> None:
@@ -82,30 +82,30 @@ class _Attribute(Generic[Key]):
         self._forget()
 
     def _forget(self) -> None:
-        self._known, self._known_room = {}, KNOWN_GATES_MAX
+        self._known, self._known_room = {}, KNOWN_CLUES_MAX
 
-    def crowd(self, gate: Gate) -> int:
-        """How many keys stand behind this gate."""
-        if gate.table is Table.EQUAL:
-            assert isinstance(gate.wanted, str)
-            return len(self._equal.get(gate.wanted, ()))
-        crowd: int = self._tables[gate.table].crowd(gate.wanted)
+    def crowd(self, clue: Clue) -> int:
+        """How many keys have this clue."""
+        if clue.table is Table.EQUAL:
+            assert isinstance(clue.wanted, str)
+            return len(self._equal.get(clue.wanted, ()))
+        crowd: int = self._tables[clue.table].crowd(clue.wanted)
         return crowd
 
     def find(self, text: Text) -> tuple[Keys[Key], ...]:
-        """Those behind each of the gates that a text opens, remembered for the events that have it too."""
+        """Those who have each of the clues that fit a text, remembered for the events that have it too."""
         known = self._known.get(text)
         return self._find(text) if known is None else known
 
     def _find(self, text: Text) -> tuple[Keys[Key], ...]:
         shown = text if isinstance(text, str) else _decoded(text)
-        opened: list[Keys[Key]] = []
+        fitting: list[Keys[Key]] = []
         if shown in self._equal:
-            opened.append(self._equal[shown])
+            fitting.append(self._equal[shown])
         for table in self._used:
-            table.find(shown, opened)
-        found = tuple(opened)
-        if len(text) <= KNOWN_LENGTH_MAX and len(found) < KNOWN_GATES_MAX:
+            table.find(shown, fitting)
+        found = tuple(fitting)
+        if len(text) <= KNOWN_LENGTH_MAX and len(found) < KNOWN_CLUES_MAX:
             self._known_room -= 1 + len(found)
             if self._known_room < 0:
                 self._forget()
@@ -114,58 +114,58 @@ class _Attribute(Generic[Key]):
 
 
 class Patterns(Generic[Key]):
-    """Keys and their filters, behind gates; see the module."""
+    """Keys, their filters and the clues of these."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
-        self.gates: dict[Key, tuple[Gate, ...]] = {}  # whether there are any is asked on the hot path
-        self._asked: dict[Key, Filter] = {}  # those of which an open gate does not say all
-        self._several: set[Key] = set()  # those with several gates
+        self.clues: dict[Key, tuple[Clue, ...]] = {}  # whether there are any is asked on the hot path
+        self._asked: dict[Key, Filter] = {}  # those of which a clue does not say all
+        self._several: set[Key] = set()  # those with several clues
         self._names: dict[str, _Attribute[Key]] = {}
         self._places: TextPlaces | None = None
 
     def __len__(self) -> int:
-        return len(self.gates)
+        return len(self.clues)
 
     def __contains__(self, key: object) -> bool:
-        return key in self.gates
+        return key in self.clues
 
     def __getstate__(self) -> tuple[Any, ...]:
         """What the tables are made of: trees may be deeper than copying can go."""
-        return self._seed, self.gates, self._asked
+        return self._seed, self.clues, self._asked
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         Patterns.__init__(self, state[0])
-        for key, gates in state[1].items():
-            self._put(key, gates, state[2].get(key))
+        for key, clues in state[1].items():
+            self._put(key, clues, state[2].get(key))
 
-    def crowd(self, gates: Gates) -> int:
-        """How many stand behind the most crowded of these gates."""
-        crowds = (self._names[gate.name].crowd(gate) for gate in gates.gates if gate.name in self._names)
+    def crowd(self, clues: Clues) -> int:
+        """How many have that one of these clues which most have."""
+        crowds = (self._names[clue.name].crowd(clue) for clue in clues.clues if clue.name in self._names)
         return max(crowds, default=0)
 
-    def add(self, key: Key, wanted: Filter, gates: Gates) -> None:
-        """Put a filter behind its gates, under a key that is not there."""
-        self._put(key, gates.gates, None if gates.is_exact else wanted)
+    def add(self, key: Key, wanted: Filter, clues: Clues) -> None:
+        """Take in a filter with its clues, under a key that is not there."""
+        self._put(key, clues.clues, None if clues.is_exact else wanted)
 
-    def _put(self, key: Key, gates: tuple[Gate, ...], asked: Filter | None) -> None:
-        self.gates[key] = gates
+    def _put(self, key: Key, clues: tuple[Clue, ...], asked: Filter | None) -> None:
+        self.clues[key] = clues
         if asked is not None:
             self._asked[key] = asked
-        if len(gates) > 1:
+        if len(clues) > 1:
             self._several.add(key)
-        for gate in gates:
-            if gate.name not in self._names:
-                self._names[gate.name] = _Attribute()
+        for clue in clues:
+            if clue.name not in self._names:
+                self._names[clue.name] = _Attribute()
                 self._places = None
-            self._names[gate.name].add(gate, key)
+            self._names[clue.name].add(clue, key)
 
     def remove(self, key: Key) -> None:
         """Take a filter out; KeyError if it is not there."""
-        for gate in self.gates.pop(key):
-            self._names[gate.name].remove(gate, key)
-            if not self._names[gate.name]:
-                del self._names[gate.name]
+        for clue in self.clues.pop(key):
+            self._names[clue.name].remove(clue, key)
+            if not self._names[clue.name]:
+                del self._names[clue.name]
                 self._places = None
         self._asked.pop(key, None)
         self._several.discard(key)
@@ -200,10 +200,11 @@ class Patterns(Generic[Key]):
         rows: dict[Key, list[int]] = {}
         event_at = _remembering(batch)
         for name, column in self._columns(batch, is_compiled):
-            for keys, opened in _opened(self._names[name], column):
+            for keys, fitting in _fitting(self._names[name], column):
                 for key in keys:
-                    asked = self._asked.get(key)
-                    got = opened if asked is None else [row for row in opened if asked.matches(event_at(row))]
+                    got, asked = fitting, self._asked.get(key)
+                    if asked is not None:
+                        got = [row for row in fitting if asked.matches(event_at(row))]
                     if got:
                         rows[key] = rows[key] + got if key in rows else got
         for key in self._several & rows.keys():
@@ -229,19 +230,19 @@ class Patterns(Generic[Key]):
         return self._places.read(batch)
 
 
-def _opened(attribute: _Attribute[Key], column: Column) -> Iterable[tuple[Keys[Key], list[int]]]:
-    """Those behind each gate that any text opens, with the rows of these texts: many may share a gate."""
-    gates: dict[int, tuple[Keys[Key], list[int]]] = {}
+def _fitting(attribute: _Attribute[Key], column: Column) -> Iterable[tuple[Keys[Key], list[int]]]:
+    """Those who have each clue that fits any text, with the rows of these texts: many may share a clue."""
+    found: dict[int, tuple[Keys[Key], list[int]]] = {}
     find = attribute.find
     for row, text in enumerate(column):
         if text is not None:
             for keys in find(text):
-                opened = gates.get(id(keys))
-                if opened is None:
-                    gates[id(keys)] = keys, [row]
+                fitting = found.get(id(keys))
+                if fitting is None:
+                    found[id(keys)] = keys, [row]
                 else:
-                    opened[1].append(row)
-    return gates.values()
+                    fitting[1].append(row)
+    return found.values()
 
 
 def _remembering(batch: Batch) -> Callable[[int], Event]:

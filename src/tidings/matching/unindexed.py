@@ -14,7 +14,7 @@ from typing import Final
 from tidings.errors import Refused
 from tidings.filters import Filter
 from tidings.filters.tree import Condition, parts_of
-from tidings.matching.gates import Way, way_of
+from tidings.matching.clues import Way, way_of
 
 UNINDEXED_MAX: Final = 2_000
 """Conditions in the unindexed filters of one user, or of all where nobody is known by name."""

@@ -1,11 +1,12 @@
 """What an event must have for a filter to match that no range of values tells: texts, and levels of topics.
 
-A *gate* is a condition on the string of one attribute which all gates of its kind answer in one look: that it
-is equal to a text, ends with it, has it in it, or is a topic with certain levels. A filter has *gates* if it
-can't match unless one of them is open; then only events that open one need be shown to it. Of what is joined
-by AND one part is chosen, the one that says most; of what is joined by OR each must have gates.
+A *clue* is a condition on the string of one attribute: that it is equal to a text, ends with it, has it in
+it, or is a topic with certain levels. All clues of a kind are looked up at once, however many there are. A
+filter has clues if it can't match unless one of them holds; then only events for which one does need be shown
+to it (Fabret and others call this an access predicate). Of what is joined by AND the part is chosen that says
+most; of what is joined by OR each part must have clues.
 
-Every filter is sorted by what the index knows of it (`way_of`): its constraints say all; a gate tells when to
+Every filter is sorted by what the index knows of it (`way_of`): its constraints say all; a clue tells when to
 ask it; it demands a value; or it must be asked about every event, which is counted as *unindexed*.
 """
 
@@ -24,21 +25,21 @@ from tidings.matching.fields import UNSCANNED
 if TYPE_CHECKING:
     from tidings.filters import Filter
 
-GATES_MAX: Final = 1_000
-"""Gates of one filter; one that would need more is asked about every event."""
+CLUES_MAX: Final = 1_000
+"""Clues of one filter; one that would need more is asked about every event."""
 EQUAL_STRENGTH: Final = 3
 TOPIC_STRENGTH: Final = 4
 TEXT_STRENGTH_MAX: Final = 64
-"""How much a gate says: a text counts its characters, a value as much as three, a topic as four."""
+"""How much a clue says: a text counts its characters, a value as much as three, a topic as four."""
 
 
 Key = TypeVar("Key", bound=Hashable)
 Keys = dict[Key, None]
-"""All who stand behind one gate, in their order."""
+"""All who have one clue, in their order."""
 
 
 class Table(Enum):
-    """Where a gate stands."""
+    """Where a clue is looked up."""
 
     EQUAL = "equal"
     END = "end"
@@ -59,7 +60,7 @@ class Path(NamedTuple):
     is_open: bool
 
 
-class Gate(NamedTuple):
+class Clue(NamedTuple):
     """What the string of an attribute must be."""
 
     name: str
@@ -67,10 +68,10 @@ class Gate(NamedTuple):
     wanted: str | Path
 
 
-class Gates(NamedTuple):
-    """Gates of which one must be open, how much the weakest says, and whether an open one says all."""
+class Clues(NamedTuple):
+    """Clues of which one must hold, how much the weakest says, and whether one that holds says all."""
 
-    gates: tuple[Gate, ...]
+    clues: tuple[Clue, ...]
     strength: int
     is_exact: bool = False
 
@@ -79,31 +80,31 @@ class Way(Enum):
     """How the index comes to ask a filter."""
 
     EXACT = "exact"
-    GATED = "gated"
-    DEMANDING = "demanding"
+    BY_CLUE = "by clue"
+    BY_VALUE = "by value"
     UNINDEXED = "unindexed"
 
 
-def way_of(wanted: Filter) -> tuple[Way, Gates | None]:
-    """How an index deals with a filter, and the gates it then has; many filters cost no more than a look."""
+def way_of(wanted: Filter) -> tuple[Way, Clues | None]:
+    """How an index deals with a filter, and the clues it then has; many filters cost no more than a look."""
     if all(not one.residues and UNSCANNED.isdisjoint(one.constraints) for one in wanted.normal):
         return Way.EXACT, None
-    gates = gates_of(wanted.condition)
-    if gates is None or not (gates.strength or gates.is_exact):
+    clues = clues_of(wanted.condition)
+    if clues is None or not (clues.strength or clues.is_exact):
         return Way.UNINDEXED, None
-    if all(gate.table is Table.EQUAL and gate.name not in UNSCANNED for gate in gates.gates):
-        return Way.DEMANDING, None  # its constraints tell that, and what else it wants
-    return Way.GATED, gates
+    if all(clue.table is Table.EQUAL and clue.name not in UNSCANNED for clue in clues.clues):
+        return Way.BY_VALUE, None  # its constraints tell that, and what else it wants
+    return Way.BY_CLUE, clues
 
 
 def demands_value(wanted: Filter) -> bool:
     """Whether the constraints of a filter tell that it wants certain texts."""
-    gates = gates_of(wanted.condition, equal_only=True)
-    return gates is not None and UNSCANNED.isdisjoint(gate.name for gate in gates.gates)
+    clues = clues_of(wanted.condition, equal_only=True)
+    return clues is not None and UNSCANNED.isdisjoint(clue.name for clue in clues.clues)
 
 
-def gates_of(node: Condition, equal_only: bool = False) -> Gates | None:
-    """The gates of a condition, or None where it has none."""
+def clues_of(node: Condition, equal_only: bool = False) -> Clues | None:
+    """The clues of a condition, or None where it has none."""
     match node:
         case Compare("=", Name(name), Literal(str() as text)):
             return _equal(name, text)
@@ -112,60 +113,60 @@ def gates_of(node: Condition, equal_only: bool = False) -> Gates | None:
         case Call(function, (name,), constants) if function in _READERS and not equal_only:
             return _READERS[function](name, *constants)
         case And(operands):
-            found = [made for part in operands if (made := gates_of(part, equal_only)) is not None]
-            best = max(found, key=lambda gates: gates.strength, default=None)
+            found = [made for part in operands if (made := clues_of(part, equal_only)) is not None]
+            best = max(found, key=lambda clues: clues.strength, default=None)
             return None if best is None else best._replace(is_exact=False)
         case Or(operands):
-            return _any_of([gates_of(part, equal_only) for part in operands])
+            return _any_of([clues_of(part, equal_only) for part in operands])
     return None
 
 
-def _any_of(parts: list[Gates | None]) -> Gates | None:
+def _any_of(parts: list[Clues | None]) -> Clues | None:
     known = [part for part in parts if part is not None]
     if len(known) < len(parts):
         return None
-    gates = tuple(dict.fromkeys(chain.from_iterable(part.gates for part in known)))
+    clues = tuple(dict.fromkeys(chain.from_iterable(part.clues for part in known)))
     strength = min(part.strength for part in known)
-    return _limited(Gates(gates, strength, all(part.is_exact for part in known)))
+    return _limited(Clues(clues, strength, all(part.is_exact for part in known)))
 
 
-def _limited(gates: Gates) -> Gates | None:
-    return gates if len(gates.gates) <= GATES_MAX else None
+def _limited(clues: Clues) -> Clues | None:
+    return clues if len(clues.clues) <= CLUES_MAX else None
 
 
 # Reading conditions
 
 
-def _equal(name: str, *texts: str) -> Gates | None:
-    gates = tuple(Gate(name, Table.EQUAL, text) for text in texts)
-    return _limited(Gates(gates, EQUAL_STRENGTH, is_exact=True))
+def _equal(name: str, *texts: str) -> Clues | None:
+    clues = tuple(Clue(name, Table.EQUAL, text) for text in texts)
+    return _limited(Clues(clues, EQUAL_STRENGTH, is_exact=True))
 
 
-def _text(name: str, text: str, at_end: bool, is_exact: bool) -> Gates | None:
+def _text(name: str, text: str, at_end: bool, is_exact: bool) -> Clues | None:
     if not text:
         return None
-    gate = Gate(name, Table.END if at_end else Table.PART, text)
-    return Gates((gate,), min(len(text), TEXT_STRENGTH_MAX), is_exact)
+    clue = Clue(name, Table.END if at_end else Table.PART, text)
+    return Clues((clue,), min(len(text), TEXT_STRENGTH_MAX), is_exact)
 
 
-def _like(name: str, pattern: str, escape: str | None = None) -> Gates | None:
+def _like(name: str, pattern: str, escape: str | None = None) -> Clues | None:
     text, at_end, is_all = needed_by_like(pattern, escape)
     return _text(name, text, at_end, is_all)
 
 
-def _path(name: str, table: Table, path: Path, is_exact: bool) -> Gates:
+def _path(name: str, table: Table, path: Path, is_exact: bool) -> Clues:
     strength = TOPIC_STRENGTH if any(level is not None for level in path.levels) else 0
-    return Gates((Gate(name, table, path),), strength, is_exact)
+    return Clues((Clue(name, table, path),), strength, is_exact)
 
 
-def _topic(name: str, pattern: str) -> Gates:
+def _topic(name: str, pattern: str) -> Clues:
     spelling, levels, is_open = read_topic(pattern)
     table = Table.SLASHES if spelling is SLASHES else Table.DOTS
     more = is_open and spelling is DOTS  # its > stands for one level at least
     return _path(name, table, Path(levels, len(levels) + more, is_open), is_exact=True)
 
 
-def _under(name: str, pattern: str, escape: str | None = None) -> Gates | None:
+def _under(name: str, pattern: str, escape: str | None = None) -> Clues | None:
     """None where the first name is a pattern: every topic of one level may then be a parent."""
     levels = levels_of_under(pattern, escape)
     if levels[0] is None:
@@ -173,13 +174,13 @@ def _under(name: str, pattern: str, escape: str | None = None) -> Gates | None:
     return _path(name, Table.DOTS, Path(levels, 1, is_open=True), is_exact=None not in levels)
 
 
-def _is_a(name: str, *terms: str) -> Gates | None:
+def _is_a(name: str, *terms: str) -> Clues | None:
     paths = [Path(tuple(term.split(DOTS.separator)), term.count(DOTS.separator) + 1, True) for term in terms]
-    gates = tuple(Gate(name, Table.DOTS, path) for path in dict.fromkeys(paths))
-    return _limited(Gates(gates, TOPIC_STRENGTH, is_exact=True))
+    clues = tuple(Clue(name, Table.DOTS, path) for path in dict.fromkeys(paths))
+    return _limited(Clues(clues, TOPIC_STRENGTH, is_exact=True))
 
 
-_READERS: dict[str, Callable[..., Gates | None]] = {
+_READERS: dict[str, Callable[..., Clues | None]] = {
     "TOPIC": _topic,
     "UNDER": _under,
     "IS_A": _is_a,
