@@ -157,8 +157,6 @@ class Audience:
 
 def widened(cover: Cover, demand: Demand) -> Cover | None:
     """The cover merged with a demand; None if that is too much work, or too long to be told."""
-    if cover.is_whole:
-        return cover
     if merging(cover.weight, demand.weight) is None:
         return None
     return fitting(cover.filter.merge(demand.asked))

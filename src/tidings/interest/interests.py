@@ -31,7 +31,7 @@ COVER_UNITS = 300
 """Units that working out covers takes in one tick."""
 ANSWER_UNITS = 1_000
 """Units that are done at once for a new advertisement; if they don't suffice, it gets a wide cover first."""
-PATIENT_TICKS = 20
+PATIENT_TICKS = 50
 """Ticks for which a source may be left without news while what it will be told may soon be something else."""
 TOLD_AT_A_TIME = 50
 """Sources that are told in one tick."""
@@ -183,7 +183,7 @@ class Interests:
         cover = audience.cover
         if audience.join(demand):
             self._loose[audience] = None
-        elif cover is not None:
+        elif cover is not None and not cover.is_whole:
             if cover not in covers:
                 self._spent += merging(cover.weight, demand.weight) or 0
                 covers[cover] = widened(cover, demand)
