@@ -10,9 +10,8 @@ import pytest
 from tidings.protocol.broker import Broker
 from tidings.protocol.ledger import Ledger
 from tidings.protocol.publications import Publications
-from tidings.queues import queue, service, transaction
+from tidings.queues import locks, queue, service, transaction
 from tidings.queues.service import QueueService
-from tidings.queues.transactions import Transactions
 from tidings.simulator import queue_storm
 from tidings.simulator.node import EPOCH_S, SimulatedNode
 from tidings.simulator.queue_storm import QueueStorm
@@ -57,7 +56,7 @@ def test_a_storm_leaves_no_transaction_and_no_lock_behind(seed: int) -> None:
     run.calm()
     (service,) = (one for one in run.node.broker.services if isinstance(one, QueueService))
     assert not any(service._transactions._begun.values())
-    assert not any(one._locks for one in run.node.queues)
+    assert not any(one.locks for one in run.node.queues)
 
 
 def passing_over(*_arguments: Any, **_named: Any) -> None:
@@ -85,6 +84,11 @@ def hand_without_holding(self: queue.Queue, held: Any) -> None:
     self._host.timers.at(
         self._host.now + 0.01, lambda _now: self.held.get(message.number) is held and self._place(message)
     )
+
+
+def stay_locked(_self: locks.Locks, _number: int, ended: transaction.Transaction) -> bool:
+    ended.is_over = False
+    return False
 
 
 def resume_with_nothing(self: Publications, counter: int, window: int, is_same_boot: bool) -> None:
@@ -115,7 +119,7 @@ FAULTS: dict[str, tuple[Any, str, Any, str]] = {
     "has a client that sends nothing again": (
         Publications, "resume", resume_with_nothing, "not on disk|dealt with",
     ),
-    "leaves locks behind": (Transactions, "_unlock", passing_over, "are there"),
+    "leaves locks behind": (locks.Locks, "remove", stay_locked, "are there"),
     "goes by the wall clock": (SimulatedNode, "time", time_by_the_wall_clock, "hands|its time|left again"),
 }  # fmt: skip
 

@@ -117,9 +117,11 @@ class Reader:
         return self.search is not None and not self.search.has_passed(place)
 
     def wants(self, message: Message, place: int) -> bool:
-        """Whether a message is one of those that were asked for, by its number and its place."""
+        """Whether a message is one of those that were asked for, and not copied already."""
         is_late = self.up_to is not None and message.number > self.up_to
-        return not (is_late or (self.after is not None and place <= self.after))
+        if is_late or (self.after is not None and place <= self.after):
+            return False
+        return not self.is_copier or all(one.number != message.number for one, _ in self.taken)
 
     @property
     def is_content(self) -> bool:
