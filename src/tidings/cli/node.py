@@ -67,6 +67,15 @@ QueueTypes = Annotated[
     str | None, typer.Option(metavar="MODULE:CLASS,…", help="More types of queues than every node has.")
 ]
 Connections = Annotated[int | None, typer.Option(help="How many connections are taken.  [15000]")]
+MemoryMax = Annotated[
+    int | None, typer.Option(metavar="BYTES", help="Memory for all clients.  [a quarter of the machine's]")
+]
+MemoryUserMax = Annotated[
+    int | None, typer.Option(metavar="BYTES", help="Memory for one user.  [half of --memory-max]")
+]
+MemorySessionMax = Annotated[
+    int | None, typer.Option(metavar="BYTES", help="Memory for one session.  [an eighth of --memory-max]")
+]
 Compiled = Annotated[
     bool | None, typer.Option("--compiled/--plain", help="Use compiled code when there is much to do.")
 ]
@@ -111,6 +120,9 @@ def node(
     postgres: Postgres = None,
     queue_types: QueueTypes = None,
     connections_max: Connections = None,
+    memory_max: MemoryMax = None,
+    memory_user_max: MemoryUserMax = None,
+    memory_session_max: MemorySessionMax = None,
     compiled: Compiled = None,
     log_where: LogWhere = None,
     log_folder: LogFolder = None,
@@ -151,6 +163,9 @@ def node(
         "postgres": postgres,
         "queue_types": queue_types,
         "connections_max": connections_max,
+        "memory_max": memory_max,
+        "memory_user_max": memory_user_max,
+        "memory_session_max": memory_session_max,
         "compiled": compiled,
         "log_where": log_where,
         "log_folder": log_folder,

@@ -23,7 +23,17 @@ from tidings.event import Batch
 from tidings.event.check import Checked, check
 from tidings.ids import Handed, new_system
 from tidings.log.done import Done, forgetting, known
-from tidings.log.staging import BYTES_EACH, Piece, Pieces, RunKey, SinkKey, apart, restore, stored_piece
+from tidings.log.staging import (
+    BYTES_EACH,
+    Piece,
+    Pieces,
+    RunKey,
+    SinkKey,
+    Staging,
+    apart,
+    restore,
+    stored_piece,
+)
 from tidings.protocol.arguments import Name, Number
 from tidings.protocol.broker import Broker
 from tidings.protocol.bystander import Bystander
@@ -94,7 +104,8 @@ class Sinks(Bystander):
         self._manager = manager
         self._broker = manager.broker
         self._done = known(counters)
-        self._staging, useless = restore(staged, lambda moment: self._broker.deadline(moment, 0.0))
+        self._staging = Staging(self._charge)
+        useless = restore(self._staging, staged, lambda moment: self._broker.deadline(moment, 0.0))
         self._store_drop(useless)
         numbers = manager.numbers
         numbers.last = max([numbers.last, *(one.number for one in staged)])
@@ -105,6 +116,11 @@ class Sinks(Bystander):
         }
 
     # Staging
+
+    def _charge(self, user: str, size: int) -> None:
+        """Count in a user's account what it has staged."""
+        memory = self._broker.memory
+        memory.charge(memory.user(user), size)
 
     def _stage(self, asked: Asked, wanted: Stage) -> dict[str, int]:
         """Take a piece, unless it was had before; how many rows there are in the attempt."""
@@ -117,6 +133,7 @@ class Sinks(Bystander):
             raise Refused("incomplete", f"attempt {wanted.attempt!r} of sink {wanted.sink!r}: {problem}")
         if wanted.number == len(pieces):
             self._check_room(key, len(wanted.raw))
+            self._broker.memory.user(key[0]).check(len(wanted.raw))
             checked = _checked(wanted.raw, pieces)
             self._check_granted(session, Batch(wanted.raw, None, checked.offsets), _rows(pieces))
             self._take(session, key, wanted, checked)

@@ -73,9 +73,10 @@ class Run:
 
 
 class Staging:
-    """All that is staged at a node."""
+    """All that is staged at a node; `charge` is called with each user and what it has staged more."""
 
-    def __init__(self) -> None:
+    def __init__(self, charge: Callable[[str, int], None]) -> None:
+        self._charge = charge
         self.runs: dict[RunKey, Run] = {}  # those in which nothing was staged for longest first
         self.size = 0
         self.sizes: dict[SinkKey, int] = {}
@@ -143,6 +144,7 @@ class Staging:
         self.sizes[sink] = self.sizes.get(sink, 0) + size
         if not self.sizes[sink]:
             del self.sizes[sink]
+        self._charge(key[0], size)
 
 
 def apart(stored: Iterable[StoredMessage], staged: list[StoredMessage]) -> Iterator[StoredMessage]:
@@ -160,13 +162,15 @@ def stored_piece(key: RunKey, attempt: str, place: int, piece: Piece) -> StoredM
     return StoredMessage(piece.number, STAGED, named, place, piece.source, 0, piece.raw)
 
 
-def restore(stored: Iterable[StoredMessage], time_of: Callable[[float], float]) -> tuple[Staging, list[int]]:
-    """What was staged, by what lies in the store, and the numbers of pieces that are of no use.
+def restore(
+    staging: Staging, stored: Iterable[StoredMessage], time_of: Callable[[float], float]
+) -> list[int]:
+    """Stage what lies in the store; the numbers of pieces that are of no use.
 
     Those are the ones before which another is missing. `time_of` gives the time for a moment of the
     wall clock.
     """
-    staging, useless = Staging(), []
+    useless: list[int] = []
     for one in stored:
         user, sink, run, attempt = msgspec.json.decode(one.system or "", type=tuple[str, str, str, str])
         key = user, sink, run
@@ -174,7 +178,7 @@ def restore(stored: Iterable[StoredMessage], time_of: Callable[[float], float]) 
             staging.add(key, attempt, Piece(one.number, one.raw, one.source), time_of(one.number / 1e6))
         else:
             useless.append(one.number)
-    return staging, useless
+    return useless
 
 
 def _size(dropped: Pieces) -> int:

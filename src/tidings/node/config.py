@@ -145,6 +145,27 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
     connections_max: Annotated[
         int, Meta(ge=1, description="connections that are taken; further ones are told so")
     ] = 15_000
+    memory_max: Annotated[
+        Annotated[int, Meta(gt=0)] | None,
+        Meta(
+            description="bytes that it holds for all clients; none: a quarter of the machine's memory",
+            examples=[4_000_000_000],
+        ),
+    ] = None
+    memory_user_max: Annotated[
+        Annotated[int, Meta(gt=0)] | None,
+        Meta(
+            description="bytes that it holds for one user; none: half of `memory_max`",
+            examples=[2_000_000_000],
+        ),
+    ] = None
+    memory_session_max: Annotated[
+        Annotated[int, Meta(gt=0)] | None,
+        Meta(
+            description="bytes that it holds for one session; none: an eighth of `memory_max`",
+            examples=[500_000_000],
+        ),
+    ] = None
     compiled: Annotated[
         bool, Meta(description="use compiled code when there is much to do; `--plain` does not")
     ] = True

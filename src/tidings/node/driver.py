@@ -33,6 +33,7 @@ from tidings.protocol.access import Caller, Check
 from tidings.protocol.background import Background
 from tidings.protocol.broker import Broker
 from tidings.protocol.errands import Errand
+from tidings.protocol.memory import Budgets
 from tidings.protocol.session import Session
 from tidings.protocol.streams import Stream
 from tidings.queues import Volatile
@@ -104,11 +105,13 @@ class Driver:
         name: str = "",
         archive: Archiving | None = None,
         clock: SteadyClock | None = None,
+        budgets: Budgets | None = None,
     ) -> None:
         """`lasts` says whether what is stored is there after a restart, `name` what people call the node."""
         archive = archive or Archiving()
         self.clock = clock or SteadyClock()
-        self.broker = Broker(store.state, self.clock.now(), name, Turns(perf_counter, self._work))
+        turns = Turns(perf_counter, self._work)
+        self.broker = Broker(store.state, self.clock.now(), name, turns, budgets)
         self.queues = open_sinks(self.broker, store, lasts, queue_types)
         self.history = History(store, archive.sealed)
         rules = archive.where, archive.retention, archive.seal_s

@@ -22,6 +22,7 @@ from tidings.node.database import Database
 from tidings.node.driver import Archiving, Driver
 from tidings.node.forwarding import Forwarding
 from tidings.node.http import Responder
+from tidings.node.memory import GivingBack, budgets_of
 from tidings.node.peering import Peering
 from tidings.node.ports import Port, listen_tcp, listen_unix, raise_descriptor_limit
 from tidings.peers.registry import Neighbours, parse_peers
@@ -85,6 +86,7 @@ class Node:
         self._loader: compiled.Loader | None = None  # where there is compiled code to be loaded
         self._damage: list[StoreDamaged] = []  # as the store finds it
         self._told = 0  # how much of it was logged
+        self._giving_back = GivingBack()
 
     async def start(self) -> None:
         """Open the store, then listen. What fails has been undone when it raises."""
@@ -121,7 +123,8 @@ class Node:
         self._told = 0
         try:
             archive = self._archiving(store)
-            self.driver = Driver(store, asyncio.get_running_loop(), lasts, types, self.name, archive)
+            loop, budgets = asyncio.get_running_loop(), budgets_of(self.config)
+            self.driver = Driver(store, loop, lasts, types, self.name, archive, budgets=budgets)
         except BaseException:
             store.close()
             raise
@@ -182,6 +185,7 @@ class Node:
 
     def _on_wake(self) -> None:
         self._tell_damage()
+        self._giving_back.look(self.driver.broker.memory.node.used)
         if self._guard is not None:
             self._take(self._guard.look(time.time()))
         if self._sealing is not None:
@@ -363,6 +367,8 @@ class Node:
         yield metrics.gauge("advertisements", "Advertisements there are.", status["advertisements"])
         yield metrics.gauge("position", "Position of the last stored event.", status["position"])
         yield metrics.gauge("outbox_bytes", "Bytes that wait to be sent.", driver.outbox_size)
+        yield metrics.gauge("memory_bytes", "Bytes held for clients.", broker.memory.node.used)
+        yield metrics.gauge("memory_max_bytes", "The budget for that.", broker.memory.node.limit)
         yield metrics.gauge("loop_lag_seconds", "By how much the loop was late lately.", driver.lag_s)
         yield from metrics.durable_gauges(status["durables"], ages_s)
         yield from metrics.queue_gauges(status["queues"])

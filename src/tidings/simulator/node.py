@@ -162,9 +162,11 @@ class SimulatedNode:
         end = self._ends.get(session)
         if end is None or (end.is_paused and not session.is_closed):
             return
-        while frames := session.output():
-            self.watch.leaving(session, frames)
-            end.send(b"".join(frames))
+        frames: list[bytes] = []
+        while more := session.output():
+            frames += more
+        self.watch.leaving(session, frames)
+        end.send(b"".join(frames))
         if session.is_closed and not len(session.outbox):
             end.close()
             self.lost(end)
