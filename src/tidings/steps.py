@@ -8,23 +8,36 @@
 
 A step takes well under a millisecond. Whoever runs the steps decides how many of them make a turn; between
 two steps anything may have changed, so a step must not rely on what an earlier one saw without looking again.
-Steps that are not wanted any more are closed, so what must be undone stands in a `finally`.
+Steps that are not wanted any more are closed, so what must be undone stands in a `finally`. Steps that wait
+for something done elsewhere yield PAUSE, and are gone on with when who runs them is told so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TypeVar
+from enum import Enum
+from typing import Any, Final, TypeVar
 
 Result = TypeVar("Result")
 
-Steps = Generator[None, None, Result]
+
+class Pause(Enum):
+    """What steps yield that can't go on before somebody says so."""
+
+    PAUSE = "pause"
+
+
+PAUSE: Final = Pause.PAUSE
+
+Steps = Generator[Any, None, Result]
+"""Yields None, or PAUSE."""
 
 
 def finish(steps: Steps[Result]) -> Result:
     """Run all steps at once, for a caller that nobody waits for."""
     while True:
         try:
-            next(steps)
+            is_paused = next(steps)
+            assert is_paused is None, "nobody would say that they can go on"
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]

@@ -528,3 +528,43 @@ def test_an_answer_says_that_what_came_before_it_is_on_disk() -> None:
     assert peer.got(Reply) == []
     rig.sync()
     assert len(peer.got(Reply)) == 1
+
+
+# Long filters
+
+
+def test_a_long_filter_is_read_in_a_thread_and_what_comes_behind_it_waits() -> None:
+    rig = Rig()
+    peer, other = rig.peer("a"), rig.peer("b")
+    text = " OR ".join(f"name = '{'x' * 100}{number}'" for number in range(200))
+    peer.request("subscribe", number=1, filter=text, credit=10)
+    peer.request("advertise", number=1, filter=text)
+    peer.send(Ping(7))
+    rig.tick()
+    assert peer.got(Reply) == []
+    assert peer.got(Pong) == []
+    assert rig.broker.has_errands
+    assert other.ask("status").error is None  # others go on, and the threads are done
+    rig.run()
+    assert [reply.error for reply in peer.got(Reply)] == [None, None]
+    assert len(peer.got(Pong)) == 1
+    other.publish(event(1, name="x" * 100 + "7"), event(2, name="y"))
+    rig.run()
+    assert peer.counters() == [1]
+
+
+def test_a_mistake_in_a_long_filter_is_told_as_in_a_short_one() -> None:
+    rig = Rig()
+    peer = rig.peer()
+    assert refusal(peer, "subscribe", number=1, filter="a = 1 AND " * 2_000) == "filter"
+    assert refusal(peer, "advertise", number=1, filter="a = 1 AND " * 2_000) == "filter"
+
+
+def test_a_session_that_ends_while_a_filter_is_read_leaves_nothing_behind() -> None:
+    rig = Rig()
+    peer = rig.peer()
+    peer.request("subscribe", number=1, filter=" OR ".join(f"a = {number}" for number in range(2_000)))
+    rig.tick()
+    peer.lose()
+    rig.run()
+    assert rig.broker.exchange.subscriptions == 0

@@ -99,7 +99,7 @@ def test_conditions_count_not_filters() -> None:
     counted.remove("one")
     counted.check("ann", Filter("a < b AND (c < d OR e < f)"))
     assert len(counted) == 0
-    assert UNINDEXED_MAX == 2_000, "as docs/node.md says"
+    assert UNINDEXED_MAX == 500, "as docs/node.md says"
 
 
 def test_a_long_batch_is_matched_in_parts_where_filters_must_be_tried(

@@ -92,9 +92,20 @@ def way_of(wanted: Filter) -> tuple[Way, Clues | None]:
     clues = clues_of(wanted.condition)
     if clues is None or not (clues.strength or clues.is_exact):
         return Way.UNINDEXED, None
-    if all(clue.table is Table.EQUAL and clue.name not in UNSCANNED for clue in clues.clues):
+    if _says_values(wanted, clues):
         return Way.BY_VALUE, None  # its constraints tell that, and what else it wants
     return Way.BY_CLUE, clues
+
+
+def _says_values(wanted: Filter, clues: Clues) -> bool:
+    """Whether the constraints of each alternative tell the values that are clues.
+
+    They do not where a filter has so many alternatives that its normal form leaves them as one residue.
+    """
+    if not all(clue.table is Table.EQUAL and clue.name not in UNSCANNED for clue in clues.clues):
+        return False
+    names = {clue.name for clue in clues.clues}
+    return all(not names.isdisjoint(one.constraints) for one in wanted.normal)
 
 
 def demands_value(wanted: Filter) -> bool:

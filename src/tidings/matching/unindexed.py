@@ -16,7 +16,7 @@ from tidings.filters import Filter
 from tidings.filters.tree import Condition, parts_of
 from tidings.matching.clues import Way, way_of
 
-UNINDEXED_MAX: Final = 2_000
+UNINDEXED_MAX: Final = 500
 """Conditions in the unindexed filters of one user, or of all where nobody is known by name."""
 
 

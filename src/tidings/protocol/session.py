@@ -49,7 +49,7 @@ from tidings.protocol.messages import (
 from tidings.protocol.outbox import Outbox
 from tidings.protocol.service import LATER, Asked
 from tidings.protocol.subscriptions import Subscriptions
-from tidings.steps import Steps
+from tidings.steps import PAUSE, Steps
 from tidings.turns import Share
 
 if TYPE_CHECKING:
@@ -106,6 +106,7 @@ class Session:
         self._allowed: dict[tuple[Action, str], Filter | None] = {}  # what was asked of the permit
         self._reader = FrameReader(is_node=True)
         self._task: Steps[None] | None = None  # what the last frame has begun
+        self._is_paused = False  # whether that waits for something
         self._chores: deque[Steps[None]] = deque()
         self._is_working = False
         self.holdings = Holdings()  # the events that wait for it
@@ -151,8 +152,10 @@ class Session:
     @property
     def has_work(self) -> bool:
         """Whether there is anything to go on with."""
-        if self._task is not None or self._chores:
+        if self._chores or (self._task is not None and not self._is_paused):
             return True
+        if self._task is not None:
+            return False
         return not self.is_closed and self._reader.has_next and self.outbox.size <= UNREAD_SIZE_MAX
 
     @property
@@ -162,12 +165,16 @@ class Session:
 
     def _step(self) -> bool:
         """Do the next thing; whether there was any."""
-        if self._task is not None:
-            if next(self._task, _END) is _END or self.is_closed:
-                self._drop_task()
-        elif self._chores:
+        if self._chores:
             if next(self._chores[0], _END) is _END:
                 self._chores.popleft()
+        elif self._task is not None:
+            if self._is_paused:
+                return False
+            given = next(self._task, _END)
+            self._is_paused = given is PAUSE
+            if given is _END or self.is_closed:
+                self._drop_task()
         elif self.is_closed or self.outbox.size > UNREAD_SIZE_MAX:
             return False
         else:
@@ -177,6 +184,11 @@ class Session:
             self._heard_at, self._is_asked = self.broker.now, False
             self._take(*frame)
         return True
+
+    def go_on(self) -> None:
+        """What a request has waited for is done."""
+        self._is_paused = False
+        self.broker.turns.add(self, self.share)
 
     def give_up(self) -> bool:
         """Part from a client whose work has failed for a fault of the node; whether more is left to do."""
@@ -195,7 +207,7 @@ class Session:
             self.broker.turns.offer(self, self.share)
 
     def _drop_task(self) -> None:
-        task, self._task = self._task, None
+        task, self._task, self._is_paused = self._task, None, False
         if task is not None:
             task.close()
 

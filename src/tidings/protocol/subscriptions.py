@@ -10,24 +10,27 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tidings.errors import Refused
+from tidings.errors import Refused, TidingsError
 from tidings.exchange import Advertisement, Subscription
 from tidings.filters import Filter
 from tidings.protocol.answers import hears
 from tidings.protocol.arguments import Advertise, Subscribe, Unadvertise, Unsubscribe
 from tidings.protocol.blocking import BlockingOutlet
+from tidings.protocol.errands import Errand
 from tidings.protocol.frames import encode
 from tidings.protocol.memory import filter_size
 from tidings.protocol.messages import Acknowledge, Credit, Notice
 from tidings.protocol.outlets import DroppingOutlet, LatestOutlet, Outlet
 from tidings.protocol.recent import last_values
 from tidings.protocol.streams import Stream
-from tidings.steps import Steps
+from tidings.steps import PAUSE, Steps
 from tidings.store.interface import Durable
 
 if TYPE_CHECKING:
     from tidings.protocol.session import Session
 
+FILTER_AT_ONCE = 8_192
+"""Characters of a filter that is read where it comes; a longer one is read in a thread."""
 SUBSCRIPTIONS_MAX = 10_000
 """Subscriptions, and advertisements, of one session."""
 
@@ -79,9 +82,32 @@ class Subscriptions:
         wanted.check()
         if wanted.on_slow == "block":
             self._session.permit.require("block", "on_slow='block'")
+        self._session.account.check(filter_size(wanted.filter))
+        if len(wanted.filter) > FILTER_AT_ONCE and wanted.queue is None:
+            return self._subscribe_long(wanted)
+        return self._subscribe(wanted, Filter(wanted.filter))
+
+    def _subscribe_long(self, wanted: Subscribe) -> Steps[dict[str, Any]]:
+        begun = self._subscribe(wanted, (yield from self._understand(wanted.filter)))
+        return begun if isinstance(begun, dict) else (yield from begun)
+
+    def _understand(self, text: str) -> Steps[Filter]:
+        """Have a long filter read in a thread, with all that is derived from it."""
+        outcome: list[Filter | TidingsError] = []
+
+        def conclude(result: Filter | TidingsError) -> None:
+            outcome.append(result)
+            self._session.go_on()
+
+        self._broker.send(Errand(partial(_understood, text), conclude, conclude))
+        yield PAUSE
+        (result,) = outcome
+        if isinstance(result, TidingsError):
+            raise result
+        return result
+
+    def _subscribe(self, wanted: Subscribe, asked: Filter) -> dict[str, Any] | Steps[dict[str, Any]]:
         session = self._session
-        session.account.check(filter_size(wanted.filter))
-        asked = Filter(wanted.filter)
         filter = self._reach(wanted, asked)
         self._check_indexed(wanted, filter)
         if wanted.durable is not None:
@@ -212,17 +238,25 @@ class Subscriptions:
 
     # Advertising
 
-    def advertise(self, offered: Advertise) -> dict[str, Any]:
+    def advertise(self, offered: Advertise) -> dict[str, Any] | Steps[dict[str, Any]]:
         """Begin an advertisement; who wants what it offers."""
         self._check_free(offered.number, self._advertisements)
+        self._session.account.check(filter_size(offered.filter))
+        if len(offered.filter) > FILTER_AT_ONCE:
+            return self._advertise_long(offered)
+        return self._advertise(offered, Filter(offered.filter))
+
+    def _advertise_long(self, offered: Advertise) -> Steps[dict[str, Any]]:
+        return self._advertise(offered, (yield from self._understand(offered.filter)))
+
+    def _advertise(self, offered: Advertise, asked: Filter) -> dict[str, Any]:
 
         def tell(wanted: tuple[Filter, ...]) -> None:
             details = {"filters": [str(filter) for filter in wanted]}
             self._session.post(encode(Notice("interest", offered.number, details)))
 
-        offer = self._session.narrow("publish", Filter(offered.filter))
+        offer = self._session.narrow("publish", asked)
         advertisement = Advertisement(offer, tell)
-        self._session.account.check(filter_size(offered.filter))
         self._weigh(Advertise, offered.number, offered.filter)
         self._advertisements[offered.number] = advertisement
         return {"filters": [str(filter) for filter in self._broker.exchange.advertise(advertisement)]}
@@ -256,6 +290,13 @@ class Subscriptions:
         outlet = self._outlets.get(message.subscription)
         if outlet is not None:
             outlet.grant(message.total)
+
+
+def _understood(text: str) -> Filter:
+    """The filter of a text, with all that is derived from it made already."""
+    filter = Filter(text)
+    _ = filter.normal, filter.test, str(filter), hash(filter)
+    return filter
 
 
 def _outlet(session: Session, wanted: Subscribe) -> Outlet:
