@@ -326,6 +326,9 @@ def test_of_very_many_patterns_an_event_asks_only_those_that_it_may_match(
         "DISTANCE(x, y, 0, 0) < 5",
         "TOPIC(subject, '*.*') AND a < b",
         "UNDER(subject, '%.x')",
+        "n > 1 AND a < b",
+        "up = TRUE AND a < b",
+        "n = 1 AND a < b OR a < c",
         "id <> 'x'",
         "subject LIKE '%a%' OR a < b",
         "MATCHES(subject, '[a-z]+')",
@@ -342,7 +345,19 @@ def test_what_nothing_tells_is_unindexed(text: str) -> None:
     assert index.unindexed == 0
 
 
-@pytest.mark.parametrize("text", ["type = 'x' AND a < b", "x > 1", "", "FALSE", "TOPIC(subject, '*.*')"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "type = 'x' AND a < b",
+        "n IN (1, 2) AND a < b",
+        "(n = 1 OR type = 'x') AND a < b",
+        "n = 1 AND a < b OR x > 3",
+        "x > 1",
+        "",
+        "FALSE",
+        "TOPIC(subject, '*.*')",
+    ],
+)
 def test_what_ranges_values_and_clues_tell_is_not(text: str) -> None:
     index: Index[str] = Index()
     index.add("told", Filter(text))
@@ -415,9 +430,9 @@ def test_what_fits_texts_is_forgotten_when_it_is_too_much(monkeypatch: pytest.Mo
         index.add(key, Filter("CONTAINS(s, :part)", part=str(key)))
     for number in range(100):
         assert sorted(index.match(Event("t", s=str(number)))) == sorted({int(digit) for digit in str(number)})
-    assert len(index._patterns._names["s"]._known) <= 8
+    assert len(index._patterns._names["s"].known) <= 8
     index.match(Event("t", s="7" * (patterns.KNOWN_LENGTH_MAX + 1)))
-    assert all(len(text) <= patterns.KNOWN_LENGTH_MAX for text in index._patterns._names["s"]._known)
+    assert all(len(text) <= patterns.KNOWN_LENGTH_MAX for text in index._patterns._names["s"].known)
 
 
 def test_a_text_that_is_longer_than_its_place_tells_is_read_from_the_event() -> None:

@@ -17,6 +17,7 @@ from enum import Enum
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+from tidings.filters.constraint import Constraint
 from tidings.filters.patterns import needed_by_like, needed_by_matches
 from tidings.filters.topics import DOTS, SLASHES, levels_of_under, read_topic
 from tidings.filters.tree import And, Call, Compare, Condition, In, Literal, Name, Or
@@ -90,45 +91,45 @@ def way_of(wanted: Filter) -> tuple[Way, Clues | None]:
     if all(not one.residues and UNSCANNED.isdisjoint(one.constraints) for one in wanted.normal):
         return Way.EXACT, None
     clues = clues_of(wanted.condition)
-    if clues is None or not (clues.strength or clues.is_exact):
-        return Way.UNINDEXED, None
-    if _says_values(wanted, clues):
+    if clues is not None and not (clues.strength or clues.is_exact):
+        clues = None
+    is_plain = clues is None or all(clue.table is Table.EQUAL for clue in clues.clues)
+    if is_plain and demands_value(wanted):
         return Way.BY_VALUE, None  # its constraints tell that, and what else it wants
-    return Way.BY_CLUE, clues
-
-
-def _says_values(wanted: Filter, clues: Clues) -> bool:
-    """Whether the constraints of each alternative tell the values that are clues.
-
-    They do not where a filter has so many alternatives that its normal form leaves them as one residue.
-    """
-    if not all(clue.table is Table.EQUAL and clue.name not in UNSCANNED for clue in clues.clues):
-        return False
-    names = {clue.name for clue in clues.clues}
-    return all(not names.isdisjoint(one.constraints) for one in wanted.normal)
+    return (Way.UNINDEXED, None) if clues is None else (Way.BY_CLUE, clues)
 
 
 def demands_value(wanted: Filter) -> bool:
-    """Whether the constraints of a filter tell that it wants certain texts."""
-    clues = clues_of(wanted.condition, equal_only=True)
-    return clues is not None and UNSCANNED.isdisjoint(clue.name for clue in clues.clues)
+    """Whether the constraints of a filter tell that it wants certain values, whichever alternative holds."""
+    return all(
+        any(name not in UNSCANNED and _is_listed(wish) for name, wish in one.constraints.items())
+        for one in wanted.normal
+        if one.residues or not UNSCANNED.isdisjoint(one.constraints)
+    )
 
 
-def clues_of(node: Condition, equal_only: bool = False) -> Clues | None:
+def _is_listed(constraint: Constraint) -> bool:
+    """Whether only certain numbers, texts, times or bytes are admitted, one by one."""
+    if constraint.booleans or constraint.nan or constraint.missing:
+        return False
+    return all(line.points() is not None for line in constraint.lines)
+
+
+def clues_of(node: Condition) -> Clues | None:
     """The clues of a condition, or None where it has none."""
     match node:
         case Compare("=", Name(name), Literal(str() as text)):
             return _equal(name, text)
         case In(name, values) if all(isinstance(value, str) for value in values):
             return _equal(name, *map(str, values))
-        case Call(function, (name,), constants) if function in _READERS and not equal_only:
+        case Call(function, (name,), constants) if function in _READERS:
             return _READERS[function](name, *constants)
         case And(operands):
-            found = [made for part in operands if (made := clues_of(part, equal_only)) is not None]
+            found = [made for part in operands if (made := clues_of(part)) is not None]
             best = max(found, key=lambda clues: clues.strength, default=None)
             return None if best is None else best._replace(is_exact=False)
         case Or(operands):
-            return _any_of([clues_of(part, equal_only) for part in operands])
+            return _any_of([clues_of(part) for part in operands])
     return None
 
 

@@ -50,7 +50,7 @@ class _Attribute(Generic[Key]):
             Table.PART: Parts(),
         }
         self._used: tuple[Any, ...] = ()
-        self._known: dict[Text, tuple[Keys[Key], ...]] = {}
+        self.known: dict[Text, tuple[Keys[Key], ...]] = {}
         self._known_room = KNOWN_CLUES_MAX
 
     def __bool__(self) -> bool:
@@ -82,7 +82,8 @@ class _Attribute(Generic[Key]):
         self._forget()
 
     def _forget(self) -> None:
-        self._known, self._known_room = {}, KNOWN_CLUES_MAX
+        self.known.clear()
+        self._known_room = KNOWN_CLUES_MAX
 
     def crowd(self, clue: Clue) -> int:
         """How many keys have this clue."""
@@ -93,11 +94,10 @@ class _Attribute(Generic[Key]):
         return crowd
 
     def find(self, text: Text) -> tuple[Keys[Key], ...]:
-        """Those who have each of the clues that fit a text, remembered for the events that have it too."""
-        known = self._known.get(text)
-        return self._find(text) if known is None else known
+        """Those who have each of the clues that fit a text, remembered for the events that have it too.
 
-    def _find(self, text: Text) -> tuple[Keys[Key], ...]:
+        Who asks often looks into `known` first.
+        """
         shown = text if isinstance(text, str) else _decoded(text)
         fitting: list[Keys[Key]] = []
         if shown in self._equal:
@@ -109,7 +109,7 @@ class _Attribute(Generic[Key]):
             self._known_room -= 1 + len(found)
             if self._known_room < 0:
                 self._forget()
-            self._known[text] = found
+            self.known[text] = found
         return found
 
 
@@ -177,7 +177,8 @@ class Patterns(Generic[Key]):
         found: list[Key] = []
         for attribute, value in self._values(event):
             if isinstance(value, str):
-                for keys in attribute.find(value):
+                known = attribute.known.get(value)
+                for keys in attribute.find(value) if known is None else known:
                     found += keys
         if self._several:
             found = list(dict.fromkeys(found))
@@ -233,10 +234,11 @@ class Patterns(Generic[Key]):
 def _fitting(attribute: _Attribute[Key], column: Column) -> Iterable[tuple[Keys[Key], list[int]]]:
     """Those who have each clue that fits any text, with the rows of these texts: many may share a clue."""
     found: dict[int, tuple[Keys[Key], list[int]]] = {}
-    find = attribute.find
+    known = attribute.known.get
     for row, text in enumerate(column):
         if text is not None:
-            for keys in find(text):
+            clues = known(text)
+            for keys in attribute.find(text) if clues is None else clues:
                 fitting = found.get(id(keys))
                 if fitting is None:
                     found[id(keys)] = keys, [row]
