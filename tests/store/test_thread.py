@@ -43,9 +43,11 @@ class Told:
     def __init__(self) -> None:
         self.calls: list[tuple[object, ...]] = []
         self.has_failed = threading.Event()
+        self.was_durable = threading.Semaphore(0)
 
     def durable(self, mark: int) -> None:
         self.calls.append((mark,))
+        self.was_durable.release()
 
     def failed(self, first: int, error: TidingsError) -> None:
         self.calls.append((first, str(error)))
@@ -179,4 +181,128 @@ def test_a_read_that_fails_says_so_in_its_future(tmp_path: Path) -> None:
     store.close()
     with pytest.raises(StoreFailed, match="is closed"):
         commits.ask(commits.store.read, 1, 1).result()
+    commits.close()
+
+
+class Watched(GatedStore):
+    """Remembers in which order commits and reads were done; a read waits for `may_read`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done: list[str] = []
+        self.may_read = threading.Event()
+        self.may_read.set()
+
+    def commit(self, operations: Sequence[Operation]) -> None:
+        super().commit(operations)
+        self.done.append("commit")
+
+    def see(self, name: str) -> None:
+        self.may_read.wait()
+        self.done.append(name)
+
+
+class Noticed(StoreThread):
+    """Tells when a read has begun to wait for a commit: the next who takes the lock finds it waiting."""
+
+    is_waited_for = threading.Event()
+
+    @property
+    def _is_idle(self) -> bool:
+        if threading.current_thread().name.startswith("tidings-read"):
+            self.is_waited_for.set()
+        return super()._is_idle
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads wait for a commit however long it takes."""
+    monkeypatch.setattr(thread, "COMMIT_FIRST_S_MAX", 60.0)
+
+
+def test_commits_go_on_while_something_is_read() -> None:
+    store, told = Watched(), Told()
+    commits = StoreThread(store, told.durable, told.failed)
+    store.may_read.clear()
+    read = commits.ask(store.see, "read")
+    store.gate.release(2)
+    for number in (1, 2):
+        commits.submit([Append(batch(number))])
+        told.was_durable.acquire()
+    assert not read.done()
+    store.may_read.set()
+    commits.close()
+    assert store.done == ["commit", "commit", "read"]
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_commit_that_waits_goes_before_the_next_read() -> None:
+    store, told = Watched(), Told()
+    commits = StoreThread(store, told.durable, told.failed)
+    commits.submit([Append(batch(1))])
+    store.begun.acquire()
+    reads = [commits.ask(store.see, "read"), commits.ask_aside(store.see, "search")]
+    assert not any(one.done() for one in reads)
+    store.gate.release()
+    for one in reads:
+        one.result()
+    assert store.done[0] == "commit"
+    commits.close()
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_read_waits_for_one_commit_and_not_for_all_that_come() -> None:
+    store, told = Watched(), Told()
+    commits = Noticed(store, told.durable, told.failed)
+    commits.submit([Append(batch(1))])
+    store.begun.acquire()
+    read = commits.ask(store.see, "read")
+    commits.is_waited_for.wait()
+    commits.submit([Append(batch(2))])
+    store.gate.release()
+    read.result()
+    assert store.done == ["commit", "read"]
+    store.gate.release()
+    commits.close()
+
+
+@pytest.mark.usefixtures("patient")
+def test_after_a_failed_commit_reading_goes_on() -> None:
+    store, told = Watched(), Told()
+    store.errors.append(StoreFailed("disk", "is full"))
+    commits = StoreThread(store, told.durable, told.failed)
+    commits.submit([Append(batch(1))])
+    read = commits.ask(store.see, "read")
+    store.gate.release()
+    read.result()
+    told.has_failed.wait()
+    commits.ask(store.see, "read").result()
+    commits.recover()
+    commits.close()
+    assert store.done == ["read", "read"]
+
+
+def test_readers_have_their_pieces_in_turn() -> None:
+    store, told = Watched(), Told()
+    commits = StoreThread(store, told.durable, told.failed)
+    store.may_read.clear()
+    first = commits.ask(store.see, "a1")
+    first.add_done_callback(lambda _: commits.ask(store.see, "a2"))
+    rest = [commits.ask(store.see, name) for name in ("b1", "c1")]
+    store.may_read.set()
+    for one in (first, *rest):
+        one.result()
+    commits.ask(store.see, "end").result()
+    commits.close()
+    assert store.done == ["a1", "b1", "c1", "a2", "end"]
+
+
+def test_a_long_search_holds_up_no_reading() -> None:
+    store, told = Watched(), Told()
+    commits = StoreThread(store, told.durable, told.failed)
+    store.may_read.clear()
+    search = commits.ask_aside(store.see, "search")
+    assert commits.ask(store.read, 1, 100).result() == []
+    assert not search.done()
+    store.may_read.set()
     commits.close()

@@ -173,6 +173,10 @@ class History:
         """The position up to which the store has given up the log."""
         return self._store.discarded
 
+    def is_sealed(self, position: int) -> bool:
+        """Whether a position is in files alone, where searching may take long."""
+        return position <= self.discarded
+
     def waiting_us(self, position: int) -> int | None:
         """When the first of what the store has from this position on was stored; None if that is nothing."""
         found = self._store.read(position, 1)
@@ -271,6 +275,11 @@ class History:
         return min(following[0].first, end) if following else end
 
     # For subscriptions, as `Store`
+
+    def stored_us(self, position: int) -> int | None:
+        """When the first event from this position on was stored, sealed or not; None if there is none."""
+        found = self.batches(position, 1)
+        return found[0].stored_us if found else None
 
     def batches(self, position: int, size_max: int, filter: Filter | None = None) -> list[StoredBatch]:
         """The batches that hold positions from this one on, sealed or not; as `Store.read`.

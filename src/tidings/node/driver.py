@@ -27,6 +27,7 @@ from tidings.log.history import History, Sealed
 from tidings.log.service import LogService
 from tidings.log.sinks import open_sinks
 from tidings.node import logs
+from tidings.node.ages import Ages
 from tidings.node.clock import SteadyClock
 from tidings.node.logins import Logins
 from tidings.protocol.access import Caller, Check
@@ -60,8 +61,6 @@ CLOSE_S_MAX = 6.0
 """How long the last frames may take to leave when a node stops."""
 ERRANDS_AT_A_TIME = 2
 """What is run in threads at a time, such as readings of the log."""
-AGES_MAX = 1_000
-"""Durable subscriptions whose oldest event is looked up for metrics."""
 
 Answer = TypeVar("Answer")
 
@@ -131,6 +130,7 @@ class Driver:
         self._unread: dict[Session, None] = {}  # those from whom nothing is read for now
         self._release: asyncio.TimerHandle | None = None
         self._store = StoreThread(store, self._on_durable, self._on_failure)
+        self._ages = Ages(self.history.stored_us, self._store.ask_aside)
         self._errands = ThreadPoolExecutor(ERRANDS_AT_A_TIME, "tidings errand")
         self._waking = loop.call_later(WAKE_S, self._wake, loop.time() + WAKE_S)
         self._alarm: asyncio.TimerHandle | None = None  # for what is due before the next waking
@@ -324,14 +324,15 @@ class Driver:
     def _read(self, stream: Stream) -> None:
         """Have stored events read for a stream, from its place on or from a moment that it names."""
         if stream.since_us is None:
+            ask = self._store.ask_aside if self.history.is_sealed(stream.place) else self._store.ask
             if stream.is_backward:
-                found = self._store.ask(self.history.batches_before, stream.place, READ_SIZE_MAX)
+                found = ask(self.history.batches_before, stream.place, READ_SIZE_MAX)
             else:
                 asked = stream.place, READ_SIZE_MAX, stream.subscription.filter
-                found = self._store.ask(self.history.batches, *asked)
+                found = ask(self.history.batches, *asked)
             self._then(found, stream, self._take)
         else:
-            begin = self._store.ask(self.history.position_at, stream.since_us)
+            begin = self._store.ask_aside(self.history.position_at, stream.since_us)
             self._then(begin, stream, self._begin_at)
 
     def _then(
@@ -428,14 +429,8 @@ class Driver:
 
     async def oldest_ages_s(self) -> dict[tuple[str, str], float]:
         """Seconds since the oldest event behind its cursor was stored, by owner and name; those with any."""
-        ages_s: dict[tuple[str, str], float] = {}
         self.time()
-        for one in self.broker.status()["durables"]:
-            if one["depth"] and len(ages_s) < AGES_MAX:
-                first = await asyncio.wrap_future(self._store.ask(self.history.batches, one["cursor"] + 1, 1))
-                if first:
-                    ages_s[one["owner"], one["name"]] = max(0.0, self.broker.wall - first[0].stored_us / 1e6)
-        return ages_s
+        return await self._ages.oldest_s(self.broker.status()["durables"], self.broker.wall)
 
     # The end
 

@@ -1,8 +1,12 @@
-"""Runs a store beside the event loop: commits in one thread, reads in another.
+"""Runs a store beside the event loop: commits in one thread, reads in others.
 
 What is submitted while a commit runs is taken together into the next one (group commit), so a busy node pays
-one fdatasync for many ticks and an idle one waits for no timer. Reads never hold up commits; a long backlog
-is read in pieces, each as large as its caller asks for, so one reader does not keep the others waiting.
+one fdatasync for many ticks and an idle one waits for no timer.
+
+Reads do not hold up commits: before each of them a commit that waits or runs is let go first, one, so that
+reading goes on however busy the node is. A long backlog is read in pieces, each as large as its caller asks
+for, and whoever asks again stands behind those who asked before: so readers have their pieces in turn. What
+takes long, such as a search in sealed files, is asked for aside and has a thread of its own.
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ from tidings.errors import InternalError, StoreError, StoreFailed, TidingsError
 from tidings.store.interface import Append, Enqueue, Operation, Revise, Store
 
 SUBMITTED_BYTES_MAX = 64 * 2**20
+COMMIT_FIRST_S_MAX = 0.05
+"""How long a read waits for a commit at most: a slow disk holds up commits, not those who read."""
 OPERATION_BYTES = 200  # what an operation takes besides its events, about
 
 Answer = TypeVar("Answer")
@@ -37,7 +43,9 @@ class StoreThread:
         self.store = store
         self._on_durable = on_durable
         self._on_failure = on_failure
-        self._changed = threading.Condition()
+        lock = threading.Lock()
+        self._changed = threading.Condition(lock)  # something is to be done
+        self._committed = threading.Condition(lock)  # or was
         self._pending: list[Operation] = []
         self._pending_size = 0
         self._size = 0  # of what is pending and of what is being committed
@@ -45,6 +53,7 @@ class StoreThread:
         self._has_failed = False
         self._is_closing = False
         self._readers = ThreadPoolExecutor(1, thread_name_prefix="tidings-read")
+        self._searchers = ThreadPoolExecutor(1, thread_name_prefix="tidings-search")
         self._thread = threading.Thread(target=self._run, name="tidings-commit", daemon=True)
         self._thread.start()
 
@@ -77,11 +86,31 @@ class StoreThread:
             self._pending, self._pending_size, self._size, self._done = [], 0, 0, self._mark
             self._has_failed = False
             self._changed.notify()
+            self._committed.notify_all()
             return self._mark
 
     def ask(self, question: Callable[..., Answer], *arguments: object) -> Future[Answer]:
         """Have something read of the store, off the caller's thread, after what others asked for before."""
-        return self._readers.submit(question, *arguments)
+        return self._readers.submit(self._answer, question, *arguments)
+
+    def ask_aside(self, question: Callable[..., Answer], *arguments: object) -> Future[Answer]:
+        """The same for what may take long, so that nobody who asks for little stands behind it."""
+        return self._searchers.submit(self._answer, question, *arguments)
+
+    def _answer(self, question: Callable[..., Answer], *arguments: object) -> Answer:
+        self._let_commit()
+        return question(*arguments)
+
+    def _let_commit(self) -> None:
+        """Wait for the end of one commit, if there is one to be made."""
+        with self._changed:
+            done = self._done
+            self._committed.wait_for(lambda: self._is_idle or self._done != done, COMMIT_FIRST_S_MAX)
+
+    @property
+    def _is_idle(self) -> bool:
+        """Whether no commit is made just now, nor can be."""
+        return self._mark == self._done or self._has_failed
 
     def close(self) -> None:
         """Commit what is pending, finish the read that runs, cancel those that wait, and close the store."""
@@ -89,16 +118,17 @@ class StoreThread:
             self._is_closing = True
             self._changed.notify()
         self._thread.join()
-        self._readers.shutdown(cancel_futures=True)
+        for readers in (self._readers, self._searchers):
+            readers.shutdown(cancel_futures=True)
         with suppress(StoreError):
             self.store.close()
 
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not self._is_closing and (self._mark == self._done or self._has_failed):
+                while not self._is_closing and self._is_idle:
                     self._changed.wait()
-                if self._mark == self._done or self._has_failed:
+                if self._is_idle:
                     return
                 operations, self._pending = self._pending, []
                 size, self._pending_size = self._pending_size, 0
@@ -110,6 +140,7 @@ class StoreThread:
                     self._done = mark
                 self._has_failed = error is not None
                 first = self._done + 1
+                self._committed.notify_all()
             if error is None:
                 self._on_durable(mark)
             else:
