@@ -48,7 +48,7 @@ def test_a_good_client_gets_its_answers_whatever_another_does(
     keeper: tuple[fair.ArenaKeeper, bool], name: str
 ) -> None:
     arenas, secured = keeper
-    arena = arenas.get()
+    arena = arenas.get(ROWS[name])
     found = fair.run_row(arena, ROWS[name], secured, quick=not IS_SOAK)
     seen, tally = found.outcome, found.outcome.tally
     assert name == "idle" or tally[EVIDENCE.get(name, "answered")] > 0, tally

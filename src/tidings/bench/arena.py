@@ -1,8 +1,9 @@
 """A node with good clients and a hostile one, each a process of its own.
 
-The hostile process has a lower priority than all others: what it takes of the processor by itself is not the
-node's doing. With security there are three users with rules of their own; the hostile one may do what it
-likes with events and queues of its own names, and hear what the canary publishes.
+The hostile process has a lower priority than the others: what it takes of the processor by itself is not the
+node's doing. What the rest of the machine takes is not kept away, but counted: `starved_s`. With security
+there are three users with rules of their own; the hostile one may do what it likes with events and queues of
+its own names, and hear what the canary publishes.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tidings.bench import canary, neighbours, peers, steady
+from tidings.bench import canary, fair_gateway, neighbours, peers, steady
 from tidings.bench.hostile import Load, OutOfTime, Parted, Place, Tally
 from tidings.bench.load import HOST, Child, Pipe
 from tidings.bench.wires import MARKER
@@ -118,7 +119,8 @@ class Arena:
         self._hostile: Child | None = None
         self._publisher = self._start(steady.publish, places["publisher"], RATE_S, pace.part)
         self.rate: float = self._publisher.receive()
-        self._canary = self._start(canary.sing, places["canary"], pace.answer_s)
+        sing = fair_gateway.sense if places["canary"].sensor_port else canary.sing
+        self._canary = self._start(sing, places["canary"], pace.answer_s)
         self._canary.receive()
         self._answer_s = pace.answer_s
 
@@ -278,17 +280,18 @@ def _act(act: Act, load: Load) -> None:
 
 
 @contextmanager
-def arena(*, secured: bool, compiled: bool, pace: Pace, **settings: Any) -> Iterator[Arena]:
-    """A node with a directory, and its good clients."""
+def arena(*, secured: bool, compiled: bool, pace: Pace, has_gateway: bool = False) -> Iterator[Arena]:
+    """A node with a directory, perhaps with a gateway, and its good clients."""
     with TemporaryDirectory(prefix="tidings-fair-") as home, ExitStack() as stack:
         port = peers.free_port()
-        places = {user: Place(port) for user in USERS}
-        if secured:
-            places = make_users(Path(home) / "security", port)
-            settings["security"] = f"{home}/security"
-        node = stack.enter_context(
-            neighbours.node(port, dir=f"{home}/node", compiled=compiled, log_seal_s=0.0, **settings)
-        )
+        places = make_users(Path(home) / "security", port) if secured else dict.fromkeys(USERS, Place(port))
+        settings: dict[str, Any] = {"security": f"{home}/security"} if secured else {}
+        if has_gateway:
+            ports = peers.free_port(), peers.free_port()
+            places = {user: place.with_sensors(*ports) for user, place in places.items()}
+            settings |= {"sensor_port": ports[0], "sensor_http_port": ports[1], "sensor_plain": secured}
+        directory = {"dir": f"{home}/node", "log_seal_s": 0.0}
+        node = stack.enter_context(neighbours.node(port, compiled=compiled, **directory, **settings))
         made = Arena(node, places, pace)
         stack.callback(made.close)
         yield made

@@ -53,11 +53,11 @@ async def _sing(pipe: Pipe, place: Place, answer_s: float) -> None:
     ):
         await _ask(asking, answer_s)
         tasks = [
-            asyncio.create_task(_repeat(lambda: _ask(asking, answer_s), seen.asked)),
-            asyncio.create_task(_repeat(lambda: _store(storing, answer_s), seen.stored)),
+            asyncio.create_task(repeat(lambda: _ask(asking, answer_s), seen.asked)),
+            asyncio.create_task(repeat(lambda: _store(storing, answer_s), seen.stored)),
         ]
         pipe.send("ready")
-        await _serve(pipe, seen)
+        await serve(pipe, seen)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -71,7 +71,7 @@ async def _store(bus: Bus, answer_s: float) -> None:
     await bus.publish(Event(STORE, {}, delivery="persistent"), timeout_s=answer_s)
 
 
-async def _repeat(act: Callable[[], Awaitable[None]], seen: list[tuple[float, float | None]]) -> None:
+async def repeat(act: Callable[[], Awaitable[None]], seen: list[tuple[float, float | None]]) -> None:
     """Act every EVERY_S, or when the one before is over; a call that is under way stands in the list too."""
     while True:
         began = time.monotonic()
@@ -84,7 +84,7 @@ async def _repeat(act: Callable[[], Awaitable[None]], seen: list[tuple[float, fl
         await asyncio.sleep(max(0.0, began + EVERY_S - time.monotonic()))
 
 
-async def _serve(pipe: Pipe, seen: Seen) -> None:
+async def serve(pipe: Pipe, seen: Seen) -> None:
     """Tell what was seen as often as it is asked for, until the other end is closed."""
     deadline = time.monotonic() + LIFE_S_MAX
     while time.monotonic() < deadline:

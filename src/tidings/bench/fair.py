@@ -125,19 +125,20 @@ def measure(names: Sequence[str], quick: bool, has_compiled: bool, progress: Rep
             for place, name in enumerate(names):
                 progress(f"{place + 1} of {len(names)}: {name}{', with users' * secured}")
                 try:
-                    yield run_row(keeper.get(is_new=not quick), ROWS[name], secured, quick)
+                    yield run_row(keeper.get(ROWS[name], is_new=not quick), ROWS[name], secured, quick)
                 except PeerError as error:  # the node did not even start, or a good client has died
                     progress(f"{name}: {error}\n")
                     keeper.replace()
 
 
 class ArenaKeeper:
-    """One arena, and another in its place when its node does not serve any more."""
+    """One arena, and another in its place when its node does not serve any more, or one of another kind."""
 
     def __init__(self, secured: bool, has_compiled: bool, pace: Pace) -> None:
         self._new = partial(arena, secured=secured, compiled=has_compiled, pace=pace)
         self._stack = ExitStack()
         self._arena: Arena | None = None
+        self._has_gateway = False
 
     def __enter__(self) -> Self:
         return self
@@ -145,11 +146,13 @@ class ArenaKeeper:
     def __exit__(self, *_error: object) -> None:
         self._stack.close()
 
-    def get(self, *, is_new: bool = False) -> Arena:
-        """An arena whose node serves; a new one, if that is wanted."""
-        if self._arena is None or is_new or not self._arena.wait_well(RECOVER_S_MAX):
+    def get(self, row: Row, *, is_new: bool = False) -> Arena:
+        """An arena for a row, whose node serves; a new one, if that is wanted."""
+        is_other = self._has_gateway is not row.needs_gateway
+        if self._arena is None or is_new or is_other or not self._arena.wait_well(RECOVER_S_MAX):
             self.replace()
-            self._arena = self._stack.enter_context(self._new())
+            self._has_gateway = row.needs_gateway
+            self._arena = self._stack.enter_context(self._new(has_gateway=row.needs_gateway))
         return self._arena
 
     def replace(self) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tidings.bench import fair_events, fair_queues, fair_wire
+from tidings.bench import fair_events, fair_gateway, fair_queues, fair_wire
 from tidings.bench.arena import Act
 from tidings.bench.hostile import Load
 
@@ -24,6 +24,7 @@ class Row:
     prepare: Act | None = None
     sizes: Sizes = field(default_factory=dict)
     quick: Sizes = field(default_factory=dict)
+    needs_gateway: bool = False  # and the canary is a network that speaks to it
 
     def sizes_of(self, is_quick: bool) -> Sizes:
         """The sizes of a run."""
@@ -186,4 +187,15 @@ OTHERS = (
     ),
 )
 
-ROWS: dict[str, Row] = {row.name: row for row in (*EVENTS, *QUEUES, *OTHERS)}
+GATEWAY = (
+    Row(
+        "gateway",
+        "a WebSocket message of a byte a frame; the canary is another network",
+        fair_gateway.tiny_frames,
+        sizes={"frames": 1_000_000},
+        quick={"frames": 20_000},
+        needs_gateway=True,
+    ),
+)
+
+ROWS: dict[str, Row] = {row.name: row for row in (*EVENTS, *QUEUES, *OTHERS, *GATEWAY)}

@@ -60,6 +60,8 @@ class Place:
     port: int
     ca: Path | None = None
     token: str = field(default="", repr=False)
+    sensor_port: int = 0  # of its gateway, where it has one
+    sensor_http_port: int = 0
 
     @property
     def address(self) -> str:
@@ -70,6 +72,10 @@ class Place:
     def proof(self) -> dict[str, Any]:
         """What a client of the library shows, as arguments of `connect`."""
         return {"token": self.token, "ca": self.ca} if self.ca else {}
+
+    def with_sensors(self, port: int, http_port: int) -> Place:
+        """The same, of a node that has a gateway."""
+        return Place(self.port, self.ca, self.token, port, http_port)
 
     def dial(self) -> socket.socket:
         """A connection, with TLS where the node has it."""
@@ -261,10 +267,10 @@ class Load:
     place: Place
     sizes: dict[str, int]
     deadline: float
-    sensors_port: int = 0
     tally: Tally = field(default_factory=Counter)
     kept: dict[str, Any] = field(default_factory=dict)  # what `prepare` leaves for `attack`
     _clients: list[Hostile] = field(default_factory=list)
+    _others: list[socket.socket] = field(default_factory=list)
 
     def connect(self) -> Hostile:
         """One more connection, which lasts until the load is over."""
@@ -276,20 +282,23 @@ class Load:
         """So many more."""
         return [self.connect() for _ in range(count)]
 
+    def keep(self, channel: socket.socket) -> socket.socket:
+        """Have a connection of another kind last until the load is over."""
+        self._others.append(channel)
+        return channel
+
     def allow(self, seconds: float) -> None:
         """From now on the load has so much time."""
         self.deadline = time.monotonic() + seconds
         for client in self._clients:
             client.deadline = self.deadline
 
-    def forget_preparation(self) -> None:
-        """Count from now on what the attack does, and not what was needed for it."""
-        self.tally.clear()
-
     def close(self) -> None:
         """End all connections at once."""
         for client in self._clients:
             client.close()
+        for channel in self._others:
+            channel.close()
 
 
 def cut(events: Iterable[Event], size: int) -> Iterator[list[Event]]:

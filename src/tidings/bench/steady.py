@@ -58,9 +58,9 @@ def publish(pipe: Pipe, place: Place, seconds: float, part: float) -> None:
     steady = Steady(place)
     deadline = time.monotonic() + seconds
     rate = steady.run(None, lambda: time.monotonic() > deadline)
+    steady.drain()
     pipe.send(rate)
     while True:
-        steady.drain()
         began, first = time.monotonic(), steady.done
         steady.run(part * rate, pipe.poll)
         due = int(part * rate * (time.monotonic() - began))
