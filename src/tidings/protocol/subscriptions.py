@@ -133,13 +133,13 @@ class Subscriptions:
         self, wanted: Subscribe, subscription: Subscription, outlet: Outlet
     ) -> Steps[dict[str, Any]]:
         """Begin a subscription with the last values there are: what is published meanwhile is among them."""
-        found = yield from last_values(self._broker, subscription.filter)
+        matches, user = subscription.filter.matches, self._session.bound
+        found = yield from last_values(self._broker, lambda event: matches(event) and hears(user, event))
         self._endings[wanted.number] = self._begin(wanted, subscription)
         self._add(wanted, outlet)
         outlet.depend()
         for batch in found:
-            if hears(self._session.bound, batch[0]):
-                outlet.deliver(batch, (0,), None)
+            outlet.deliver(batch, range(len(batch)), None)
         return {"position": self._broker.position}
 
     def _reach(self, wanted: Subscribe, asked: Filter) -> Filter:
