@@ -221,17 +221,22 @@ class Queue:
         With `is_bounded` what comes behind all others after it was begun is left out.
         """
         self.sweep()
-        if reader.takes_any and not self.locks and self._expiry.next_at > self._host.now:
-            self._serve_first(reader)
-            if reader.is_content or not len(self.shelf):
-                return None
+        if reader.takes_any and self.is_plain:
+            self.serve_first(reader)
+            is_done = reader.is_content or not len(self.shelf)
+            return None if is_done else serving.serve_any(self, reader, is_bounded)
         steps = serving.serve(self, reader, is_bounded)
         return steps if next(steps, _DONE) is not _DONE else None
 
-    def _serve_first(self, reader: Reader) -> None:
-        """Begin with that for a reader that takes whatever comes first."""
+    @property
+    def is_plain(self) -> bool:
+        """Whether everything on the shelf can be taken by anyone."""
+        return not self.locks and self._expiry.next_at > self._host.now
+
+    def serve_first(self, reader: Reader) -> None:
+        """Give a reader that takes whatever comes first some of it."""
         shelf = self.shelf
-        for _ in range(min(reader.count, len(shelf), serving.AT_ONCE)):
+        for _ in range(min(reader.count - len(reader.taken), len(shelf), serving.AT_ONCE)):
             number = shelf.first()
             assert number is not None
             message = shelf[number]

@@ -10,7 +10,7 @@ as had as was done: if its connection ends in between, the client sends the rest
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -187,7 +187,6 @@ class QueueService:
             return False  # its queue, or its transaction, may be there no longer
         rows = range(first + had, first + len(counters))
         put: list[None] = []  # one for each that was put, as some may be before one is refused
-        refused = None
         try:
             if message.transaction:
                 self._put_in(self._transactions.find(session, message.transaction), message, batch, rows, put)
@@ -197,9 +196,10 @@ class QueueService:
             if len(rest):
                 self._broker.admit(session, rest)
             self._broker.refuse(session, int(counters[had + len(put)]), session.last, error)
-            refused = error
-        self._broker.count("put", len(put))
-        return refused is not None
+            return True
+        finally:
+            self._broker.count("put", len(put))
+        return False
 
     def _target(self, session: Session, message: Put) -> tuple[Queue, Filter | None]:
         """The queue that something is put into, and what a client may put there.
@@ -581,8 +581,10 @@ def read_batch(events: bytes, origin: Origin | None) -> tuple[Batch, Sequence[in
     return Batch(events, origin, checked.offsets), checked.counters
 
 
-def raws_of(batch: Batch, rows: range) -> Iterator[bytes]:
+def raws_of(batch: Batch, rows: range) -> Iterable[bytes]:
     """The bytes of the events in these rows."""
+    if len(rows) == len(batch):
+        return batch.raws
     raw, offsets = batch.raw, batch.offsets
     return (raw[offsets[row] : offsets[row + 1]] for row in rows)
 

@@ -52,6 +52,26 @@ def serve(queue: Queue, reader: Reader, is_bounded: bool) -> Steps[None]:
     reader.search = None
 
 
+class AtHead:
+    """A reader that takes from the head: whatever comes to the shelf it may come to."""
+
+    def has_passed(self, _order: int) -> bool:
+        """Nothing is passed over."""
+        return False
+
+
+def serve_any(queue: Queue, reader: Reader, is_bounded: bool) -> Steps[None]:
+    """The same for a reader that takes whatever comes first, and has got some of it."""
+    reader.search = AtHead()
+    while len(queue.shelf) and not (reader.is_over or reader.is_content or queue.is_closed):
+        if not queue.is_plain:
+            yield from serve(queue, reader, is_bounded)
+            break
+        queue.serve_first(reader)
+        yield
+    reader.search = None
+
+
 def _own(queue: Queue, reader: Reader) -> Steps[deque[Message]]:
     """What its own transaction has put and a reader may have, in order."""
     found: deque[Message] = deque()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tidings.exchange import Subscription
 from tidings.filters import Filter
@@ -23,7 +23,6 @@ from tidings.protocol.frames import FRAME_MAX
 from tidings.queues.message import Message
 
 if TYPE_CHECKING:
-    from tidings.matching.search import Search
     from tidings.protocol.service import Asked
     from tidings.queues.held import Held, Identity
     from tidings.queues.queue import Queue
@@ -40,6 +39,13 @@ ANSWER_SIZE_MAX = 1 << 20
 """Bytes after which a reader gets no more at once; the message that passes it is the last one."""
 ANSWER_SIZE_LIMIT = FRAME_MAX // 2
 """Bytes that an answer must not pass, unless it is one message; it has to fit a frame."""
+
+
+class Progress(Protocol):
+    """How far a search has come."""
+
+    def has_passed(self, order: int) -> bool:
+        """Whether what comes to this place now will not be found any more."""
 
 
 class Reader:
@@ -99,7 +105,7 @@ class Reader:
         self.turn = 0  # its place in the line; 0 while it does not wait
         self.line: Line | None = None  # where it waits
         self.is_searching = False  # what is there is looked through for it, and it is told when that ends
-        self.search: Search[int] | None = None  # how far that has come
+        self.search: Progress | None = None  # how far that has come
         self.is_over = False  # it is not to be told anything any more
         self.timer: Timer | None = None
 
@@ -212,7 +218,8 @@ class Waiting:
             reader.turn, reader.line = 0, None
             self._count -= 1
             del line.readers[reader]
-            self.if_exists.pop(reader, None)
+            if reader.is_if_exists:
+                self.if_exists.pop(reader, None)
             if line.filter is not None and not line.readers:
                 place = self._equalities if line in self._equalities else self._index
                 place.remove(line)
