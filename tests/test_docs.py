@@ -39,7 +39,7 @@ from tidings.protocol import session, subscriptions
 from tidings.protocol.broker import Broker
 from tidings.protocol.frames import FIRST_FRAME_MAX, FRAME_MAX, REPLY_MAX
 from tidings.protocol.messages import KINDS
-from tidings.protocol.outlets import WAITING_MAX, WAITING_SIZE_MAX, Outlet
+from tidings.protocol.outlets import CREDITED_SIZE_MAX, WAITING_MAX, WAITING_SIZE_MAX, Outlet
 from tidings.protocol.session import Session
 from tidings.queues import (
     arguments,
@@ -331,6 +331,10 @@ def test_the_limits_of_the_protocol_are_those_in_force() -> None:
         "REPLY_MAX": f"{REPLY_MAX >> 10:,} KiB",
         "WINDOW": f"{session.WINDOW >> 20} MiB",
         "OUTBOX_SIZE_MAX": f"{session.OUTBOX_SIZE_MAX >> 20} MiB",
+        "OUTBOX_ROOM": f"{session.OUTBOX_ROOM >> 20} MiB",
+        "UNREAD_SIZE_MAX": f"{session.UNREAD_SIZE_MAX >> 20} MiB",
+        "READ_S_MAX": f"{session.READ_S_MAX:g} s",
+        "CREDITED_SIZE_MAX": f"{CREDITED_SIZE_MAX >> 20} MiB",
         "WAITING_MAX": f"{WAITING_MAX:,} events",
         "WAITING_SIZE_MAX": f"{WAITING_SIZE_MAX >> 20} MiB",
         "SUBSCRIPTIONS_MAX": f"{subscriptions.SUBSCRIPTIONS_MAX:,}",

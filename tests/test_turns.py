@@ -137,3 +137,21 @@ def test_all_work_is_done_once_and_nobody_gets_more_than_a_slice_ahead(steps: li
     assert sorted(world.done) == sorted(
         f"w{number}" for number, count in enumerate(steps) for _ in range(count)
     )
+
+
+def test_very_many_workers_of_one_share_cost_one_place_in_line() -> None:
+    done: list[int] = []
+
+    def work(number: int, _until: float) -> bool:
+        done.append(number)
+        return done.count(number) < 2
+
+    turns: Turns[int] = Turns(lambda: 0.0, work)
+    share, other = Share(), Share()
+    for number in range(100):
+        turns.add(number, share)
+    turns.add(1_000, other)
+    assert len(turns._line) == 2
+    turns.run()
+    assert done.index(1_000) <= 1
+    assert [number for number in done if number < 1_000] == [*range(100), *range(100)]

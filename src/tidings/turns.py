@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from heapq import heappop, heappush
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 SLICE_S = 0.005
 """How long one worker works before others have their turn."""
@@ -24,73 +24,78 @@ Worker = TypeVar("Worker", bound=Hashable)
 
 
 class Share:
-    """The time that was spent on one party, all of its workers together."""
+    """The time that was spent on one party, and those of its workers that are in line."""
 
-    __slots__ = ("used_s",)
+    __slots__ = ("is_in_line", "used_s", "workers")
 
     def __init__(self) -> None:
         self.used_s = 0.0
+        self.workers: dict[Any, None] = {}
+        self.is_in_line = False
 
 
 class Turns(Generic[Worker]):
-    """Workers in line, each once."""
+    """Workers in line, each once; those of one share behind each other."""
 
     def __init__(self, clock: Callable[[], float], work: Callable[[Worker, float], bool]) -> None:
         """`work(worker, until)` works until that moment of the clock, and says whether more is left to do."""
         self.clock = clock
         self._work = work
-        self._line: list[tuple[float, int, Worker, Share]] = []  # a heap, who has used least first
-        self._waiting: set[Worker] = set()
-        self._floor_s = 0.0  # what the share had used that worked last: nobody in line has used less
+        self._line: list[tuple[float, int, Share]] = []  # a heap of shares, which has used least first
+        self._shares: dict[Worker, Share] = {}  # of the workers in line
+        self._floor_s = 0.0  # what the share had used that worked last: none in line has used less
         self._spent_s = 0.0  # in this turn, by those who did not wait in line
-        self._added = 0
+        self._pushed = 0
 
     def __len__(self) -> int:
         """How many are in line."""
-        return len(self._waiting)
+        return len(self._shares)
 
     def __contains__(self, worker: Worker) -> bool:
-        return worker in self._waiting
+        return worker in self._shares
 
     @property
     def is_busy(self) -> bool:
         """Whether who comes now has to wait, because others do or because the turn is over."""
-        return bool(self._waiting) or self._spent_s >= TURN_S
+        return bool(self._shares) or self._spent_s >= TURN_S
 
     def offer(self, worker: Worker, share: Share) -> None:
         """Let a worker with something to do work now; in line, if others are there or the turn is over."""
-        if self._waiting or self._spent_s >= TURN_S:
+        if self._shares or self._spent_s >= TURN_S:
             self.add(worker, share)
         else:
             self._spent_s += self._let_work(worker, share)
 
     def add(self, worker: Worker, share: Share) -> None:
         """Put a worker that has something to do in line, unless it is there."""
-        if worker not in self._waiting:
-            self._waiting.add(worker)
-            self._push(worker, share)
+        if worker not in self._shares:
+            self._shares[worker] = share
+            share.workers[worker] = None
+            self._push(share)
 
     def discard(self, worker: Worker) -> None:
         """Take a worker out of the line, if it is there."""
-        self._waiting.discard(worker)
+        share = self._shares.pop(worker, None)
+        if share is not None:
+            del share.workers[worker]
 
     def run(self, most_s: float = TURN_S) -> None:
         """Let those in line work for the rest of this turn, one slice at least, and begin another turn."""
         spent_s, self._spent_s = self._spent_s, 0.0
-        if not self._waiting:
-            self._line.clear()
+        if not self._shares:
             return
         until = self.clock() + max(SLICE_S, most_s - spent_s)
         while self._line:
-            used_s, _, worker, share = heappop(self._line)
-            if worker not in self._waiting:
-                continue
-            if used_s < share.used_s:  # another worker of the same share has worked since
-                self._push(worker, share)
+            used_s, _, share = heappop(self._line)
+            share.is_in_line = False
+            if not share.workers:
                 continue
             self._floor_s = max(self._floor_s, used_s)
-            self._waiting.discard(worker)
+            worker = next(iter(share.workers))
+            self.discard(worker)
             self._let_work(worker, share)
+            if share.workers:
+                self._push(share)
             if self.clock() >= until:
                 return
 
@@ -104,7 +109,10 @@ class Turns(Generic[Worker]):
             self.add(worker, share)
         return took_s
 
-    def _push(self, worker: Worker, share: Share) -> None:
-        share.used_s = max(share.used_s, self._floor_s)
-        self._added += 1
-        heappush(self._line, (share.used_s, self._added, worker, share))
+    def _push(self, share: Share) -> None:
+        """Put a share in line, unless it is there."""
+        if not share.is_in_line:
+            share.is_in_line = True
+            share.used_s = max(share.used_s, self._floor_s)
+            self._pushed += 1
+            heappush(self._line, (share.used_s, self._pushed, share))

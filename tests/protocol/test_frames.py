@@ -110,3 +110,28 @@ def test_a_kind_with_events_must_have_them(kind: type[Message]) -> None:
 def test_bytes_behind_a_message_without_events_are_refused() -> None:
     with pytest.raises(CodecError):
         read_frame(Ping.KIND, b"\x91\x01\x00")
+
+
+@given(
+    st.lists(st.integers(0, 300), max_size=12), st.lists(st.tuples(st.integers(1, 400), st.integers(0, 4)))
+)
+def test_frames_that_are_left_unread_for_a_while_all_come(
+    sizes: list[int], steps: list[tuple[int, int]]
+) -> None:
+    """Bytes come in pieces, and only some of the frames that are whole are asked for after each."""
+    stream = b"".join(encode(Notice("x" * size, number, {})) for number, size in enumerate(sizes))
+    reader, got = FrameReader(FRAME_MAX), []
+    at = 0
+    for size, asked in [*steps, (len(stream), 0)]:
+        piece = stream[at : at + size]
+        at += len(piece)
+        reader.add(piece)
+        for _ in range(asked):
+            frame = reader.next()
+            if frame is not None:
+                got.append(frame[0])
+    while (frame := reader.next()) is not None:
+        got.append(frame[0])
+    assert [message.number for message in got] == list(range(len(sizes)))
+    assert reader.held == 0
+    assert not reader.has_next

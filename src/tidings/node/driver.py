@@ -269,6 +269,8 @@ class Driver:
                 break
         if session.is_closed and not len(session.outbox):
             carrier.part()
+        if len(self.broker.turns):
+            self.schedule()  # it may have waited for its client to read
 
     def _hold(self, session: Session) -> None:
         self._held[session] = None

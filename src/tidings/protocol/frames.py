@@ -109,6 +109,7 @@ class FrameReader:
             data, at = self._data, self._at
             following = self._end_of_frame(data, at)
             if following:
+                self._awaited = PREFIX
                 return self._cut(data, at, following)
             self._held[:0] = data[at:]
             self._data, self._at = b"", 0

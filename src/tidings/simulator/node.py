@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tidings.errors import StoreFailed
+from tidings.protocol.background import Background
 from tidings.protocol.broker import Broker
 from tidings.protocol.session import Session
 from tidings.protocol.streams import Stream
@@ -20,6 +21,7 @@ from tidings.simulator.network import End
 from tidings.simulator.watch import Watch
 from tidings.store.interface import Operation, StoredBatch
 from tidings.store.memory import SimulatedDisk, SimulatedStore
+from tidings.turns import Turns
 
 if TYPE_CHECKING:
     from tidings.simulator.clock import Action
@@ -27,15 +29,22 @@ if TYPE_CHECKING:
 
 READ_SIZES = (1, 2_000, 1 << 20)
 WAKE_S = 1.0
+STEP_S = 0.001
+"""How long a step of a session's work takes, by the clock of the turns."""
 EPOCH_S = 86_400.0
 """What wall clocks show when a world begins: they can be set back by hours."""
 
 
 class SimulatedNode:
-    """One node. `sync_s` and `read_s` are how long its disk takes, at most, for a commit and a reading."""
+    """One node. `sync_s` and `read_s` are how long its disk takes, at most, for a commit and a reading.
 
-    def __init__(self, world: World, name: str, watch: Watch | None = None) -> None:
+    `step_s` is how long a step of a session's work takes, by the clock of the turns; 0 for a watch that has to
+    see everything done when it arrives.
+    """
+
+    def __init__(self, world: World, name: str, watch: Watch | None = None, step_s: float = STEP_S) -> None:
         self.world = world
+        self._step_s = step_s
         self.name = name
         self.disk = SimulatedDisk()
         self.watch = watch or Watch()
@@ -53,7 +62,9 @@ class SimulatedNode:
         self.disk.size_max = None  # whoever starts a node sees to that
         self.store = SimulatedStore(self.disk, self.world.random.randbytes)
         self._anchor = EPOCH_S + self.ahead_s
-        self.broker = Broker(self.store.state, self._anchor + self.world.clock.now)
+        self._worked_s = 0.0
+        turns = Turns(self._working_time, _work)
+        self.broker = Broker(self.store.state, self._anchor + self.world.clock.now, turns=turns)
         self.queues = open_queues(self.broker, self.store, lasts=True)
         self.watch.started(self.store.state)
         self.watch.found(self.store.messages())
@@ -81,6 +92,11 @@ class SimulatedNode:
         now = self._anchor + self.world.clock.now
         self.broker.now, self.broker.shift = now, EPOCH_S + self.ahead_s - self._anchor
         return now
+
+    def _working_time(self) -> float:
+        """The clock of the turns, which each look at it moves on: a slice is a few steps of work."""
+        self._worked_s += self._step_s
+        return self._worked_s
 
     def _after(self, delay_s: float, action: Action) -> None:
         """Have something done after a while, if the node still lives then."""
@@ -119,6 +135,7 @@ class SimulatedNode:
         """A peer can take more."""
         if end in self._sessions:
             self._send(self._sessions[end])
+            self._schedule()
 
     def _wake(self) -> None:
         for session in list(self.broker.sessions):
@@ -139,9 +156,9 @@ class SimulatedNode:
         if operations:
             self._submitted.append(operations)
             self._commit()
-        if self.broker.has_changes:
-            self._schedule()
         self._send_all()
+        if self.broker.has_changes or len(self.broker.turns):
+            self._schedule()
         for stream in self.broker.take_reads():
             self._read(stream)
         for errand in self.broker.take_errands():
@@ -228,3 +245,7 @@ class SimulatedNode:
             self._schedule()
 
         self._after(random.uniform(0, self.read_s), read)
+
+
+def _work(worker: Session | Background, until: float) -> bool:
+    return worker.work(until)

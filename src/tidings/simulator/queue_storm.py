@@ -48,7 +48,7 @@ class QueueStorm:
         self.world = World(seed)
         self.account = QueueAccount()
         self.watch = QueueWatch(QUEUES, self.world.clock)
-        self.node = SimulatedNode(self.world, "node", self.watch)
+        self.node = SimulatedNode(self.world, "node", self.watch, step_s=0.0)
         self.clients = [QueueClient(self.world, name, self.node, self.account) for name in CLIENTS]
         self.clients[0].create()
         self.world.clock.run(5.0)
