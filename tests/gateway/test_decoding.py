@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidings.gateway.decoding import decode_object, decode_run
+from tidings.gateway.decoding import OPEN_SIZE, decode_object, decode_object_steps, decode_run
 from tidings.gateway.members import NESTING_MAX, TOLD_MAX, Said
 from tidings.gateway.messages import Deregister, Error, Point, Register, Sensing, Sensor
 from tidings.gateway.shapes import OddReading, PlainReading, PlainSensing
@@ -368,3 +368,32 @@ def test_a_sensor_is_what_its_message_says() -> None:
     assert isinstance(said[0], Deregister)
     assert said[0].sensors is not None
     assert [one.name for one in said[0].sensors] == [Sensor("s").name]
+
+
+def test_a_long_object_is_looked_at_in_steps_and_says_the_same() -> None:
+    readings = [reading(name=f"s{number}", unit="C") for number in range(3_000)]
+    raw = sensing(*readings, reading(value=None))
+    assert len(raw) > OPEN_SIZE
+    steps = 0
+    for _ in decode_object_steps(raw):
+        steps += 1
+    message, error = decode_object(raw)
+    assert steps > len(readings)
+    assert isinstance(message, Sensing)
+    assert [one.name for one in message.sensors] == [f"s{number}" for number in range(3_000)]
+    assert isinstance(error, Error)
+    assert error.place == "$.sensing.sensors[3000].value"
+
+
+def test_an_id_given_twice_is_found_in_a_long_object_too() -> None:
+    raw = sensing(*(reading(name=f"s{number}", **{"sensing-id": "x"}) for number in range(3_000)))
+    assert len(raw) > OPEN_SIZE
+    (message,) = decode_object(raw)
+    assert isinstance(message, Sensing)
+    double = raw.replace(b'"sensing-id"', b'"sensing-id": "a", "sensing-id"', 1)
+    assert errors(decode_object(double)) == [("$.sensing.sensing-id", "is given twice")]
+
+
+def test_a_long_object_with_little_but_its_sensors_is_what_a_doubtful_one_must_be() -> None:
+    raw = sensing(reading(), more=f', "sensing-id": "b", "note": "{"x" * OPEN_SIZE}"')
+    assert errors(decode_object(raw)) == [("$", f"has at most {OPEN_SIZE} bytes beside its sensors")]

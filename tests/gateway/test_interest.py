@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import product
+from itertools import islice, product
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -12,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.gateway.world import World, box
 from tidings.event import Event
 from tidings.filters import Filter
+from tidings.gateway import interest as interest_module
 from tidings.gateway.areas import Box
 from tidings.gateway.interest import Interest
 from tidings.gateway.messages import Sensor
@@ -71,6 +73,7 @@ conditions = st.one_of(
 filters = st.lists(
     st.lists(conditions, min_size=1, max_size=3).map(" AND ".join).map("({})".format), min_size=1, max_size=2
 ).map(" OR ".join)
+placed = st.sampled_from(["posx < 1", "posx > 0", "posy = 1", "name = 's1' AND posy < 1", "value > 2"])
 kinds = st.tuples(st.sampled_from(TYPES), ranges)
 
 Kind = tuple[str, tuple[int | None, int | None]]
@@ -275,6 +278,59 @@ def test_small_changes_lead_to_the_same_as_working_everything_out_anew(
         assert set(interest.why(one)) == set(fresh.why(copy))
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.dictionaries(st.sampled_from(IDS), areas, min_size=3, max_size=3),
+    st.lists(made, min_size=1, max_size=4),
+    st.lists(
+        st.tuples(st.integers(0, 3), placed | filters, st.integers(0, 3), areas), min_size=3, max_size=12
+    ),
+)
+def test_sensors_that_come_go_and_move_within_a_change_lead_to_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+    places: dict[str, Box | None],
+    sensors: list[tuple[str, str, Kind]],
+    changes: list[tuple[int, str, int, Box | None]],
+) -> None:
+    monkeypatch.setattr(interest_module, "STEP", 1)
+    instruments = [
+        Instrument(sensing_id, Sensor(name, kind[0], *kind[1]), places[sensing_id])
+        for sensing_id, name, kind in sensors
+    ]
+    interest = Interest()
+    present: dict[Instrument, None] = {}
+    for at, text, steps, area in changes:
+        change = (interest.unwant if text in interest.filters else interest.want)(text)
+        for _ in islice(change, steps):
+            pass
+        instrument = instruments[at % len(instruments)]
+        alike = [one for one in present if one.sensing_id == instrument.sensing_id]
+        if instrument in present and steps % 2:
+            interest.remove(instrument)
+            del present[instrument]
+        elif instrument in present:
+            finish(interest.move(alike, area))
+        else:
+            instrument.box = alike[0].box if alike else instrument.box
+            instrument.asked = None
+            interest.add(instrument)
+            present[instrument] = None
+        finish(change)
+        while interest.is_touched:
+            for changed, span in interest.changes(2):
+                changed.asked = span
+    fresh = Interest()
+    for text in interest.filters:
+        finish(fresh.want(text))
+    for one in present:
+        copy = Instrument(one.sensing_id, Sensor(one.name, one.type), one.box)
+        copy.span = one.span
+        fresh.add(copy)
+        span = fresh.wanted(copy)
+        assert interest.wanted(one) == span
+        assert (one.asked and one.asked.ends) == (span and span.ends)
+
+
 def test_every_filter_that_wants_something_of_a_sensor_is_named() -> None:
     interest = Interest()
     sensor = Instrument("net", Sensor("s", "temp", 0, 10), None)
@@ -290,3 +346,18 @@ def test_more_ranges_than_are_told_apart_are_asked_for_as_one() -> None:
     interest.add(sensor)
     finish(interest.want(f"value IN ({', '.join(map(str, range(200)))})"))
     assert interest.wanted(sensor) == sensor.span
+
+
+def test_a_sensor_that_moves_is_wanted_where_it_is_and_no_more_where_it_was() -> None:
+    interest = Interest()
+    sensor = Instrument("net", Sensor("s", "temp"), Box(0, 0, 0, 0))
+    interest.add(sensor)
+    finish(interest.want("posx > 5"))
+    assert interest.wanted(sensor) is None
+    finish(interest.move([sensor], Box(9, 0, 9, 0)))
+    assert interest.wanted(sensor) is not None
+    finish(interest.want("posx BETWEEN 8 AND 10 AND name = 's'"))
+    finish(interest.unwant("posx > 5"))
+    assert interest.wanted(sensor) is not None
+    finish(interest.move([sensor], Box(0, 0, 0, 0)))
+    assert interest.wanted(sensor) is None

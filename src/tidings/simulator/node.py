@@ -38,7 +38,7 @@ EPOCH_S = 86_400.0
 class SimulatedNode:
     """One node. `sync_s` and `read_s` are how long its disk takes, at most, for a commit and a reading.
 
-    `step_s` is how long a step of a session's work takes, by the clock of the turns; 0 for a watch that has to
+    `step_s` is how long a step of work takes, by the clock of the turns; 0 for a watch that has to
     see everything done when it arrives.
     """
 
