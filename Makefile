@@ -33,6 +33,7 @@ bench: $(READY)
 	@$(BIN)/tidings bench queue --json benchmarks/results/queue.json
 	@$(BIN)/tidings bench secure --json benchmarks/results/secure.json
 	@$(BIN)/tidings bench gateway --json benchmarks/results/gateway.json
+	@$(BIN)/tidings bench fair --json benchmarks/results/fair.json
 	@$(WITH_JAVA) $(BIN)/tidings bench pipeline --json benchmarks/results/pipeline.json
 	@$(BIN)/python benchmarks/plot.py
 

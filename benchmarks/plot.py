@@ -21,7 +21,7 @@ COLOURS = {
     "redis": "#d0d0d0",
 }
 COLOURS["closures"] = COLOURS["activemq"] = "#8c8c8c"
-COLOURS["rabbitmq"] = "#b5b5b5"
+COLOURS["before"] = COLOURS["rabbitmq"] = "#b5b5b5"
 COLOURS["a source that does nothing"] = "#8c8c8c"
 COLOURS["TLS"] = COLOURS["rule"] = COLOURS["tidings"]
 WIDTH, LABEL, BAR, GAP = 860, 300, 13, 12
@@ -113,6 +113,24 @@ def gateway(figures: dict[str, Any]) -> list[Group]:
     return groups
 
 
+def fair(figures: dict[str, Any]) -> list[Group]:
+    """The canary's longest round trip of each row, beside the goal and what it was before."""
+    before = {(one["row"], one["secured"]): one for one in _before()}
+    groups = []
+    for one in figures["rows"]:
+        name = f"{one['row']}{', users' * one['secured']}"
+        bars = [Bar("tidings", 1e3 * one["longest_s"]), Bar("target", figures["goals"]["longest_ms"])]
+        old = before.get((one["row"], one["secured"]))
+        groups.append((name, bars if old is None else [*bars, Bar("before", 1e3 * old["longest_s"])]))
+    return groups
+
+
+def _before() -> list[dict[str, Any]]:
+    """The rows as they were before shares were fair."""
+    file = RESULTS / "fair-before.json"
+    return json.loads(file.read_text())["rows"] if file.exists() else []
+
+
 class Chart:
     """Straight axes from nothing to the most there is, for lines."""
 
@@ -188,6 +206,7 @@ def main() -> None:
         ("queue", rates, "Put into a queue, stored and got", "messages a second, more is better"),
         ("gateway", gateway, "Through a gateway", "a second, more is better"),
         ("pipeline", rates, "The log, and Spark that reads it", "a second, more is better"),
+        ("fair", fair, "The longest that a good client waits for an answer", "ms, less is better"),
         ("secure", secured, "With TLS, with rules, and to another node", "a second, more is better"),
     ):
         file = RESULTS / f"{name}.json"

@@ -6,14 +6,23 @@ HYPOTHESIS_PROFILE=soak the rows have their whole sizes, and a node with compile
 
 from __future__ import annotations
 
+import json
 import os
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
+import msgspec
 import pytest
+from typer.testing import CliRunner
 
 from tidings.bench import fair
-from tidings.bench.arena import Pace
+from tidings.bench.arena import Outcome, Pace
 from tidings.bench.fair_rows import ROWS
+from tidings.bench.steady import Kept
+from tidings.cli.app import app
+from tidings.errors import UserError
 from tidings.node import compiled
 
 IS_SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
@@ -57,3 +66,66 @@ def test_a_good_client_gets_its_answers_whatever_another_does(
     assert seen.share is not None, "the node has sent a good publisher away"
     assert arena.wait_well(ANSWER_S), "the node does not serve any more"
     assert seen.memory_after_mb - seen.memory_before_mb < MEMORY_MB_MAX, found.line
+
+
+def outcome(**changes: Any) -> Outcome:
+    """What is seen where all is well, but for the changes."""
+    well = Outcome(
+        longest_s=0.01,
+        unanswered=0,
+        longest_store_s=0.02,
+        unstored=0,
+        asked=100,
+        share=1.0,
+        took_s=1.0,
+        tally=Counter(answered=3),
+        memory_before_mb=100.0,
+        memory_peak_mb=120.0,
+        memory_after_mb=110.0,
+        starved_s=0.0,
+    )
+    return replace(well, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "missed"),
+    [
+        ({}, []),
+        ({"longest_s": 0.251}, ["round trip"]),
+        ({"unanswered": 1}, ["round trip"]),
+        ({"share": 0.94}, ["share"]),
+        ({"share": None}, ["share"]),
+        ({"unstored": 1}, ["stored"]),
+        ({"memory_peak_mb": 613.0}, ["memory"]),
+    ],
+)
+def test_each_goal_that_was_not_reached_is_named(changes: dict[str, Any], missed: list[str]) -> None:
+    found = fair.Found(ROWS["idle"], False, 1e6, outcome(**changes))
+    assert found.missed == missed
+    assert (", ".join(missed) or "reached") in found.line
+
+
+def test_an_outcome_is_json_with_its_tally() -> None:
+    told = fair.Found(ROWS["idle"], True, 1e6, outcome()).as_dict()
+    assert json.loads(msgspec.json.encode(told)) == told
+    assert told["tally"] == {"answered": 3}
+
+
+def test_each_row_has_the_same_sizes_whole_and_quick_and_none_is_larger_quick() -> None:
+    for row in ROWS.values():
+        assert row.sizes.keys() == row.quick.keys()
+        assert all(row.quick[name] <= size for name, size in row.sizes.items())
+
+
+def test_the_part_of_its_rate_that_a_publisher_keeps_is_one_at_the_most() -> None:
+    assert Kept(due=0, done=0).share == 1.0
+    assert Kept(due=100, done=95).share == 0.95
+    assert Kept(due=100, done=120).share == 1.0
+
+
+def test_the_command_lists_its_rows_and_refuses_one_that_there_is_not() -> None:
+    listed = CliRunner().invoke(app, ["bench", "fair", "--rows"])
+    assert all(name in listed.output for name in ROWS)
+    refused = CliRunner().invoke(app, ["bench", "fair", "--only", "nothing"])
+    assert isinstance(refused.exception, UserError)
+    assert "there is no row 'nothing'" in str(refused.exception)
