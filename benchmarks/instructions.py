@@ -155,15 +155,15 @@ def queued(count: int, connections: int, outstanding: int) -> Start:
 
 
 WORKLOADS = (
-    Workload("wire, batch frames", carried(200_000, 100, [None])),
-    Workload("wire, one event a frame", carried(200_000, 1, [None])),
-    Workload("wire, 1,000 filters on one connection", carried(50_000, 100, [list(range(TOPICS))])),
-    Workload("wire, 1,000 connections with a filter each", carried(20_000, 100, ALONE)),
-    Workload("wire, request and reply", requested(500), awaited=(1,)),
-    Workload("API, one by one", published("one by one", 50_000)),
-    Workload("API, 100 outstanding reliable publications", published("reliable", 3_000)),
-    Workload("queue, put and get, 100 connections", queued(2_000, 100, 1)),
-    Workload("queue, put and get, 1,000 outstanding on one", queued(5_000, 1, 1_000)),
+    Workload("wire, batch frames", carried(100_000, 100, [None])),
+    Workload("wire, one event a frame", carried(100_000, 1, [None])),
+    Workload("wire, 1,000 filters on one connection", carried(20_000, 100, [list(range(TOPICS))])),
+    Workload("wire, 1,000 connections with a filter each", carried(10_000, 100, ALONE)),
+    Workload("wire, request and reply", requested(200), awaited=(1,)),
+    Workload("API, one by one", published("one by one", 20_000)),
+    Workload("API, 100 outstanding reliable publications", published("reliable", 1_000)),
+    Workload("queue, put and get, 100 connections", queued(1_000, 100, 1)),
+    Workload("queue, put and get, 1,000 outstanding on one", queued(3_000, 1, 1_000)),
 )
 
 
