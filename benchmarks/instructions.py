@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -206,6 +207,7 @@ def main() -> int:
     said = parser.parse_args()
     chosen = [one for one in WORKLOADS if not said.only or any(part in one.name for part in said.only)]
     peers.START_S_MAX = START_S_MAX
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that the nodes end too
     with (
         checked_out(said.base) as base,
         tempfile.TemporaryDirectory(prefix="tidings-count-") as home,
