@@ -14,7 +14,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -79,6 +79,7 @@ class Pace:
 
     part: float
     answer_s: float
+    is_compiled: bool = False  # whether it is waited for the node to use compiled code
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,10 @@ class Arena:
         self._stack = ExitStack()
         self._hostile: Child | None = None
         self._publisher = self._start(steady.publish, places["publisher"], RATE_S, pace.part)
+        self._publisher.receive()
+        if pace.is_compiled:
+            node.wait_log(peers.COMPILED)
+        self._publisher.send("go")
         self.rate: float = self._publisher.receive()
         sing = fair_gateway.sense if places["canary"].sensor_port else canary.sing
         self._canary = self._start(sing, places["canary"], pace.answer_s)
@@ -292,7 +297,7 @@ def arena(*, secured: bool, compiled: bool, pace: Pace, has_gateway: bool = Fals
             settings |= {"sensor_port": ports[0], "sensor_http_port": ports[1], "sensor_plain": secured}
         directory = {"dir": f"{home}/node", "log_seal_s": 0.0}
         node = stack.enter_context(neighbours.node(port, compiled=compiled, **directory, **settings))
-        made = Arena(node, places, pace)
+        made = Arena(node, places, replace(pace, is_compiled=compiled))
         stack.callback(made.close)
         yield made
 

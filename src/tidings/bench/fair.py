@@ -32,6 +32,8 @@ RECOVER_S_MAX = 20.0
 """How long a node may take to serve again before another one takes its place."""
 SHARE = 0.95
 """The goal for the publisher: how much of its rate it keeps."""
+STARVED_S = 0.25
+"""From so much waiting for a processor on, a line says that the machine was busy with other things."""
 MEMORY_MB = 512.0
 """The goal for what a hostile client adds to the memory of the node."""
 
@@ -67,10 +69,12 @@ class Found:
         memory = "/".join(
             f"{mb:.0f}" for mb in (seen.memory_before_mb, seen.memory_peak_mb, seen.memory_after_mb)
         )
+        busy = f" (the node had to wait for a processor for {seen.starved_s:.1f} s)"
+        busy *= seen.starved_s > STARVED_S
         return (
             f"{self.row.name:22s} {'users' if self.secured else 'none':6s}"
             f"{_time(seen.longest_s, seen.unanswered):>18s}{_time(seen.longest_store_s, seen.unstored):>18s}"
-            f"{share:>10s}{memory:>16s}  {', '.join(self.missed) or 'reached'}"
+            f"{share:>10s}{memory:>16s}  {', '.join(self.missed) or 'reached'}{busy}"
         )
 
     def as_dict(self) -> dict[str, Any]:
