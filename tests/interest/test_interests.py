@@ -121,7 +121,7 @@ class HastyOracle(Oracle):
     def __init__(self) -> None:
         super().__init__()
         self.patch = pytest.MonkeyPatch()
-        for name in ("SPREAD_UNITS", "COVER_UNITS", "ANSWER_UNITS", "TOLD_AT_A_TIME"):
+        for name in ("SPREAD_UNITS", "COVER_UNITS", "COVER_UNITS_BUSY", "ANSWER_UNITS", "TOLD_AT_A_TIME"):
             self.patch.setattr(interests, name, 1)
         self.patch.setattr(interests, "SPREAD_UNITS_MIN", 0)
         self.patch.setattr(interests, "PATIENT_TICKS", 2)
@@ -236,6 +236,16 @@ def test_a_source_is_not_told_the_widest_cover_if_a_better_one_is_there_soon(
     assert [str(filters[0]) for filters in source.told[1:-1]] == ["type = 't'"]
 
 
+def test_of_very_many_demands_no_merged_filter_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interests, "COVERED_MAX", 10)
+    offered, source, wanted = crowd(20)
+    assert source.texts == ["type = 't'"]
+    for filter in wanted[:12]:
+        offered.release(filter)
+    settled(offered)
+    assert source.texts == ["n IN (12, 13, 14, 15, 16, 17, 18, 19)"]
+
+
 def test_filters_that_are_too_long_to_be_told_are_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audience_module, "TOLD_SIZE_MAX", 40)
     offered = Interests(TOLD_MAX)
@@ -305,7 +315,7 @@ def test_one_more_subscription_among_many_advertisements_of_other_types_is_compa
     assert calls["overlaps"] <= 5
 
 
-def test_one_more_that_overlaps_all_is_compared_once_with_each_and_merged_once(
+def test_one_more_that_overlaps_all_is_compared_once_with_each_and_merged_a_few_times(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     offered = Interests(5)
@@ -318,7 +328,7 @@ def test_one_more_that_overlaps_all_is_compared_once_with_each_and_merged_once(
     offered.demand(wanted)
     settled(offered)
     assert compared["overlaps"] == 200
-    assert merged["merge"] == 1
+    assert merged["merge"] <= 20  # many have the same cover
     assert all(source.told[-1][0].covers(wanted) for source in sources)
 
 

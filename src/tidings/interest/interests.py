@@ -29,6 +29,10 @@ SPREAD_UNITS_MIN = 20
 """Units that spreading one demand takes at least."""
 COVER_UNITS = 300
 """Units that working out covers takes in one tick."""
+COVER_UNITS_BUSY = 30
+"""The same while demands are still spreading: a cover that is made now may be of no use soon."""
+COVERED_MAX = 500
+"""Demands that are merged into a cover; the cover of more is all that is advertised."""
 ANSWER_UNITS = 1_000
 """Units that are done at once for a new advertisement; if they don't suffice, it gets a wide cover first."""
 PATIENT_TICKS = 50
@@ -107,7 +111,8 @@ class Interests:
         self._spread_some(SPREAD_UNITS)
         if self._loose or self._covering is not None:
             self._covering = self._covering or self._work_out_all()
-            if self._run(self._covering, COVER_UNITS):
+            units = COVER_UNITS if self._spreading is None else COVER_UNITS_BUSY
+            if self._run(self._covering, units):
                 self._covering = None
         self._ticks += 1
         for audience in list(islice(self._changed, TOLD_AT_A_TIME)):
@@ -272,6 +277,8 @@ class Interests:
 
     def _merge(self, demands: list[Demand]) -> Steps[Cover | None]:
         """Merge filters by halves, which keeps most of them small; None if that is too much work."""
+        if len(demands) > COVERED_MAX:
+            return None
         filters = [demand.asked for demand in demands]
         while len(filters) > 1:
             merged: list[Filter] = []

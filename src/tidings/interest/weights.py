@@ -15,7 +15,7 @@ COMPARED_MAX = 512
 """Units that comparing two filters may take; past this they count as overlapping."""
 MERGED_ALTERNATIVES_MAX = 24
 """Alternatives of two filters together that are merged."""
-MERGED_CUTS_MAX = 2_000
+MERGED_CUTS_MAX = 1_000
 """Ends of intervals, in all attributes of two filters together, that are merged."""
 
 
