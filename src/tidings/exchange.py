@@ -21,7 +21,7 @@ from tidings.interest import Advertisement, Interests
 from tidings.matching import Index
 from tidings.matching.unindexed import Unindexed
 
-__all__ = ["Advertisement", "Exchange", "Grant", "Positions", "Rows", "Sink", "Subscription"]
+__all__ = ["TOLD_MAX", "Advertisement", "Exchange", "Grant", "Positions", "Rows", "Sink", "Subscription"]
 
 TOLD_MAX = 100
 """Filters an advertisement is told of; beyond that it is told of one that covers them all."""

@@ -12,6 +12,7 @@ from strategies import damaged
 
 from protocol.rig import Peer, Rig, event, persistent, reliable
 from tidings.event.wire import encode_events
+from tidings.interest.interests import TOLD_AT_A_TIME
 from tidings.protocol import session, subscriptions
 from tidings.protocol.frames import FIRST_FRAME_MAX, FRAME_MAX, encode
 from tidings.protocol.messages import (
@@ -283,6 +284,34 @@ def test_a_source_is_told_of_interest_as_it_comes_and_goes() -> None:
     bob.lose()
     rig.run()
     assert source.notices[1:] == [("interest", 1, {"filters": []})]
+
+
+def test_a_session_with_many_subscriptions_that_ends_is_one_change_for_a_source() -> None:
+    rig = Rig()
+    source, bob = rig.peer("a"), rig.peer("b")
+    source.ask("advertise", number=1, filter="type = 'x'")
+    for number in range(150):
+        bob.request("subscribe", number=number, filter=f"v = {number}", credit=1)
+    rig.run()
+    (notice,) = source.notices
+    assert len(notice[2]["filters"]) == 1
+    bob.lose()
+    rig.run()
+    assert source.notices[1:] == [("interest", 1, {"filters": []})]
+
+
+def test_all_sources_are_told_though_not_in_one_tick() -> None:
+    rig = Rig()
+    source, bob = rig.peer("a"), rig.peer("b")
+    for number in range(3 * TOLD_AT_A_TIME):
+        source.request("advertise", number=number, filter=f"type = 't{number}'")
+    rig.run()
+    bob.request("subscribe", number=1, filter="v > 3", credit=1)
+    rig.tick()
+    assert len(source.notices) <= TOLD_AT_A_TIME
+    rig.run()
+    told = {number: details["filters"] for _, number, details in source.notices}
+    assert told == {number: ["v > 3"] for number in range(3 * TOLD_AT_A_TIME)}
 
 
 def test_a_source_that_has_withdrawn_is_told_no_more() -> None:
