@@ -117,6 +117,11 @@ class Exchange:
         tried = self.unindexed.conditions + self._index.tried
         return max(1, min(ROWS_AT_ONCE, TRIED_AT_ONCE // tried)) if tried else ROWS_AT_ONCE
 
+    @property
+    def rows_at_first(self) -> int:
+        """The same in the worst case: fewer, where many filters may have to be asked about each."""
+        return max(1, min(self.rows_at_once, TRIED_AT_ONCE // max(1, self._index.asked)))
+
     def publish(self, batch: Batch, origin: Any = None) -> int:
         """Hand the batch to all who want any of it; the number of subscriptions that got something."""
         matches = self.match(batch, origin)

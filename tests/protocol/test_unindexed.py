@@ -10,6 +10,7 @@ from protocol.guarded import ALL, come, guarded
 from protocol.rig import Peer, Rig, event
 from tidings import exchange
 from tidings.errors import Refused
+from tidings.event import Batch
 from tidings.filters import Filter
 from tidings.matching.unindexed import UNINDEXED_MAX, Unindexed
 
@@ -121,3 +122,30 @@ def test_a_long_batch_is_matched_in_parts_where_filters_must_be_tried(
     assert sum(sizes) == 8
     assert bob.counters(1) == bob.counters(2) == list(range(2, 9))
     assert ann.accepted == [8]
+
+
+def test_parts_of_a_batch_grow_while_they_are_quick_and_shrink_when_they_are_slow() -> None:
+    rig = Rig()
+    ann, bob = rig.peer("a"), rig.peer("b")
+    for number in range(1, 41):
+        bob.subscribe(number, f"n = 1 AND a < {'b' * number}", credit=0)
+    sizes: list[int] = []
+    match, passed = rig.broker.exchange.match, [0.0]
+
+    def matched(batch: Batch, origin: Any) -> Any:
+        sizes.append(len(batch))
+        passed[0] += len(batch) * (1e-6 if sum(sizes) < 1_000 else 1e-2)  # all at once it becomes slow
+        return match(batch, origin)
+
+    rig.broker.exchange.match = matched  # type: ignore[method-assign]
+    rig.broker.turns.clock = lambda: passed[0]
+    ann.publish(*(event(counter, n=2) for counter in range(1, 6_001)))
+    for _ in range(100_000):
+        if ann.accepted[-1:] == [6_000]:
+            break
+        rig.run()
+    assert sum(sizes) == 6_000
+    assert sizes[0] <= 4_096 // 40
+    assert sizes[1] == 2 * sizes[0]
+    assert max(sizes) <= 4_096
+    assert sizes[-2] == 1

@@ -113,6 +113,11 @@ class Engine:
     def __contains__(self, key: Hashable) -> bool:
         return key in self._slots
 
+    @property
+    def rough(self) -> int:
+        """How many filters must be asked themselves where their entries match."""
+        return len(self._rough)
+
     def add(self, key: Hashable, wanted: Filter) -> bool:
         """Take a filter in under a key that is not there; False, and it stays out, when it can't match."""
         slot = self._free.pop() if self._free else len(self._slots)

@@ -218,6 +218,13 @@ class Index(Generic[Key]):
         """How many filters are asked one by one about each event of a batch, for want of compiled code."""
         return 0 if self._engine is not None or _is_prepared else len(self._plain)
 
+    @property
+    def asked(self) -> int:
+        """How many filters may have to be asked about one event, in the worst case."""
+        engine = self._engine or self._twin
+        plain = len(self._plain) + len(self._demanding) if engine is None else engine.rough
+        return len(self._patterns) + plain
+
     def is_unindexed(self, key: Key) -> bool:
         """Whether the filter of a key is one of these."""
         return key in self._unindexed

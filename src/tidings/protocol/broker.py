@@ -54,7 +54,7 @@ from tidings.store.interface import (
     State,
     StoredBatch,
 )
-from tidings.turns import Share, Turns
+from tidings.turns import SLICE_S, Share, Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -381,16 +381,25 @@ class Broker:
         if not count:
             return None
         batch = Batch(raw, session.origin, checked.offsets)
-        if count > self.exchange.rows_at_once:
+        if count > self.exchange.rows_at_first:
             return self._publish_parts(session, batch, checked)
         return self._publish(session, batch, checked)
 
     def _publish_parts(self, session: Session, batch: Batch, checked: Checked) -> Steps[None]:
-        """Publish a long batch part by part; a part that is not reached is not counted either."""
-        end = 0
+        """Publish a long batch part by part; a part that is not reached is not counted either.
+
+        What matching costs is known when it is done: parts are small at first, and grow while they are quick.
+        """
+        clock, end, size = self.turns.clock, 0, self.exchange.rows_at_first
         while end < len(batch):
-            start, end = end, min(end + self.exchange.rows_at_once, len(batch))
+            begun = clock()
+            start, end = end, min(end + size, len(batch))
             left = self._publish(session, batch.take(range(start, end)), _part(checked, start, end))
+            took_s = clock() - begun
+            if took_s < SLICE_S / 4:
+                size = min(2 * size, self.exchange.rows_at_once)
+            elif took_s > SLICE_S:
+                size = max(1, size // 2)
             if left is not None:
                 yield from left
             yield
