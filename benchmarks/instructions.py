@@ -161,8 +161,8 @@ WORKLOADS = (
     Workload("wire, 1,000 connections with a filter each", carried(10_000, 100, ALONE)),
     Workload("wire, request and reply", requested(200), awaited=(1,)),
     Workload("API, one by one", published("one by one", 20_000)),
-    Workload("API, 100 outstanding reliable publications", published("reliable", 1_000)),
-    Workload("queue, put and get, 100 connections", queued(1_000, 100, 1)),
+    Workload("API, 100 outstanding reliable publications", published("reliable", 5_000)),
+    Workload("queue, put and get, 100 connections", queued(3_000, 100, 1)),
     Workload("queue, put and get, 1,000 outstanding on one", queued(3_000, 1, 1_000)),
 )
 

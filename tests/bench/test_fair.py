@@ -42,6 +42,10 @@ EVIDENCE = {
 """What shows that a row has been done; of the others, requests that were answered."""
 
 
+LIMITS = ("limit", "queue-not-found", "protocol", "event not-yours")
+"""Refusals that rows meet: limits, a queue of an earlier row that is not there, and what is bad by intent."""
+
+
 @pytest.fixture(scope="module", params=[False, True], ids=["without users", "with users"])
 def keeper(request: pytest.FixtureRequest) -> Iterator[tuple[fair.ArenaKeeper, bool]]:
     """One node for all rows, with its good clients."""
@@ -61,6 +65,8 @@ def test_a_good_client_gets_its_answers_whatever_another_does(
     found = fair.run_row(arena, ROWS[name], secured, quick=not IS_SOAK)
     seen, tally = found.outcome, found.outcome.tally
     assert name == "idle" or tally[EVIDENCE.get(name, "answered")] > 0, tally
+    refused = {key for key in tally if key.startswith("refused ")} - {f"refused {code}" for code in LIMITS}
+    assert not refused, f"the row was not done as it was meant: {tally}"
     assert seen.asked > 0
     assert seen.unanswered == 0, f"the canary was not answered: {found.line}"
     assert seen.share is not None, "the node has sent a good publisher away"

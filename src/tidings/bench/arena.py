@@ -32,7 +32,7 @@ from tidings.security.passwords import Token, hash_token, make_password, make_to
 
 NICE = 10
 """By how much the priority of the hostile process is lower."""
-RATE_S = 1.0
+RATE_S = 2.0
 """How long the rate of the node is looked for."""
 PREPARE_S_MAX = 60.0
 """How long a hostile client may take to prepare what it then does."""

@@ -15,6 +15,7 @@ from tidings.protocol.messages import Request
 LOGGED = "hostile.logged"
 EMPTY_ARRAY = b"\x90"
 PIECE_EVENTS = 3_000
+ROW_BODY = b"b" * 1_000
 
 
 def arrays(load: Load) -> None:
@@ -53,8 +54,13 @@ def replay(load: Load) -> None:
 def staged(load: Load) -> None:
     """Rows for a sink that are never committed."""
     client = load.connect()
-    events = [Event("hostile.row", {"number": number}, body=b"b" * 1_000) for number in range(PIECE_EVENTS)]
-    raw = Batch.of([replace(event, counter=place) for place, event in enumerate(events, 1)]).raw
     named = {"sink": "hostile", "run": "run", "attempt": "attempt"}
-    pieces = ({**named, "number": number, "raw": raw} for number in range(load.sizes["pieces"]))
+    pieces = ({**named, "number": number, "raw": _rows(number)} for number in range(load.sizes["pieces"]))
     client.ask_all("sink.stage", pieces, outstanding=4)
+
+
+def _rows(piece: int) -> bytes:
+    """The events of a piece, counted on from the one before."""
+    first = 1 + piece * PIECE_EVENTS
+    events = (Event("hostile.row", {"number": n}, body=ROW_BODY) for n in range(first, first + PIECE_EVENTS))
+    return Batch.of([replace(event, counter=event["number"]) for event in events]).raw
