@@ -18,7 +18,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence, Sized
 from typing import TYPE_CHECKING, Any
 
 from tidings.event import Batch
@@ -138,7 +138,32 @@ class Outlet(ABC):
         self.close()
 
 
-class DroppingOutlet(Outlet):
+class WaitingOutlet(Outlet):
+    """Lets events wait for credit, and for room in the outbox."""
+
+    waiting: Sized
+
+    @abstractmethod
+    def _send_next(self) -> None:
+        """Send the next of what waits, within the credit."""
+
+    def grant(self, total: int) -> None:
+        """Send what waited."""
+        super().grant(total)
+        self.release()
+
+    def release(self) -> None:
+        """Send as much of what waits as the credit allows and the outbox has room for."""
+        if self.credit > 0:
+            self.tell_gap()
+        while self.waiting and self.credit > 0:
+            if not self.session.has_room:
+                self.session.await_room(self)
+                return
+            self._send_next()
+
+
+class DroppingOutlet(WaitingOutlet):
     """Lets go of the oldest events when too many wait."""
 
     def __init__(self, session: Session, number: int, credit: int) -> None:
@@ -165,20 +190,8 @@ class DroppingOutlet(Outlet):
             _, gone = self._next(self._excess(count_max, size_max))
             self.lose(len(gone), "slow")
 
-    def grant(self, total: int) -> None:
-        """Send what waited."""
-        super().grant(total)
-        self.release()
-
-    def release(self) -> None:
-        """Send as much of what waits as the credit allows and the outbox has room for."""
-        if self.credit > 0:
-            self.tell_gap()
-        while self.waiting and self.credit > 0:
-            if not self.session.has_room:
-                self.session.await_room(self)
-                return
-            self.send(*self._next(self.credit))
+    def _send_next(self) -> None:
+        self.send(*self._next(self.credit))
 
     def lose_oldest(self) -> bool:
         """Drop the older half of what waits, as memory is short; whether anything was dropped."""
@@ -230,7 +243,7 @@ class DroppingOutlet(Outlet):
         return (WAITING_MAX + credit, CREDITED_SIZE_MAX) if credit > 0 else (WAITING_MAX, WAITING_SIZE_MAX)
 
 
-class LatestOutlet(Outlet):
+class LatestOutlet(WaitingOutlet):
     """Keeps only the newest event for each value of one attribute."""
 
     def __init__(self, session: Session, number: int, credit: int, key: str) -> None:
@@ -253,20 +266,8 @@ class LatestOutlet(Outlet):
             self._next()
             self.lose(1, "slow")
 
-    def grant(self, total: int) -> None:
-        """Send what waited."""
-        super().grant(total)
-        self.release()
-
-    def release(self) -> None:
-        """Send as much of what waits as the credit allows and the outbox has room for."""
-        if self.credit > 0:
-            self.tell_gap()
-        while self.waiting and self.credit > 0:
-            if not self.session.has_room:
-                self.session.await_room(self)
-                return
-            self.send(self._next(), (0,))
+    def _send_next(self) -> None:
+        self.send(self._next(), (0,))
 
     def lose_oldest(self) -> bool:
         """Drop the older half of what waits, as memory is short; whether anything was dropped."""
