@@ -7,7 +7,7 @@ import pytest
 
 from protocol.rig import Peer, Rig, event, with_header
 from tidings.event import Event
-from tidings.protocol import broker, recent, session
+from tidings.protocol import broker, recent, session, worker
 from tidings.protocol.frames import FrameReader, encode
 from tidings.protocol.messages import Ping, Pong, RawRequest, Reply, Request
 from tidings.turns import Turns
@@ -68,7 +68,7 @@ def test_two_who_want_everything_get_the_same() -> None:
 
 
 def test_requests_wait_while_their_client_does_not_read_the_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "UNREAD_SIZE_MAX", 100)
+    monkeypatch.setattr(worker, "UNREAD_SIZE_MAX", 100)
     rig = Rig()
     deaf = rig.peer()
     deaf.send_raw(b"".join(encode(Ping(number)) for number in range(1_000)))

@@ -99,6 +99,11 @@ class Batch:
             taken._events = [self._events[row] for row in wanted]
         return taken
 
+    def slice(self, start: int, end: int) -> Batch:
+        """The batch of the events from one row to before another, which must be there."""
+        offsets = self.offsets
+        return Batch(array_head(end - start) + self.raw[offsets[start] : offsets[end]], self.origin)
+
     def part(self, rows: Sequence[int]) -> Batch:
         """The batch of the events in these rows, one for all who ask for the same; all rows are the batch.
 

@@ -394,7 +394,7 @@ class Broker:
         while end < len(batch):
             begun = clock()
             start, end = end, min(end + size, len(batch))
-            left = self._publish(session, batch.take(range(start, end)), _part(checked, start, end))
+            left = self._publish(session, batch.slice(start, end), _part(checked, start, end))
             took_s = clock() - begun
             if took_s < SLICE_S / 4:
                 size = min(2 * size, self.exchange.rows_at_once)
@@ -407,7 +407,7 @@ class Broker:
     def _publish(self, session: Session, batch: Batch, checked: Checked) -> Steps[None] | None:
         had = self.admit(session, checked.counters)
         if had:
-            batch = batch.take(range(had, len(batch)))
+            batch = batch.slice(had, len(batch))
             checked = _part(checked, had, len(checked.counters))
         return self._hand_on(batch, checked, session) if len(batch) else None
 

@@ -6,7 +6,6 @@ connection. Subscriptions and advertisements end with their session; durable sub
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Generator
 from functools import partial
 from math import inf
@@ -30,7 +29,7 @@ from tidings.protocol.arguments import (
     Unsubscribe,
     decode_arguments,
 )
-from tidings.protocol.frames import FRAME_MAX, FrameReader, TooLarge, encode
+from tidings.protocol.frames import FRAME_MAX, TooLarge, encode
 from tidings.protocol.memory import Holdings
 from tidings.protocol.messages import (
     VERSION,
@@ -49,8 +48,8 @@ from tidings.protocol.messages import (
 from tidings.protocol.outbox import Outbox
 from tidings.protocol.service import LATER, Asked
 from tidings.protocol.subscriptions import Subscriptions
-from tidings.steps import PAUSE, Steps
-from tidings.turns import Share
+from tidings.protocol.worker import Worker
+from tidings.steps import Steps
 
 if TYPE_CHECKING:
     from tidings.protocol.blocking import BlockingOutlet
@@ -67,8 +66,6 @@ OUTPUT_SIZE_MAX = 1 << 20
 """Bytes that are handed to the transport at once."""
 OUTBOX_SIZE_MAX = 64 << 20
 """Bytes that may wait to be read by a client before it is given up."""
-UNREAD_SIZE_MAX = 8 << 20
-"""Bytes that may wait to be read by a client before what it asks for next waits, too."""
 ALLOWED_KEPT = 1_000
 """Answers of a permit that are remembered."""
 HELLO_S_MAX = 10.0
@@ -80,41 +77,30 @@ READ_S_MAX = 120.0
 INTERNAL = "internal error; see the node's log"
 
 
-_END: Any = object()
-
-
-class Session:
+class Session(Worker):
     """One client, as the node sees it."""
 
     def __init__(self, broker: Broker, name: str, now: float, caller: Caller) -> None:
-        self.broker = broker
+        super().__init__(broker)
         self.name = name
         self.caller = caller
         self.permit = NOBODY
         self.granted: Subscription | None = None  # what it may publish, None for everything
         self.bound: str | None = None  # its user, if that is bound by rules: see Permit
-        self.outbox = Outbox()
         self.origin: Origin | None = None  # set by the HELLO
         self.last = 0  # the counter of the last event that came on this connection
         self.counter = 0  # the highest one known, on whatever connection it came
         self.before = 0  # what that was before the last thing that came
         self.accept_mark = 0  # the commit that its acceptance waits for
-        self.is_closed = False
         self._accepted = 0
         self._held: dict[BlockingOutlet, tuple[int, int]] = {}  # counters of events that wait, by where
         self._hello: Hello | None = None  # while the gate looks at it
         self._allowed: dict[tuple[Action, str], Filter | None] = {}  # what was asked of the permit
-        self._reader = FrameReader(is_node=True)
-        self._task: Steps[None] | None = None  # what the last frame has begun
-        self._is_paused = False  # whether that waits for something
-        self._chores: deque[Steps[None]] = deque()
-        self._is_working = False
         self.holdings = Holdings()  # the events that wait for it
         self.account = broker.memory.open(self, "")
         self._weight = 0  # what of it is counted in the account
         self._awaiting_room: dict[Outlet, None] = {}
         self._read_at = now  # when something was sent last
-        self.share = Share()  # of the time there is; that of its user, once it is let in
         self._heard_at = now
         self._is_asked = False
         self._asked_at = now
@@ -129,87 +115,19 @@ class Session:
             self._reader.add(data)
             self.broker.turns.offer(self, self.share)
 
-    def work(self, until: float) -> bool:
-        """Go on until this moment of the turns' clock with what is to be done; whether more is left.
-
-        What takes longer than a step goes on before the next frame is looked at, so what a client asks for is
-        done in the order in which it asks. Frames wait while the client does not read what it asked for.
-        """
-        clock = self.broker.turns.clock
-        self._is_working = True
-        try:
-            while self._step():
-                if clock() >= until:
-                    break
-        except CodecError as error:
-            self.close(_code_of(error), str(error))
-        except Refused as error:
-            self.close(error.code, error.problem)
-        finally:
-            self._is_working = False
-        return self.has_work
-
-    @property
-    def has_work(self) -> bool:
-        """Whether there is anything to go on with."""
-        if self._chores or (self._task is not None and not self._is_paused):
-            return True
-        if self._task is not None:
-            return False
-        return not self.is_closed and self._reader.has_next and self.outbox.size <= UNREAD_SIZE_MAX
-
-    @property
-    def unread(self) -> int:
-        """Bytes that have arrived and wait for their turn, those of a frame that is not whole left out."""
-        return self._reader.held if self._reader.has_next and not self.is_closed else 0
-
-    def _step(self) -> bool:
-        """Do the next thing; whether there was any."""
-        if self._chores:
-            if next(self._chores[0], _END) is _END:
-                self._chores.popleft()
-        elif self._task is not None:
-            if self._is_paused:
-                return False
-            given = next(self._task, _END)
-            self._is_paused = given is PAUSE
-            if given is _END or self.is_closed:
-                self._drop_task()
-        elif self.is_closed or self.outbox.size > UNREAD_SIZE_MAX:
-            return False
-        else:
-            frame = self._reader.next()
-            if frame is None:
-                return False
-            self._heard_at, self._is_asked = self.broker.now, False
-            self._take(*frame)
-        return True
-
-    def go_on(self) -> None:
-        """What a request has waited for is done."""
-        self._is_paused = False
-        self.broker.turns.add(self, self.share)
-
     def give_up(self) -> bool:
         """Part from a client whose work has failed for a fault of the node; whether more is left to do."""
         self.close("internal", INTERNAL)
         return self.has_work
 
-    def do(self, chore: Steps[None]) -> None:
-        """Have something done for this client when it is its turn, beside what it asks for.
-
-        It has to notice by itself that nobody wants it any more.
-        """
-        self._chores.append(chore)
-        if self._is_working:
-            self.broker.turns.add(self, self.share)
+    def _part_for(self, error: CodecError | Refused) -> None:
+        if isinstance(error, Refused):
+            self.close(error.code, error.problem)
         else:
-            self.broker.turns.offer(self, self.share)
+            self.close(_code_of(error), str(error))
 
-    def _drop_task(self) -> None:
-        task, self._task, self._is_paused = self._task, None, False
-        if task is not None:
-            task.close()
+    def _hear(self) -> None:
+        self._heard_at, self._is_asked = self.broker.now, False
 
     def lost(self, now: float) -> None:
         """The connection is gone."""

@@ -1,0 +1,129 @@
+"""What a session has to do, frame by frame and step by step, when it is its turn.
+
+What takes longer than a step is gone on with before the next frame is looked at, so what a client asks for is
+done in the order in which it asks. Beside that there are *chores*, such as sending on stored events that were
+read for it. Frames wait while the client does not read the answers to what it asked for before.
+
+`work` is on the hot path: it is called for whatever arrives.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from tidings.errors import CodecError, Refused
+from tidings.protocol.frames import FrameReader
+from tidings.protocol.messages import Message
+from tidings.protocol.outbox import Outbox
+from tidings.steps import PAUSE, Steps
+from tidings.turns import Share
+
+if TYPE_CHECKING:
+    from tidings.protocol.broker import Broker
+
+UNREAD_SIZE_MAX = 8 << 20
+"""Bytes that may wait to be read by a client before what it asks for next waits, too."""
+
+_END: Any = object()
+
+
+class Worker(ABC):
+    """The work of one client; see the module."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.outbox = Outbox()
+        self.is_closed = False
+        self.share = Share()  # of the time there is; that of its user, once it is let in
+        self._reader = FrameReader(is_node=True)
+        self._task: Steps[None] | None = None  # what the last frame has begun
+        self._is_paused = False  # whether that waits for something
+        self._chores: deque[Steps[None]] = deque()
+        self._is_working = False
+
+    @abstractmethod
+    def _hear(self) -> None:
+        """Note that a frame has come."""
+
+    @abstractmethod
+    def _take(self, message: Message, events: bytes) -> None:
+        """Do what a frame says, or begin a task for it."""
+
+    @abstractmethod
+    def _part_for(self, error: CodecError | Refused) -> None:
+        """End the connection for what the client has sent."""
+
+    def work(self, until: float) -> bool:
+        """Go on until this moment of the turns' clock; whether more is left. Called when it is its turn."""
+        clock = self.broker.turns.clock
+        self._is_working = True
+        try:
+            while self._step():
+                if clock() >= until:
+                    break
+        except (CodecError, Refused) as error:
+            self._part_for(error)
+        finally:
+            self._is_working = False
+        return self.has_work
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there is anything to go on with."""
+        if self._chores:
+            return True
+        if self._task is not None:
+            return not self._is_paused
+        return not self.is_closed and self._reader.has_next and self.outbox.size <= UNREAD_SIZE_MAX
+
+    @property
+    def unread(self) -> int:
+        """Bytes that have arrived and wait for their turn, those of a frame that is not whole left out."""
+        return self._reader.held if self._reader.has_next and not self.is_closed else 0
+
+    def _step(self) -> bool:
+        """Do the next thing; whether there was any."""
+        if self._chores:
+            if next(self._chores[0], _END) is _END:
+                self._chores.popleft()
+        elif self._task is not None:
+            if self._is_paused:
+                return False
+            self._advance(self._task)
+        elif self.is_closed or self.outbox.size > UNREAD_SIZE_MAX:
+            return False
+        else:
+            frame = self._reader.next()
+            if frame is None:
+                return False
+            self._hear()
+            self._take(*frame)
+        return True
+
+    def _advance(self, task: Steps[None]) -> None:
+        given = next(task, _END)
+        self._is_paused = given is PAUSE
+        if given is _END or self.is_closed:
+            self._drop_task()
+
+    def _drop_task(self) -> None:
+        task, self._task, self._is_paused = self._task, None, False
+        if task is not None:
+            task.close()
+
+    def go_on(self) -> None:
+        """Go on with a task that has waited for something."""
+        self._is_paused = False
+        self.broker.turns.add(self, self.share)  # type: ignore[arg-type]  # sessions are the only workers
+
+    def do(self, chore: Steps[None]) -> None:
+        """Have something done for this client when it is its turn, beside what it asks for.
+
+        It has to notice by itself that nobody wants it any more.
+        """
+        self._chores.append(chore)
+        turns = self.broker.turns
+        put = turns.add if self._is_working else turns.offer
+        put(self, self.share)  # type: ignore[arg-type]
