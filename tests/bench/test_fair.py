@@ -42,8 +42,8 @@ EVIDENCE = {
 """What shows that a row has been done; of the others, requests that were answered."""
 
 
-LIMITS = ("limit", "queue-not-found", "protocol", "event not-yours")
-"""Refusals that rows meet: limits, a queue of an earlier row that is not there, and what is bad by intent."""
+LIMITS = ("limit", "incomplete", "queue-not-found", "protocol", "event not-yours")
+"""Refusals that rows meet: limits and what follows one, a queue that is not there, what is bad by intent."""
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["without users", "with users"])
