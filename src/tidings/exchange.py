@@ -107,7 +107,7 @@ class Exchange:
         """The subscriptions that want any of the batch, each with its rows."""
         return [
             (subscription, cast("Rows", rows))  # or an array of integers, which does as well
-            for subscription, rows in self._index.match_rows(batch).items()
+            for subscription, rows in self._index.match_items(batch)
             if subscription.origin is None or subscription.origin is not origin
         ]
 
