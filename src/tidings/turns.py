@@ -55,6 +55,11 @@ class Turns(Generic[Worker]):
         return worker in self._shares
 
     @property
+    def is_due(self) -> bool:
+        """Whether there is anything for `run` to do."""
+        return bool(self._shares) or self._spent_s > 0.0
+
+    @property
     def is_busy(self) -> bool:
         """Whether who comes now has to wait, because others do or because the turn is over."""
         return bool(self._shares) or self._spent_s >= TURN_S
@@ -79,8 +84,9 @@ class Turns(Generic[Worker]):
         if share is not None:
             del share.workers[worker]
 
-    def run(self, most_s: float = TURN_S) -> None:
+    def run(self, most_s: float | None = None) -> None:
         """Let those in line work for the rest of this turn, one slice at least, and begin another turn."""
+        most_s = TURN_S if most_s is None else most_s
         spent_s, self._spent_s = self._spent_s, 0.0
         if not self._shares:
             return

@@ -103,11 +103,14 @@ class Interests:
     @property
     def has_changes(self) -> bool:
         """Whether there is something left for the next tick."""
-        is_working = self._spreading is not None or self._covering is not None
-        return bool(is_working or self._demands.is_due or self._loose or self._changed)
+        if self._changed or self._loose or self._demands.is_due:
+            return True
+        return self._spreading is not None or self._covering is not None
 
     def finish_tick(self) -> None:
         """Do a tick's part of what is to be done, and tell sources what has changed."""
+        if not self.has_changes:
+            return
         self._spread_some(SPREAD_UNITS)
         if self._loose or self._covering is not None:
             self._covering = self._covering or self._work_out_all()

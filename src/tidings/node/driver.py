@@ -158,7 +158,7 @@ class Driver:
         self.received += len(data)
         session.receive(data, self.time())
         self.schedule()
-        if session.unread > UNREAD_SIZE_MAX and session not in self._unread:
+        if session in self.broker.turns and session not in self._unread and session.unread > UNREAD_SIZE_MAX:
             self._unread[session] = None
             self._carriers[session].pause_reading()
 
@@ -269,8 +269,6 @@ class Driver:
                 break
         if session.is_closed and not len(session.outbox):
             carrier.part()
-        if len(self.broker.turns):
-            self.schedule()  # it may have waited for its client to read
 
     def _hold(self, session: Session) -> None:
         self._held[session] = None
@@ -284,6 +282,8 @@ class Driver:
         held, self._held = self._held, {}
         for session in held:
             self._send(session)
+        if len(self.broker.turns):
+            self.schedule()  # one may have waited for its client to read
 
     # Who is let in
 
@@ -404,6 +404,7 @@ class Driver:
         now = self.time()
         for session in [one for one in self.broker.sessions if one.wake_at <= now]:
             self._survives(session.caller.peer, session.wake, now)
+        self.broker.weigh()
         self._logins.wake()
         self.on_wake()
 

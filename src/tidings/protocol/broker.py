@@ -187,6 +187,12 @@ class Broker:
         if session.granted is not None:
             self.exchange.revoke(session.granted)
 
+    def weigh(self) -> None:
+        """Weigh all sessions: a frame that comes slowly changes nothing else. To be called now and then."""
+        for session in self.sessions:
+            session.weigh()
+        self.memory.enforce()
+
     def share_of(self, user: str, own: Share) -> Share:
         """The share of time that a user has with all sessions; the owner has one in each."""
         return self._shares.setdefault(user, own) if user else own
@@ -253,7 +259,8 @@ class Broker:
 
     def finish_tick(self) -> list[Operation]:
         """What must be committed for this tick; nothing if nothing was stored."""
-        self.turns.run()
+        if self.turns.is_due:
+            self.turns.run()
         for service in self.services:
             service.finish_tick()
         for identity in self.ledger.take_settled():
@@ -381,7 +388,7 @@ class Broker:
         if not count:
             return None
         batch = Batch(raw, session.origin, checked.offsets)
-        if count > self.exchange.rows_at_first:
+        if count > 1 and count > self.exchange.rows_at_first:
             return self._publish_parts(session, batch, checked)
         return self._publish(session, batch, checked)
 
@@ -476,9 +483,8 @@ class Broker:
         self.count("published", len(batch))
         self._remember(batch)
         published = Published(batch, checked.counters, session)
-        at_once = max(1, DELIVERED_AT_ONCE // len(batch))
-        if positions is None and len(matches) > at_once:
-            return self._deliver_parts(published, matches, at_once)
+        if positions is None and len(matches) * len(batch) > DELIVERED_AT_ONCE and len(matches) > 1:
+            return self._deliver_parts(published, matches, max(1, DELIVERED_AT_ONCE // len(batch)))
         self._deliver(published, matches, positions)
         batch.forget()
         return None
@@ -594,12 +600,11 @@ class Broker:
         """Keep the newest batches for those who ask for last values."""
         self.recent.append(batch)
         self.remembered += 1
-        before = self._recent_size
-        self._recent_size += len(batch.raw)
-        most = min(RECENT_SIZE_MAX, self.memory.node.limit // SHARE_MIN)
-        while self._recent_size > most:
-            self._recent_size -= len(self.recent.popleft().raw)
-        self.memory.charge(self.memory.node, self._recent_size - before)
+        node, size = self.memory.node, self._recent_size + len(batch.raw)
+        while size > RECENT_SIZE_MAX or size > node.limit // SHARE_MIN:
+            size -= len(self.recent.popleft().raw)
+        node.used += size - self._recent_size
+        self._recent_size = size
 
     def status(self) -> dict[str, Any]:
         """What a node says of itself."""

@@ -102,7 +102,7 @@ class FrameReader:
 
     def next(self) -> Frame | None:
         """The next frame, None while it has not come whole."""
-        while self.has_next:
+        while self._at < len(self._data) or len(self._held) >= self._awaited:
             if self._at == len(self._data):
                 self._data, self._at = bytes(self._held), 0
                 self._held.clear()

@@ -99,6 +99,7 @@ class Session(Worker):
         self.holdings = Holdings()  # the events that wait for it
         self.account = broker.memory.open(self, "")
         self._weight = 0  # what of it is counted in the account
+        self._is_heavier = False
         self._awaiting_room: dict[Outlet, None] = {}
         self._read_at = now  # when something was sent last
         self._heard_at = now
@@ -175,8 +176,9 @@ class Session(Worker):
                 self._refill()
             if self._weight > WEIGHT_STALE:
                 self.weigh()
-            if self._reader.has_next and not self._is_working:
-                self.broker.turns.add(self, self.share)  # it may have waited for the client to read
+            if self._is_stalled:
+                self._is_stalled = False
+                self.broker.turns.add(self, self.share)
         return frames
 
     @property
@@ -200,10 +202,16 @@ class Session(Worker):
     def hold_batch(self, part: Batch) -> None:
         """A batch waits for a subscription."""
         self.holdings.add(part)
+        self.heavier()
+
+    def heavier(self) -> None:
+        """Have it weighed with this tick what the client makes the node hold."""
+        self._is_heavier = True
         self.broker.owe(self)
 
     def weigh(self) -> None:
         """Count in the accounts what the client makes the node hold."""
+        self._is_heavier = False
         size = self.outbox.size + self.holdings.size + self._subscriptions.filter_size + self._reader.held
         if size != self._weight:
             self.broker.memory.charge(self.account, size - self._weight)
@@ -230,7 +238,8 @@ class Session(Worker):
         """Accept what was published, once for each tick, and give up a client that does not read."""
         if self.outbox.size > OUTBOX_SIZE_MAX:
             self.close("limit", "too much waits to be read")
-        self.weigh()
+        if self._is_heavier or self.outbox.size > WEIGHT_STALE:
+            self.weigh()
         if self.counter > self._accepted and not self.is_closed:
             assert self.origin is not None
             safe = self.broker.ledger.safe_of(self.origin, self._unheld)

@@ -72,7 +72,7 @@ class Subscriptions:
         """Count what a filter costs."""
         size = self._sizes[kind, number] = filter_size(filter)
         self.filter_size += size
-        self._broker.owe(self._session)
+        self._session.heavier()
 
     # Subscribing
 
@@ -229,6 +229,7 @@ class Subscriptions:
         outlet = self._outlets.pop(number)
         outlet.end()
         self.filter_size -= self._sizes.pop((Subscribe, number))
+        self._session.heavier()
         if isinstance(outlet, Stream):
             outlet.detach()
             if outlet.record is None:
@@ -270,6 +271,7 @@ class Subscriptions:
     def _withdraw(self, number: int) -> None:
         self._broker.exchange.withdraw(self._advertisements.pop(number))
         self.filter_size -= self._sizes.pop((Advertise, number))
+        self._session.heavier()
 
     def _check_free(self, number: int, taken: dict[int, Any]) -> None:
         if number in taken:

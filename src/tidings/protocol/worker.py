@@ -42,6 +42,7 @@ class Worker(ABC):
         self._is_paused = False  # whether that waits for something
         self._chores: deque[Steps[None]] = deque()
         self._is_working = False
+        self._is_stalled = False  # whether frames wait for the client to read
 
     @abstractmethod
     def _hear(self) -> None:
@@ -62,12 +63,13 @@ class Worker(ABC):
         try:
             while self._step():
                 if clock() >= until:
-                    break
+                    return self.has_work
+            return False
         except (CodecError, Refused) as error:
             self._part_for(error)
+            return self.has_work
         finally:
             self._is_working = False
-        return self.has_work
 
     @property
     def has_work(self) -> bool:
@@ -93,6 +95,7 @@ class Worker(ABC):
                 return False
             self._advance(self._task)
         elif self.is_closed or self.outbox.size > UNREAD_SIZE_MAX:
+            self._is_stalled = not self.is_closed
             return False
         else:
             frame = self._reader.next()
