@@ -11,7 +11,9 @@ from tidings.errors import Refused
 from tidings.event import Batch, Event
 from tidings.protocol import outlets
 from tidings.protocol import session as session_module
+from tidings.protocol.frames import encode
 from tidings.protocol.memory import ENTRY_SIZE, Account, Budgets, Holdings, Memory, filter_size
+from tidings.protocol.messages import Publish
 
 
 def tight(**budgets: int) -> Rig:
@@ -138,13 +140,24 @@ def test_the_largest_waiter_loses_and_the_others_keep_what_waits() -> None:
 
 
 def test_a_client_that_has_nothing_to_lose_is_parted_from_with_the_reason() -> None:
-    rig = tight(memory_session_max=10_000)
+    rig = tight(memory_session_max=100_000)
     peer = rig.peer()
-    part = Batch.of([Event("t", text="x" * 20_000)])
+    part = Batch.of([Event("t", text="x" * 200_000)])
     peer.session.post(part.raw)
     rig.tick()
     assert peer.session.is_closed
     assert rig.broker.tallies["closed", "limit"] == 1
+
+
+def test_a_frame_that_comes_slowly_is_weighed_too() -> None:
+    rig = tight(memory_session_max=100_000)
+    peer = rig.peer()
+    frame = encode(Publish(), Batch.of([Event("t", text="x" * 300_000)]).raw)
+    for start in range(0, 200_000, 10_000):
+        peer.send_raw(frame[start : start + 10_000])
+    rig.tick()
+    rig.broker.weigh()
+    assert peer.session.is_closed
 
 
 def test_nobody_is_parted_from_for_what_others_hold() -> None:
