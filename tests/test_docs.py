@@ -40,6 +40,7 @@ from tidings.protocol import session, subscriptions
 from tidings.protocol.broker import Broker
 from tidings.protocol.frames import FIRST_FRAME_MAX, FRAME_MAX, REPLY_MAX
 from tidings.protocol.messages import KINDS
+from tidings.protocol.outbox import ROOM
 from tidings.protocol.outlets import CREDITED_SIZE_MAX, WAITING_MAX, WAITING_SIZE_MAX, Outlet
 from tidings.protocol.session import Session
 from tidings.protocol.worker import UNREAD_SIZE_MAX
@@ -333,7 +334,7 @@ def test_the_limits_of_the_protocol_are_those_in_force() -> None:
         "REPLY_MAX": f"{REPLY_MAX >> 10:,} KiB",
         "WINDOW": f"{session.WINDOW >> 20} MiB",
         "OUTBOX_SIZE_MAX": f"{session.OUTBOX_SIZE_MAX >> 20} MiB",
-        "OUTBOX_ROOM": f"{session.OUTBOX_ROOM >> 20} MiB",
+        "ROOM": f"{ROOM >> 20} MiB",
         "UNREAD_SIZE_MAX": f"{UNREAD_SIZE_MAX >> 20} MiB",
         "READ_S_MAX": f"{session.READ_S_MAX:g} s",
         "CREDITED_SIZE_MAX": f"{CREDITED_SIZE_MAX >> 20} MiB",

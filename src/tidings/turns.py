@@ -110,7 +110,7 @@ class Turns(Generic[Worker]):
         begun = self.clock()
         is_left = self._work(worker, begun + SLICE_S)
         took_s = self.clock() - begun
-        share.used_s = max(share.used_s, self._floor_s) + took_s
+        share.used_s = (max(self._floor_s, share.used_s)) + took_s
         if is_left:
             self.add(worker, share)
         return took_s

@@ -15,8 +15,8 @@ from tidings.node import driver
 from tidings.node.ports import bind_unix
 from tidings.protocol.frames import FIRST_FRAME_MAX, encode
 from tidings.protocol.messages import Bye, Hello, Ping, Pong, Publish, Request, Welcome
+from tidings.protocol.outbox import ROOM
 from tidings.protocol.outlets import CREDITED_SIZE_MAX
-from tidings.protocol.session import OUTBOX_ROOM
 
 EVENT = Event("air.pm10", value=61.5)
 
@@ -137,7 +137,7 @@ def test_a_client_that_never_reads_loses_its_oldest_events_and_the_others_are_se
             for _ in range(CREDITED_SIZE_MAX // len(large.body or b"") + 20):
                 await one.publish_accepted(large)
             assert node.driver.broker.tallies["dropped", "slow"] > 0
-            assert node.driver.outbox_size < OUTBOX_ROOM + (2 << 20)
+            assert node.driver.outbox_size < ROOM + (2 << 20)
             await one.publish_accepted(large)
 
     run(scenario())

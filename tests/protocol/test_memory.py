@@ -199,7 +199,8 @@ def test_filters_count_and_one_too_many_is_refused_with_the_name_of_the_limit() 
 def test_events_wait_for_room_in_the_outbox_and_none_is_lost_within_the_credit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(session_module, "OUTBOX_ROOM", 3_000)
+    for module in (session_module, outlets):
+        monkeypatch.setattr(module, "ROOM", 3_000)
     rig = Rig()
     ann, bob = rig.peer("a"), rig.peer("b")
     bob.subscribe(1, credit=1_000)

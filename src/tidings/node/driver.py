@@ -156,7 +156,7 @@ class Driver:
         """Bytes have arrived."""
         self._arrived += len(data)
         self.received += len(data)
-        session.receive(data, self.time())
+        session.receive(data, self.clock.now())  # what the wall clock shows is looked up once a second
         self.schedule()
         if session in self.broker.turns and session not in self._unread and session.unread > UNREAD_SIZE_MAX:
             self._unread[session] = None
@@ -263,10 +263,11 @@ class Driver:
         carrier = self._carriers.get(session)
         if carrier is None or (carrier.is_paused and not session.is_closed):
             return
-        while frames := session.output():
+        frames = session.output()
+        if frames:
             carrier.send(frames)
-            if carrier.is_paused or not len(session.outbox):
-                break
+            while session.outbox.size and not carrier.is_paused and (frames := session.output()):
+                carrier.send(frames)  # more than is handed over at once, or what that has made room for
         if session.is_closed and not len(session.outbox):
             carrier.part()
 

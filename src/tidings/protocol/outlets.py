@@ -28,6 +28,7 @@ from tidings.exchange import Positions, Rows
 from tidings.ids import Origin
 from tidings.protocol.frames import encode, encode_head
 from tidings.protocol.messages import Deliver, Notice
+from tidings.protocol.outbox import ROOM
 
 if TYPE_CHECKING:
     from tidings.protocol.session import Session
@@ -176,7 +177,7 @@ class DroppingOutlet(WaitingOutlet):
         """Send what the credit allows and the outbox has room for, let the rest wait."""
         if positions is not None:
             self.depend()
-        if not self.waiting and len(rows) <= self.credit and self.session.has_room:
+        if not self.waiting and len(rows) <= self.total - self.sent and self.session.outbox.size < ROOM:
             self.send(batch, rows)
             return
         self._wait(batch.part(rows))  # a copy: one row must not keep a whole batch in memory

@@ -45,7 +45,7 @@ from tidings.protocol.messages import (
     RawRequest,
     Welcome,
 )
-from tidings.protocol.outbox import Outbox
+from tidings.protocol.outbox import ROOM, Outbox
 from tidings.protocol.service import LATER, Asked
 from tidings.protocol.subscriptions import Subscriptions
 from tidings.protocol.worker import Worker
@@ -58,8 +58,6 @@ if TYPE_CHECKING:
 
 WINDOW = 4 << 20
 """Bytes of events that a client may have on their way unaccepted."""
-OUTBOX_ROOM = 4 << 20
-"""Bytes that may wait to be read by a client before its events wait where they can be dropped."""
 WEIGHT_STALE = 64 << 10
 """Bytes that may be counted in an account after they have left, until something else comes."""
 OUTPUT_SIZE_MAX = 1 << 20
@@ -165,26 +163,30 @@ class Session(Worker):
         return min(silent_at, self._read_at + READ_S_MAX) if len(self.outbox) else silent_at
 
     def output(self) -> list[bytes]:
-        """Some of the frames that may be sent now; to be called again, unless the outbox is empty.
+        """Some of the frames that may be sent now; to be called again if the outbox says `is_cut`.
 
         When the session is closed and all is sent, the connection is to be closed.
         """
         frames = self.outbox.take(self.broker.mark_durable, OUTPUT_SIZE_MAX)
         if frames:
             self._read_at = self.broker.now
-            if self._awaiting_room and self.has_room:
-                self._refill()
-            if self._weight > WEIGHT_STALE:
-                self.weigh()
-            if self._is_stalled:
-                self._is_stalled = False
-                self.broker.turns.add(self, self.share)
+            if self._awaiting_room or self._is_stalled or self._weight > WEIGHT_STALE:
+                self._drained()
         return frames
+
+    def _drained(self) -> None:
+        """Go on with what has waited for the client to read."""
+        if self._awaiting_room and self.has_room:
+            self._refill()
+        if self._is_stalled:
+            self._is_stalled = False
+            self.broker.turns.add(self, self.share)
+        self.weigh()
 
     @property
     def has_room(self) -> bool:
         """Whether the outbox has room for more events."""
-        return self.outbox.size < OUTBOX_ROOM
+        return self.outbox.size < ROOM
 
     def await_room(self, outlet: Outlet) -> None:
         """A subscription has events to send when the outbox has room for them."""
