@@ -19,6 +19,10 @@ class Background:
         self._share = Share()
         self._steps: deque[Steps[None]] = deque()
 
+    def __len__(self) -> int:
+        """How much is left to be done."""
+        return len(self._steps)
+
     def add(self, steps: Steps[None]) -> None:
         """Have these taken, from the end of this tick on."""
         self._steps.append(steps)
