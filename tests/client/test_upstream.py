@@ -267,7 +267,7 @@ class Gate:
 
     permit = Permit("dev", "token", False, (Rule("publish", tidings.Filter("n < 2")),))
 
-    def admit(self, claim: Claim, _now: float) -> Permit | Check:
+    def admit(self, claim: Claim, _now: float, _wall: float) -> Permit | Check:
         return Permit() if claim.caller.host is None else self.permit
 
     def conclude(self, _check: Check, _passed: bool, _now: float) -> Permit:
