@@ -100,7 +100,7 @@ def test_the_end_of_a_large_session_is_cut_into_steps() -> None:
 
 
 def test_many_who_want_a_batch_get_it_in_parts_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker, "DELIVERED_AT_ONCE", 2)
+    monkeypatch.setattr(broker, "DELIVERED_AT_ONCE", 20)
     rig = sliced()
     ann, bob = rig.peer("a"), rig.peer("b")
     for number in range(1, 41):

@@ -120,7 +120,9 @@ FAULTS: dict[str, tuple[Any, str, Any, str]] = {
         Publications, "resume", resume_with_nothing, "not on disk|dealt with",
     ),
     "leaves locks behind": (locks.Locks, "remove", stay_locked, "are there"),
-    "goes by the wall clock": (SimulatedNode, "time", time_by_the_wall_clock, "hands|its time|left again|believes"),
+    "goes by the wall clock": (
+        SimulatedNode, "time", time_by_the_wall_clock, "hands|its time|left again|believes",
+    ),
 }  # fmt: skip
 
 

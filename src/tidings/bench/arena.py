@@ -65,6 +65,10 @@ where = "type LIKE 'hostile.%' OR type LIKE 'canary.%'"
 users = ["hostile"]
 actions = ["put", "get", "manage"]
 queues = ["hostile-*"]
+
+[[allow]]
+users = ["hostile"]
+actions = ["block"]
 """
 USERS = ("canary", "publisher", "hostile")
 

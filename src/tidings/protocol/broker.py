@@ -64,8 +64,10 @@ if TYPE_CHECKING:
 RECENT_SIZE_MAX = 8 << 20
 """Bytes of events kept in memory for those who ask for last values."""
 
-DELIVERED_AT_ONCE = 32_768
-"""Rows of a batch times subscriptions that get any of it, in one step."""
+DELIVERED_AT_ONCE = 8_192
+"""Rows that subscriptions get of a batch in one step, all of them together."""
+DELIVERIES_FEW = 8
+"""Subscriptions that are always served in one step; and the rows that each costs beside its own."""
 
 _PERSISTENT = DELIVERIES.index("persistent")
 
@@ -483,8 +485,11 @@ class Broker:
         self.count("published", len(batch))
         self._remember(batch)
         published = Published(batch, checked.counters, session)
-        if positions is None and len(matches) * len(batch) > DELIVERED_AT_ONCE and len(matches) > 1:
-            return self._deliver_parts(published, matches, max(1, DELIVERED_AT_ONCE // len(batch)))
+        if positions is None and len(matches) > DELIVERIES_FEW:
+            total = sum(DELIVERIES_FEW + len(rows) for _, rows in matches)
+            if total > DELIVERED_AT_ONCE:
+                at_once = max(1, len(matches) * DELIVERED_AT_ONCE // total)
+                return self._deliver_parts(published, matches, at_once)
         self._deliver(published, matches, positions)
         batch.forget()
         return None

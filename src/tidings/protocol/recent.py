@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 LOOKED_AT_ONCE = 256
 """Events that are looked at in one step."""
+VALUES_MAX = 10_000
+"""Last values that one subscription gets, the newest: no more could wait for it than that."""
 
 Value = tuple[Origin | None, bytes] | None
 """From whom an event came, and its bytes; None for one that has outlived its time."""
@@ -32,6 +34,8 @@ def last_values(broker: Broker, is_wanted: Callable[[Event], bool]) -> Steps[lis
     life, seen = broker.life, broker.remembered
     for batch in reversed(list(broker.recent)):
         for end in range(len(batch), 0, -LOOKED_AT_ONCE):
+            if len(found) >= VALUES_MAX:
+                break
             start = max(end - LOOKED_AT_ONCE, 0)
             _look(batch, range(end - 1, start - 1, -1), is_wanted, broker.wall, found)
             yield
