@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from protocol.guarded import ALL, come, guarded
+from protocol.guarded import ALL, come, guarded, may
 from protocol.rig import Peer, Rig, event
 from tidings import exchange
 from tidings.errors import Refused
@@ -149,3 +149,13 @@ def test_parts_of_a_batch_grow_while_they_are_quick_and_shrink_when_they_are_slo
     assert sizes[1] == 2 * sizes[0]
     assert max(sizes) <= 4_096
     assert sizes[-2] == 1
+
+
+def test_what_rules_add_to_a_filter_makes_it_no_easier_to_find() -> None:
+    rules = [may("subscribe", "type LIKE 'a.%'"), may("subscribe", "type LIKE 'b.%'")]
+    rig = limited(guarded(ann=rules), 10)
+    ann = come(rig, "ann")
+    ann.subscribe(1, "a < b")
+    assert rig.broker.status()["unindexed"] == 1
+    ann.subscribe(2, "TOPIC(subject, '*.x')")
+    assert rig.broker.status()["unindexed"] == 1

@@ -18,7 +18,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from tidings.filters.constraint import Constraint
-from tidings.filters.patterns import needed_by_like, needed_by_matches
+from tidings.filters.patterns import implied_by_like, needed_by_like, needed_by_matches
 from tidings.filters.topics import DOTS, SLASHES, levels_of_under, read_topic
 from tidings.filters.tree import And, Call, Compare, Condition, In, Literal, Name, Or
 from tidings.matching.fields import UNSCANNED
@@ -162,6 +162,9 @@ def _text(name: str, text: str, at_end: bool, is_exact: bool) -> Clues | None:
 
 
 def _like(name: str, pattern: str, escape: str | None = None) -> Clues | None:
+    """None for a prefix: its range is tested already, and rules give all filters of a user the same one."""
+    if implied_by_like(pattern, escape)[1]:
+        return None
     text, at_end, is_all = needed_by_like(pattern, escape)
     return _text(name, text, at_end, is_all)
 
@@ -197,7 +200,6 @@ _READERS: dict[str, Callable[..., Clues | None]] = {
     "UNDER": _under,
     "IS_A": _is_a,
     "LIKE": _like,
-    "STARTS_WITH": lambda name, text: _text(name, text, at_end=False, is_exact=False),
     "ENDS_WITH": lambda name, text: _text(name, text, at_end=True, is_exact=True),
     "CONTAINS": lambda name, text: _text(name, text, at_end=False, is_exact=True),
     "MATCHES": lambda name, pattern: _text(name, needed_by_matches(pattern).text, False, False),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tidings.errors import Refused, TidingsError
 from tidings.exchange import Advertisement, Subscription
 from tidings.filters import Filter
+from tidings.protocol.access import Action
 from tidings.protocol.answers import hears
 from tidings.protocol.arguments import Advertise, Subscribe, Unadvertise, Unsubscribe
 from tidings.protocol.blocking import BlockingOutlet
@@ -46,6 +47,7 @@ class Subscriptions:
         self._advertisements: dict[int, Advertisement] = {}
         self.filter_size = 0  # about what all their filters cost
         self._sizes: dict[tuple[type, int], int] = {}  # the same of each
+        self._understood: tuple[Filter, Filter] | None = None  # a long filter, and what of it was granted
 
     def depends_on(self, mark: int) -> bool:
         """Whether any of them waits for this commit or a later one."""
@@ -88,23 +90,32 @@ class Subscriptions:
         return self._subscribe(wanted, Filter(wanted.filter))
 
     def _subscribe_long(self, wanted: Subscribe) -> Steps[dict[str, Any]]:
-        begun = self._subscribe(wanted, (yield from self._understand(wanted.filter)))
+        begun = self._subscribe(wanted, (yield from self._understand(wanted.filter, "subscribe")))
         return begun if isinstance(begun, dict) else (yield from begun)
 
-    def _understand(self, text: str) -> Steps[Filter]:
-        """Have a long filter read in a thread, with all that is derived from it."""
-        outcome: list[Filter | TidingsError] = []
+    def _understand(self, text: str, action: Action) -> Steps[Filter]:
+        """Have a long filter read in a thread, with all that is derived from it and from what was granted."""
+        outcome: list[tuple[Filter, Filter] | TidingsError] = []
 
-        def conclude(result: Filter | TidingsError) -> None:
+        def conclude(result: tuple[Filter, Filter] | TidingsError) -> None:
             outcome.append(result)
             self._session.go_on()
 
-        self._broker.send(Errand(partial(_understood, text), conclude, conclude))
+        narrow = partial(self._session.narrow, action)
+        self._broker.send(Errand(partial(_understood, text, narrow), conclude, conclude))
         yield PAUSE
         (result,) = outcome
         if isinstance(result, TidingsError):
             raise result
-        return result
+        self._understood = result
+        return result[0]
+
+    def _narrow(self, action: Action, asked: Filter) -> Filter:
+        """A filter as far as it was granted; that of a long one is known already."""
+        known, self._understood = self._understood, None
+        if known is not None and known[0] is asked:
+            return known[1]
+        return self._session.narrow(action, asked)
 
     def _subscribe(self, wanted: Subscribe, asked: Filter) -> dict[str, Any] | Steps[dict[str, Any]]:
         session = self._session
@@ -144,7 +155,7 @@ class Subscriptions:
 
     def _reach(self, wanted: Subscribe, asked: Filter) -> Filter:
         """What is wanted, as far as it was granted; of a queue, whoever has it says that."""
-        return asked if wanted.queue is not None else self._session.narrow("subscribe", asked)
+        return asked if wanted.queue is not None else self._narrow("subscribe", asked)
 
     def _check_indexed(self, wanted: Subscribe, filter: Filter) -> None:
         """Refuse one filter too many that must be tried on every event; what is there already is no more."""
@@ -248,7 +259,7 @@ class Subscriptions:
         return self._advertise(offered, Filter(offered.filter))
 
     def _advertise_long(self, offered: Advertise) -> Steps[dict[str, Any]]:
-        return self._advertise(offered, (yield from self._understand(offered.filter)))
+        return self._advertise(offered, (yield from self._understand(offered.filter, "publish")))
 
     def _advertise(self, offered: Advertise, asked: Filter) -> dict[str, Any]:
 
@@ -256,7 +267,7 @@ class Subscriptions:
             details = {"filters": [str(filter) for filter in wanted]}
             self._session.post(encode(Notice("interest", offered.number, details)))
 
-        offer = self._session.narrow("publish", asked)
+        offer = self._narrow("publish", asked)
         advertisement = Advertisement(offer, tell)
         self._weigh(Advertise, offered.number, offered.filter)
         self._advertisements[offered.number] = advertisement
@@ -294,11 +305,13 @@ class Subscriptions:
             outlet.grant(message.total)
 
 
-def _understood(text: str) -> Filter:
-    """The filter of a text, with all that is derived from it made already."""
-    filter = Filter(text)
-    _ = filter.normal, filter.test, str(filter), hash(filter)
-    return filter
+def _understood(text: str, narrow: Callable[[Filter], Filter]) -> tuple[Filter, Filter]:
+    """The filter of a text, and what of it was granted, with all that is derived from them made already."""
+    asked = Filter(text)
+    granted = narrow(asked)
+    for filter in (asked, granted):
+        _ = filter.normal, filter.test, str(filter), hash(filter)
+    return asked, granted
 
 
 def _outlet(session: Session, wanted: Subscribe) -> Outlet:
