@@ -18,14 +18,12 @@ ROOM = 4 << 20
 class Outbox:
     """Frames on their way to one peer; each leaves once the mark it waits for is durable."""
 
-    __slots__ = ("_items", "is_cut", "size")
+    __slots__ = ("_items", "size")
 
     def __init__(self) -> None:
         self._items: deque[tuple[int, bytes, bool]] = deque()
         self.size = 0
         """Bytes that wait."""
-        self.is_cut = False
-        """Whether more could have been taken the last time, but for the size."""
 
     def put(self, frame: bytes, mark: int = 0, is_patient: bool = False) -> None:
         """Add a frame that may leave when the mark is durable, and those before have left or let it pass."""
@@ -40,7 +38,6 @@ class Outbox:
     def take(self, durable: int, size_max: int | None = None) -> list[bytes]:
         """The frames that may leave now, in order: one, then as many as have `size_max` bytes together."""
         items = self._items
-        self.is_cut = False
         if len(items) == 1 and items[0][0] <= durable:  # most often
             self.size = 0
             return [items.popleft()[1]]
@@ -49,7 +46,6 @@ class Outbox:
         size = 0
         while items and (items[0][0] <= durable or items[0][2]):
             if ready and size_max is not None and size + len(items[0][1]) > size_max:
-                self.is_cut = True
                 break
             item = items.popleft()
             if item[0] <= durable:

@@ -163,7 +163,7 @@ class Session(Worker):
         return min(silent_at, self._read_at + READ_S_MAX) if len(self.outbox) else silent_at
 
     def output(self) -> list[bytes]:
-        """Some of the frames that may be sent now; to be called again if the outbox says `is_cut`.
+        """Some of the frames that may be sent now; to be called again while something is left.
 
         When the session is closed and all is sent, the connection is to be closed.
         """
