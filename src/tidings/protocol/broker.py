@@ -98,7 +98,7 @@ class Broker:
         """`name` is what people call the node; without `turns` everything is done as soon as it is asked."""
         self.memory = Memory(budgets or Budgets())
         self._shares: dict[str, Share] = {}  # by user
-        self.turns = Turns(_standing, _work) if turns is None else turns
+        self.turns = Turns(_standing, let_work) if turns is None else turns
         self.node = state.node
         self.name = name
         self.boot = state.boot
@@ -628,7 +628,8 @@ class Broker:
         return told
 
 
-def _work(worker: Session | Background, until: float) -> bool:
+def let_work(worker: Session | Background, until: float) -> bool:
+    """Let one work whose turn it is, where nobody has to survive what goes wrong with it."""
     return worker.work(until)
 
 

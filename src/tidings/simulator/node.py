@@ -12,8 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tidings.errors import StoreFailed
-from tidings.protocol.background import Background
-from tidings.protocol.broker import Broker
+from tidings.protocol.broker import Broker, let_work
 from tidings.protocol.session import Session
 from tidings.protocol.streams import Stream
 from tidings.queues import open_queues
@@ -63,7 +62,7 @@ class SimulatedNode:
         self.store = SimulatedStore(self.disk, self.world.random.randbytes)
         self._anchor = EPOCH_S + self.ahead_s
         self._worked_s = 0.0
-        turns = Turns(self._working_time, _work)
+        turns = Turns(self._working_time, let_work)
         self.broker = Broker(self.store.state, self._anchor + self.world.clock.now, turns=turns)
         self.queues = open_queues(self.broker, self.store, lasts=True)
         self.watch.started(self.store.state)
@@ -245,7 +244,3 @@ class SimulatedNode:
             self._schedule()
 
         self._after(random.uniform(0, self.read_s), read)
-
-
-def _work(worker: Session | Background, until: float) -> bool:
-    return worker.work(until)
