@@ -244,3 +244,22 @@ def _is(queue: Queue, number: int, where: str) -> bool:
 
 TestInterleaved = Interleaved.TestCase
 TestInterleaved.settings = settings(stateful_step_count=40, max_examples=80)
+
+
+def test_what_comes_behind_others_between_two_steps_is_not_handed_out_before_them() -> None:
+    machine = Interleaved()
+    machine.get(choice=0, where="", count=3, waits=False, takes=True)
+    machine.put(choice=0, priorities=[0])
+    machine.go_on(choice=0, steps=1)
+    machine.teardown()
+
+
+def test_who_loses_some_of_what_it_has_read_between_two_steps_gets_others_instead() -> None:
+    machine = Interleaved()
+    machine.purge(choice=0, where="")
+    machine.get(choice=0, where="", count=3, waits=False, takes=False)
+    machine.go_on(choice=0, steps=1)
+    machine.lose(choice=0, is_clean=False, closes_first=False)
+    while machine.running:
+        machine.go_on(choice=0, steps=1)
+    machine.teardown()

@@ -140,7 +140,7 @@ class Readers:
             while steps is not None:
                 yield
                 yield from steps
-                steps = queue.serve(reader, is_final) if self._lost_all(reader) else None
+                steps = queue.serve(reader, is_final) if self._has_lost(reader) else None
             if reader.is_if_exists and not (reader.is_over or reader.taken or is_final):
                 is_final = not (yield from serving.is_contested(queue, reader))
             is_done = True
@@ -153,11 +153,15 @@ class Readers:
             self._conclude(reader, wait_s, is_final, begun_at)
         return LATER
 
-    def _lost_all(self, reader: Reader) -> bool:
-        """Take from a reader what it has got and was undone meanwhile; whether it has nothing now."""
-        had = bool(reader.taken)
+    def _has_lost(self, reader: Reader) -> bool:
+        """Take from a reader what it has got and was undone meanwhile; whether it wants more for that."""
+        had = len(reader.taken)
         reader.keep(reader.queue.is_still_with)
-        return had and not reader.taken and not reader.is_over
+        if len(reader.taken) == had or reader.is_over or reader.is_content:
+            return False
+        if not reader.turn:
+            reader.queue.waiting.add(reader)
+        return True
 
     def _conclude(self, reader: Reader, wait_s: float | None, is_final: bool, begun_at: float) -> None:
         """A search has ended: its reader is told what it has got, or goes on waiting."""

@@ -223,8 +223,10 @@ class Queue:
         self.sweep()
         if reader.takes_any and self.is_plain:
             self.serve_first(reader)
-            is_done = reader.is_content or not len(self.shelf)
-            return None if is_done else serving.serve_any(self, reader, is_bounded)
+            if reader.is_content or not len(self.shelf):
+                return None
+            reader.search = serving.AtHead()
+            return serving.serve_any(self, reader, is_bounded)
         steps = serving.serve(self, reader, is_bounded)
         return steps if next(steps, _DONE) is not _DONE else None
 

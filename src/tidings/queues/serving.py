@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from math import inf
 from typing import TYPE_CHECKING
 
 from tidings.queues.message import sight
@@ -61,8 +62,7 @@ class AtHead:
 
 
 def serve_any(queue: Queue, reader: Reader, is_bounded: bool) -> Steps[None]:
-    """The same for a reader that takes whatever comes first, and has got some of it."""
-    reader.search = AtHead()
+    """The same for a reader at the head, which takes whatever comes first and has got some of it."""
     while len(queue.shelf) and not (reader.is_over or reader.is_content or queue.is_closed):
         if not queue.is_plain:
             yield from serve(queue, reader, is_bounded)
@@ -92,12 +92,14 @@ def _candidates(
 ) -> Iterator[Message | None]:
     """What a reader may have, in order; None where a step ends."""
     place, shelf, locks = queue.kind.place, queue.shelf, queue.locks
+    copied = {message.number for message, _ in reader.taken} if reader.is_copier else ()
+    up_to = inf if reader.up_to is None else reader.up_to
     for number in search:
         while own and search.has_passed(place(own[0])):
             yield own.popleft()
         if number is None:
             yield None
-        elif (reader.up_to is not None and number > reader.up_to) or queue.is_expired(number):
+        elif number in copied or number > up_to or queue.is_expired(number):
             continue
         elif reader.is_copier or locks.allow(number, reader.transaction):
             yield shelf[number]
