@@ -7,11 +7,13 @@ why: a check that silently stopped running is worse than none.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from patience import TEST_S
 
 SKIPS = Path(__file__).with_name("skips.txt")
 
@@ -23,6 +25,18 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 # For every Spark that a test starts: it ends long before the better compiler has paid for itself.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+
+# A shell starts what runs in the background with SIGINT ignored, and every program that a test starts would
+# inherit that: those that a test stops as Ctrl-C does would go on for ever.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Called by pytest when it knows all tests: each has a limit, so that none hangs a whole run."""
+    for item in items:
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TEST_S))
 
 
 def allowed_skips() -> list[str]:

@@ -19,6 +19,7 @@ from urllib.request import urlopen
 
 import msgspec
 import pytest
+from patience import ANSWER_S
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -63,7 +64,7 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ROW = re.compile(r"^\| (?P<feature>.+?) \| (?P<name>.+?) \| (?P<test>.+?) \|$", re.MULTILINE)
 
-PATIENCE_S = 30.0
+PATIENCE_S = ANSWER_S
 """After this an example that waits for something is taken to wait for ever."""
 
 

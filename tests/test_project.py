@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tomllib
@@ -354,6 +355,17 @@ def test_two(): assert False
 """
 SKIPPING_MODULE = "import pytest; pytest.skip('not on this machine', allow_module_level=True)"
 
+HANGING = """
+import time
+def test_waiting(): time.sleep(20)
+"""
+INTERRUPTING = """
+import signal, subprocess
+def test_interrupting():
+    with subprocess.Popen(["sleep", "20"]) as process:
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == -signal.SIGINT
+"""
 RunTests = Callable[..., pytest.RunResult]
 
 
@@ -364,6 +376,7 @@ def run_tests(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run
     def run(source: str, *, ci: str, skips: str = "") -> pytest.RunResult:
         monkeypatch.setenv("CI", ci)
         pytester.makeconftest((ROOT / "tests" / "conftest.py").read_text())
+        pytester.makepyfile(patience=(ROOT / "tests" / "patience.py").read_text())
         (pytester.path / "skips.txt").write_text(skips)
         pytester.makepyfile(test_it=source)
         return pytester.runpytest_subprocess("-p", "no:cacheprovider")
@@ -421,3 +434,23 @@ def test_no_file_names_a_package_index() -> None:
 @pytest.mark.parametrize("name", ["scripts/setup", "scripts/java", "scripts/tools", ".ci/run"])
 def test_scripts_can_be_run(name: str) -> None:
     assert os.access(ROOT / name, os.X_OK)
+
+
+# -- tests end, however they are started
+
+
+def test_a_test_that_never_ends_fails(run_tests: RunTests, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDINGS_PATIENCE", "0.003")
+    result = run_tests(HANGING, ci="true")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*Timeout*"])
+
+
+def test_programs_that_tests_start_can_be_interrupted_though_all_runs_in_the_background(
+    run_tests: RunTests,
+) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell does for what it leaves behind
+    try:
+        run_tests(INTERRUPTING, ci="true").assert_outcomes(passed=1)
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -7,7 +7,6 @@ HYPOTHESIS_PROFILE=soak the rows have their whole sizes, and a node with compile
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,6 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from patience import IS_SOAK
 from typer.testing import CliRunner
 
 from tidings.bench import fair
@@ -25,7 +25,6 @@ from tidings.cli.app import app
 from tidings.errors import UserError
 from tidings.node import compiled
 
-IS_SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 ANSWER_S = 15.0 if IS_SOAK else 5.0
 """An answer that takes longer counts as lost: generous, as machines that run tests are busy."""
 MEMORY_MB_MAX = fair.MEMORY_MB if IS_SOAK else 100.0

@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from cli.commands import run_command
+from patience import patience
 from rich.console import Console
 
 from tidings import Filter
@@ -30,7 +32,7 @@ from tidings.cli.demo.town import Town
 from tidings.sensors.city import KINDS
 
 STAND_IN = (sys.executable, str(Path(__file__).with_name("city_query.py")))
-PATIENCE_S = 120.0
+PATIENCE_S = patience(120.0)
 """After this a demo that waits for something is taken to wait for ever."""
 FREE = home.Ports(0, 0, 0, [])
 
@@ -411,9 +413,12 @@ def test_on_a_terminal_it_goes_on_without_a_query_that_died(environment: dict[st
 def read_until(descriptor: int, wanted: bytes | None) -> bytes:
     """What a terminal shows, up to something or to the end."""
     shown = b""
+    deadline = time.monotonic() + PATIENCE_S
     try:
         while wanted is None or wanted not in shown:
-            assert select.select([descriptor], [], [], PATIENCE_S)[0], shown[-2000:]
+            left_s = max(deadline - time.monotonic(), 0)  # the screen is drawn anew whether it comes or not
+            assert select.select([descriptor], [], [], left_s)[0], shown[-2000:]
+            assert time.monotonic() < deadline, shown[-2000:]
             shown += os.read(descriptor, 65536)
     except OSError:  # Linux says EIO when the other end of a terminal is closed
         pass

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from cli.commands import run_command
+from patience import ANSWER_S
 from sensors.gateways import TestGateway
 
 import tidings
@@ -62,11 +63,11 @@ class Beside:
 
     def start(self) -> None:
         self._thread.start()
-        assert self._is_up.wait(30)
+        assert self._is_up.wait(ANSWER_S)
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._is_over.set)
-        self._thread.join(30)
+        self._thread.join(ANSWER_S)
         self._loop.close()
 
     @property
@@ -107,7 +108,7 @@ def listed(node: Node, body: bytes, *arguments: str) -> tuple[int, str, str]:
             thread = threading.Thread(target=lambda: answer(next(iter(requests))))
             thread.start()
             result = run_command("sensor", "list", *arguments)
-            thread.join(30)
+            thread.join(ANSWER_S)
             return result
 
 

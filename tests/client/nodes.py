@@ -8,12 +8,14 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
+from patience import ANSWER_S
+
 from tidings.node.config import NodeConfig
 from tidings.node.server import Node
 
 T = TypeVar("T")
 
-PATIENCE_S = 30.0
+PATIENCE_S = ANSWER_S
 """After this a test that waits for something is taken to wait for ever."""
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from guarantees.mortal import MortalNode
 from node.peers import Start
+from patience import IS_SOAK, patience
 from security.places import SECRET, cheap
 
 import tidings
@@ -21,12 +22,11 @@ from tidings.security.editing import edited
 from tidings.security.making import EVERYDAY, Admin, add_allowance, allowance, make_security, make_sibling
 from tidings.security.passwords import Token, hash_token, make_token
 
-IS_SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
-HANGS_S = 3_600.0 if IS_SOAK else 180.0
+HANGS_S = patience(3_600.0 if IS_SOAK else 180.0)
 """After this a run is taken to hang."""
 SEED = int(os.environ.get("TIDINGS_SEED", "20261115"))
 ADMIN = "admin"
-PATIENCE_S = 60.0
+PATIENCE_S = patience(60.0)
 """How long a client tries to reach a node for the first time."""
 
 Result = TypeVar("Result")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from node.peers import SOURCE, Peer, peer_of, run
+from patience import ANSWER_S
 
 import tidings
 from tidings import Event
@@ -62,7 +63,7 @@ class SmallDisk:
 
     def stop(self) -> tuple[int, str]:
         self.process.send_signal(signal.SIGTERM)
-        _, errors = self.process.communicate(timeout=30)
+        _, errors = self.process.communicate(timeout=ANSWER_S)
         return self.process.returncode, errors
 
 

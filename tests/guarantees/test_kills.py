@@ -13,15 +13,15 @@ import pytest
 from guarantees.crowd import Crowd, Reader
 from guarantees.mortal import MortalNode
 from node.peers import Peer, Start, peer_of, run
+from patience import IS_SOAK, patience
 
 import tidings
 from tidings import Event
 
-IS_SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 KILLS = 1_000 if IS_SOAK else 50
 PROMISES_MAX = 300
 """The most events that are promised between two kills."""
-HANGS_S = 3_600.0 if IS_SOAK else 180.0
+HANGS_S = patience(3_600.0 if IS_SOAK else 180.0)
 """After this the run is taken to hang."""
 
 

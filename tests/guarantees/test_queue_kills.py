@@ -12,15 +12,15 @@ import pytest
 from guarantees.mortal import MortalNode
 from guarantees.queue_crowd import JOBS, LEFT, RIGHT, QueueCrowd
 from node.peers import Start, run
+from patience import IS_SOAK, patience
 
 import tidings
 from tidings.errors import QueueNotFound
 
-IS_SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 KILLS = 300 if IS_SOAK else 8
 DONE_MAX = 150
 """The most messages that are dealt with between two kills."""
-HANGS_S = 3_600.0 if IS_SOAK else 120.0
+HANGS_S = patience(3_600.0 if IS_SOAK else 120.0)
 """After this the run is taken to hang."""
 
 

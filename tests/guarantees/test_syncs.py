@@ -22,6 +22,7 @@ import pytest
 from guarantees import trace
 from guarantees.disk import Disk
 from node.peers import SOURCE, Peer, Start, peer_of, run
+from patience import IS_SOAK, patience
 
 import tidings
 from tidings import Batch, Event
@@ -33,7 +34,7 @@ PUBLICATIONS = 150
 PATIENT_PUBLICATIONS = 150
 LARGE = 120_000
 """Bytes of the bodies of every other publication: enough for a checkpoint of SQLite's log."""
-POWER_CUTS = 2_000 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 30
+POWER_CUTS = 2_000 if IS_SOAK else 30
 MARK = re.compile(rb"<<(\d{6})>>")
 
 pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
@@ -59,7 +60,7 @@ class Recording:
         run(work(node.stdout.readline().split()[2]))
         child = int(Path(f"/proc/{node.pid}/task/{node.pid}/children").read_text())
         os.kill(child, signal.SIGTERM)
-        _, self.errors = node.communicate(timeout=60)
+        _, self.errors = node.communicate(timeout=patience(60))
         assert node.returncode == 0
         self.moments = trace.read(output)
 

@@ -12,13 +12,13 @@ from random import Random
 
 from guarantees.queue_worker import PREFETCH
 from node.peers import SOURCE, run, running
+from patience import IS_SOAK
 
 import tidings
 from tidings import Event
 from tidings.client.queue import Queue
 from tidings.errors import QueueEmpty
 
-IS_SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 ROUNDS = 20 if IS_SOAK else 3
 WORKERS = 2
 """Workers in each round; all of them are killed."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
+from patience import ANSWER_S
 
 from tidings import Batch, Event
 from tidings.node.config import NodeConfig
@@ -20,7 +21,7 @@ from tidings.node.server import Node
 from tidings.protocol.frames import FRAME_MAX, Frame, FrameReader, encode
 from tidings.protocol.messages import Accepted, Bye, Deliver, Hello, Message, Publish, Reply, Request, Welcome
 
-ANSWER_S_MAX = 30.0
+ANSWER_S_MAX = ANSWER_S
 """How long a test waits for what must come."""
 SOURCE = Path(__file__).parents[2] / "src"
 

@@ -15,6 +15,7 @@ import pytest
 from node.authority import HOSTS, Authority
 from node.peers import Run, Start, running
 from node.secured import ACCESS, PASSWORD, TOKEN, USERS, Secured
+from patience import patience
 
 import tidings
 from tidings.client import Bus
@@ -269,7 +270,7 @@ def test_a_signal_has_all_read_again(start: Start, secured: Secured, tmp_path: P
             node.process.send_signal(signal.SIGHUP)
             await publish_until_refused(bus)
 
-    asyncio.run(asyncio.wait_for(scenario(), 60))
+    asyncio.run(asyncio.wait_for(scenario(), patience(60)))
     code, errors = node.stop()
     assert code == 0
     assert "info security was read again users=3" in errors

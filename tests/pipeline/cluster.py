@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Self
 
 import pyspark
+from patience import patience
 
 from tidings.pipeline.session import check_java
 
 TESTS = Path(__file__).parents[1]
 SPARK = Path(pyspark.__file__).parent
-PATIENCE_S = 240.0
+PATIENCE_S = patience(240.0)
 """After this a test that waits for something is taken to wait for ever; to start takes long as it is."""
 LOOK_S = 0.05
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

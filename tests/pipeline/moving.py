@@ -16,10 +16,11 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+from patience import patience
 
 from tidings.pipeline.session import spark_session
 
-HOLD_S_MAX = 240.0
+HOLD_S_MAX = patience(240.0)
 LOOK_S = 0.02
 PARTS = 3
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from urllib.request import ProxyHandler, build_opener
 
+from patience import patience
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -55,9 +56,9 @@ def show_pages(spark: SparkSession) -> None:
     root = spark.sparkContext.uiWebUrl
     application = spark.sparkContext.applicationId
     for page in PAGES:
-        with opener.open(f"{root}/api/v1/applications/{application}/{page}", timeout=60) as answer:
+        with opener.open(f"{root}/api/v1/applications/{application}/{page}", timeout=patience(60)) as answer:
             show("page", page, answer.read().decode())
-    with opener.open(f"{root}/StreamingQuery/", timeout=60) as answer:
+    with opener.open(f"{root}/StreamingQuery/", timeout=patience(60)) as answer:
         show("page streaming", answer.read().decode())
 
 

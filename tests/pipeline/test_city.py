@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from patience import patience
 
 pytest.importorskip("pyspark")
 from pipeline.city_readings import BEGIN, RULES, Reading, frame, moment, recorded
@@ -38,7 +39,7 @@ FEW = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 """Each example is several jobs of Spark, so there are few, with many readings, and none is made smaller."""
-PATIENCE_S = 300
+PATIENCE_S = patience(300)
 """After this a stream that does nothing is taken to do nothing for ever."""
 STORE = "spark.sql.streaming.stateStore.providerClass"
 

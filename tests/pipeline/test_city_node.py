@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from patience import patience
 
 pytest.importorskip("pyspark")
 from pipeline.nodes import Running, running, wait_until
@@ -132,7 +133,7 @@ def test_a_query_that_is_told_to_end_says_goodbye_to_the_node(node: Running, rul
                 rows += json.loads(process.stdout.readline())["rows"]
             process.send_signal(signal.SIGTERM)
             told = process.stdout.read().splitlines()
-            assert process.wait(120) == 0
+            assert process.wait(patience(120)) == 0
         finally:
             process.kill()
     assert json.loads(told[-1])["state"] == "stopped"
@@ -147,7 +148,7 @@ def test_the_declarative_project_goes_on_where_the_last_run_ended(
     def run() -> dict[str, Any]:
         folder = str(tmp_path / "tables")
         with command("--node", node.address, "--rules", rules, "--checkpoint", folder) as process:
-            output, _ = process.communicate(timeout=600)
+            output, _ = process.communicate(timeout=patience(600))
         assert process.returncode == 0, output
         return dict(json.loads(output.splitlines()[-1]))
 

@@ -14,13 +14,13 @@ import msgspec
 import pytest
 from node.peers import Process, Start, starting
 from node.secured import Secured
+from patience import IS_SOAK
 from pipeline.cluster import QUICK_JAVA, SURROUNDINGS, TESTS, Cluster, Mortal, wait_until
 from pipeline.moving import Plan
 
 from tidings import Event, blocking
 from tidings.security.passwords import hash_token, make_token
 
-IS_SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 VICTIMS = ("executor", "driver", "node", "worker")
 ROUNDS = 60 if IS_SOAK else len(VICTIMS)
 EVENTS = 300

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from node.secured import CHEAP, TOKEN, Secured
+from patience import patience
 from pipeline.nodes import Running, running
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import StructType
@@ -22,7 +23,7 @@ from tidings.pipeline.source import TidingsSource
 from tidings.security.passwords import hash_token, make_password
 
 TESTS = Path(__file__).parents[1]
-RUN_S_MAX = 300.0
+RUN_S_MAX = patience(300.0)
 SECRET = "violet-otter-38-marzipan"
 WRONG = "crimson-badger-51-nougat"
 COLUMNS = StructType().add("number", "long").add("source", "string")

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import patience
 from pipeline.nodes import PATIENCE_S, Running, running, wait_until
 from pyspark.sql import SparkSession
 
 TESTS = Path(__file__).parents[1]
-START_S_MAX = 180.0
+START_S_MAX = patience(180.0)
 """How long a program with a Spark of its own may take to start on a busy machine."""
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from patience import IS_SOAK, patience
 from pipeline.nodes import Running, running
 from pyspark.sql import DataFrame, SparkSession
 
@@ -24,10 +25,9 @@ from tidings.sensors.recording import make_recording
 
 DATA = Path(os.environ.get("TIDINGS_DATA") or Path(__file__).parents[3] / "shared" / "data")
 REAL = DATA / "luftdaten-aberdeen-2019-05.csv.gz"
-IS_SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 LINES = None if IS_SOAK else 15_000
 """Lines of the real file that are played: all of them take minutes."""
-HANGS_S = 900.0 if IS_SOAK else 240.0
+HANGS_S = patience(900.0 if IS_SOAK else 240.0)
 SOURCE = Path(__file__).parents[2] / "src"
 CELL = 0.05
 HIGH = 150.0

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import ANSWER_S
 from pipeline.nodes import Running, reading, running, wait_until
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession, types
@@ -216,7 +217,7 @@ def test_the_lease_is_renewed_while_nothing_else_happens(node: Running, stream: 
         reader = stream(node, lease="1")
         reader.initialOffset()
         for _ in range(4):  # which takes longer than the lease
-            assert renewed.wait(30)
+            assert renewed.wait(ANSWER_S)
             renewed.clear()
         assert len(node.readers) == 1
 
@@ -232,7 +233,7 @@ def test_what_goes_wrong_while_renewing_ends_the_query(node: Running, stream: Ma
         broken.setattr(keeping.Readers, "_renew", fail)
         reader = stream(node, lease="1")
         start = reader.initialOffset()
-        assert failed.wait(30)
+        assert failed.wait(ANSWER_S)
         assert reader._readers is not None
         wait_until(lambda: reader._readers is not None and reader._readers._failure is not None)
     with pytest.raises(ZeroDivisionError, match="nobody thought of this"):
@@ -249,7 +250,7 @@ def test_a_node_that_is_away_for_a_while_is_waited_for(tmp_path: Path, stream: M
     asking = threading.Thread(target=lambda: answers.append(batch(reader, start)))
     asking.start()
     with running(tmp_path, port=int(address.rpartition(":")[2])) as node:
-        asking.join(30)
+        asking.join(ANSWER_S)
         assert answers[0][0] == [1]
         assert len(node.readers) == 1
         node.publish(Event("air.pm10", {"number": 2}))

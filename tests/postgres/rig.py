@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 from msgspec.structs import replace
+from patience import patience
 
 from tidings.errors import TidingsError
 from tidings.event import Batch, Event
@@ -25,7 +26,7 @@ from tidings.queues.description import Description
 
 __all__ = ["DONE", "GIVE_BACK", "REJECT", "UNOPENED", "Answered", "Client", "Hand", "Node", "job", "numbers"]
 
-PATIENCE_S = 60.0
+PATIENCE_S = patience(60.0)
 NOBODY = cast(Session, None)  # whose session it is makes no difference
 
 

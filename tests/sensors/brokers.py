@@ -13,7 +13,9 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-START_S_MAX = 30.0
+from patience import ANSWER_S
+
+START_S_MAX = ANSWER_S
 LOOK_S = 0.02
 # Debian puts servers where the path of ordinary users does not lead.
 PROGRAM = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")

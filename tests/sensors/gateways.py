@@ -8,6 +8,8 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
 
+from patience import ANSWER_S
+
 from tidings.gateway.effects import Advertise, Close, Effect, Say, Widen, Withdraw
 from tidings.gateway.gateway import Gateway
 from tidings.gateway.intake import Intake, read_datagram
@@ -15,7 +17,7 @@ from tidings.gateway.messages import Deregister, Error, Reading, Register, Sensi
 from tidings.gateway.networks import Address, Caller, Key
 from tidings.sensors.link import Place
 
-PATIENCE_S = 30.0
+PATIENCE_S = ANSWER_S
 """After this a test that waits for something is taken to wait for ever."""
 LOOK_S = 0.01
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import ANSWER_S
 from sensors.brokers import MISSING, PROGRAM, Mosquitto, Relay, mosquitto
 from sensors.gateways import TestGateway, run, wait_until
 
@@ -180,7 +181,7 @@ def test_devices_see_what_is_asked_of_them(broker: Mosquitto) -> None:
     import aiomqtt
 
     async def next_interest(client: aiomqtt.Client) -> Any:
-        message = await asyncio.wait_for(anext(aiter(client.messages)), 30)
+        message = await asyncio.wait_for(anext(aiter(client.messages)), ANSWER_S)
         return str(message.topic), json.loads(message.payload)["sensors"]
 
     async def test() -> None:

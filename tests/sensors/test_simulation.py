@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import uvloop
+from patience import patience
 from sensors.gateways import TestGateway, wait_until
 
 from tidings.errors import Disconnected, UserError
@@ -13,7 +14,7 @@ from tidings.sensors import simulation
 from tidings.sensors.link import Place
 from tidings.sensors.simulation import Load, Simulation, Tally, stamp_of
 
-PATIENCE_S = 60.0
+PATIENCE_S = patience(60.0)
 DUST = "type = 'air.pm10'"
 
 

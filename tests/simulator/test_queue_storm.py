@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
+from patience import IS_SOAK
 
 from tidings.protocol.broker import Broker
 from tidings.protocol.ledger import Ledger
@@ -17,7 +17,7 @@ from tidings.simulator.node import EPOCH_S, SimulatedNode
 from tidings.simulator.queue_storm import QueueStorm
 
 HOUR_S = 3_600.0
-SEEDS = range(3_000 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 60)
+SEEDS = range(3_000 if IS_SOAK else 60)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

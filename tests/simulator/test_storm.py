@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from patience import IS_SOAK
 
 from tidings.protocol import broker, outlets, places, streams
 from tidings.simulator import World, storm
 
-SEEDS = range(2_000 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 50)
+SEEDS = range(2_000 if IS_SOAK else 50)
 SOURCE = Path(__file__).parents[2] / "src"
 
 

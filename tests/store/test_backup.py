@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from patience import IS_SOAK
 
 from tests.store.samples import Model, batch, everything, message, operations
 from tests.store.test_directory import set_format
@@ -25,7 +26,7 @@ from tidings.store.sqlite import SqliteStore
 
 NOW = 1.8e9
 NOW_US = int(NOW * 1e6)
-KILLS = 200 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 10
+KILLS = 200 if IS_SOAK else 10
 
 
 def filled(path: Path, count: int = 50) -> SqliteStore:

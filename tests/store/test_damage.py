@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from random import Random
 
 import pytest
 from msgspec.structs import replace
+from patience import IS_SOAK
 
 from tests.store.damage import Found, Made, copy, cut, flip, found, make, run_of, zero
 from tests.store.samples import batch, everything, last
@@ -20,7 +20,7 @@ from tidings.store.wal import PAGE_SIZE
 
 FILE, LOG = "tidings.db", "tidings.db-wal"
 # The soak of the project takes more of everything that is random.
-SEEDS = range(1000 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 25)
+SEEDS = range(1000 if IS_SOAK else 25)
 # The first leaf moves when the tree grows: after so many more batches a batch lies where it stays.
 SETTLED = 20
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from node.peers import ANSWER_S_MAX, SOURCE, Process
+from patience import ANSWER_S
 
 from tidings.client import Bus
 
@@ -137,7 +138,8 @@ class GatewayCommand:
         """Where it says that it listens, in its first lines."""
         assert self.process.stdout is not None
         lines = [self.process.stdout.readline().rstrip("\n") for _ in range(2)]
-        assert all(line.startswith("sensors on ") for line in lines), self.process.communicate(timeout=30)
+        if not all(line.startswith("sensors on ") for line in lines):
+            raise AssertionError(self.process.communicate(timeout=ANSWER_S))
         return [line.removeprefix("sensors on ") for line in lines]
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:

@@ -18,6 +18,7 @@ import msgspec
 import pytest
 from node.gateway.networks import Object, by_udp, child_of, connected, sensing, wait_until
 from node.peers import ANSWER_S_MAX, Start, run, running
+from patience import ANSWER_S
 
 from tidings.errors import ConfigError, UserError
 from tidings.node.config import load
@@ -94,7 +95,7 @@ def test_a_gateway_that_never_found_its_node_ends_when_that_is_gone(tmp_path: Pa
     with subprocess.Popen(command, stdin=subprocess.PIPE) as child:
         assert child.stdin is not None
         child.stdin.close()
-        assert child.wait(30) == 0
+        assert child.wait(ANSWER_S) == 0
 
 
 def test_a_gateway_comes_by_a_private_socket_or_by_the_nodes_own(tmp_path: Path) -> None:

@@ -16,16 +16,16 @@ from typing import NamedTuple
 
 import pytest
 from node.peers import ANSWER_S_MAX, SOURCE, running
+from patience import IS_SOAK, patience
 
 import tidings
 from tidings.sensors.recording import make_recording
 
 DATA = Path(os.environ.get("TIDINGS_DATA", Path(__file__).parents[4] / "shared" / "data"))
 REAL = DATA / "luftdaten-aberdeen-2019-05.csv.gz"
-IS_SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 LINES = None if IS_SOAK else 15_000
 """Lines of the real file that are played: all of them take minutes."""
-HANGS_S = 600.0 if IS_SOAK else 60.0
+HANGS_S = patience(600.0 if IS_SOAK else 60.0)
 REPLAY = "from tidings.cli import main; main()"
 END = "end-of-the-recording"
 AREA = "POLYGON ((-2.25 57.0, -2.05 57.0, -2.05 57.3, -2.25 57.3, -2.25 57.0))"

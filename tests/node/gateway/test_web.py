@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from node.gateway.networks import register, sensing, sensor, values, wait_until
 from node.gateway.webs import Client, client_at, web_rig
 from node.peers import run, running
+from patience import ANSWER_S
 
 import tidings
 from tidings.node.gateway import web, web_port, web_session
@@ -55,7 +56,7 @@ def test_what_the_gateway_has_to_say_comes_with_the_next_answer_too() -> None:
             known = (await phone.post(register("p", sensor("t")), register("q", sensor("t")))).token
             fields = {"sensing_token": known["Sensing-Token"]}
             heard: list[str] = []
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(ANSWER_S):
                 while len(heard) < 2:
                     said = (await phone.post(sensing("p", 1), **fields)).said
                     heard += [one["subscribe"]["sensing-id"] for one in said]
@@ -370,7 +371,7 @@ def test_who_never_fetches_what_is_said_is_given_up(monkeypatch: pytest.MonkeyPa
         async with web_rig() as rig, tidings.connect(rig.node) as bus, rig.client() as phone:
             await phone.post(register("n", sensor("t")))
             (visit,) = rig.web.visits._visits.values()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(ANSWER_S):
                 while visit.is_open:
                     async with bus.subscribe("type = 'temp'"):
                         pass
