@@ -335,15 +335,30 @@ def test_parts_of_what_may_not_be_put_are_not_kept() -> None:
 
 
 def test_whoever_may_put_anywhere_still_puts_nothing_past_the_checks_of_another_queue() -> None:
-    far = guarded(Rule("put"), Rule("publish", Filter("n > 1")))
-    far.transmission.bind("")
+    far = guarded(Rule("put", None, "*"), Rule("publish", Filter("n > 1")))
+    outgoing = far.transmission.bind("")
     node = Hander(far)
     node.hand_on(numbered(1), "to:@upstream")
+    node.hand_on(numbered(2))
     assert node.refusals == [(1, 1, "not-allowed")]
     dev = Client(far, "dev", "")
     dev.put("to:@upstream", 1)
+    dev.put("jobs", 3)
     far.run()
     assert dev.refusals == [(1, 1, "not-allowed")]
+    assert outgoing.queue.size == 0
+    assert [n for n, _ in read(far)] == [2, 3]
+
+
+def test_whoever_manages_a_transmission_queue_may_put_into_it() -> None:
+    far = guarded(Rule("put", None, "*"), Rule("manage", None, "to:*"))
+    outgoing = far.transmission.bind("")
+    Hander(far).hand_on(numbered(1), "to:@upstream")
+    dev = Client(far, "dev", "")
+    dev.put("to:@upstream", 2)
+    far.run()
+    assert dev.refusals == []
+    assert outgoing.queue.size == 2
 
 
 def test_each_publication_needs_a_grant() -> None:

@@ -11,6 +11,7 @@ from peers.crossing import JOBS, Crossing, Wire
 from queues.rig import job, numbers, pass_time
 
 from tidings.ids import Origin
+from tidings.peers import forwarder, lane
 from tidings.peers.upstream import Order
 from tidings.protocol import session as node_session
 
@@ -220,6 +221,27 @@ def test_a_refusal_is_remembered_there_until_what_came_of_it_is_on_disk_here() -
     made.ann.come(made.near)
     made.run()
     assert 2 in numbers(made.ann.read("tidings.dead"))
+
+
+def test_what_is_sent_next_says_nothing_of_a_dead_letter_that_is_not_on_disk_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lane, "UNDER_WAY_MAX", 2)
+    monkeypatch.setattr(forwarder, "RUN_COUNT", 2)
+    made = crossing(max_messages=1)
+    made.ann.put(JOBS, 1, 2, 3)
+    made.near.run()
+    for _ in range(3):
+        made.carry()
+        made.far.run()
+    assert arrived(made) == [1]
+    made.hear()  # of the refusal of 2, whereupon 3 is sent
+    assert made.send()
+    made.far.run()
+    made.crash_near()
+    made.ann.come(made.near)
+    made.run()
+    assert numbers(made.ann.read("tidings.dead")) == [2, 3]
 
 
 def test_a_queue_that_is_not_there_is_named_in_the_dead_letter() -> None:

@@ -177,6 +177,18 @@ def test_a_put_waits_for_a_peer_that_is_there_though_nothing_was_sent_to_it_yet(
     assert made.ann.accepted == 1
 
 
+def test_a_put_that_waits_for_a_peer_is_answered_when_its_queue_is_deleted() -> None:
+    made = crossing()
+    made.cut()
+    made.forwarder.close()
+    made.near.transmission.is_there = lambda peer: peer == "far"
+    made.ann.put("jobs@far", 1)
+    made.near.run()
+    assert made.ann.accepted == 0
+    made.ann.ask("queue.delete", queue=JOBS)
+    assert made.ann.accepted == 1
+
+
 def test_a_failed_commit_leaves_nobody_waiting() -> None:
     made = crossing()
     made.ann.put("jobs@far", 1)

@@ -63,6 +63,17 @@ def test_the_node_is_woken_when_the_next_message_expires() -> None:
     assert ann.rig.broker.wake_at == pytest.approx(1_050.0)
 
 
+def test_the_node_is_not_woken_for_what_was_in_a_queue_that_is_deleted() -> None:
+    ann = Client(Rig())
+    ann.create("jobs", expiry=True)
+    before = ann.rig.broker.wake_at
+    ann.put("jobs", job(1, ttl_s=5.0))
+    ann.rig.run()
+    assert ann.rig.broker.wake_at < before
+    ann.ask("queue.delete", queue="jobs")
+    assert ann.rig.broker.wake_at == before
+
+
 def test_a_queue_that_does_not_use_expiry_ignores_the_ttl() -> None:
     ann = Client(Rig())
     ann.create("jobs")

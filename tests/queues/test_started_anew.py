@@ -50,6 +50,20 @@ def test_what_another_has_got_since_is_refused_with_the_name_of_its_queue() -> N
     assert bob.refusals == []
 
 
+def test_what_a_transaction_has_read_since_is_not_taken_out_of_it() -> None:
+    ann = holder()
+    hands = ann.get("jobs")
+    counter = ann.settle(DONE, *hands)
+    ann.come(ann.rig.restart())
+    bob = Client(ann.rig, "b")
+    bob.begin(1)
+    assert numbers(bob.read("jobs", transaction=1)) == [1]
+    ann.settle_again(counter, DONE, *hands)
+    ann.rig.run()
+    assert refused_in(ann) == ["jobs"]
+    assert numbers(bob.get("jobs", transaction=1)) == [1]
+
+
 def test_what_was_given_back_before_is_nobodys() -> None:
     ann = holder()
     hands = ann.get("jobs")

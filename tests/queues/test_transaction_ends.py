@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from protocol.rig import event
 
@@ -46,6 +48,23 @@ def test_a_committed_transaction_does_not_time_out() -> None:
     ann.commit(1)
     ann.rig.run()
     pass_time(ann.rig, 1_000.0)
+    assert numbers(bob.read("jobs")) == [1]
+
+
+@pytest.mark.parametrize("end", [Client.roll_back, Client.commit])
+def test_a_transaction_has_the_whole_of_its_time_though_another_had_its_number(
+    end: Callable[[Client, int], None],
+) -> None:
+    ann, bob = two()
+    ann.begin(2, 5.0)
+    end(ann, 2)
+    pass_time(ann.rig, 3.0)
+    ann.begin(2, 5.0)
+    ann.put("jobs", 1, transaction=2)
+    pass_time(ann.rig, 3.0)
+    ann.commit(2)
+    ann.rig.run()
+    assert ann.refusals == []
     assert numbers(bob.read("jobs")) == [1]
 
 

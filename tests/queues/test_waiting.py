@@ -54,6 +54,19 @@ def test_a_choosy_reader_that_came_first_is_served_before_one_that_takes_anythin
     assert bob.got(any_) is None
 
 
+@pytest.mark.parametrize("where", ["", "n > 0"])
+@pytest.mark.parametrize("later", ["n = 1", "n > -1", ""])
+def test_a_reader_that_came_first_is_served_before_one_that_wants_other_things(
+    where: str, later: str
+) -> None:
+    ann, bob, cat = clients()
+    first, second = bob.wait("jobs", where=where), ann.wait("jobs", where=later)
+    cat.put("jobs", 1)
+    ann.rig.run()
+    assert numbers(bob.got(first) or []) == [1]
+    assert ann.got(second) is None
+
+
 def test_a_reader_gets_all_that_has_come_until_the_tick_ends_up_to_its_count() -> None:
     ann, bob, _ = clients()
     waiting = ann.wait("jobs", count=2)
