@@ -66,14 +66,14 @@ def read_all(
     return told
 
 
-def seal(history: History, folder: Folder, first: int, last: int) -> list[FileInfo]:
+def seal(history: History, folder: Folder, first: int, last: int, node: str = NODE) -> list[FileInfo]:
     """Write what a log has from one position to another into files."""
     cutter, answer = Cutter(first), history.read(first, last + 1, Filter(), 1 << 30, False)
     assert answer.next == last + 1
     live = [part for part in answer.parts if isinstance(part, LivePart)]
     assert len(live) == len(answer.parts)
     cuts = [*cutter.add(live), *cutter.finish(last)]
-    return [folder.write(cut.parts, NODE, cut.first, cut.last) for cut in cuts]
+    return [folder.write(cut.parts, node, cut.first, cut.last) for cut in cuts]
 
 
 def join(folder: Folder) -> bool:

@@ -224,8 +224,30 @@ def test_a_user_reads_only_what_it_may_subscribe_to() -> None:
     assert refusal(bob, "log.read", start=1, where="n > 4")[0] == "not-allowed"
     assert refusal(eve, "log.read", start=1)[0] == "not-allowed"
     assert refusal(eve, "log.reader", name="x")[0] == "not-allowed"
-    assert refusal(bob, "log.prune")[0] == "not-allowed"
-    assert refusal(bob, "log.seal")[0] == "not-allowed"
+
+
+@pytest.mark.parametrize(
+    ("operation", "arguments"),
+    [
+        ("log.prune", {"before": 1}),
+        ("log.seal", {}),
+        ("log.sealed", {"first": 1, "position": 1}),
+        ("log.sealed", {"first": 1, "position": 1, "problem": "no space"}),
+        ("log.verify", {"start": 1}),
+    ],
+)
+def test_only_who_may_manage_decides_what_becomes_of_the_log(
+    operation: str, arguments: dict[str, Any]
+) -> None:
+    rig = LogRig(where="")
+    others = [may("publish"), may("subscribe"), may("put"), may("get"), may("keep")]
+    rig.broker.gate = Book(boss=ALL, bob=others)
+    boss, bob = come(rig, "boss"), come(rig, "bob")
+    bob.publish(event(1))
+    rig.run()
+    assert refusal(bob, operation, **arguments) == ("not-allowed", "'bob' may not manage this node")
+    reply = boss.ask(operation, **arguments)
+    assert reply.error is None or reply.error.code == "not-found"  # this node seals nothing
 
 
 def test_answers_to_others_are_not_read_in_the_log_nor_kept_for_who_may_not_hear_them() -> None:
@@ -278,6 +300,8 @@ def test_what_was_pruned_is_refused_or_skipped() -> None:
     rig.broker.store(Discard(3))
     rig.run()
     assert refusal(ann, "log.read", start=2) == ("pruned", "position 2 was pruned: the log begins at 4")
+    assert refusal(ann, "log.read", start=3) == ("pruned", "position 3 was pruned: the log begins at 4")
+    assert counters(rows(ann, 4)) == [4, 5]
     assert counters(rows(ann, 2, skip_pruned=True)) == [4, 5]
     assert ask(ann, "log.status")["first"] == 4
 

@@ -80,6 +80,12 @@ def test_of_a_node_that_is_new_to_a_query_nothing_is_read_before_its_place_is_in
     assert spans(at(a=1), end) == [Span(A, "idA", 1, 11)]
 
 
+def test_another_node_at_an_address_is_read_from_its_beginning() -> None:
+    new = offset_of({A: 9}, {A: "idX"})
+    assert spans(at(a=5), new) == [Span(A, "idX", 0, 9)]
+    assert spans(at(a=12), at(a=9)) == [Span(A, "idA", 0, 9)]
+
+
 def test_losses_are_told_with_the_place_and_the_reason() -> None:
     def told(place: int, standing: Standing | None) -> str:
         (loss,) = losses(at(a=place), {} if standing is None else {A: standing})

@@ -309,6 +309,12 @@ def test_rules_for_one_action_are_joined_by_or() -> None:
         permit.queue_grant("get", "y")
 
 
+def test_a_rule_without_a_condition_is_not_narrowed_by_others() -> None:
+    permit = Permit("ann", rules=(may("publish"), may("publish", "n > 1"), may("get", "n > 1"), may("get")))
+    assert permit.grant("publish") is None
+    assert permit.queue_grant("get", "x") is None
+
+
 texts = st.text("ab*.?[", max_size=6)
 
 

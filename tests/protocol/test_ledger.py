@@ -79,6 +79,14 @@ def test_refusals_are_remembered_until_they_were_seen() -> None:
     assert ledger.refused(ANN) == []
 
 
+def test_a_refusal_of_which_only_the_beginning_was_seen_is_told_again() -> None:
+    ledger = Ledger([])
+    ledger.refuse(ANN, refusal(1, 2))
+    ledger.refuse(ANN, refusal(3, 6))
+    ledger.see(ANN, 4)
+    assert ledger.refused(ANN) == [refusal(3, 6)]
+
+
 def test_the_oldest_refusals_of_a_client_that_does_not_look_are_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

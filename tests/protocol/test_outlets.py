@@ -183,6 +183,46 @@ def test_latest_with_too_many_values_drops_the_oldest_and_says_so_once(
     assert bob.notices == [("gap", 1, {"dropped": 4, "reason": "slow"})]
 
 
+def test_latest_counts_only_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outlets, "WAITING_SIZE_MAX", 500)
+    rig = Rig()
+    ann, bob = pair(rig, on_slow="latest", slow_key="n", credit=0)
+    free = bob.session.holdings.size
+    for counter in range(1, 100):
+        ann.publish(event(counter, n=counter % 2))
+    rig.run()
+    bob.grant(1, 100)
+    rig.run()
+    assert bob.counters() == [98, 99]
+    assert bob.notices == []
+    assert bob.session.holdings.size == free
+
+
+@pytest.mark.parametrize("end", ["sent", "dropped", "unsubscribed"])
+def test_nothing_is_counted_of_what_waits_no_longer(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    monkeypatch.setattr(outlets, "WAITING_MAX", 10)
+    rig = Rig()
+    ann, bob = pair(rig, credit=0)
+    free = bob.session.holdings.size
+    outlet = bob.session._subscriptions._outlets[1]
+    assert isinstance(outlet, outlets.DroppingOutlet)
+    for counter in range(1, 60, 3):
+        ann.publish(*(event(counter + more) for more in range(3)))
+        rig.run()
+    assert outlet.count == 10
+    assert bob.session.holdings.size > free
+    if end == "sent":
+        bob.grant(1, 100)
+    elif end == "unsubscribed":
+        bob.ask("unsubscribe", number=1)
+    else:
+        while outlet.lose_oldest():
+            pass
+    rig.run()
+    assert bob.session.holdings.size == free
+    assert end == "unsubscribed" or (outlet.count, outlet.size) == (0, 0)
+
+
 def test_latest_without_a_key_is_refused() -> None:
     rig = Rig()
     reply = rig.peer().ask("subscribe", number=1, on_slow="latest")

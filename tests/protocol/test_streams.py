@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from protocol.rig import Peer, Rig, event, persistent, reliable, with_header
 from tidings.protocol import places, streams
 from tidings.protocol.messages import Bye
+from tidings.store.interface import Trim
 
 
 def published(rig: Rig, first: int, last: int, **attributes: Any) -> None:
@@ -270,6 +271,19 @@ def test_an_event_that_has_outlived_its_ttl_is_not_delivered_from_the_store() ->
     assert bob.counters() == [2, 3]
 
 
+@pytest.mark.parametrize(("passed_s", "expected"), [(4.999, [1]), (5.0, [])])
+def test_an_event_lives_up_to_its_ttl_and_no_longer(passed_s: float, expected: list[int]) -> None:
+    rig = Rig()
+    bob = rig.peer()
+    bob.subscribe(durable="d", credit=0)
+    rig.peer("x").publish(with_header(event(1), delivery="reliable", ttl_s=5.0))
+    rig.run()
+    rig.now += passed_s
+    bob.grant(1, 10)
+    rig.run()
+    assert bob.counters() == expected
+
+
 def test_transient_events_reach_a_durable_subscription_that_keeps_up() -> None:
     rig = Rig()
     bob = rig.peer()
@@ -392,6 +406,19 @@ def test_a_stream_goes_over_what_was_trimmed(monkeypatch: pytest.MonkeyPatch) ->
     ann.publish(event(8))
     rig.run()
     assert bob.counters()[-1] == 8
+
+
+def test_nothing_is_trimmed_that_is_not_on_disk() -> None:
+    rig = Rig()
+    ann, bob = rig.peer("x"), rig.peer()
+    bob.subscribe(durable="d", filter="n = 1")
+    ann.publish(persistent(1))
+    rig.run()
+    ann.publish(persistent(2))
+    rig.tick()
+    assert rig.broker.places.trim(after=1) == [Trim(1)]
+    rig.sync()
+    assert rig.broker.places.trim(after=1) == [Trim(2)]
 
 
 def test_a_session_that_is_closed_leaves_its_durable_subscriptions_to_the_next() -> None:

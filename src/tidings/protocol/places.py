@@ -157,6 +157,8 @@ class Places:
 
     def trim(self, after: int | None = None) -> list[Operation]:
         """What gives up what all have passed, now and then: `after` so many positions, or TRIM_AFTER."""
+        # What is not on disk yet could go too, as commits are made in order: the store would only be asked to
+        # drop what the same commit, or one before it that may still fail, brings it.
         on_disk = self._broker.position_durable
         cursors = (stream.cursor for stream in self._streams if not isinstance(stream, Archive))
         passed = min(min(cursors, default=on_disk), on_disk)  # what archives need is in the log
