@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -677,3 +678,83 @@ def test_messages_and_acknowledgements_outlive_a_restart_of_the_node(tmp_path: P
             await bus.__aexit__(None, None, None)
 
     run(work())
+
+
+# -- acknowledging on arrival
+
+
+def test_a_get_whose_message_went_back_before_it_was_acknowledged_returns_the_next(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with (
+            node(tmp_path) as address,
+            Relay(tmp_path).running() as relay,
+            tidings.connect(relay.address) as bus,
+            tidings.connect(address) as other,
+        ):
+            queue, theirs = await bus.create_queue("jobs"), await other.queue("jobs")
+            await queue.put_all(jobs(2))
+            say, is_cut = bus._link.core.settle, asyncio.Event()
+
+            def settle_late(*handle: Any) -> int:
+                if not is_cut.is_set():  # for so long that the message goes to another
+                    relay.is_closed = True
+                    relay.cut()
+                    is_cut.set()
+                return say(*handle)
+
+            bus._link.core.settle = settle_late  # type: ignore[method-assign]
+            getting = asyncio.create_task(queue.get())
+            await is_cut.wait()
+            assert (await theirs.get("n = 0"))["n"] == 0
+            relay.is_closed = False
+            assert (await getting)["n"] == 1
+
+    run(work())
+
+
+@pytest.mark.parametrize("turns", range(30))
+def test_a_get_that_is_timed_out_has_its_message_or_leaves_it(turns: int) -> None:
+    async def work(_bus: Bus, queue: Queue) -> None:
+        await queue.put("job", n=1)
+        got: list[Any] = []
+
+        async def get() -> None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None) as limit:
+                    limits.append(limit)
+                    got.append(await queue.get())
+            await asyncio.sleep(0)  # it goes on after a time-out, whether or not that came in time
+
+        limits: list[asyncio.Timeout] = []
+        getting = asyncio.create_task(get())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if limits and not getting.done() and not got:
+            limits[0].reschedule(0)
+        await getting
+        assert len(got) + (await queue.describe()).messages == 1
+
+    with_queue(work)
+
+
+@pytest.mark.parametrize("turns", range(30))
+def test_a_cancelled_task_has_the_message_that_it_has_acknowledged_and_ends_where_it_waits_next(
+    turns: int,
+) -> None:
+    async def work(_bus: Bus, queue: Queue) -> None:
+        await queue.put("job", n=1)
+        got: list[Any] = []
+
+        async def get_for_ever() -> None:
+            got.append(await queue.get())
+            await asyncio.Event().wait()
+
+        getting = asyncio.create_task(get_for_ever())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        getting.cancel()
+        await asyncio.wait([getting])
+        assert getting.cancelled()
+        assert len(got) + (await queue.describe()).messages == 1
+
+    with_queue(work)

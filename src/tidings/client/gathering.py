@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from math import inf
 
+from tidings.client.arrival import acknowledge
 from tidings.client.fetching import LATE, Handed, give_up
 from tidings.client.message import Holder, Message
 from tidings.client.unit import Unit
 from tidings.errors import MessageNotHeld
-from tidings.protocol.messages import DONE, UNOPENED
+from tidings.protocol.messages import UNOPENED
 
 
 class Gathering:
@@ -52,8 +53,11 @@ class Gathering:
         for request in self._requests:
             give_up(self._link, request)
 
-    def finish(self) -> list[Message]:
-        """All have come: acknowledge them, unless a transaction has them."""
-        if self._transaction is None:
-            self._holder.say_all(self._messages, DONE)
-        return self._messages
+    async def finish(self) -> list[Message]:
+        """All have come: acknowledge them, unless a transaction has them; those that were held until then."""
+        if self._transaction is not None or not self._messages:
+            return self._messages
+        had = await acknowledge(self._holder, self._messages)
+        if not had:
+            raise MessageNotHeld(self._holder.queue, "all went back before they were acknowledged")
+        return had

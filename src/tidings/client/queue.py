@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from tidings.client import sending
+from tidings.client.arrival import acknowledge as acknowledge_arrived
 from tidings.client.encryption import QueueKeys
 from tidings.client.fetching import Hand, Handed, Where, check_time, condition, fetch, give_up, whole
 from tidings.client.gathering import Gathering
@@ -23,10 +24,9 @@ from tidings.client.requests import Inbox
 from tidings.client.subscription import Subscription
 from tidings.client.unit import Unit
 from tidings.client.worker import Acknowledge, Messages, Worker
-from tidings.errors import DecryptionError, EventError, QueueError, UserError
+from tidings.errors import DecryptionError, EventError, MessageNotHeld, QueueError, UserError
 from tidings.event import Event
 from tidings.protocol.intake import Wanted
-from tidings.protocol.messages import DONE
 from tidings.queues.description import NAME_LENGTH_MAX, SECONDS_MAX, Description, read_description
 from tidings.transport.link import Link
 
@@ -37,6 +37,8 @@ PREFETCH = 10
 PREFETCH_MAX = 10_000
 PREFETCH_WATCH = 1_000
 """Copies that may be on their way to a watch or wait in it, unless it says otherwise."""
+GET_TRIES_MAX = 100
+"""Messages that one `get` may lose to others before it has acknowledged them."""
 PAGE = 1_000
 """Messages that are asked for at once by what wants them all."""
 
@@ -142,21 +144,27 @@ class Queue:
     ) -> Message:
         """The first message that matches, acknowledged on arrival; QueueEmpty when none came in time.
 
-        In a transaction it is held for that, and gone when it commits. `if_exists`: wait only while another
-        client's transaction may give one back.
+        On return the node has the acknowledgement, on disk if the queue is persistent. In a transaction the
+        message is held for that, and gone when it commits. `if_exists`: wait only while another client's
+        transaction may give one back.
         """
         arguments = self._taking(where, if_exists, transaction)
-        handed = await wait_handed(self._link, self.name, arguments, check_time(timeout_s))
-        holder = Holder(self._link, self.name, self._keys)
-        messages = await self._opened(holder, handed, transaction)
-        holder.say_all(messages if transaction is None else [], DONE)
-        return messages[0]
+        holder, begun_at, left_s = Holder(self._link, self.name, self._keys), self._link.now, timeout_s
+        for _ in range(GET_TRIES_MAX):
+            handed = await wait_handed(self._link, self.name, arguments, check_time(left_s))
+            messages = await self._opened(holder, handed, transaction)
+            if transaction is not None or await acknowledge_arrived(holder, messages):
+                return messages[0]
+            if timeout_s is not None:
+                left_s = max(0.0, begun_at + timeout_s - self._link.now)
+        raise MessageNotHeld(self.name, f"{GET_TRIES_MAX} messages went back before they were acknowledged")
 
     async def get_all(self, where: Where = None, *, transaction: Unit | None = None) -> list[Message]:
         """All messages that match and are in the queue now, acknowledged when all have arrived.
 
-        If that fails on the way, none of them was taken, in a transaction either. It fails with
-        MessageNotHeld when it takes longer than a message may be held, the queue's `redelivery_s`.
+        On return the node has that, as with `get`. If it fails on the way, none of them was taken, in a
+        transaction either. It fails with MessageNotHeld when it takes longer than a message may be held, the
+        queue's `redelivery_s`.
         """
         arguments = {**self._taking(where, False, transaction), "queue": self.name, "count": PAGE}
         holder = Holder(self._link, self.name, self._keys)
@@ -168,7 +176,7 @@ class Queue:
         except BaseException:
             gathering.give_back()
             raise
-        return gathering.finish()
+        return await gathering.finish()
 
     def take(self, where: Where = None, *, timeout_s: float | None = None, if_exists: bool = False) -> Take:
         """One message for an `async with` block, acknowledged at its end and given back if it raises."""
