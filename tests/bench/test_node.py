@@ -43,6 +43,7 @@ def test_a_small_run_measures_every_workload(tiny: None) -> None:
         "import tidings",
         "import tidings, and its client",
         "memory of an idle node",
+        "memory of an idle node with a directory",
         "memory of a connection",
         "memory of a connection with a filter",
         "wire, batch frames",

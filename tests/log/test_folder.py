@@ -25,7 +25,7 @@ from tidings.errors import ConfigError, StoreDamaged
 from tidings.event.header import Header
 from tidings.ids import Origin
 from tidings.log import files, upkeep
-from tidings.log.files import Claim
+from tidings.log.claims import Claim
 from tidings.log.folder import FileInfo, Folder
 from tidings.log.parts import LivePart
 from tidings.log.restore import events_of

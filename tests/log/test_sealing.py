@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tidings.log import sealing
-from tidings.log.files import Claim
+from tidings.log.claims import Claim
 from tidings.log.folder import FileInfo
 from tidings.log.parts import LivePart, live_part, rows_bytes
 from tidings.log.sealing import (

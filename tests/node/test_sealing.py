@@ -164,6 +164,34 @@ def test_without_arrow_nothing_is_sealed_and_one_line_says_so(
     assert [one.getMessage() for one in caplog.records].count("the log is not sealed") == 1
 
 
+def test_a_node_loads_arrow_when_something_sealed_is_read_and_not_before(
+    start: Start, tmp_path: Path
+) -> None:
+    home = str(tmp_path / "node")
+
+    def has_arrow(process: Process) -> bool:
+        return "libarrow" in Path(f"/proc/{process.process.pid}/maps").read_text()
+
+    async def fill(process: Process) -> None:
+        async with tidings.connect(process.address()) as bus:
+            for first in (0, COUNT):  # the store gives up the first when it is told of the second
+                await bus.publish_all(readings(first))
+                assert await bus.log.seal() == first + COUNT
+            assert not has_arrow(process)
+
+    async def read(process: Process) -> None:
+        async with tidings.connect(process.address()) as bus:
+            await bus.log.prune(size_max=1 << 30)
+            assert not has_arrow(process)
+            assert await logged(bus) == list(range(2 * COUNT))
+            assert has_arrow(process)
+
+    first = start("--port", "0", "--dir", home)
+    run(fill(first))
+    assert first.stop()[0] == 0
+    run(read(start("--port", "0", "--dir", home, "--log-days", "30")))
+
+
 # Killed
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 from tidings.bench import load, peers
 from tidings.bench.figures import Figure
@@ -36,10 +38,9 @@ def _start_ms(code: str) -> float:
 
 def memory(connections: int, has_compiled: bool) -> Iterator[Figure]:
     """A node that does nothing, and what connections that do nothing, or subscribe, add to it."""
-    with peers.node(compiled=has_compiled) as node:
-        time.sleep(SETTLE_S)
-        idle_kb = node.memory_kb
-        yield Figure("memory of an idle node", "MB", idle_kb / 1e3, 60.0, {}, less_is_better=True)
+    yield _idle("memory of an idle node", has_compiled)
+    with tempfile.TemporaryDirectory() as home:
+        yield _idle("memory of an idle node with a directory", has_compiled, Path(home))
     # A node without compiled code: many subscriptions would load it, and that is not what is asked here.
     with peers.node(compiled=False) as node, ExitStack() as stack:
         wire = TidingsWire(node.port)
@@ -54,6 +55,12 @@ def memory(connections: int, has_compiled: bool) -> Iterator[Figure]:
             each_kb = (node.memory_kb - before_kb) / connections
             goal = 10.0 if steps == wire.begin else None
             yield Figure(name, "KB", each_kb, goal, {}, less_is_better=True)
+
+
+def _idle(name: str, has_compiled: bool, directory: Path | None = None) -> Figure:
+    with peers.node(compiled=has_compiled, directory=directory) as node:
+        time.sleep(SETTLE_S)
+        return Figure(name, "MB", node.memory_kb / 1e3, 60.0, {}, less_is_better=True)
 
 
 def with_compiled(node: peers.Broker) -> Figure:

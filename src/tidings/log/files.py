@@ -9,7 +9,6 @@ left to dictionaries and zstd. Every page has a checksum, so that damage is foun
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from datetime import date
 from typing import Any, Final
@@ -19,6 +18,7 @@ from msgspec import Struct
 
 from tidings.errors import MissingExtra, StoreDamaged, StoreTooNew
 from tidings.event.model import Event
+from tidings.log.claims import Claim
 from tidings.log.parts import LivePart, date_of
 
 try:
@@ -38,37 +38,10 @@ except ModuleNotFoundError as error:
 FORMAT: Final = 1
 GROUP_ROWS: Final = 100_000
 """Rows of one row group: what is read, or passed over, at once."""
-POSITION_DIGITS: Final = 20
 COMPRESSION_LEVEL: Final = 3
 
-_NAME = re.compile(r"(?P<node>[A-Za-z0-9_-]{1,64})-(?P<first>\d{20})-(?P<last>\d{20})\.parquet")
 _MAP_PATHS = ["attributes.key_value.key", *(f"attributes.key_value.value.{letter}" for letter in LETTERS)]
 _DIFFERENCES = ("position", "time", "received", "stored", "counter", "epoch")
-
-
-class Claim(Struct, frozen=True, order=True):
-    """What a file says it has: all events in the log of a node from one position to another."""
-
-    node: str
-    first: int
-    last: int
-
-    @property
-    def file_name(self) -> str:
-        """What the file is called."""
-        return f"{self.node}-{self.first:0{POSITION_DIGITS}}-{self.last:0{POSITION_DIGITS}}.parquet"
-
-    def covers(self, other: Claim) -> bool:
-        """Whether everything the other says it has is here, too."""
-        return self.node == other.node and self.first <= other.first and other.last <= self.last
-
-
-def claim_in(file_name: str) -> Claim | None:
-    """The claim a file makes by its name, or None if it is no file of the log."""
-    found = _NAME.fullmatch(file_name)
-    if found is None or int(found["first"]) > int(found["last"]):
-        return None
-    return Claim(found["node"], int(found["first"]), int(found["last"]))
 
 
 class Footer(Struct, frozen=True):

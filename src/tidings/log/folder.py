@@ -9,6 +9,9 @@ lost and doubled nothing. What was left behind is removed by `clean`.
 
 Files are added by one writer for each node, and read by anybody at the same time. FileNotFoundError says that
 a file was replaced after it was listed: list again.
+
+Arrow is loaded when a file is read or written, and for other file systems: a node that only looks what files
+there are on its own disk does without, and takes half the memory.
 """
 
 from __future__ import annotations
@@ -19,20 +22,25 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import date
+from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from msgspec import Struct
-from pyarrow import fs
 
-from tidings.errors import ConfigError, StoreDamaged
+from tidings.errors import ConfigError, MissingExtra, StoreDamaged
 from tidings.filters.filter import Filter
-from tidings.log.files import Claim, by_date, claim_in, tables_of, write_file
-from tidings.log.opened import OpenFile
+from tidings.log.claims import Claim, claim_in
 from tidings.log.parts import LivePart, date_of
-from tidings.log.upkeep import Problem, adjoining, merge_files, verify_folder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyarrow import fs
+
+    from tidings.log.opened import OpenFile
+    from tidings.log.upkeep import Problem
 
 METADATA_KEPT_MAX: Final = 100
 """Files whose footers are remembered."""
@@ -55,18 +63,29 @@ class Folder:
     """The sealed files in a folder, named by a path or, for other file systems, a URI."""
 
     def __init__(self, where: str | Path, filesystem: fs.FileSystem | None = None) -> None:
-        """With a `filesystem` the path is one there."""
+        """With a `filesystem` the path is one there. Raises MissingExtra if there is no Arrow."""
+        if find_spec("pyarrow") is None:
+            raise MissingExtra("the sealed log", "node")
         self._name = str(where)
-        if filesystem is None and "://" not in self._name:
-            filesystem, path = fs.LocalFileSystem(), str(Path(where).absolute())
-        elif filesystem is None:
-            filesystem, path = _from_uri(self._name)
+        self._local: Path | None = None  # where it lies, if that is a disk of this machine
+        self._elsewhere: tuple[Any, str] | None = None  # else on which file system, and where there
+        if filesystem is not None:
+            self._elsewhere = filesystem, self._name
+        elif "://" in self._name:
+            self._elsewhere = _from_uri(self._name)
         else:
-            path = self._name
-        self._root = path
-        self._is_local = isinstance(filesystem, fs.LocalFileSystem)
-        self.filesystem = fs.SubTreeFileSystem(path, filesystem)
+            self._local = Path(where).absolute()
+        if self._elsewhere is not None and self._elsewhere[0].type_name == "local":
+            self._local = Path(self._elsewhere[1])
         self._metadata: OrderedDict[tuple[str, int], pq.FileMetaData] = OrderedDict()
+
+    @cached_property
+    def filesystem(self) -> fs.FileSystem:
+        """The file system whose root is the folder."""
+        from pyarrow import fs
+
+        base, path = self._elsewhere or (fs.LocalFileSystem(), str(self._local))
+        return fs.SubTreeFileSystem(path, base)
 
     def __str__(self) -> str:
         return self._name
@@ -88,7 +107,7 @@ class Folder:
 
     def leftovers(self, node: str | None = None) -> list[str]:
         """The paths of files that were begun and not finished; one of them may be being written just now."""
-        names = ((info.path, PurePosixPath(info.path).name) for info in self._all_files())
+        names = ((path, PurePosixPath(path).name) for path, _ in self._all_files())
         return [
             path
             for path, name in names
@@ -116,15 +135,20 @@ class Folder:
         ]
 
     def _listed(self, node: str | None) -> Iterator[FileInfo]:
-        for info in self._all_files():
-            path = PurePosixPath(info.path)
+        for name, size in self._all_files():
+            path = PurePosixPath(name)
             claim, day = claim_in(path.name), _date_in(path.parent.name)
             if claim is not None and day is not None and node in (None, claim.node):
-                yield FileInfo(info.path, claim, day, info.size)
+                yield FileInfo(name, claim, day, size)
 
-    def _all_files(self) -> Iterator[fs.FileInfo]:
+    def _all_files(self) -> Iterator[tuple[str, int]]:
+        """The paths and sizes of all files; none if there is no such folder."""
+        if self._local is not None:
+            return _local_files(self._local)
+        from pyarrow import fs
+
         found = self.filesystem.get_file_info(fs.FileSelector("", recursive=True, allow_not_found=True))
-        return (info for info in found if info.type == fs.FileType.File)
+        return ((info.path, info.size) for info in found if info.type == fs.FileType.File)
 
     # Writing
 
@@ -135,6 +159,8 @@ class Folder:
 
         The file claims all positions from `first` to `last`, else those of the parts. Durable on return.
         """
+        from tidings.log.files import by_date, tables_of
+
         held = list(parts)
         dates = by_date(held)
         if len(dates) != 1:
@@ -145,6 +171,8 @@ class Folder:
 
     def write_tables(self, tables: Iterable[pa.Table], claim: Claim, day: date) -> FileInfo:
         """Write a file of tables with the same columns, those of the files; durable on return."""
+        from tidings.log.files import write_file
+
         parent = f"date={day}"
         path, hidden = f"{parent}/{claim.file_name}", f"{parent}/{_HIDDEN}{claim.file_name}{_UNFINISHED}"
         self.filesystem.create_dir(parent, recursive=True)
@@ -162,8 +190,10 @@ class Folder:
 
     def _sync(self, *paths: str) -> None:
         """Make files or folders durable; what is not a disk of this machine does so by itself."""
-        for path in paths if self._is_local else ():
-            descriptor = os.open(Path(self._root, path), os.O_RDONLY)
+        if self._local is None:
+            return
+        for path in paths:
+            descriptor = os.open(self._local / path, os.O_RDONLY)
             try:
                 os.fsync(descriptor)
             finally:
@@ -183,12 +213,17 @@ class Folder:
 
     def _delete(self, path: str) -> None:
         with suppress(FileNotFoundError):
-            self.filesystem.delete_file(path)
+            if self._local is not None:
+                (self._local / path).unlink()
+            else:
+                self.filesystem.delete_file(path)
 
     # Reading
 
     def open(self, file: FileInfo) -> OpenFile:
         """A file to be read; FileNotFoundError if it is gone, StoreDamaged if it can't be read."""
+        from tidings.log.opened import OpenFile
+
         known = self._metadata.get((file.path, file.size))
         opened = OpenFile(self.filesystem.open_input_file(file.path), file.path, known)
         if known is None:
@@ -284,17 +319,23 @@ class Folder:
 
         Files below `small_bytes` are taken, until they have `big_bytes` together.
         """
+        from tidings.log.upkeep import adjoining
+
         runs = adjoining(self.files(node), small_bytes, big_bytes)
         return [(self.join(files), files) for files in runs]
 
     def join(self, files: Sequence[FileInfo]) -> FileInfo:
         """Put one file in the place of these, which adjoin; one call, so that who stops leaves none twice."""
+        from tidings.log.upkeep import merge_files
+
         info = merge_files(self, files)
         self.remove(files)
         return info
 
     def verify(self, progress: Callable[[FileInfo], None] | None = None) -> list[Problem]:
         """Read everything, and tell what is wrong; `progress` is called with each file before it is read."""
+        from tidings.log.upkeep import verify_folder
+
         return verify_folder(self, progress)
 
 
@@ -318,7 +359,23 @@ def _date_in(folder: str) -> date | None:
         return None
 
 
+def _local_files(root: Path) -> Iterator[tuple[str, int]]:
+    for parent, _, names in os.walk(root, onerror=_raise_unless_gone, followlinks=True):
+        for name in names:
+            path = Path(parent, name)
+            with suppress(FileNotFoundError):
+                yield path.relative_to(root).as_posix(), path.stat().st_size
+
+
+def _raise_unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise error
+
+
 def _from_uri(uri: str) -> tuple[Any, str]:
+    import pyarrow as pa
+    from pyarrow import fs
+
     try:
         filesystem, path = fs.FileSystem.from_uri(uri)
     except (pa.ArrowException, ValueError) as error:

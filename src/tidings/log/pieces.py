@@ -1,19 +1,22 @@
-"""Tables of sealed events in pieces: of a size that fits into an answer, and the rest for who reads on."""
+"""Tables of sealed events in pieces: of a size that fits into an answer, and the rest for who reads on.
+
+Arrow is loaded with the first table: a node that reads nothing of what is sealed does without.
+"""
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from threading import Lock
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SIZE_KEPT: Final = 128 << 20
 """Bytes of tables that are kept for whoever reads on; several may be views of the same ones."""
 COUNT_KEPT: Final = 256
 """How many of these are kept, however small: who asks chooses what they are kept under."""
-
-_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")  # most columns of the header are the same all over
 
 
 class Rest:
@@ -42,16 +45,35 @@ class Rest:
 
 def size_of(table: pa.Table) -> int:
     """How many bytes it takes in memory; `nbytes` tells less of columns that are all null."""
+    import pyarrow as pa
+
     return sum(pa.ipc.get_record_batch_size(batch) for batch in table.to_batches())
 
 
 def stream_of(table: pa.Table) -> bytes:
     """A table as an Arrow IPC stream."""
+    import pyarrow as pa
+
+    options = pa.ipc.IpcWriteOptions(compression="lz4")  # most columns of the header are the same all over
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=_COMPRESSED) as writer:
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         writer.write_table(table)
     stream: bytes = sink.getvalue().to_pybytes()
     return stream
+
+
+def joined(tables: Sequence[pa.Table]) -> pa.Table | None:
+    """The rows of tables with the same columns as one table; None if there are no tables."""
+    import pyarrow as pa
+
+    return pa.concat_tables(tables) if tables else None
+
+
+def before(table: pa.Table, end: int) -> pa.Table:
+    """The rows that stand before a position."""
+    import pyarrow.compute as pc
+
+    return table.filter(pc.less(table.column("position"), end))
 
 
 def cut(table: pa.Table, size_max: int) -> tuple[pa.Table, pa.Table | None]:
@@ -73,6 +95,8 @@ def rows_of(table: pa.Table, first: int, end: int) -> pa.Table:
     part = table.slice(first, end - first)
     place = part.schema.get_field_index("attributes")
     if place >= 0 and part.column(place).null_count == len(part):
+        import pyarrow as pa
+
         field = part.schema.field(place)
         part = part.set_column(place, field, pa.nulls(len(part), field.type))
     return part

@@ -3,6 +3,8 @@
 Others write here: who seals adds files and joins small ones, so a file that was listed may be gone when it is
 opened. Then the folder is listed again, and what the file held is in another one. Reading is for any thread.
 What a row group gives beyond the size that was asked for is kept a while, for whoever reads on.
+
+Arrow is loaded when something is read, in the thread that reads; listing and pruning do without.
 """
 
 from __future__ import annotations
@@ -11,20 +13,18 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from threading import Lock
 from time import monotonic
-from typing import Final
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING, Final
 
 from tidings.errors import Refused, StoreDamaged, StoreError
 from tidings.filters import Filter
 from tidings.log.folder import FileInfo, Folder
 from tidings.log.history import READ_S_MAX, Columns, Span
 from tidings.log.parts import date_of
-from tidings.log.pieces import Rest, cut, size_of, stream_of, tail
-from tidings.log.restore import raw_batches
-from tidings.log.upkeep import verify_file
+from tidings.log.pieces import Rest, before, cut, joined, size_of, stream_of, tail
 from tidings.store.interface import StoredBatch, within
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SCAN_MAX: Final = 1_000_000
 """Positions that are looked at for one question, about."""
@@ -146,7 +146,7 @@ class SealedFiles:
         else:
             table, following = kept
             if following > end:
-                table, following = table.filter(pc.less(table.column("position"), end)), end
+                table, following = before(table, end), end
         if table is None or not len(table):
             return None, following
         head, rest = cut(table, size_max)
@@ -163,7 +163,7 @@ class SealedFiles:
             try:
                 wanted = None if columns is None else sorted({"position", *columns})
                 tables, following = self.folder.read_file(file, position, end, filter, size_max, wanted)
-                return (pa.concat_tables(tables) if tables else None), following
+                return joined(tables), following
             except FileNotFoundError:
                 self.refresh()
                 file = self._file_at(position, end)
@@ -202,7 +202,7 @@ class SealedFiles:
                 self._report(lost)
                 table, following = None, min(lost.end, end)
             if table is not None:
-                return raw_batches(table)
+                return _stored(table)
             position = following
         return []
 
@@ -213,7 +213,7 @@ class SealedFiles:
                 continue
             try:
                 for table in self.folder.read_back(file, position):
-                    return within(reversed(raw_batches(tail(table, size_max))), size_max)
+                    return within(reversed(_stored(tail(table, size_max))), size_max)
             except FileNotFoundError:
                 self.refresh()
                 return self.batches_before(position, size_max)
@@ -246,6 +246,8 @@ class SealedFiles:
 
     def verify(self, first: int) -> tuple[list[str], int]:
         """What is wrong with the file that has this position, or the next one, and where to go on."""
+        from tidings.log.upkeep import verify_file
+
         self.refresh()
         files = self.files
         place = bisect_left(files, first, key=lambda file: file.claim.last)
@@ -309,6 +311,12 @@ class _Lost(Exception):
         """All that a file has."""
         claim, problem = file.claim, " ".join(str(damage).split())
         return cls(f"{problem}; it has positions {claim.first} to {claim.last}", claim.last + 1)
+
+
+def _stored(table: pa.Table) -> list[StoredBatch]:
+    from tidings.log.restore import raw_batches
+
+    return raw_batches(table)
 
 
 def _span_of(files: Sequence[FileInfo]) -> Span:

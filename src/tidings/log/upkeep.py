@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from tidings.errors import StoreError
 from tidings.log import files as sealed
-from tidings.log.files import Claim
+from tidings.log.claims import Claim
 from tidings.log.flat import frequent
 from tidings.log.reshape import counts_of, reshaped, total_of
 

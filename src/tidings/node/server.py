@@ -16,6 +16,8 @@ from msgspec.structs import replace
 from tidings.errors import ConfigError, MissingExtra, StoreDamaged
 from tidings.ids import new_system
 from tidings.log.custody import Retention
+from tidings.log.folder import Folder
+from tidings.log.sealed import SealedFiles
 from tidings.node import compiled, logs, metrics, pipe
 from tidings.node.config import NodeConfig, check_host
 from tidings.node.database import Database
@@ -144,15 +146,14 @@ class Node:
         rules = Archiving(None, config.log_where, retention_of(config))
         if not (self._seals or store.discarded):
             return rules
-        try:
-            from tidings.log.folder import Folder
-            from tidings.log.sealed import SealedFiles
-        except ImportError:
-            self._seals = False
-            logs.warning("the log is not sealed", problem=str(MissingExtra("sealing", "node")))
-            return rules
         assert config.sealing_folder is not None, "what was discarded lay in a directory"
-        sealed = SealedFiles(Folder(config.sealing_folder), store.state.node, self._damage)
+        try:
+            folder = Folder(config.sealing_folder)
+        except MissingExtra as error:
+            self._seals = False
+            logs.warning("the log is not sealed", problem=str(error))
+            return rules
+        sealed = SealedFiles(folder, store.state.node, self._damage)
         return replace(rules, sealed=sealed, seal_s=config.log_seal_s if self._seals else None)
 
     def _meet_peers(self) -> None:
