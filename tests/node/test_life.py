@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from pathlib import Path
 
@@ -40,6 +41,27 @@ def test_a_second_node_on_the_same_directory_is_refused_with_the_reason(start: S
     assert code == 2
     assert errors == f"tidings: {tmp_path}/node: process {first.process.pid} has it open\n"
     assert first.stop()[0] == 0
+
+
+def test_a_directory_that_is_removed_under_a_node_is_said_to_who_publishes(
+    start: Start, tmp_path: Path
+) -> None:
+    node = start("--port", "0", "--dir", str(tmp_path / "node"))
+
+    async def scenario(address: str) -> None:
+        async with peer_of(address) as peer, peer_of(address) as other:
+            await peer.hello("one")
+            await other.hello("other", name="other")
+            await other.subscribe(durable="all", credit=0)
+            await peer.publish_accepted(STORED)
+            shutil.rmtree(tmp_path / "node")
+            peer.publish(STORED)
+            assert "was removed or replaced" in (await peer.goodbye()).text
+
+    run(scenario(node.address()))
+    code, errors = node.stop()
+    assert code == 0
+    assert "the store failed" in errors
 
 
 def test_a_directory_that_is_not_ours_is_refused(start: Start, tmp_path: Path) -> None:

@@ -18,10 +18,11 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from tidings.errors import StoreTooNew
+from tidings.errors import StoreFailed, StoreTooNew
 from tidings.store.books import Books, Plan
 from tidings.store.interface import Counter, Discard, Durable, Operation, QueueRecord, StoredMessage
 from tidings.store.packing import PackingError
+from tidings.store.presence import Presence
 from tidings.store.reader import Reader, Report, run_row_of
 from tidings.store.records import (
     COUNTER,
@@ -55,7 +56,7 @@ from tidings.store.records import (
 from tidings.store.runs import FRONTS, Run, gone_of, messages_of, run_of
 from tidings.store.trouble import Broken, trouble
 from tidings.store.turnover import COUNTED
-from tidings.store.wal import PAGE_SIZE, read_log
+from tidings.store.wal import PAGE_SIZE, log_of, read_log
 
 CHECKPOINT_PAGES = 2000  # 8 MB, which a restart reads once more
 LOG_BYTES_MAX = 64 * 2**20  # a log that one huge commit made longer is cut back to this
@@ -74,11 +75,13 @@ class Database:
         self.queues: list[QueueRecord] = []
         self.discarded = 0  # the position up to which persistent batches were given up too
         self._report = report
+        self._lost: StoreFailed | None = None  # since when files were gone after a commit
         with trouble(path):
             _check_files(path, report)
             self._writer = connect(path)
             try:
                 self.books = self._load(report)
+                self._presence = Presence(path, log_of(path))
                 self.reader = Reader(connect(path, read_only=True), path, report)
             except BaseException:
                 self._writer.close()
@@ -119,6 +122,17 @@ class Database:
             self._writer.close()
 
     def _transact(self, statements: list[tuple[str, list[Row]]]) -> None:
+        if self._lost is not None:
+            raise self._lost
+        self._presence.check()
+        self._write(statements)
+        try:
+            self._presence.check()
+        except StoreFailed as error:
+            self._lost = error  # what was written is not what the books say, so nothing may follow it
+            raise
+
+    def _write(self, statements: list[tuple[str, list[Row]]]) -> None:
         with trouble(self.path):
             try:
                 self._writer.execute("BEGIN IMMEDIATE")

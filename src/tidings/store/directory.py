@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 
 from tidings.errors import StoreError, StoreFailed, StoreInUse
+from tidings.store.presence import Presence
 
 LOCK = "lock"
 DATABASE = "tidings.db"
@@ -27,6 +28,7 @@ class Directory:
             _make(path)
             _refuse_foreign(path)
             self._lock = _take_lock(path)
+            self._presence = Presence(path / LOCK)
         except OSError as error:
             raise StoreFailed(str(path), error.strerror or str(error)) from error
 
@@ -34,6 +36,10 @@ class Directory:
     def database(self) -> Path:
         """Where the database lies, or will."""
         return self.path / DATABASE
+
+    def check(self) -> None:
+        """Raise StoreFailed if the lock is gone: another process could have the directory too."""
+        self._presence.check()
 
     def release(self) -> None:
         """Let others have it; does nothing the second time."""

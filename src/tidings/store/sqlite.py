@@ -64,6 +64,7 @@ class SqliteStore:
     def commit(self, operations: Sequence[Operation]) -> None:
         """Do all of these, or raise StoreFailed and have done none; durable on return."""
         with self._writing:
+            self._directory.check()
             while True:
                 database = self._open_database()
                 try:
