@@ -23,6 +23,7 @@ from tidings.errors import ConfigError, UserError
 from tidings.log.entries import Entries, attributes_of, own_column, parted, texts_map_of
 from tidings.log.fitting import Fit, fit_for
 from tidings.log.flat import Flat, Longs, frequent, scattered
+from tidings.log.kinds import Kinds
 from tidings.log.parts import LivePart
 from tidings.log.rows import VALUES, Plan, Rows, elements_for
 from tidings.log.schema import (
@@ -257,11 +258,14 @@ def _check_map(field: pa.Field) -> None:
 # The columns of the files
 
 
-def table_of(parts: Sequence[LivePart]) -> pa.Table:
-    """The events of live parts with the columns of the files, in the order of the parts."""
+def table_of(parts: Sequence[LivePart], kinds: Kinds | None = None) -> pa.Table:
+    """The events of live parts with the columns of the files, in the order of the parts.
+
+    `kinds` are those that columns have in the folder of the file, if it is for one.
+    """
     flat = Flat()
     rows = Rows(parts, _everything, flat.add)
-    own = frequent(flat.counts(), len(rows))
+    own = frequent(flat.counts(), len(rows), kinds)
     columns = [pa.array(rows.positions())]
     columns += [rows.column(field.name) for field in HEADER_COLUMNS]
     columns += [flat.column(name, letter) for name, letter in own.items()]

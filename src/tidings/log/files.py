@@ -27,9 +27,11 @@ try:
 
     from tidings.log.columns import table_of
     from tidings.log.flat import LETTERS
+    from tidings.log.kinds import Kinds
     from tidings.log.made_ids import made_ids
     from tidings.log.reshape import alike, map_names
     from tidings.log.restore import events_of
+    from tidings.log.schema import own_columns
 except ModuleNotFoundError as error:
     if error.name is not None and error.name.startswith("tidings"):
         raise
@@ -53,18 +55,20 @@ class Footer(Struct, frozen=True):
     """The attributes that occur in the map, of any kind of value."""
     made_ids: bool = False
     """Whether every id is the one that system, epoch and counter make."""
+    kinds: dict[str, str] | None = None
+    """The kinds of columns that were known in its folder with it; None of a file that does not say."""
 
 
 # Writing
 
 
-def tables_of(parts: Iterable[LivePart]) -> list[pa.Table]:
+def tables_of(parts: Iterable[LivePart], kinds: Kinds | None = None) -> list[pa.Table]:
     """The events of live parts as tables of the same columns, each for one row group; at least one table.
 
     The tables of one file are in memory together, since only then is it known which attributes are frequent.
     """
-    tables = [table_of(group) for group in _groups(parts)]
-    return alike(tables) if len(tables) > 1 else tables or [table_of([])]
+    tables = [table_of(group, kinds) for group in _groups(parts)]
+    return alike(tables, kinds) if len(tables) > 1 else tables or [table_of([])]
 
 
 def _groups(parts: Iterable[LivePart]) -> Iterable[list[LivePart]]:
@@ -80,21 +84,26 @@ def _groups(parts: Iterable[LivePart]) -> Iterable[list[LivePart]]:
         yield group
 
 
-def write_file(sink: Any, tables: Iterable[pa.Table], claim: Claim) -> int:
-    """Write tables of the same columns as one file, each as row groups of its own; how many rows it has."""
+def write_file(sink: Any, tables: Iterable[pa.Table], claim: Claim, kinds: Kinds | None = None) -> int:
+    """Write tables of the same columns as one file, each as row groups of its own; how many rows it has.
+
+    With `kinds`, those that are known in its folder, it says which are known with it.
+    """
     writer: pq.ParquetWriter | None = None
+    known: dict[str, str] | None = None
     count, made = 0, True
     names: set[str] = set()
     for table in tables:
         if writer is None:
             writer = _writer(sink, table.schema)
+            known = None if kinds is None else kinds.with_columns(own_columns(table.schema))
         if len(table) or not count:
             writer.write_table(table, row_group_size=2 * GROUP_ROWS)
         count += len(table)
         names |= map_names(table)
         made = made and _are_made(table)
     assert writer is not None, "a file has a table, be it an empty one"
-    writer.add_key_value_metadata(_metadata(Footer(claim, count, frozenset(names), made)))
+    writer.add_key_value_metadata(_metadata(Footer(claim, count, frozenset(names), made, known)))
     writer.close()
     return count
 
@@ -123,6 +132,7 @@ def _are_made(table: pa.Table) -> bool:
 
 
 def _metadata(footer: Footer) -> dict[str, str]:
+    known = {} if footer.kinds is None else {"tidings.kinds": msgspec.json.encode(footer.kinds).decode()}
     return {
         "tidings.format": str(FORMAT),
         "tidings.node": footer.claim.node,
@@ -131,6 +141,7 @@ def _metadata(footer: Footer) -> dict[str, str]:
         "tidings.count": str(footer.count),
         "tidings.map_names": msgspec.json.encode(sorted(footer.map_names)).decode(),
         "tidings.ids": "made" if footer.made_ids else "given",
+        **known,
     }
 
 
@@ -163,7 +174,8 @@ def read_footer(file: pq.ParquetFile, path: str) -> Footer:
         claim = Claim(said["tidings.node"], int(said["tidings.first"]), int(said["tidings.last"]))
         names = msgspec.json.decode(said["tidings.map_names"], type=list[str])
         made = said.get("tidings.ids") == "made"
-        return Footer(claim, int(said["tidings.count"]), frozenset(names), made)
+        kinds = msgspec.json.decode(said.get("tidings.kinds", "null"), type=dict[str, str] | None)
+        return Footer(claim, int(said["tidings.count"]), frozenset(names), made, kinds)
     except (KeyError, ValueError) as error:
         raise StoreDamaged(path, f"has no footer of a file of the log: {error}") from None
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidings.event.values import EXACT_MAX, Value
+from tidings.log.kinds import Kinds
 from tidings.log.schema import ATTRIBUTES, COLUMN_TYPES, KIND_TYPES, TEXTS, VALUE, may_be_column
 from tidings.log.texts import texts
 
@@ -204,29 +205,44 @@ def is_large(numbers: Longs) -> Mask:
     return (numbers > EXACT_MAX) | (numbers < -EXACT_MAX)
 
 
-def column_for(kinds: dict[str, int]) -> tuple[str, int]:
+def column_for(classes: dict[str, int]) -> tuple[str, int]:
     """The letter of the column that takes most values of these classes, and how many these are."""
-    integers, large, others, whole = (kinds.get(one, 0) for one in "iIfw")
-    if large and not (others or whole):
-        numbers = "i", integers + large
-    else:
-        numbers = "n" if integers and not whole else "f", integers + others + whole
-    return max([numbers, *((one, kinds.get(one, 0)) for one in "bstx")], key=lambda found: found[1])
+    has_floats = bool(classes.get("f") or classes.get("w"))
+    numbers = "i" if classes.get("I") and not has_floats else "f"
+    return max((column_of(kind, classes) for kind in (numbers, *"bstx")), key=lambda found: found[1])
 
 
-def frequent(counts: Counts, rows: int) -> dict[str, str]:
+def column_of(kind: str, classes: dict[str, int]) -> tuple[str, int]:
+    """The letter of a column of that kind, and how many values of these classes it takes."""
+    letter = kind
+    if kind == "f" and classes.get("i") and not classes.get("w"):
+        letter = "n"
+    return letter, sum(classes.get(one, 0) for one in TAKEN_BY[letter])
+
+
+def frequent(counts: Counts, rows: int, kinds: Kinds | None = None) -> dict[str, str]:
     """The attributes that get columns of their own among so many rows, and the letter of each column.
 
-    Of names that differ in case only, the one with more values gets it.
+    Columns are of the kinds that their folder has. Of names that differ in case only, the one that is known
+    there, or else the one with more values, gets it.
     """
+    kinds = kinds or Kinds()
     chosen: dict[str, str] = {}
-    taken: set[str] = set()
-    found = {name: column_for(kinds) for name, kinds in counts.items()}
+    taken = kinds.spellings()
+    room = kinds.room
+    found = {name: _column(name, classes, kinds) for name, classes in counts.items()}
     for name in sorted(found, key=lambda name: (-found[name][1], name)):
         letter, total = found[name]
         if total < max(1, FREQUENT * rows) or len(chosen) >= OWN_COLUMNS_MAX:
             break
-        if may_be_column(name) and name.casefold() not in taken:
+        if name in kinds.known:
             chosen[name] = letter
-            taken.add(name.casefold())
+        elif room and may_be_column(name) and name.casefold() not in taken:
+            chosen[name] = taken[name.casefold()] = letter
+            room -= 1
     return dict(sorted(chosen.items()))
+
+
+def _column(name: str, classes: dict[str, int], kinds: Kinds) -> tuple[str, int]:
+    known = kinds.known.get(name)
+    return column_for(classes) if known is None else column_of(known, classes)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
     from pyarrow import fs
 
+    from tidings.log.kinds import Kinds, Registry
     from tidings.log.opened import OpenFile
     from tidings.log.upkeep import Problem
 
@@ -86,6 +87,12 @@ class Folder:
 
         base, path = self._elsewhere or (fs.LocalFileSystem(), str(self._local))
         return fs.SubTreeFileSystem(path, base)
+
+    @cached_property
+    def _registry(self) -> Registry:
+        from tidings.log.kinds import Registry
+
+        return Registry(self.open)
 
     def __str__(self) -> str:
         return self._name
@@ -150,6 +157,10 @@ class Folder:
         found = self.filesystem.get_file_info(fs.FileSelector("", recursive=True, allow_not_found=True))
         return ((info.path, info.size) for info in found if info.type == fs.FileType.File)
 
+    def known_kinds(self) -> dict[str, str]:
+        """The kind of each attribute that has a column in some file: see `tidings.log.kinds`."""
+        return self._registry.known(self.files())
+
     # Writing
 
     def write(
@@ -160,6 +171,7 @@ class Folder:
         The file claims all positions from `first` to `last`, else those of the parts. Durable on return.
         """
         from tidings.log.files import by_date, tables_of
+        from tidings.log.kinds import Kinds
 
         held = list(parts)
         dates = by_date(held)
@@ -167,10 +179,12 @@ class Folder:
             raise ValueError(f"a file is of one date, these parts are of {len(dates)}")
         begin = held[0].first if first is None else first
         end = max(part.first + part.count - 1 for part in held) if last is None else last
-        return self.write_tables(tables_of(held), Claim(node, begin, end), dates[0][0])
+        is_last = all(file.claim.last < end for file in self.files(node))
+        kinds = Kinds(self.known_kinds(), may_grow=is_last)
+        return self.write_tables(tables_of(held, kinds), Claim(node, begin, end), dates[0][0], kinds)
 
-    def write_tables(self, tables: Iterable[pa.Table], claim: Claim, day: date) -> FileInfo:
-        """Write a file of tables with the same columns, those of the files; durable on return."""
+    def write_tables(self, tables: Iterable[pa.Table], claim: Claim, day: date, kinds: Kinds) -> FileInfo:
+        """Write a file of tables with the same columns, of the kinds of this folder; durable on return."""
         from tidings.log.files import write_file
 
         parent = f"date={day}"
@@ -178,7 +192,7 @@ class Folder:
         self.filesystem.create_dir(parent, recursive=True)
         try:
             with self.filesystem.open_output_stream(hidden) as sink:
-                write_file(sink, tables, claim)
+                write_file(sink, tables, claim, kinds)
             self._sync(hidden)
             self.filesystem.move(hidden, path)
         except BaseException:

@@ -21,13 +21,14 @@ from tidings.log.flat import (
     map_of,
     scattered,
 )
+from tidings.log.kinds import Kinds
 from tidings.log.schema import ATTRIBUTES, FIXED, file_schema, own_columns
 
 
-def alike(tables: Sequence[pa.Table]) -> list[pa.Table]:
+def alike(tables: Sequence[pa.Table], kinds: Kinds | None = None) -> list[pa.Table]:
     """The tables with the same columns: those of the attributes that are frequent in all of them together."""
     counts = total_of([counts_of(table) for table in tables])
-    own = frequent(counts, sum(table.num_rows for table in tables))
+    own = frequent(counts, sum(table.num_rows for table in tables), kinds)
     return [reshaped(table, own) for table in tables]
 
 

@@ -6,14 +6,14 @@
 | `type`, `time`, `id`, `source` … | the header; `id` is the full one, also where the number makes it |
 | `received` | what the header says, else when the event was stored |
 | `stored` | when it was stored, where `received` does not say so: only then has the header a `received` |
-| an attribute's name | the values of the kind that most events of this file have there; numbers are doubles |
+| an attribute's name | the values of the kind that its column has in this folder; numbers are doubles |
 | `attributes` | a map with all the rest: seldom attributes, and values of other kinds; null when empty |
 
 Whoever reads files without tidings wants one column of numbers, of the same type in all files, whether or not
 the sensor wrote 41 or 41.2. So a column of numbers is of doubles, and its field says if the whole ones among
 them were integers: then they are again. Where whole numbers came as both, the integers stand in the map, too,
 which is believed rather than the column. Integers that no double is the same as are in the map alone, or in a
-column of their own if an attribute has no other numbers.
+column of integers if the first file that had a column for the attribute had no other numbers for it.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from tidings.errors import StoreError
 from tidings.log import files as sealed
 from tidings.log.claims import Claim
 from tidings.log.flat import frequent
+from tidings.log.kinds import Kinds
 from tidings.log.reshape import counts_of, reshaped, total_of
 
 if TYPE_CHECKING:
@@ -63,15 +64,18 @@ def merge_files(folder: Folder, files: Sequence[FileInfo]) -> FileInfo:
     """Write one file with all events of these, which adjoin; they stay, and are superseded by it.
 
     They are read twice, a row group at a time: to see which attributes are frequent, and to copy them.
+    Columns have the kinds of the folder, so what has drifted fits it again. No name gets its first column
+    here, since this need not be the last file of its node.
     """
     rows, counts = 0, []
+    kinds = Kinds(folder.known_kinds(), may_grow=False)
     for table in _tables(folder, files):
         rows += len(table)
         counts.append(counts_of(table))
-    own = frequent(total_of(counts), rows)
+    own = frequent(total_of(counts), rows, kinds)
     tables = (reshaped(table, own) for table in _tables(folder, files))
     claim = Claim(files[0].claim.node, files[0].claim.first, files[-1].claim.last)
-    return folder.write_tables(_row_groups(tables), claim, files[0].date)
+    return folder.write_tables(_row_groups(tables), claim, files[0].date, kinds)
 
 
 def _tables(folder: Folder, files: Iterable[FileInfo]) -> Iterator[pa.Table]:

@@ -1,0 +1,113 @@
+"""One kind for each attribute's own column, over all files of a folder.
+
+Spark, pandas and others read a folder as one table: a column that is a double in one file and a text in
+another makes all of it unreadable for them, and so do two spellings of one name. So the first file that gives
+a name a column decides, and in every later file values of other kinds stand in the map.
+
+Each file says in its footer which kinds are known in its folder; the last file of a node knows all of them,
+since only a file behind all others of its node gives new names a column. Files of earlier versions say
+nothing: then all footers are read once, and for a name that has drifted the kind of most rows decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
+
+from tidings.errors import StoreDamaged
+from tidings.log.schema import NUMBERS, own_columns
+
+if TYPE_CHECKING:
+    from tidings.log.folder import FileInfo
+    from tidings.log.opened import OpenFile
+
+FOLDER_COLUMNS_MAX: Final = 1_000
+"""How many attributes may have columns of their own over all files of a folder; others stay in the map."""
+DOUBLE: Final = "f"
+
+
+class Kinds(Struct, frozen=True):
+    """The kinds that the columns of a folder have: the letter for each name, spelled as in its column."""
+
+    known: Mapping[str, str] = field(default_factory=dict)
+    may_grow: bool = True
+    """Whether other names may get columns, too."""
+
+    @property
+    def room(self) -> int:
+        """How many other names may get columns."""
+        return max(0, FOLDER_COLUMNS_MAX - len(self.known)) if self.may_grow else 0
+
+    def spellings(self) -> dict[str, str]:
+        """How each known name is spelled, by the name without regard to case."""
+        return {name.casefold(): name for name in self.known}
+
+    def with_columns(self, columns: Mapping[str, str]) -> dict[str, str]:
+        """The kinds that are known after a file with these columns was written."""
+        return {**plain(columns), **self.known}
+
+
+def plain(columns: Mapping[str, str]) -> dict[str, str]:
+    """The kinds of a file's own columns: both letters of doubles are one kind."""
+    return {name: DOUBLE if letter == NUMBERS else letter for name, letter in columns.items()}
+
+
+def united(several: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """The kinds of all of these; where they differ, also in the spelling of a name, the first one counts."""
+    found: dict[str, str] = {}
+    taken: set[str] = set()
+    for kinds in several:
+        for name, letter in kinds.items():
+            if name.casefold() not in taken:
+                taken.add(name.casefold())
+                found[name] = letter
+    return found
+
+
+class Registry:
+    """Tells the kinds of a folder by the footers of its files, which `open` opens."""
+
+    def __init__(self, open: Callable[[FileInfo], OpenFile]) -> None:
+        self._open = open
+        self._rows: dict[tuple[str, str], int] = {}  # how many rows the files have with a column of that kind
+        self._counted: set[str] = set()  # the paths of these files
+
+    def known(self, files: Sequence[FileInfo]) -> dict[str, str]:
+        """The kind of each name that has a column in one of these files, which are all there are.
+
+        Read from the last file of each node; from all files if one of those does not say it, or says that no
+        other name has room.
+        """
+        lasts = {file.claim.node: file for file in files}
+        told = [self._told(file) for file in lasts.values()]
+        known = united(kinds for kinds in told if kinds is not None)
+        if None not in told and len(known) < FOLDER_COLUMNS_MAX:
+            return known
+        there = self._counts(files)
+        if len(known) >= FOLDER_COLUMNS_MAX:  # some of them may be in no file any more
+            known = {name: letter for name, letter in known.items() if name in there}
+        return united([known, there])
+
+    def _told(self, file: FileInfo) -> dict[str, str] | None:
+        """What a file says of its folder; nothing if it can't be read any more."""
+        with suppress(FileNotFoundError, StoreDamaged), self._open(file) as opened:
+            return opened.footer.kinds
+        return None
+
+    def _counts(self, files: Sequence[FileInfo]) -> dict[str, str]:
+        """For each name the spelling and kind that most rows have."""
+        for file in files:
+            if file.path not in self._counted:
+                with suppress(FileNotFoundError, StoreDamaged):
+                    self._count(file)
+        ordered = sorted(self._rows, key=lambda one: (-self._rows[one], one))
+        return united(dict([one]) for one in ordered)
+
+    def _count(self, file: FileInfo) -> None:
+        with self._open(file) as opened:
+            for one in plain(own_columns(opened.schema)).items():
+                self._rows[one] = self._rows.get(one, 0) + opened.footer.count
+        self._counted.add(file.path)
