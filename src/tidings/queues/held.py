@@ -16,7 +16,7 @@ Identity = tuple[str, int]
 class Held:
     """A message, whose hands it is in, and until when it may stay there."""
 
-    __slots__ = ("delivery", "due", "holder", "message", "queue", "request")
+    __slots__ = ("delivery", "due", "holder", "is_noted", "message", "queue", "request")
 
     def __init__(
         self,
@@ -33,3 +33,4 @@ class Held:
         self.holder = holder
         self.request = request  # the request that it was handed out for
         self.due = due
+        self.is_noted = False  # whether it is stored that this delivery was begun

@@ -123,6 +123,8 @@ class QueueManager:
             self._restore(one, queues.get(one.queue), parts.pop(one.number, []), origins)
         for orphans in parts.values():
             self._give_up(number for number, _ in orphans)
+        for queue in queues.values():
+            queue.bury_lost()
 
     def _restore(
         self,

@@ -75,6 +75,7 @@ class Queue:
         self._waking: Steps[None] | None = None  # what is overdue, as far as that was not dealt with yet
         self._handed = handed
         self._doubtful = handed  # messages up to this number may have been handed out before a restart
+        self._lost: set[int] = set()  # in someone's hands, as is stored, when the node ended
 
     @property
     def name(self) -> str:
@@ -158,12 +159,22 @@ class Queue:
     def restore(self, message: Message, deliveries: int, parts: list[Part]) -> bool:
         """Take in a message that was stored; whether it may have been in someone's hands."""
         if deliveries:
-            self._returned[message.number] = deliveries
+            self._returned[message.number] = abs(deliveries)
+        if deliveries < 0:
+            self._lost.add(message.number)
         self._host.grow(message.size + self._parts.add(message.number, parts))
         ttl_s = self._expiry.ttl_s(message)
         self._expire_at(message.number, self._host.deadline(message.number / 1e6 + ttl_s, ttl_s))
         self.shelf.add(message.number, message, self.kind.place(message))
         return message.number <= self._doubtful
+
+    def bury_lost(self) -> None:
+        """Give up messages that were in someone's hands for the last time when the node ended."""
+        most = self.description.deliveries_max
+        for number in () if most is None else [one for one in self._lost if self._returned[one] >= most]:
+            deliveries = self._returned[number]
+            reason = f"was handed out {deliveries} times; the last time the node ended before it was settled"
+            self.bury(self.shelf.remove(number), reason, deliveries)
 
     def _add(self, message: Message) -> None:
         """A message is new here: tell those who watch, and let it find its reader or its place."""
@@ -252,7 +263,10 @@ class Queue:
         wait_s = self.description.redelivery_s
         holder = reader.transaction or reader.holder
         due = self._host.now + wait_s if wait_s is not None and reader.transaction is None else inf
-        reader.take(message, self._give(message, holder, reader.asked.number, due))
+        held = self._give(message, holder, reader.asked.number, due)
+        if message.number <= self._doubtful and not reader.taken:
+            self._note(held)
+        reader.take(message, held)
 
     def take(self, number: int, holder: Identity) -> Held:
         """Put a message on the shelf into someone's hands, until he says what becomes of it."""
@@ -268,13 +282,26 @@ class Queue:
                 self.handed_mark = self._host.keep([self.record()])
         return held
 
+    def _note(self, held: Held) -> None:
+        """Have it stored, before a message is told, that this delivery was begun.
+
+        Only of those that may have been in someone's hands when the node ended: what makes a node end, or
+        comes with what does, is such a message from the next start on. Of what comes with one request only
+        the first is dealt with for sure.
+        """
+        about = self.description
+        if self.kind.persistent and about.keep and about.deliveries_max is not None:
+            held.is_noted = True
+            self.handed_mark = self._host.keep(self.kind.revise(held.message, -held.delivery))
+
     def hold_again(self, number: int, delivery: int, holder: Identity) -> Held | None:
         """A message that was in someone's hands when the node was killed, and in none since: in his again.
 
         So what was settled then, and not stored in time, is settled when that is said again.
         """
-        is_next = self._returned.get(number, 0) + 1 == delivery
-        if number > self._doubtful or not is_next or number not in self.shelf or number in self.locks:
+        before = self._returned.get(number, 0)
+        is_last = delivery == (before if number in self._lost else before + 1)
+        if number > self._doubtful or not is_last or number not in self.shelf or number in self.locks:
             return None
         held = Held(self, self.shelf.remove(number), delivery, holder, 0, inf)
         self._take_up(held)
@@ -282,6 +309,7 @@ class Queue:
 
     def _take_up(self, held: Held) -> None:
         self.held[held.message.number] = held
+        self._lost.discard(held.message.number)
         if not isinstance(held.holder, tuple):
             self.in_transactions[held.message.number] = held
         self._host.hold(held)
@@ -364,7 +392,8 @@ class Queue:
         else:
             if counts:
                 self._returned[message.number] = held.delivery
-                self._host.keep(self.kind.revise(message, held.delivery))
+            if counts or held.is_noted:
+                self._host.keep(self.kind.revise(message, self._returned.get(message.number, 0)))
             self._place(message)
 
     def reject(self, held: Held, reason: str) -> None:
@@ -388,8 +417,9 @@ class Queue:
     def _forget(self, message: Message, undo: Undo | None = None) -> None:
         """A message is here no longer, and nowhere."""
         self._returned.pop(message.number, None)
-        if self._doubted:
+        if self._doubted or self._lost:
             self._doubted.discard(message.number)
+            self._lost.discard(message.number)
         if self.description.expiry:
             self._expiry.forget(message.number)
         self._host.keep(self._gone(message), undo)

@@ -71,7 +71,7 @@ class StoredMessage(Struct, frozen=True, gc=False, array_like=True):
     system: str | None
     epoch: int
     source: str | None
-    deliveries: int
+    deliveries: int  # below 0: so many, the last of which was begun
     raw: bytes  # one event, as in `tidings.event.wire`, without the head of an array
     part_of: int = 0  # the number of the message whose body it continues
     compress: bool = False  # to be compressed on disk
