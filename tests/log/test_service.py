@@ -365,6 +365,64 @@ def test_a_reader_that_is_not_heard_of_is_gone_when_its_lease_ends() -> None:
     assert refusal(ann, "log.passed", name="spark", position=3)[0] == "not-found"
 
 
+def test_a_reader_is_resumed_while_it_is_there_and_not_when_its_lease_has_ended() -> None:
+    rig = LogRig()
+    ann = rig.peer()
+    assert refusal(ann, "log.reader", name="spark", lease_s=30, resume=True)[0] == "gone"
+    ask(ann, "log.reader", name="spark", lease_s=30)
+    rig.pass_time(29)
+    ask(ann, "log.reader", name="spark", lease_s=30, resume=True)
+    rig.pass_time(30)
+    assert refusal(ann, "log.reader", name="spark", lease_s=30, resume=True)[0] == "gone"
+
+
+def test_a_reader_that_has_left_to_come_back_wants_nothing_and_is_resumed_after_a_restart_too() -> None:
+    rig = LogRig()
+    ann, sensor = rig.peer(), rig.peer("sensor")
+    ask(sensor, "advertise", number=1, filter="n > 0")
+    ask(ann, "log.reader", name="spark", where="n > 2", lease_s=30)
+    ask(ann, "log.leave", name="spark", resumable=True)
+    assert sensor.notices[-1][2] == {"filters": []}
+    sensor.publish(event(1, n=3))
+    rig.run()
+    assert rows(ann) == []
+    assert ask(ann, "log.status")["readers"] == []
+    assert rig.broker.places.status() == []
+    assert refusal(ann, "log.passed", name="spark", position=3)[0] == "not-found"
+    assert refusal(ann, "log.leave", name="spark")[0] == "not-found"
+    rig.pass_time(3_600)
+    rig = rig.restart()
+    ann = rig.peer()
+    assert ask(ann, "log.reader", name="spark", lease_s=30, start=1, resume=True)["cursor"] == 0
+    rig = rig.restart()
+    assert [one["lease_s"] for one in ask(rig.peer(), "log.status")["readers"]] == [30]
+    rig.pass_time(30)
+    assert refusal(rig.peer(), "log.reader", name="spark", lease_s=30, resume=True)[0] == "gone"
+
+
+def test_of_so_many_readers_it_is_known_that_they_have_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "LEFT_MAX", 2)
+    rig = LogRig()
+    ann, bob = rig.peer(), rig.peer("bob", name="bob")
+    ask(bob, "log.reader", name="spark", lease_s=30)
+    ask(bob, "log.leave", name="spark", resumable=True)
+    for name in ("one", "two", "three"):
+        ask(ann, "log.reader", name=name, lease_s=30)
+        ask(ann, "log.leave", name=name, resumable=True)
+        rig.pass_time(1)
+    assert refusal(ann, "log.reader", name="one", lease_s=30, resume=True)[0] == "gone"
+    for peer, name in ((ann, "two"), (ann, "three"), (bob, "spark")):
+        ask(peer, "log.reader", name=name, lease_s=30, resume=True)
+
+
+def test_a_reader_that_was_removed_has_not_left() -> None:
+    rig = LogRig()
+    ann = rig.peer()
+    ask(ann, "log.reader", name="spark")
+    ask(ann, "log.leave", name="spark")
+    assert refusal(ann, "log.reader", name="spark", resume=True)[0] == "gone"
+
+
 def test_a_lease_goes_on_after_a_restart_and_no_longer() -> None:
     rig = LogRig()
     ask(rig.peer(), "log.reader", name="spark", where="n > 2", lease_s=30)

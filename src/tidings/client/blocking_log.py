@@ -58,9 +58,9 @@ class Log:
         """From now on what matches is kept in the log."""
         self._runner.run(self._log.keep(name, where, timeout_s=timeout_s))
 
-    def leave(self, name: str, *, owner: str | None = None, timeout_s: float | None = None) -> None:
+    def leave(self, name: str, **options: Any) -> None:
         """Nothing is kept, or made, under this name any more."""
-        self._runner.run(self._log.leave(name, owner=owner, timeout_s=timeout_s))
+        self._runner.run(self._log.leave(name, **options))
 
     def seal(self, *, timeout_s: float | None = None) -> int:
         """Wait until all there is now lies in files; the last position that does."""

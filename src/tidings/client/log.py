@@ -152,14 +152,19 @@ class Log:
         lease_s: float | None = None,
         start: int | None = None,
         passive: bool = False,
+        resume: bool = False,
         timeout_s: float | None = None,
     ) -> dict[str, Any]:
         """Be a reader under a name, or go on being one: what matches is made, and kept in the log.
 
         With a lease this lasts so long, and is to be said again before its end; without one, until `leave`.
         Tells `cursor`, up to which the reader needs nothing, `first` and `end` of the log, and the `node`.
+        With `resume` it must be there, or have left as one that may come back: raises Refused with the code
+        `gone` if its lease has ended, or somebody else has removed it.
         """
         asked = {"name": name, "where": str(where), "lease_s": lease_s, "start": start, "passive": passive}
+        if resume:
+            asked["resume"] = True
         told: dict[str, Any] = await self._call("log.reader", asked, timeout_s)
         return told
 
@@ -171,13 +176,24 @@ class Log:
         """From now on what matches is kept in the log, whoever publishes it; nothing is made for that."""
         await self._call("log.keep", {"name": name, "where": str(where)}, timeout_s)
 
-    async def leave(self, name: str, *, owner: str | None = None, timeout_s: float | None = None) -> None:
+    async def leave(
+        self,
+        name: str,
+        *,
+        owner: str | None = None,
+        resumable: bool = False,
+        timeout_s: float | None = None,
+    ) -> None:
         """Nothing is kept, or made, under this name any more; nor is it an error if nothing was.
 
-        Who may manage the node may end what another client, the `owner`, has there.
+        Who may manage the node may end what another client, the `owner`, has there. A reader that is
+        `resumable` may come back with `reader(…, resume=True)`.
         """
+        asked: dict[str, Any] = {"name": name, "owner": owner}
+        if resumable:
+            asked["resumable"] = True
         try:
-            await self._call("log.leave", {"name": name, "owner": owner}, timeout_s)
+            await self._call("log.leave", asked, timeout_s)
         except Refused as error:
             if error.code != "not-found":
                 raise

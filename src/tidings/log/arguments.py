@@ -35,6 +35,7 @@ class Reader(Struct, frozen=True):
     lease_s: Annotated[float, Meta(ge=LEASE_S_MIN, le=LEASE_S_MAX)] | None = None
     start: Position | None = None  # where its reader begins; without it, behind what there is
     passive: bool = False
+    resume: bool = False  # it is there, or has left: one that is gone otherwise has missed something
 
 
 class Keep(Struct, frozen=True):
@@ -56,6 +57,7 @@ class Leave(Struct, frozen=True):
 
     name: Name
     owner: str | None = None  # of another client, for who may manage
+    resumable: bool = False  # a reader that may come back, and has not vanished
 
 
 class Read(Struct, frozen=True):

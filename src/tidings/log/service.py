@@ -11,6 +11,7 @@ from math import inf
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from tidings.errors import Refused
 from tidings.filters import Filter
@@ -34,6 +35,10 @@ READERS_MAX = 1_000
 """Readers of one user, or of one client of the node's owner."""
 KEPT_MAX = 100
 """Filters that are kept for one user, or for one client of the node's owner."""
+LEFT_MAX = 1_000
+"""Readers of one user, or of one client of the node's owner, that are known to have left; the oldest go."""
+LEFT_S = 365 * 86_400.0
+"""How long it is known that a reader has left."""
 MEMORY_SIZE_MAX = 64 << 20
 """Bytes of events in the log of a node that has no directory; the oldest half goes when it is full."""
 
@@ -84,7 +89,10 @@ class LogService(Bystander):
     def _reader(self, asked: Asked, wanted: arguments.Reader) -> Any:
         until = None if wanted.lease_s is None else self._broker.wall + wanted.lease_s
         user = asked.session.permit.user
-        terms = Terms(True, wanted.passive, True, wanted.lease_s, until, user)
+        terms = Terms(True, wanted.passive, True, wanted.lease_s, until, user=user)
+        if wanted.resume and self._broker.places.find_durable(asked.session.owner, wanted.name) is None:
+            problem = "its lease has ended, or somebody has removed it; what nobody else wanted was not kept"
+            raise Refused("gone", f"the reader {wanted.name!r} is gone: {problem}")
         archive = self._open(asked.session, wanted.name, wanted.where, terms, wanted.start)
         return {
             "cursor": archive.cursor,
@@ -105,6 +113,9 @@ class LogService(Bystander):
         granted = session.narrow("subscribe", asked)
         cursor = self._broker.position if start is None else max(0, start - 1)
         record = Durable(name, session.owner, str(asked), cursor, cursor, msgspec.msgpack.encode(terms))
+        found = places.find_durable(session.owner, name)
+        if isinstance(found, Archive) and found.terms.left:
+            places.end_durable(found)  # it comes back, and begins where it says
         if places.find_durable(session.owner, name) is None:
             self._check_room(session, terms)
             self._broker.exchange.unindexed.check(session.bound or "", granted)
@@ -122,9 +133,9 @@ class LogService(Bystander):
         """A user counts as one, whatever its clients are called; those of the owner count one by one."""
         own = sum(
             one.record is not None
+            and not one.terms.left
             and one.terms.holds is terms.holds
-            and one.terms.user == terms.user
-            and (bool(terms.user) or one.record.owner == session.owner)
+            and _is_of(one, terms.user, session.owner)
             for one in self._broker.places.archives
         )
         who = repr(terms.user or session.owner)
@@ -141,12 +152,31 @@ class LogService(Bystander):
         owner = asked.session.owner if told.owner is None else told.owner
         if owner != asked.session.owner:
             asked.session.permit.check_manage()
-        self._broker.places.end_durable(self._named(owner, told.name))
+        archive = self._named(owner, told.name)
+        self._broker.places.end_durable(archive)
+        if told.resumable and archive.terms.holds:
+            self._note_left(archive)
         return {}
+
+    def _note_left(self, archive: Archive) -> None:
+        """Keep a record that a reader has left, which wants nothing."""
+        broker, record, user = self._broker, archive.record, archive.terms.user
+        assert record is not None
+        left = [one for one in broker.places.archives if one.terms.left and _is_of(one, user, record.owner)]
+        if len(left) >= LEFT_MAX:
+            broker.places.end_durable(min(left, key=lambda one: one.ends_at))
+        terms = Terms(
+            log=True, passive=True, lease_s=LEFT_S, until=broker.wall + LEFT_S, left=True, user=user
+        )
+        options = msgspec.msgpack.encode(terms)
+        nothing = Filter("FALSE")
+        broker.places.open_durable(
+            replace(record, filter=str(nothing), options=options), nothing, archive.subscription.user
+        )
 
     def _named(self, owner: str, name: str) -> Archive:
         found = self._broker.places.find_durable(owner, name)
-        if not isinstance(found, Archive):
+        if not isinstance(found, Archive) or found.terms.left:
             raise Refused("not-found", f"nobody reads the log under the name {name!r}")
         return found
 
@@ -228,7 +258,8 @@ class LogService(Bystander):
         """End readers that were not heard of, and give up what is too old or too much."""
         for archive in self._broker.places.archives:
             if archive.ends_at <= now:
-                self._broker.count("leases_ended")
+                if not archive.terms.left:
+                    self._broker.count("leases_ended")
                 self._broker.places.end_durable(archive)
         self._leases_end = self._next_end()
         if now >= self.custody.wake_at:
@@ -257,7 +288,7 @@ class LogService(Bystander):
         manages = session.permit.manages
         if not manages:
             session.permit.grant("subscribe")
-        readers = [_told_of(archive) for archive in broker.places.archives]
+        readers = [_told_of(archive) for archive in broker.places.archives if not archive.terms.left]
         return {
             "node": broker.node,
             "name": broker.name,
@@ -281,6 +312,12 @@ class LogService(Bystander):
     def status(self) -> dict[str, Any]:
         """What the node says of its log, beside what the broker says."""
         return {"log": self._figures()}
+
+
+def _is_of(archive: Archive, user: str, owner: str) -> bool:
+    """Whether it is the user's, or that of a client of the node's owner, who count one by one."""
+    assert archive.record is not None
+    return archive.terms.user == user and (bool(user) or archive.record.owner == owner)
 
 
 def _told_of(archive: Archive) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 The log is what of the stored stream is persistent: events that ask for it, and what an archive wants. Whoever
 reads the log asks for it by position; an archive only has it there. With a record it is *named*: it outlives
 connections and restarts, until its lease ends or somebody ends it. One that `holds` has a cursor, behind
-which nothing may be pruned.
+which nothing may be pruned. One that has `left` wants nothing any more: its record only says that it did not
+simply vanish.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class Terms(Struct, frozen=True, omit_defaults=True):
     holds: bool = False  # its cursor matters
     lease_s: float | None = None
     until: float | None = None  # when the lease ends, by the wall clock: that is what a later start goes by
+    left: bool = False  # its reader has ended it, and may come back
     user: str = ""  # whose rights it has, and no more than these; the owner of the node has all
 
 

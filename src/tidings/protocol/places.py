@@ -173,4 +173,5 @@ class Places:
         return [
             {"name": name, "owner": owner, "cursor": stream.cursor, "depth": position - stream.cursor}
             for (owner, name), stream in sorted(self._durables.items())
+            if not (isinstance(stream, Archive) and stream.terms.left)
         ]
