@@ -565,3 +565,23 @@ def test_removing_twice_is_no_trouble(folder: Folder) -> None:
     folder.remove(gone)
     folder.remove(gone)
     assert folder.files()[0].claim.first == 21
+
+
+def test_sealed_files_and_their_folders_are_for_their_owner_only(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        folder = Folder(tmp_path / "log")
+        file = folder.write([readings(1, 10)], "node")
+        leftover = f".{Claim('node', 11, 20).file_name}.part"
+        (tmp_path / "log" / file.path).with_name(leftover).write_bytes(b"left by one who was killed")
+        other = folder.write([readings(11, 10)], "node")
+        assert (tmp_path / "log" / other.path).stat().st_mode & 0o777 == 0o600
+        joined = folder.join([file, other])
+    finally:
+        os.umask(before)
+    root = tmp_path / "log"
+    assert {path.name: path.stat().st_mode & 0o777 for path in (root, *root.rglob("*"))} == {
+        "log": 0o700,
+        Path(joined.path).parent.name: 0o700,
+        Path(joined.path).name: 0o600,
+    }

@@ -47,6 +47,7 @@ METADATA_KEPT_MAX: Final = 100
 """Files whose footers are remembered."""
 READ_SIZE: Final = 8 << 20
 _HIDDEN, _UNFINISHED = ".", ".part"
+_FILE_MODE, _FOLDER_MODE = 0o600, 0o700  # events may be anybody's secrets
 _everything = Filter()
 
 
@@ -189,7 +190,7 @@ class Folder:
 
         parent = f"date={day}"
         path, hidden = f"{parent}/{claim.file_name}", f"{parent}/{_HIDDEN}{claim.file_name}{_UNFINISHED}"
-        self.filesystem.create_dir(parent, recursive=True)
+        self._prepare(parent, hidden)
         try:
             with self.filesystem.open_output_stream(hidden) as sink:
                 write_file(sink, tables, claim, kinds)
@@ -201,6 +202,19 @@ class Folder:
             raise
         self._sync(parent, "")
         return FileInfo(path, claim, day, self.filesystem.get_file_info(path).size)
+
+    def _prepare(self, parent: str, file: str) -> None:
+        """Make the folder for a file; on a disk of this machine, for nobody but its owner, as the file is."""
+        if self._local is None:
+            self.filesystem.create_dir(parent, recursive=True)
+            return
+        self._local.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+        (self._local / parent).mkdir(mode=_FOLDER_MODE, exist_ok=True)
+        descriptor = os.open(self._local / file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _FILE_MODE)
+        try:
+            os.fchmod(descriptor, _FILE_MODE)  # one that was left unfinished may have another
+        finally:
+            os.close(descriptor)
 
     def _sync(self, *paths: str) -> None:
         """Make files or folders durable; what is not a disk of this machine does so by itself."""
