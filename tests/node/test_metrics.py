@@ -1,15 +1,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from pathlib import Path
 
 import pytest
 from node.peers import peer_of, run, running
+from node.secured import TOKEN, USERS, Secured
 
+import tidings
 from tidings import Event
 from tidings.node.http import REQUEST_SIZE_MAX, HttpError, Responder, is_loopback, parse_request
 from tidings.node.metrics import counters, durable_gauges, gauge, render
+from tidings.node.server import Node
+from tidings.security.passwords import hash_token, make_token
 
 FROM_A_PAGE = "Host: localhost\r\nOrigin: http://page.example\r\n"
 LINE = re.compile(r'[a-z_]+(\{[a-z]+="(\\.|[^"\\])*"(,[a-z]+="(\\.|[^"\\])*")*\})? -?[0-9.e+-]+')
@@ -68,6 +73,43 @@ def test_the_node_shows_its_counters_and_depths(tmp_path: Path) -> None:
     run(scenario())
 
 
+def test_with_security_no_name_is_told_without_the_token_of_a_manager(tmp_path: Path) -> None:
+    secured, words = Secured(tmp_path), ("jobs", "watcher", "ada", "pantry")
+    manager, late, unknown = (make_token(os.urandom) for _ in range(3))
+    lines = f"ada token page sha256:{hash_token(manager)}\n"
+    lines += f"ada token late sha256:{hash_token(late)} until:2020-01-01\n"
+    secured.write_users(USERS + lines)
+    settings = {"security": str(secured.path), "unix": str(tmp_path / "s"), "http_port": 0}
+    settings |= {"dir": str(tmp_path / "node"), "peers": "pantry=tidings+tls://127.0.0.1:1"}
+
+    async def page(node: Node, authorization: str) -> tuple[int, str]:
+        assert node.metrics_address is not None
+        fields = "Host: localhost\r\n" + (f"Authorization: {authorization}\r\n" if authorization else "")
+        return await fetch(node.metrics_address, f"GET /metrics HTTP/1.1\r\n{fields}\r\n")
+
+    async def scenario() -> None:
+        async with (
+            running(**settings) as node,
+            tidings.connect(node.addresses[-1], name="ada") as bus,
+            bus.subscribe("", durable="watcher"),
+        ):
+            queue = await bus.create_queue("jobs")
+            await queue.put(Event("job"))
+            status, text = await page(node, "")
+            assert status == 200
+            assert not [word for word in words if f'"{word}"' in text]
+            assert "tidings_queue_messages 1" in text.splitlines()
+            status, text = await page(node, f"Bearer {manager}")
+            assert [word for word in words if f'"{word}"' in text] == list(words)
+            status, text = await page(node, f"bearer {TOKEN}")
+            assert (status, 'queue="jobs"' in text) == (200, False)
+            for wrong in (f"Bearer {unknown}", f"Bearer {late}", "Basic YTpi", "Bearer horse"):
+                status, text = await page(node, wrong)
+                assert (status, "tidings_" in text) == (401, False)
+
+    run(scenario())
+
+
 @pytest.mark.parametrize(
     ("request_text", "status"),
     [
@@ -75,6 +117,7 @@ def test_the_node_shows_its_counters_and_depths(tmp_path: Path) -> None:
         ("POST /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", 405),
         ("GET /metrics HTTP/1.1\r\nHost: evil.example\r\n\r\n", 403),
         ("GET /metrics HTTP/1.1\r\n\r\n", 403),
+        ("GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: a\r\nAuthorization: b\r\n\r\n", 400),
         ("GET /metrics HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n", 403),
         ("nonsense\r\n\r\n", 400),
         ("x" * (2 * REQUEST_SIZE_MAX), 431),
@@ -91,10 +134,10 @@ def test_the_node_shows_its_counters_and_depths(tmp_path: Path) -> None:
     ],
 )
 def test_other_requests_get_another_status(request_text: str, status: int) -> None:
-    async def page() -> tuple[str, str]:
+    async def page(_authorization: str) -> tuple[str, str]:
         return "text/plain", "fine"
 
-    async def failing() -> tuple[str, str]:
+    async def failing(_authorization: str) -> tuple[str, str]:
         raise ValueError("broken")
 
     async def scenario() -> None:
@@ -119,6 +162,6 @@ def test_hosts_that_are_not_loopback(host: str) -> None:
 
 
 def test_a_query_does_not_change_the_path() -> None:
-    assert parse_request(b"GET /metrics?x=1 HTTP/1.1\r\nHost: localhost\r\n\r\n") == ("GET", "/metrics")
+    assert parse_request(b"GET /metrics?x=1 HTTP/1.1\r\nHost: localhost\r\n\r\n") == ("GET", "/metrics", "")
     with pytest.raises(HttpError):
         parse_request(b"\xff\xfe\r\n\r\n")

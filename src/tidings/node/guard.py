@@ -13,8 +13,10 @@ from pathlib import Path
 
 from tidings.errors import ConfigError
 from tidings.node import logs
+from tidings.protocol.access import Caller, Claim, Denied, Permit
 from tidings.security.directory import SecurityDirectory
 from tidings.security.gate import Watchman
+from tidings.security.passwords import is_token
 from tidings.security.rules import Rules
 from tidings.security.users import User
 from tidings.transport.tls import (
@@ -26,6 +28,8 @@ from tidings.transport.tls import (
     tell_own,
 )
 
+HTTP = "127.0.0.1"
+"""Where requests over HTTP come from, as attempts with wrong tokens are counted."""
 SOON_S = 30 * 86_400.0
 """So long before the node's certificate expires, that is told once a day."""
 
@@ -50,6 +54,16 @@ class Guard:
         """What the node's port is opened with; see `NodeContext`."""
         self._port = port_context(self._context, room, on_failure)
         return self._port
+
+    def is_manager(self, authorization: str, now: float, wall: float) -> bool:
+        """Whether a request over HTTP has the token of one who may manage; Denied if it has a wrong one."""
+        if not authorization:
+            return False
+        scheme, _, token = authorization.partition(" ")
+        if scheme.lower() != "bearer" or not is_token(token.strip()):
+            raise Denied("none", "this node takes tokens only, as `Authorization: Bearer TOKEN`")
+        permit = self.gate.admit(Claim(Caller(HTTP, HTTP), secret=token.strip()), now, wall)
+        return isinstance(permit, Permit) and permit.manages
 
     def look(self, now: float) -> bool | None:
         """Read all again if a file has changed; whether that went well, None if there was nothing to read.

@@ -19,12 +19,13 @@ REQUESTS_MAX = 20
 """Requests at a time."""
 HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
-Page = Callable[[], Awaitable[tuple[str, str]]]
-"""Makes a page: its content type and its text."""
+Page = Callable[[str], Awaitable[tuple[str, str]]]
+"""Makes a page, its content type and its text, for one whose field Authorization says this; empty: none."""
 
 _REASONS = {
     200: "OK",
     400: "Bad Request",
+    401: "Unauthorized",
     403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
@@ -70,11 +71,11 @@ class Responder:
         try:
             if self._busy > REQUESTS_MAX:
                 raise HttpError(503, "too many requests at a time")
-            method, path = await _read_request(reader)
+            method, path, authorization = await _read_request(reader)
             page = self._pages.get(path)
             if page is None:
                 raise HttpError(404, f"there is only {', '.join(self._pages)}")
-            kind, text = await page()
+            kind, text = await page(authorization)
             return _encode(200, kind, text, with_body=method == "GET")
         except HttpError as error:
             return _encode(error.status, "text/plain; charset=utf-8", f"{error}\n")
@@ -83,7 +84,7 @@ class Responder:
             return _encode(500, "text/plain; charset=utf-8", "the page could not be made\n")
 
 
-async def _read_request(reader: asyncio.StreamReader) -> tuple[str, str]:
+async def _read_request(reader: asyncio.StreamReader) -> tuple[str, str, str]:
     try:
         head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), REQUEST_S_MAX)
     except TimeoutError:
@@ -95,8 +96,8 @@ async def _read_request(reader: asyncio.StreamReader) -> tuple[str, str]:
     return parse_request(head)
 
 
-def parse_request(head: bytes) -> tuple[str, str]:
-    """Method and path of a request that may be answered; HttpError for any other."""
+def parse_request(head: bytes) -> tuple[str, str, str]:
+    """Method, path and authorization of a request that may be answered; HttpError for any other."""
     first, *lines = head.decode("latin-1").rstrip("\r\n").split("\r\n")
     words = first.split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
@@ -107,7 +108,10 @@ def parse_request(head: bytes) -> tuple[str, str]:
     _check_origin(fields)
     if words[0] not in ("GET", "HEAD"):
         raise HttpError(405, "only GET and HEAD are answered")
-    return words[0], words[1].partition("?")[0]
+    authorizations = [value for name, value in fields if name == "authorization"]
+    if len(authorizations) > 1:
+        raise HttpError(400, "a request has one Authorization")
+    return words[0], words[1].partition("?")[0], "".join(authorizations)
 
 
 def _check_origin(fields: list[tuple[str, str]]) -> None:

@@ -33,6 +33,8 @@ HELP = {
 }
 
 Labels = Mapping[str, str]
+PUBLIC_LABELS = frozenset({"reason"})
+"""Labels whose values are words of the node's own, and no names."""
 
 
 class Metric(NamedTuple):
@@ -104,6 +106,17 @@ def log_gauges(log: Mapping[str, Any]) -> Iterable[Metric]:
     yield Metric(
         "tidings_logged_bytes_total", "counter", "Bytes that went into the log.", [({}, float(log["bytes"]))]
     )
+
+
+def nameless(metric: Metric) -> Metric:
+    """The same for one who may not know what queues, subscriptions, users and peers there are.
+
+    All values of a metric that is told by name are one: their sum, or the highest of seconds.
+    """
+    if all(labels.keys() <= PUBLIC_LABELS for labels, _ in metric.values):
+        return metric
+    values = [value for _, value in metric.values]
+    return metric._replace(values=[({}, max(values) if metric.name.endswith("_seconds") else sum(values))])
 
 
 def render(metrics: Iterable[Metric]) -> str:

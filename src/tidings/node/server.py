@@ -23,13 +23,14 @@ from tidings.node.config import NodeConfig, check_host
 from tidings.node.database import Database
 from tidings.node.driver import Archiving, Driver
 from tidings.node.forwarding import Forwarding
-from tidings.node.http import Responder
+from tidings.node.http import HttpError, Responder
 from tidings.node.memory import GivingBack, budgets_of
 from tidings.node.peering import Peering
 from tidings.node.ports import Port, listen_tcp, listen_unix, raise_descriptor_limit
 from tidings.peers.registry import Neighbours, parse_peers
 from tidings.peers.transmission import Transmission
 from tidings.peers.upstream import Upstream
+from tidings.protocol.access import Denied
 from tidings.queues import Volatile
 from tidings.queues.types import load_types
 from tidings.store.interface import Store
@@ -351,10 +352,23 @@ class Node:
                 if path.stat().st_ino == inode:
                     path.unlink()
 
-    async def _metrics(self) -> tuple[str, str]:
+    async def _metrics(self, authorization: str) -> tuple[str, str]:
         """The page of metrics, for the responder."""
-        ages_s = await self.driver.oldest_ages_s()
-        return metrics.CONTENT_TYPE, metrics.render(self._collect(ages_s))
+        tells_names = self._tells_names(authorization)
+        found = self._collect(await self.driver.oldest_ages_s())
+        told = found if tells_names else map(metrics.nameless, found)
+        return metrics.CONTENT_TYPE, metrics.render(told)
+
+    def _tells_names(self, authorization: str) -> bool:
+        """Whether one who asks for metrics may know what queues, durables and peers there are."""
+        if self._guard is None:
+            return True
+        now, broker = self.driver.time(), self.driver.broker
+        try:
+            return self._guard.is_manager(authorization, now, broker.wall)
+        except Denied as denied:
+            broker.count("logins_denied", reason=denied.reason)
+            raise HttpError(401, str(denied)) from None
 
     def _collect(self, ages_s: dict[tuple[str, str], float]) -> Iterator[metrics.Metric]:
         driver, broker = self.driver, self.driver.broker
