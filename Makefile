@@ -22,9 +22,9 @@ lint: $(READY)
 	@echo "== types";     $(BIN)/mypy
 	@echo "== layers";    $(BIN)/lint-imports --no-logo --no-cache
 
-# The same tests with a hundred times as many generated examples, and many more storms and kills.
+# The same tests with many times as many generated examples, storms and kills; TIDINGS_EFFORT says how many times.
 soak: $(READY)
-	@$(WITH_JAVA) HYPOTHESIS_PROFILE=soak $(PYTEST)
+	@$(WITH_JAVA) TIDINGS_EFFORT=$${TIDINGS_EFFORT:-20} $(PYTEST)
 
 bench: $(READY)
 	@mkdir -p benchmarks/results

@@ -12,16 +12,15 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from effort import TEST_S, often
 from hypothesis import HealthCheck, settings
-from patience import TEST_S
 
 SKIPS = Path(__file__).with_name("skips.txt")
 
 # Tests never measure time, and a busy machine is no failure: no deadline.
 _SLOW_IS_FINE = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("default", max_examples=100, **_SLOW_IS_FINE)
-settings.register_profile("soak", max_examples=10_000, **_SLOW_IS_FINE)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+settings.register_profile("tidings", max_examples=often(100), **_SLOW_IS_FINE)
+settings.load_profile("tidings")
 
 # For every Spark that a test starts: it ends long before the better compiler has paid for itself.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")

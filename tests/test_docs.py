@@ -19,7 +19,7 @@ from urllib.request import urlopen
 
 import msgspec
 import pytest
-from patience import ANSWER_S
+from effort import ANSWER_S
 from typer.main import get_command
 from typer.testing import CliRunner
 

@@ -1,7 +1,7 @@
 """The canary: whatever one client does within the limits, another one gets its answers.
 
 One node for all rows, without security and with it; another one takes its place if it does not recover. With
-HYPOTHESIS_PROFILE=soak the rows have their whole sizes, and a node with compiled code.
+TIDINGS_EFFORT above 1 the rows have their whole sizes, and a node with compiled code.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from patience import IS_SOAK
+from effort import IS_SOAK
 from typer.testing import CliRunner
 
 from tidings.bench import fair

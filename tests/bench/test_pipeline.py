@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from patience import patience
+from effort import patience
 
 from tidings import Batch
 from tidings.bench import peers, pipeline, pipeline_load, pipeline_size

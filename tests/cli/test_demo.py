@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from cli.commands import run_command
-from patience import patience
+from effort import patience
 from rich.console import Console
 
 from tidings import Filter

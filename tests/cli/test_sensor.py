@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from cli.commands import run_command
-from patience import ANSWER_S
+from effort import ANSWER_S
 from sensors.gateways import TestGateway
 
 import tidings

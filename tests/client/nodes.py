@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from patience import ANSWER_S
+from effort import ANSWER_S
 
 from tidings.node.config import NodeConfig
 from tidings.node.server import Node

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import strategies
+from effort import often
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -223,7 +224,7 @@ def test_a_template_matches_exactly_what_it_says(data: st.DataObject) -> None:
     assert Template(template).filter.matches(written(entry)) is matches(template, entry)
 
 
-@settings(max_examples=20)
+@settings(max_examples=often(20))
 @given(st.data())
 def test_a_space_finds_exactly_what_a_template_says(data: st.DataObject) -> None:
     entries = data.draw(st.lists(tuples, min_size=1, max_size=25))

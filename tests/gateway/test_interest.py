@@ -6,6 +6,7 @@ from functools import lru_cache
 from itertools import islice, product
 
 import pytest
+from effort import often
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -230,7 +231,10 @@ class Networks(RuleBasedStateMachine):
 
 TestNetworks = Networks.TestCase
 TestNetworks.settings = settings(
-    max_examples=60, stateful_step_count=20, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=often(60),
+    stateful_step_count=20,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 
 made = st.tuples(st.sampled_from(IDS), st.sampled_from(NAMES), kinds)

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from effort import EFFORT, SEED, patience
 from guarantees.mortal import MortalNode
 from node.peers import Start
-from patience import IS_SOAK, patience
 from security.places import SECRET, cheap
 
 import tidings
@@ -22,9 +22,8 @@ from tidings.security.editing import edited
 from tidings.security.making import EVERYDAY, Admin, add_allowance, allowance, make_security, make_sibling
 from tidings.security.passwords import Token, hash_token, make_token
 
-HANGS_S = patience(3_600.0 if IS_SOAK else 180.0)
+HANGS_S = patience(180.0 * EFFORT)
 """After this a run is taken to hang."""
-SEED = int(os.environ.get("TIDINGS_SEED", "20261115"))
 ADMIN = "admin"
 PATIENCE_S = patience(60.0)
 """How long a client tries to reach a node for the first time."""

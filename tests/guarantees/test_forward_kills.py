@@ -10,14 +10,15 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from guarantees.peered import IS_SOAK, SEED, Peered, run_within
+from effort import SEED, often
+from guarantees.peered import Peered, run_within
 from node.peers import SOURCE, Start
 
 import tidings
 from tidings import Event
 from tidings.client import Queue
 
-KILLS = 100 if IS_SOAK else 8
+KILLS = often(8)
 MORE_MAX = 300
 """The most messages that arrive between two kills."""
 

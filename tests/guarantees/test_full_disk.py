@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from effort import ANSWER_S
 from node.peers import SOURCE, Peer, peer_of, run
-from patience import ANSWER_S
 
 import tidings
 from tidings import Event

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import time
 from pathlib import Path
 from random import Random
 
 import pytest
+from effort import EFFORT, SEED, often, patience
 from guarantees.crowd import Crowd, Reader
 from guarantees.mortal import MortalNode
 from node.peers import Peer, Start, peer_of, run
-from patience import IS_SOAK, patience
 
 import tidings
 from tidings import Event
 
-KILLS = 1_000 if IS_SOAK else 50
+KILLS = often(50)
 PROMISES_MAX = 300
 """The most events that are promised between two kills."""
-HANGS_S = patience(3_600.0 if IS_SOAK else 180.0)
+HANGS_S = patience(180.0 * EFFORT)
 """After this the run is taken to hang."""
 
 
@@ -85,9 +84,8 @@ class Killing:
 def test_a_killed_node_loses_nothing_accepted_and_delivers_nothing_twice_unmarked(
     start: Start, tmp_path: Path
 ) -> None:
-    seed = int(os.environ.get("TIDINGS_SEED", "20261115"))
-    print(f"seed {seed}")  # noqa: T201  # pytest shows it when the test fails
-    run = Killing(start, tmp_path, seed)
+    print(f"seed {SEED}")  # noqa: T201  # pytest shows it when the test fails
+    run = Killing(start, tmp_path, SEED)
 
     async def within() -> Crowd:
         try:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from effort import often
 from guarantees.mutations import HELLO, Mutator
 from msgspec.structs import replace
-from patience import IS_SOAK
 from protocol.rig import Peer, Rig, event, reliable
 
 from tidings.event import Batch
 from tidings.protocol.frames import encode
 from tidings.protocol.messages import Bye, Reply
 
-FRAMES = 1_000_000 if IS_SOAK else 20_000
+FRAMES = often(20_000)
 CONNECTIONS = 200
 """Mutants that one node meets before the next begins with an empty disk."""
 CODES = {"protocol", "version", "too-large", "event", "filter", "not-found", "exists", "limit"}

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 from pathlib import Path
 from random import Random
 
 import pytest
+from effort import EFFORT, SEED, often, patience
 from guarantees.mortal import MortalNode
 from guarantees.queue_crowd import JOBS, LEFT, RIGHT, QueueCrowd
 from node.peers import Start, run
-from patience import IS_SOAK, patience
 
 import tidings
 from tidings.errors import QueueNotFound
 
-KILLS = 300 if IS_SOAK else 8
+KILLS = often(8)
 DONE_MAX = 150
 """The most messages that are dealt with between two kills."""
-HANGS_S = patience(3_600.0 if IS_SOAK else 120.0)
+HANGS_S = patience(120.0 * EFFORT)
 """After this the run is taken to hang."""
 
 
@@ -75,9 +74,8 @@ class Killing:
 def test_a_killed_node_loses_no_message_hands_out_none_that_was_settled_and_keeps_transactions_whole(
     start: Start, tmp_path: Path
 ) -> None:
-    seed = int(os.environ.get("TIDINGS_SEED", "20261115"))
-    print(f"seed {seed}")  # noqa: T201  # pytest shows it when the test fails
-    run = Killing(start, tmp_path, seed)
+    print(f"seed {SEED}")  # noqa: T201  # pytest shows it when the test fails
+    run = Killing(start, tmp_path, SEED)
 
     async def within() -> QueueCrowd:
         try:

@@ -19,10 +19,10 @@ from random import Random
 from typing import Any
 
 import pytest
+from effort import often, patience
 from guarantees import trace
 from guarantees.disk import Disk
 from node.peers import SOURCE, Peer, Start, peer_of, run
-from patience import IS_SOAK, patience
 
 import tidings
 from tidings import Batch, Event
@@ -34,7 +34,7 @@ PUBLICATIONS = 150
 PATIENT_PUBLICATIONS = 150
 LARGE = 120_000
 """Bytes of the bodies of every other publication: enough for a checkpoint of SQLite's log."""
-POWER_CUTS = 2_000 if IS_SOAK else 30
+POWER_CUTS = often(30)
 MARK = re.compile(rb"<<(\d{6})>>")
 
 pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")

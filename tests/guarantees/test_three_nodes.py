@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
 import pytest
+from effort import SEED, often
 from guarantees.handed_on import Arrival, HandedOn, Place
-from guarantees.peered import IS_SOAK, SEED, Secured, run_within, secured_nodes
+from guarantees.peered import Secured, run_within, secured_nodes
 from node.peers import Start
 
 from tidings import Event
 from tidings.errors import Disconnected, MessageNotHeld
 from tidings.queues.letters import DEAD
 
-KILLS = int(os.environ.get("TIDINGS_KILLS", "200" if IS_SOAK else "20"))
+KILLS = often(20)
 """How often the node is killed that has the queues; the others are killed now and then."""
 VICTIMS = ("b", "b", "b", "b", "ab", "bc", "abc", "a", "c")
 """Who is killed at the same time."""

@@ -10,16 +10,16 @@ from asyncio.subprocess import PIPE
 from pathlib import Path
 from random import Random
 
+from effort import often
 from guarantees.queue_worker import PREFETCH
 from node.peers import SOURCE, run, running
-from patience import IS_SOAK
 
 import tidings
 from tidings import Event
 from tidings.client.queue import Queue
 from tidings.errors import QueueEmpty
 
-ROUNDS = 20 if IS_SOAK else 3
+ROUNDS = often(3)
 WORKERS = 2
 """Workers in each round; all of them are killed."""
 LINES_MAX = 100

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from effort import often
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -71,7 +72,7 @@ def sealed(decoder: Decoder, several: list[LivePart]) -> pa.RecordBatch:
     return decoder.sealed(table_of(several).combine_chunks().to_batches()[0])
 
 
-@settings(max_examples=40)
+@settings(max_examples=often(40))
 @given(parts(), schemas)
 def test_a_column_has_what_fits_it_and_null_for_the_rest(several: list[LivePart], schema: pa.Schema) -> None:
     held = all_events(several)
@@ -92,7 +93,7 @@ def test_a_column_has_what_fits_it_and_null_for_the_rest(several: list[LivePart]
             assert all(map(same, batch.column(field.name).to_pylist(), wanted))
 
 
-@settings(max_examples=40)
+@settings(max_examples=often(40))
 @given(parts())
 def test_header_columns_are_what_the_events_say(several: list[LivePart]) -> None:
     schema = pa.schema(
@@ -114,7 +115,7 @@ def test_header_columns_are_what_the_events_say(several: list[LivePart]) -> None
                 assert columns[name][row] == event.get(name)
 
 
-@settings(max_examples=40)
+@settings(max_examples=often(40))
 @given(parts())
 def test_the_map_of_texts_has_every_attribute(several: list[LivePart]) -> None:
     schema = pa.schema([("attributes", TEXTS), ("value", pa.int64())])
@@ -135,7 +136,7 @@ def text_says(text: str, value: Any) -> bool:
     return type(value) is bytes or text == (str(value).lower() if type(value) is bool else str(value))
 
 
-@settings(max_examples=40)
+@settings(max_examples=often(40))
 @given(parts())
 def test_the_lossless_map_is_the_same_live_and_sealed(several: list[LivePart]) -> None:
     decoder = Decoder(pa.schema([("attributes", ATTRIBUTES)]))
@@ -144,7 +145,7 @@ def test_the_lossless_map_is_the_same_live_and_sealed(several: list[LivePart]) -
         assert str(sorted(left, key=lambda entry: entry[0])) == str(sorted(right, key=lambda entry: entry[0]))
 
 
-@settings(max_examples=40)
+@settings(max_examples=often(40))
 @given(parts())
 def test_parts_one_by_one_give_the_same_rows_as_together(several: list[LivePart]) -> None:
     decoder = Decoder(NARROW)

@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from effort import often
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import identical
@@ -45,7 +46,7 @@ def through_a_file(several: list[LivePart], claim: Claim = CLAIM) -> pa.Table:
     return file.read()
 
 
-@settings(max_examples=40)
+@settings(max_examples=often(40))
 @given(parts())
 def test_any_events_come_back_the_same(several: list[LivePart]) -> None:
     table = through_a_file(several)
@@ -55,7 +56,7 @@ def test_any_events_come_back_the_same(several: list[LivePart]) -> None:
         assert identical(event, stored)
 
 
-@settings(max_examples=40)
+@settings(max_examples=often(40))
 @given(parts())
 def test_rows_become_the_batches_of_a_store_again(several: list[LivePart]) -> None:
     restored = [live_part(batch) for batch in raw_batches(through_a_file(several))]
@@ -66,7 +67,7 @@ def test_rows_become_the_batches_of_a_store_again(several: list[LivePart]) -> No
     assert all(times[position] == part.stored_us for part in restored for position in part.positions())
 
 
-@settings(max_examples=40)
+@settings(max_examples=often(40))
 @given(st.lists(parts(), min_size=2, max_size=3))
 def test_tables_made_alike_hold_the_same_events(several: list[list[LivePart]]) -> None:
     tables = [table_of(each) for each in several]

@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from effort import often
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import fs
@@ -151,7 +152,7 @@ def test_other_files_are_left_alone(folder: Folder, tmp_path: Path) -> None:
 # Reading
 
 
-@settings(max_examples=30)
+@settings(max_examples=often(30))
 @given(st.lists(parts(), min_size=1, max_size=3), st.integers(1, 2000))
 def test_what_is_written_is_read_again_whatever_the_size(
     several: list[list[LivePart]], size_max: int
@@ -172,7 +173,7 @@ def _moved(part: LivePart, by: int) -> LivePart:
     return LivePart(part.first + by, *fields[1:])
 
 
-@settings(max_examples=60)
+@settings(max_examples=often(60))
 @given(
     conditions.filters, st.lists(conditions.events, min_size=1, max_size=20), st.integers(1, 22), st.data()
 )
@@ -335,7 +336,7 @@ def test_big_files_are_not_merged_again(folder: Folder) -> None:
     assert folder.merge(10, 1 << 20) == []
 
 
-@settings(max_examples=25)
+@settings(max_examples=often(25))
 @given(st.lists(parts(), min_size=2, max_size=3))
 def test_merged_files_hold_the_same_events(several: list[list[LivePart]]) -> None:
     folder = in_memory()

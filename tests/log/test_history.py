@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from effort import often
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -223,7 +224,7 @@ def last_of(batch: StoredBatch) -> int:
     return batch.first + batch.count - 1
 
 
-Logs.TestCase.settings = settings(max_examples=40, stateful_step_count=30)
+Logs.TestCase.settings = settings(max_examples=often(40), stateful_step_count=30)
 
 
 @pytest.fixture(autouse=True, scope="module")

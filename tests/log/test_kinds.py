@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from effort import often
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import fs
@@ -177,7 +178,7 @@ def test_a_last_file_that_is_damaged_does_not_let_kinds_drift(tmp_path: Path) ->
         assert own_columns(opened.schema) == {}
 
 
-@settings(max_examples=25)
+@settings(max_examples=often(25))
 @given(st.lists(st.lists(parting.events(), min_size=1, max_size=4), min_size=2, max_size=5))
 def test_whatever_drifts_columns_agree_and_events_come_back_the_same(several: list[list[Event]]) -> None:
     folder = in_memory()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from effort import often
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -54,13 +55,13 @@ def checked(filter: Filter, held: list[Event]) -> None:
     assert may_match(filter, known) >= any(brute(filter, held))
 
 
-@settings(max_examples=300)
+@settings(max_examples=often(300))
 @given(conditions.filters, st.lists(conditions.events, min_size=1, max_size=12))
 def test_the_mask_is_what_the_filter_says_of_each_event(filter: Filter, held: list[Event]) -> None:
     checked(filter, held)
 
 
-@settings(max_examples=100)
+@settings(max_examples=often(100))
 @given(conditions.filters, conditions.events, st.integers(1, 5))
 def test_rows_that_are_all_alike_are_told_by_their_statistics(
     filter: Filter, event: Event, count: int
@@ -68,7 +69,7 @@ def test_rows_that_are_all_alike_are_told_by_their_statistics(
     checked(filter, [event] * count)
 
 
-@settings(max_examples=150)
+@settings(max_examples=often(150))
 @given(st.sampled_from(HEADERS), st.lists(events(), min_size=1, max_size=5))
 def test_header_fields_mean_what_they_mean_in_an_event(text: str, held: list[Event]) -> None:
     checked(Filter(text), held)

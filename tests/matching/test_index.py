@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 import pytest
+from effort import often
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -113,7 +114,7 @@ class ComingAndGoing(RuleBasedStateMachine):
 
 
 TestComingAndGoing = ComingAndGoing.TestCase
-TestComingAndGoing.settings = settings(max_examples=30, stateful_step_count=25)
+TestComingAndGoing.settings = settings(max_examples=often(30), stateful_step_count=25)
 
 
 class FewForBatches(ComingAndGoing):
@@ -133,7 +134,7 @@ class FewForBatches(ComingAndGoing):
 
 
 TestFewForBatches = FewForBatches.TestCase
-TestFewForBatches.settings = settings(max_examples=30, stateful_step_count=25)
+TestFewForBatches.settings = settings(max_examples=often(30), stateful_step_count=25)
 
 
 def test_once_the_engine_is_there_it_matches_batches_for_few_filters_too() -> None:

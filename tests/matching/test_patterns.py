@@ -10,6 +10,7 @@ from itertools import product
 from typing import Any
 
 import pytest
+from effort import often
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -252,7 +253,7 @@ class ComingAndGoing(RuleBasedStateMachine):
 
 
 TestComingAndGoing = ComingAndGoing.TestCase
-TestComingAndGoing.settings = settings(max_examples=50, stateful_step_count=25)
+TestComingAndGoing.settings = settings(max_examples=often(50), stateful_step_count=25)
 
 
 class FewComingAndGoing(ComingAndGoing):
@@ -260,7 +261,7 @@ class FewComingAndGoing(ComingAndGoing):
 
 
 TestFewComingAndGoing = FewComingAndGoing.TestCase
-TestFewComingAndGoing.settings = settings(max_examples=50, stateful_step_count=25)
+TestFewComingAndGoing.settings = settings(max_examples=often(50), stateful_step_count=25)
 
 
 # What is asked

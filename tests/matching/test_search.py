@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
+from effort import often
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -122,7 +123,7 @@ class Searches(RuleBasedStateMachine):
 
 
 TestSearches = Searches.TestCase
-TestSearches.settings = settings(stateful_step_count=40, max_examples=100)
+TestSearches.settings = settings(stateful_step_count=40, max_examples=often(100))
 
 
 # How much is done in a step

@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+from effort import ANSWER_S
 from msgspec.structs import replace
-from patience import ANSWER_S
 
 from tidings import Batch, Event
 from tidings.node.config import NodeConfig

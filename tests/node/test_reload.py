@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from effort import patience
 from node.authority import HOSTS, Authority
 from node.peers import Run, Start, running
 from node.secured import ACCESS, PASSWORD, TOKEN, USERS, Secured
-from patience import patience
 
 import tidings
 from tidings.client import Bus

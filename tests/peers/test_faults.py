@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from effort import often
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from peers.nodes import Client, Home
@@ -141,7 +142,7 @@ class World:
         self.home.pass_time(60.0)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=often(150), deadline=None)
 @given(steps)
 @example([("put", 1), ("get", 1), ("cut", 0), ("done", 0), ("wait", 1), ("leave", 0)])
 def test_a_message_is_in_its_queue_until_it_is_done_with(taken: list[Step]) -> None:

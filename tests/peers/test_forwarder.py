@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from effort import often
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from peers.crossing import JOBS, Crossing, Wire
@@ -477,7 +478,7 @@ class World:
 
 
 @given(actions=ACTIONS)
-@settings(max_examples=300)
+@settings(max_examples=often(300))
 def test_every_message_arrives_once_and_in_order(actions: list[str]) -> None:
     world = World("oldest")
     for action in actions:
@@ -486,7 +487,7 @@ def test_every_message_arrives_once_and_in_order(actions: list[str]) -> None:
 
 
 @given(actions=ACTIONS)
-@settings(max_examples=300)
+@settings(max_examples=often(300))
 def test_every_message_arrives_once_with_the_newest_first_too(actions: list[str]) -> None:
     world = World("newest")
     for action in actions:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Self
 
 import pyspark
-from patience import patience
+from effort import patience
 
 from tidings.pipeline.session import check_java
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-from patience import patience
+from effort import patience
 
 from tidings.pipeline.session import spark_session
 

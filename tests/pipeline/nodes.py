@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from patience import patience
+from effort import patience
 
 from tidings import Event, blocking
 from tidings.client.runner import Runner

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from urllib.request import ProxyHandler, build_opener
 
-from patience import patience
+from effort import patience
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 

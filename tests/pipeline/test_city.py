@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
+from effort import often, patience
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from patience import patience
 
 pytest.importorskip("pyspark")
 from pipeline.city_readings import BEGIN, RULES, Reading, frame, moment, recorded
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 FEW = settings(
-    max_examples=5,
+    max_examples=often(5),
     phases=[Phase.explicit, Phase.generate],
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],

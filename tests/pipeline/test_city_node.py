@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from patience import patience
+from effort import patience
 
 pytest.importorskip("pyspark")
 from pipeline.nodes import Running, running, wait_until

@@ -12,9 +12,9 @@ from random import Random
 
 import msgspec
 import pytest
+from effort import SEED, often
 from node.peers import Process, Start, starting
 from node.secured import Secured
-from patience import IS_SOAK
 from pipeline.cluster import QUICK_JAVA, SURROUNDINGS, TESTS, Cluster, Mortal, wait_until
 from pipeline.moving import Plan
 
@@ -22,7 +22,7 @@ from tidings import Event, blocking
 from tidings.security.passwords import hash_token, make_token
 
 VICTIMS = ("executor", "driver", "node", "worker")
-ROUNDS = 60 if IS_SOAK else len(VICTIMS)
+ROUNDS = often(len(VICTIMS))
 EVENTS = 300
 """Events of a round, all of them in one batch or two."""
 ACCESS = """
@@ -151,7 +151,7 @@ def _event(number: int, hold: str | None) -> Event:
 
 @pytest.mark.slow
 def test_each_event_is_published_once_whatever_is_killed_in_mid_batch(tmp_path: Path, start: Start) -> None:
-    random = Random(int(os.environ.get("TIDINGS_SEED", "20261115")))
+    random = Random(SEED)
     wanted = dict.fromkeys(range(ROUNDS * EVENTS), 1)
     with Cluster(tmp_path / "cluster") as cluster:
         show = Show(tmp_path, start, cluster)

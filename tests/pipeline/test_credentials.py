@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from effort import patience
 from node.secured import CHEAP, TOKEN, Secured
-from patience import patience
 from pipeline.nodes import Running, running
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import StructType

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from patience import patience
+from effort import patience
 from pipeline.nodes import PATIENCE_S, Running, running, wait_until
 from pyspark.sql import SparkSession
 

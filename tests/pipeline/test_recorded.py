@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from patience import IS_SOAK, patience
+from effort import IS_SOAK, patience
 from pipeline.nodes import Running, running
 from pyspark.sql import DataFrame, SparkSession
 

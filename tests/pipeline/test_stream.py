@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from patience import ANSWER_S
+from effort import ANSWER_S
 from pipeline.nodes import Running, reading, running, wait_until
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession, types

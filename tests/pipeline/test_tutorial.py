@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from patience import patience
+from effort import patience
 from pipeline.cluster import free_port
 from walking import Machine, steps
 

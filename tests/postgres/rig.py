@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
+from effort import patience
 from msgspec.structs import replace
-from patience import patience
 
 from tidings.errors import TidingsError
 from tidings.event import Batch, Event

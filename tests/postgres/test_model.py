@@ -7,6 +7,7 @@ from itertools import count, cycle
 from typing import Any
 
 import pytest
+from effort import often
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -79,7 +80,9 @@ def nodes(start: Callable[..., Node]) -> list[Node]:
     return [start("a"), start("b")]
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=often(50), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(priorities=st.booleans(), steps=STEPS)
 def test_two_nodes_and_a_list_hand_out_the_same(
     nodes: list[Node], priorities: bool, steps: list[tuple[Any, ...]]

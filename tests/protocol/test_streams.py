@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from effort import often
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
@@ -569,7 +570,7 @@ class DurableMachine(RuleBasedStateMachine):
         assert self.safe <= self.seen
 
 
-DurableMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+DurableMachine.TestCase.settings = settings(max_examples=often(60), stateful_step_count=40, deadline=None)
 test_a_durable_subscription_loses_nothing_and_repeats_nothing_unmarked = DurableMachine.TestCase
 
 

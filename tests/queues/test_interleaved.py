@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from effort import often
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -243,7 +244,7 @@ def _is(queue: Queue, number: int, where: str) -> bool:
 
 
 TestInterleaved = Interleaved.TestCase
-TestInterleaved.settings = settings(stateful_step_count=40, max_examples=80)
+TestInterleaved.settings = settings(stateful_step_count=40, max_examples=often(80))
 
 
 def test_what_comes_behind_others_between_two_steps_is_not_handed_out_before_them() -> None:

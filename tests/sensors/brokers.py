@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-from patience import ANSWER_S
+from effort import ANSWER_S
 
 START_S_MAX = ANSWER_S
 LOOK_S = 0.02

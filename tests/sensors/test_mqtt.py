@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from patience import ANSWER_S
+from effort import ANSWER_S
 from sensors.brokers import MISSING, PROGRAM, Mosquitto, Relay, mosquitto
 from sensors.gateways import TestGateway, run, wait_until
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import uvloop
-from patience import patience
+from effort import patience
 from sensors.gateways import TestGateway, wait_until
 
 from tidings.errors import Disconnected, UserError

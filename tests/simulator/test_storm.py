@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from patience import IS_SOAK
+from effort import often
 
 from tidings.protocol import broker, outlets, places, streams
 from tidings.simulator import World, storm
 
-SEEDS = range(2_000 if IS_SOAK else 50)
+SEEDS = range(often(50))
 SOURCE = Path(__file__).parents[2] / "src"
 
 

@@ -11,9 +11,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from effort import often
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from patience import IS_SOAK
 
 from tests.store.samples import Model, batch, everything, message, operations
 from tests.store.test_directory import set_format
@@ -26,7 +26,7 @@ from tidings.store.sqlite import SqliteStore
 
 NOW = 1.8e9
 NOW_US = int(NOW * 1e6)
-KILLS = 200 if IS_SOAK else 10
+KILLS = often(10)
 
 
 def filled(path: Path, count: int = 50) -> SqliteStore:

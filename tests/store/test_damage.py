@@ -6,8 +6,8 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from effort import often
 from msgspec.structs import replace
-from patience import IS_SOAK
 
 from tests.store.damage import Found, Made, copy, cut, flip, found, make, run_of, zero
 from tests.store.samples import batch, everything, last
@@ -20,7 +20,7 @@ from tidings.store.wal import PAGE_SIZE
 
 FILE, LOG = "tidings.db", "tidings.db-wal"
 # The soak of the project takes more of everything that is random.
-SEEDS = range(1000 if IS_SOAK else 25)
+SEEDS = range(often(25))
 # The first leaf moves when the tree grows: after so many more batches a batch lies where it stays.
 SETTLED = 20
 

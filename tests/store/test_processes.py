@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from patience import IS_SOAK
+from effort import often
 
 import tidings
 from tests.store.samples import batch, everything, message
@@ -21,7 +21,7 @@ CHILD = [sys.executable, str(Path(__file__).with_name("child.py"))]
 PATHS = [str(Path(tidings.__file__).parent.parent), str(Path(__file__).parent.parent.parent)]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS)}
 UNSHARE = ["unshare", "--map-root-user", "--mount"]
-KILLS = 1000 if IS_SOAK else 20
+KILLS = often(20)
 
 
 def test_what_a_killed_process_had_acknowledged_is_there_and_nothing_is_half(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from effort import ANSWER_S
 from node.peers import ANSWER_S_MAX, SOURCE, Process
-from patience import ANSWER_S
 
 from tidings.client import Bus
 

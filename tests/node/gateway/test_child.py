@@ -16,9 +16,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from effort import ANSWER_S
 from node.gateway.networks import Object, by_udp, child_of, connected, sensing, wait_until
 from node.peers import ANSWER_S_MAX, Start, run, running
-from patience import ANSWER_S
 
 from tidings.errors import ConfigError, UserError
 from tidings.node.config import load

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from effort import IS_SOAK, patience
 from node.peers import ANSWER_S_MAX, SOURCE, running
-from patience import IS_SOAK, patience
 
 import tidings
 from tidings.sensors.recording import make_recording

@@ -6,12 +6,12 @@ import asyncio
 import json
 
 import pytest
+from effort import ANSWER_S
 from hypothesis import given
 from hypothesis import strategies as st
 from node.gateway.networks import register, sensing, sensor, values, wait_until
 from node.gateway.webs import Client, client_at, web_rig
 from node.peers import run, running
-from patience import ANSWER_S
 
 import tidings
 from tidings.node.gateway import web, web_port, web_session
