@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Generator
 from pathlib import Path
 
@@ -25,6 +26,11 @@ settings.load_profile("tidings")
 # For every Spark that a test starts: it ends long before the better compiler has paid for itself.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
+
+# Many tests start programs: what was compiled for one of them is there for the next, whatever the machine is
+# set to.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # A shell starts what runs in the background with SIGINT ignored, and every program that a test starts would
 # inherit that: those that a test stops as Ctrl-C does would go on for ever.
