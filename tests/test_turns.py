@@ -7,7 +7,7 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidings.turns import SLICE_S, Share, Turns
+from tidings.turns import SLICE_S, TURN_S, Share, Turns
 
 STEP_S = 0.001
 
@@ -155,3 +155,10 @@ def test_very_many_workers_of_one_share_cost_one_place_in_line() -> None:
     turns.run()
     assert done.index(1_000) <= 1
     assert [number for number in done if number < 1_000] == [*range(100), *range(100)]
+
+
+def test_a_slice_ends_with_the_turn() -> None:
+    world = World(a=3, b=1_000)
+    world.add("a", "b")
+    world.turns.run()
+    assert world.now <= TURN_S + STEP_S, "a has handled all that has come, and the loop must read more for it"

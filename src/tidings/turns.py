@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from heapq import heappop, heappush
+from math import inf
 from typing import Any, Generic, TypeVar
 
 SLICE_S = 0.005
@@ -99,16 +100,19 @@ class Turns(Generic[Worker]):
             self._floor_s = max(self._floor_s, used_s)
             worker = next(iter(share.workers))
             self.discard(worker)
-            self._let_work(worker, share)
+            self._let_work(worker, share, until)
             if share.workers:
                 self._push(share)
             if self.clock() >= until:
                 return
 
-    def _let_work(self, worker: Worker, share: Share) -> float:
-        """Let a worker work for a slice, and put it in line if more is left; how long that took."""
+    def _let_work(self, worker: Worker, share: Share, until: float = inf) -> float:
+        """Let a worker work for a slice, and put it in line if more is left; how long that took.
+
+        A slice ends with the turn: who has handled all that had arrived waits for the loop to read more.
+        """
         begun = self.clock()
-        is_left = self._work(worker, begun + SLICE_S)
+        is_left = self._work(worker, min(begun + SLICE_S, until))
         took_s = self.clock() - begun
         share.used_s = (max(self._floor_s, share.used_s)) + took_s
         if is_left:
