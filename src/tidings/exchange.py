@@ -21,7 +21,17 @@ from tidings.interest import Advertisement, Interests
 from tidings.matching import Index
 from tidings.matching.unindexed import Unindexed
 
-__all__ = ["TOLD_MAX", "Advertisement", "Exchange", "Grant", "Positions", "Rows", "Sink", "Subscription"]
+__all__ = [
+    "TOLD_MAX",
+    "Advertisement",
+    "Exchange",
+    "Grant",
+    "Later",
+    "Positions",
+    "Rows",
+    "Sink",
+    "Subscription",
+]
 
 TOLD_MAX = 100
 """Filters an advertisement is told of; beyond that it is told of one that covers them all."""
@@ -46,15 +56,29 @@ class Sink(Protocol):
         """Take these rows of the batch; called once for each batch that has any."""
 
 
+class Later(Protocol):
+    """Who matches events with subscriptions of its own after they were published, in time of its own."""
+
+    def add(self, subscription: Subscription) -> None:
+        """Match what is put in from now on with this one, too."""
+
+    def remove(self, subscription: Subscription) -> None:
+        """Match nothing with this one any more."""
+
+    def put(self, batch: Batch, positions: Positions) -> None:
+        """Events were published, and stand at these positions."""
+
+
 class Subscription:
     """A filter and a sink. What comes from `origin` does not go back there.
 
     `asked` is what sources are told of it: what it asks for, where `filter` is less than that because of
     rules, which are nobody else's business. `user` is whose inboxes it hears, None for all of them. Owners
-    have equal shares of the time that it takes to spread word of what is demanded.
+    have equal shares of the time that it takes to spread word of what is demanded. What has a `later` is not
+    in the index: that is given each batch, and matches it.
     """
 
-    __slots__ = ("asked", "filter", "is_over", "origin", "owner", "passive", "sink", "user")
+    __slots__ = ("asked", "filter", "is_over", "later", "origin", "owner", "passive", "sink", "user")
 
     def __init__(
         self,
@@ -65,6 +89,7 @@ class Subscription:
         user: str | None = None,
         owner: Hashable = None,
         asked: Filter | None = None,
+        later: Later | None = None,
     ) -> None:
         self.filter = filter
         self.asked = filter if asked is None else asked
@@ -73,8 +98,8 @@ class Subscription:
         self.origin = origin
         self.is_over = False  # it gets no more, not even of what was matched before
         self.user = user
-
         self.owner = owner
+        self.later = later
 
 
 class Grant:
@@ -91,12 +116,13 @@ class Exchange:
         self._index: Index[Subscription] = Index(patient=True)
         self._interests = Interests(TOLD_MAX)
         self.unindexed = Unindexed()
+        self.later: dict[Later, int] = {}  # and how many subscriptions each has
         self._grants: dict[Filter, tuple[Subscription, int]] = {}  # and how often each was granted
 
     @property
     def subscriptions(self) -> int:
         """How many subscriptions there are."""
-        return len(self._index) - len(self._grants)
+        return len(self._index) - len(self._grants) + sum(self.later.values())
 
     @property
     def advertisements(self) -> int:
@@ -104,7 +130,7 @@ class Exchange:
         return len(self._interests)
 
     def match(self, batch: Batch, origin: Any = None) -> list[tuple[Subscription, Rows]]:
-        """The subscriptions that want any of the batch, each with its rows."""
+        """The subscriptions that want any of the batch, each with its rows; `later` has more."""
         return [
             (subscription, cast("Rows", rows))  # or an array of integers, which does as well
             for subscription, rows in self._index.match_items(batch)
@@ -127,21 +153,36 @@ class Exchange:
         matches = self.match(batch, origin)
         for subscription, rows in matches:
             subscription.sink.deliver(batch, rows, None)
+        for later in self.later:
+            later.put(batch, None)
         return len(matches)
 
     def subscribe(self, subscription: Subscription) -> None:
         """From now on, events that match go to the sink."""
         subscription.is_over = False
-        self._index.add(subscription, subscription.filter)
-        if self._index.is_unindexed(subscription):
-            self.unindexed.add(subscription, subscription.user or "", subscription.filter)
+        later, user = subscription.later, subscription.user or ""
+        if later is not None:
+            later.add(subscription)
+            self.later[later] = self.later.get(later, 0) + 1
+            self.unindexed.add(subscription, user, subscription.filter, is_later=True)
+        else:
+            self._index.add(subscription, subscription.filter)
+            if self._index.is_unindexed(subscription):
+                self.unindexed.add(subscription, user, subscription.filter)
         if not subscription.passive:
             self._interests.demand(*_demand(subscription))
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """No more events for this one; KeyError if it is not there."""
         subscription.is_over = True
-        self._index.remove(subscription)
+        later = subscription.later
+        if later is None:
+            self._index.remove(subscription)
+        else:
+            later.remove(subscription)
+            self.later[later] -= 1
+            if not self.later[later]:
+                del self.later[later]
         self.unindexed.remove(subscription)
         if not subscription.passive:
             self._interests.release(*_demand(subscription))

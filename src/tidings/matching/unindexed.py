@@ -25,18 +25,18 @@ class Unindexed:
 
     def __init__(self, most: int = UNINDEXED_MAX) -> None:
         self._most = most
-        self._held: dict[Hashable, tuple[str, int]] = {}  # whose it is, and its conditions
+        self._held: dict[Hashable, tuple[str, int, int]] = {}  # whose it is, its conditions, those tried
         self._conditions: Counter[str] = Counter()  # by user
-        self.conditions = 0  # of all users
+        self.conditions = 0  # of all users, those that are tried while an event is published
 
     def __len__(self) -> int:
         return len(self._held)
 
     def check(self, user: str, wanted: Filter) -> None:
         """Refuse a filter that would be one too many for a user."""
-        if way_of(wanted)[0] is not Way.UNINDEXED:
+        if not is_unindexed(wanted):
             return
-        if self._conditions[user] + _conditions(wanted.condition) > self._most:
+        if self._conditions[user] + conditions_of(wanted) > self._most:
             raise Refused(
                 "limit",
                 f"{user or 'this node'!r} has too many filters that must be tried on every event: their"
@@ -44,24 +44,34 @@ class Unindexed:
                 " such as an equality, a topic or a text to be contained",
             )
 
-    def add(self, holder: Hashable, user: str, wanted: Filter) -> None:
-        """Count a filter, whether or not it is within the limit."""
-        conditions = _conditions(wanted.condition)
-        self._held[holder] = user, conditions
+    def add(self, holder: Hashable, user: str, wanted: Filter, is_later: bool = False) -> None:
+        """Count a filter, whether or not it is within the limit; `is_later`: not tried by publishers."""
+        conditions = conditions_of(wanted)
+        tried = 0 if is_later else conditions
+        self._held[holder] = user, conditions, tried
         self._conditions[user] += conditions
-        self.conditions += conditions
+        self.conditions += tried
 
     def remove(self, holder: Hashable) -> None:
         """Count a filter no longer; one that was not counted is passed over."""
         held = self._held.pop(holder, None)
         if held is not None:
-            user, conditions = held
+            user, conditions, tried = held
             self._conditions[user] -= conditions
-            self.conditions -= conditions
+            self.conditions -= tried
             if not self._conditions[user]:
                 del self._conditions[user]
 
 
+def is_unindexed(wanted: Filter) -> bool:
+    """Whether a filter must be tried on every event."""
+    return way_of(wanted)[0] is Way.UNINDEXED
+
+
+def conditions_of(wanted: Filter) -> int:
+    """How many simple conditions a filter is joined from."""
+    return _conditions(wanted.condition)
+
+
 def _conditions(condition: Condition) -> int:
-    """How many simple conditions a condition is joined from."""
     return sum(map(_conditions, parts_of(condition))) or 1

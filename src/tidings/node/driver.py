@@ -31,8 +31,7 @@ from tidings.node.ages import Ages
 from tidings.node.clock import SteadyClock
 from tidings.node.logins import Logins
 from tidings.protocol.access import Caller, Check
-from tidings.protocol.background import Background
-from tidings.protocol.broker import Broker
+from tidings.protocol.broker import Anyone, Broker
 from tidings.protocol.errands import Errand
 from tidings.protocol.memory import Budgets
 from tidings.protocol.session import Session
@@ -162,7 +161,7 @@ class Driver:
             self._unread[session] = None
             self._carriers[session].pause_reading()
 
-    def _work(self, worker: Session | Background, until: float) -> bool:
+    def _work(self, worker: Anyone, until: float) -> bool:
         """Let one go on until this moment; whether more is left. Called when it is its turn."""
         new = worker if isinstance(worker, Session) and worker.origin is None else None
         try:

@@ -36,6 +36,7 @@ from tidings.protocol.access import OWN, Caller, Check, Gate, OpenGate, Permit
 from tidings.protocol.answers import Answers
 from tidings.protocol.archive import Archive
 from tidings.protocol.background import Background
+from tidings.protocol.backlog import Backlog
 from tidings.protocol.blocking import Holds
 from tidings.protocol.errands import Errand
 from tidings.protocol.failures import failure_of
@@ -72,6 +73,9 @@ DELIVERIES_FEW = 8
 _PERSISTENT = DELIVERIES.index("persistent")
 
 
+Anyone = Session | Background | Backlog
+"""Who has turns."""
+
 Matches = list[tuple[Subscription, Rows]]
 """Who wants some of a batch, and which rows."""
 
@@ -92,7 +96,7 @@ class Broker:
         state: State,
         now: float = 0.0,
         name: str = "",
-        turns: Turns[Session | Background] | None = None,
+        turns: Turns[Anyone] | None = None,
         budgets: Budgets | None = None,
     ) -> None:
         """`name` is what people call the node; without `turns` everything is done as soon as it is asked."""
@@ -484,6 +488,9 @@ class Broker:
             session.accept_mark = self.mark
         self.count("published", len(batch))
         self._remember(batch)
+        if self.exchange.later:
+            for later in self.exchange.later:
+                later.put(batch, positions)
         published = Published(batch, checked.counters, session)
         if positions is None and len(matches) > DELIVERIES_FEW:
             total = sum(DELIVERIES_FEW + len(rows) for _, rows in matches)
@@ -628,7 +635,7 @@ class Broker:
         return told
 
 
-def let_work(worker: Session | Background, until: float) -> bool:
+def let_work(worker: Anyone, until: float) -> bool:
     """Let one work whose turn it is, where nobody has to survive what goes wrong with it."""
     return worker.work(until)
 

@@ -124,6 +124,13 @@ class Outlet(ABC):
         self._why_lost = MEMORY if reason == MEMORY else "slow"
         self.session.broker.count("dropped", dropped, reason)
 
+    def miss(self, dropped: int, reason: str) -> None:
+        """Tell that so many events were dropped before it was known which of them are wanted."""
+        self.dropped += dropped
+        self.lost += dropped
+        self._why_lost = MEMORY if reason == MEMORY else "slow"
+        self.release()
+
     def tell_gap(self) -> None:
         """Tell the client how many events were dropped, if any were since it was last told."""
         if self.lost:

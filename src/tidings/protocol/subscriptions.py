@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 from tidings.errors import Refused, TidingsError
 from tidings.exchange import Advertisement, Subscription
 from tidings.filters import Filter
+from tidings.matching.unindexed import is_unindexed
 from tidings.protocol.access import Action
 from tidings.protocol.answers import hears
 from tidings.protocol.arguments import Advertise, Subscribe, Unadvertise, Unsubscribe
+from tidings.protocol.backlog import Backlog
 from tidings.protocol.blocking import BlockingOutlet
 from tidings.protocol.errands import Errand
 from tidings.protocol.frames import encode
@@ -47,10 +49,13 @@ class Subscriptions:
         self._advertisements: dict[int, Advertisement] = {}
         self.filter_size = 0  # about what all their filters cost
         self._sizes: dict[tuple[type, int], int] = {}  # the same of each
+        self._backlog: Backlog | None = None  # of those that must be tried on every event
         self._understood: tuple[Filter, Filter] | None = None  # a long filter, and what of it was granted
 
     def depends_on(self, mark: int) -> bool:
         """Whether any of them waits for this commit or a later one."""
+        if self._backlog is not None and self._backlog.mark >= mark:
+            return True
         return any(outlet.mark >= mark for outlet in self._outlets.values())
 
     def close(self) -> Steps[None]:
@@ -65,6 +70,9 @@ class Subscriptions:
     def lose_oldest(self, goal: int) -> bool:
         """Have the largest lose their oldest events until so many bytes wait; whether any was lost."""
         is_any = False
+        if self._backlog is not None:
+            while self._session.holdings.size > goal and self._backlog.lose_oldest():
+                is_any = True
         for outlet in sorted(self._outlets.values(), key=lambda one: one.size, reverse=True):
             while self._session.holdings.size > goal and outlet.lose_oldest():
                 is_any = True
@@ -130,6 +138,7 @@ class Subscriptions:
             subscription = Subscription(
                 filter, outlet, wanted.passive, user=session.bound, owner=session, asked=asked
             )
+            subscription.later = self._later(wanted, filter)
             if wanted.last:
                 return self._open_last(wanted, subscription, outlet)
             self._endings[wanted.number] = self._begin(wanted, subscription)
@@ -162,6 +171,14 @@ class Subscriptions:
         session, places = self._session, self._broker.places
         if wanted.durable is None or places.find_durable(session.owner, wanted.durable) is None:
             self._broker.exchange.unindexed.check(session.bound or "", filter)
+
+    def _later(self, wanted: Subscribe, filter: Filter) -> Backlog | None:
+        """Where events wait for a filter that must be tried on each; one that holds publishers has none."""
+        if wanted.queue is not None or wanted.on_slow == "block" or not is_unindexed(filter):
+            return None
+        if self._backlog is None:
+            self._backlog = Backlog(self._session)
+        return self._backlog
 
     def _begin(self, wanted: Subscribe, subscription: Subscription) -> Callable[[], None]:
         """Let events flow, of all that is published or of what is put into a queue; what ends that."""
