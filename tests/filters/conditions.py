@@ -90,3 +90,20 @@ events = st.builds(
     st.dictionaries(st.sampled_from(["a", "b", "c", "odd-name"]), values, max_size=4),
     st.sampled_from([0, 1, 2, 4, 9]),
 )
+
+# Filters with many alternatives over few values, and events of which about half match: what is left out of
+# a normal form, or put into it in vain, shows.
+dense_leaves = st.one_of(
+    st.builds("{} = {}".format, st.sampled_from("abcd"), st.sampled_from("01")),
+    st.builds("s {}LIKE {}".format, maybe_not, st.sampled_from(["'%x%'", "'%y%'", "'%z%'"])),
+)
+dense_groups = st.lists(st.lists(dense_leaves, min_size=2, max_size=3), min_size=2, max_size=4)
+dense_filters = st.one_of(
+    dense_groups.map(lambda groups: " OR ".join(" AND ".join(group) for group in groups)),
+    dense_groups.map(lambda groups: " AND ".join(f"({' OR '.join(group)})" for group in groups)),
+).map(Filter)
+dense_events = st.builds(
+    lambda attributes, text: Event("t", {**attributes, "s": text}),
+    st.dictionaries(st.sampled_from("abcd"), st.sampled_from([0, 1]), min_size=2),
+    st.sampled_from(["x", "xy", "yz", ""]),
+)

@@ -6,6 +6,8 @@ import pytest
 
 from tidings import Event, Filter
 from tidings.errors import FilterError
+from tidings.filters.evaluate import condition_test
+from tidings.filters.rebuild import condition_of
 from tidings.filters.relations import UNITED_MAX
 
 
@@ -104,6 +106,17 @@ def test_a_merge_of_many_stays_bounded_and_says_that_it_is_wider() -> None:
     assert all(merged.covers(filter) for filter in filters)
 
 
+def test_a_coarse_merge_demands_only_what_both_demand() -> None:
+    texts = [[f"{name}{i} = 1 AND n LIKE '%{name}{i}%'" for i in range(UNITED_MAX - 4)] for name in "km"]
+    one, other = (Filter(" OR ".join(alternatives)) for alternatives in texts)
+    merged = one.merge(other)
+    assert not merged.exact
+    assert len(merged.normal) <= UNITED_MAX
+    for name in "km":
+        for i in range(UNITED_MAX - 4):
+            assert merged.matches(Event("t", {f"{name}{i}": 1, "n": f"{name}{i}"}))
+
+
 def merged_in_two_thick_parts() -> Filter:
     low, high = list(range(6_000)), list(range(7_000, 13_000))
     return Filter("x IN :low", low=low).merge(Filter("x IN :high", high=high))
@@ -165,3 +178,13 @@ def test_a_normal_form_that_would_explode_keeps_a_residue_and_its_meaning() -> N
     assert filter.matches(Event("t", {f"a{i}": 1 for i in range(20)}))
     assert filter.covers(filter)
     assert filter.covers(Filter(f"({text}) AND c = 1"))
+
+
+def test_a_normal_form_that_would_explode_under_a_not_keeps_the_opposite() -> None:
+    factors = [" AND ".join(f"{name}{i} = 1" for i in range(5)) for name in "abc"]
+    filter = Filter("NOT (" + " OR ".join(factors) + ")")
+    rebuilt = condition_test(condition_of(filter.normal))
+    none = {f"{name}{i}": 0 for name in "abc" for i in range(5)}
+    for name in ("", *"abc"):
+        event = Event("t", {key: int(key[0] == name) for key in none})
+        assert rebuilt(event) is filter.matches(event) is (name == ""), name
