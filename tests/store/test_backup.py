@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.store.samples import Model, batch, everything, message, operations
 from tests.store.test_directory import set_format
 from tests.store.test_processes import CHILD, ENVIRONMENT
-from tidings.errors import StoreDamaged, StoreError, StoreInUse, StoreTooNew
+from tidings.errors import InternalError, StoreDamaged, StoreError, StoreInUse, StoreTooNew
 from tidings.store.backup import Summary, back_up, restore
 from tidings.store.directory import Directory
 from tidings.store.interface import Append, Count, Counter, Durable, Enqueue, Put, PutQueue, QueueRecord
@@ -292,6 +292,17 @@ def test_no_boot_and_no_position_is_used_twice_however_often_a_backup_is_restore
             with closing(SqliteStore(tmp_path / f"copy-{times}")) as copy:
                 boot = copy.state.boot
         assert copy.state.position == position
+
+
+def test_a_restored_store_takes_no_batch_at_a_position_that_it_gave_up(tmp_path: Path) -> None:
+    filled(tmp_path / "node").close()
+    back_up(tmp_path / "node", tmp_path / "backup")
+    with closing(restored(tmp_path / "backup", tmp_path / "copy")) as copy:
+        position = copy.state.position
+        for given_up in (51, position):
+            with pytest.raises(InternalError, match=f"can't follow position {position}"):
+                copy.commit([Append(batch(given_up))])
+        copy.commit([Append(batch(position + 1))])
 
 
 def test_a_clock_that_stands_still_does_not_bring_back_what_was_given_out_before(tmp_path: Path) -> None:

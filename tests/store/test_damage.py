@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from effort import often
@@ -13,7 +17,9 @@ from tests.store.damage import Found, Made, copy, cut, flip, found, make, run_of
 from tests.store.samples import batch, everything, last
 from tidings.errors import StoreDamaged, StoreFailed
 from tidings.store import sqlite
-from tidings.store.interface import Append
+from tidings.store.database import connect
+from tidings.store.interface import Append, Trim
+from tidings.store.records import Row
 from tidings.store.salvage import POSITION_LEAP, rebuild
 from tidings.store.sqlite import SqliteStore
 from tidings.store.wal import PAGE_SIZE
@@ -267,6 +273,71 @@ def test_damage_met_while_running_is_reported_once_and_passed_over(tmp_path: Pat
         f"{made.path / FILE}: stream {bad.first}: is not as it was written"
     ]
     store.close()
+
+
+@pytest.mark.parametrize("lost", [2, 3, 5])
+def test_a_batch_that_was_to_be_kept_is_missed_below_and_above_the_trim(tmp_path: Path, lost: int) -> None:
+    batches = [batch(first, persistent=first != 4) for first in range(1, 7)]
+    store = SqliteStore(tmp_path)
+    store.commit([Append(one) for one in batches] + [Trim(4)])
+    store.close()
+    with closing(connect(tmp_path / FILE)) as connection:
+        connection.execute("DELETE FROM stream WHERE first = ?", (lost,))
+    with closing(SqliteStore(tmp_path)) as store:
+        assert [one.first for one in everything(store)] == [n for n in (1, 2, 3, 5, 6) if n != lost]
+        assert store.damage
+
+
+class Unsynced:
+    """The connection of a store whose next commit is written into the log, which can't be synced then."""
+
+    def __init__(self, writer: sqlite3.Connection, path: Path, clone: Path) -> None:
+        self._writer = writer
+        self._path = path
+        self._done: list[tuple[str, list[Row]]] = []
+        shutil.copytree(path, clone)
+        self._clone = clone
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._writer, name)
+
+    def executemany(self, statement: str, rows: list[Row]) -> sqlite3.Cursor:
+        self._done.append((statement, rows))
+        return self._writer.executemany(statement, rows)
+
+    def execute(self, statement: str) -> sqlite3.Cursor:
+        if statement == "COMMIT":
+            (self._path / LOG).write_bytes(self._log())
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
+            raise error
+        return self._writer.execute(statement)
+
+    def _log(self) -> bytes:
+        """The log with the commit in it, which is made once more beside the store."""
+        with closing(connect(self._clone / FILE)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            for statement, rows in self._done:
+                connection.executemany(statement, rows)
+            connection.execute("COMMIT")
+            return (self._clone / LOG).read_bytes()
+
+
+def test_a_commit_that_could_not_be_synced_is_not_there_after_a_kill(tmp_path: Path) -> None:
+    path = tmp_path / "node"
+    store = SqliteStore(path)
+    store.commit([Append(batch(1))])
+    database = store._open_database()
+    writer = database._writer
+    database._writer = Unsynced(writer, path, tmp_path / "clone")  # type: ignore[assignment]
+    with pytest.raises(StoreFailed, match="disk I/O error"):
+        store.commit([Append(batch(2))])
+    database._writer = writer
+    shutil.copytree(path, tmp_path / "killed")
+    store.close()
+    with closing(SqliteStore(tmp_path / "killed")) as killed:
+        assert list(everything(killed)) == [batch(1)]
+        assert killed.damage == []
 
 
 def test_a_tree_that_breaks_while_running_is_rebuilt_and_nothing_else_is_lost(tmp_path: Path) -> None:

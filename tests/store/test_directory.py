@@ -12,7 +12,9 @@ import pytest
 import tidings
 from tests.store.samples import batch
 from tidings.errors import StoreError, StoreFailed, StoreInUse, StoreTooNew
+from tidings.store import directory
 from tidings.store.database import connect
+from tidings.store.directory import Directory
 from tidings.store.interface import Append
 from tidings.store.records import META, Meta, meta_row
 from tidings.store.sqlite import SqliteStore
@@ -23,6 +25,22 @@ CHILD = {**os.environ, "PYTHONPATH": str(Path(tidings.__file__).parent.parent)}
 def test_the_directory_is_made_for_its_owner_only(tmp_path: Path) -> None:
     SqliteStore(tmp_path / "deep" / "node").close()
     assert (tmp_path / "deep" / "node").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("made", ["nothing", "directory", "node"])
+def test_the_name_of_a_directory_is_synced_until_there_is_a_database_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: str
+) -> None:
+    node = tmp_path / "deep" / "node"
+    if made == "directory":
+        node.mkdir(parents=True)  # as a process leaves it that was killed before it synced the name
+    elif made == "node":
+        SqliteStore(node).close()
+    synced: list[Path] = []
+    monkeypatch.setattr(directory, "sync_directory", synced.append)
+    Directory(node).release()
+    expected = {"nothing": {node.parent, tmp_path}, "directory": {node.parent}, "node": set()}
+    assert set(synced) == expected[made]
 
 
 def test_a_second_opener_is_told_who_has_the_directory(tmp_path: Path) -> None:
