@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 from protocol.guarded import ALL, guarded, may
 
 from queues.rig import DONE, REJECT, Client, Rig, job, numbers
+from queues.stepping import begin
 from tidings.errors import NotAllowed
 from tidings.event import Event
 from tidings.filters import Filter
+from tidings.matching import search
 from tidings.protocol.access import Permit, Rule
 from tidings.protocol.messages import Notice, Refusal
 from tidings.queues import service
@@ -57,6 +61,40 @@ def test_a_grant_with_a_filter_is_anded_to_every_way_of_getting() -> None:
     got = ann.got(waiting)
     assert got is not None
     assert numbers(got) == [6]
+
+
+def counts(description: dict[str, Any]) -> tuple[int, int, bool]:
+    told = Description(**description)
+    return told.messages, told.in_flight, told.is_full
+
+
+def test_a_description_counts_what_its_caller_may_get() -> None:
+    boss, ann = house(may("get", "color = 'blue'", "few"), may("put", queue="open"), may("get", queue="all"))
+    for name in ("few", "open", "all"):
+        boss.create(name, max_messages=3)
+        boss.put(name, job(1, color="red"), job(2, color="blue"), job(3, color="blue"))
+        boss.get(name, where="n = 3")
+        assert counts(boss.describe(name)) == (2, 1, True)
+    boss.ask("queue.alias", name="other", target="few")
+    wanted = {"few": (1, 1, True), "other": (1, 1, True), "open": (0, 0, True), "all": (2, 1, True)}
+    assert {name: counts(ann.describe(name)) for name in wanted} == wanted
+    assert {one["name"]: counts(one) for one in ann.ask("queue.find")} == wanted
+    boss.settle(DONE, *boss.get("few", where="n = 2"))
+    boss.rig.run()
+    assert counts(ann.describe("few")) == (0, 1, False)
+
+
+def test_counting_what_a_caller_may_get_takes_many_steps() -> None:
+    boss, ann = house(may("get", "color LIKE '%u%e'", "jobs"))
+    boss.put("jobs", *(job(n, color="blue") for n in range(2_000)))
+    boss.rig.run()
+    number, steps = begin(ann, "queue.describe", queue="jobs")
+    assert steps is not None
+    assert sum(1 for _ in steps) >= 2_000 // search.TRIES_MAX - 1
+    ann.rig.run()
+    reply = ann.reply(number)
+    assert reply is not None
+    assert reply.result["messages"] == 2_000
 
 
 def test_a_watch_shows_only_what_may_be_got() -> None:

@@ -35,6 +35,7 @@ from tidings.protocol.messages import Put
 from tidings.protocol.service import LATER, Asked
 from tidings.protocol.session import Session
 from tidings.queues import arguments
+from tidings.queues.counting import described_elsewhere
 from tidings.queues.description import TRANSMISSION, Description
 from tidings.queues.elsewhere import Elsewhere, Forwarding, Way
 from tidings.queues.message import Message
@@ -149,18 +150,26 @@ class Abroad(Bystander):
 
     def _describe(self, asked: Asked, named: arguments.Named) -> Any:
         if self._manager.knows(named.queue):
-            return self._located(self._do_here("queue.describe", asked, named))
+            return self._describe_here(asked, named)
         found = self._way(named.queue)
         if found is not None:
             if not asked.session.permit.sees(found[1].address):
                 raise QueueNotFound(named.queue, "there is no such queue")
-            found[1].describe(partial(answer, asked))
+            found[1].describe(partial(self._tell_of, asked, found[1].address))
             return LATER
         if "@" in named.queue:
             return self._do_here("queue.describe", asked, named)
         sought = arguments.Find(name=named.queue)
         self._search(sought, partial(self._choose, asked, named.queue))
         return LATER
+
+    def _describe_here(self, asked: Asked, named: arguments.Named) -> Steps[Description]:
+        told: Description = yield from self._do_here("queue.describe", asked, named)
+        return self._located(told)
+
+    def _tell_of(self, asked: Asked, address: str, told: Any, error: TidingsError | None) -> None:
+        """Tell a client of a queue elsewhere, which was described."""
+        answer(asked, None if error else described_elsewhere(asked.session, address, told), error)
 
     def _choose(self, asked: Asked, name: str, found: list[Description]) -> None:
         """One queue of this name was found elsewhere, or several, or none."""
@@ -172,7 +181,8 @@ class Abroad(Bystander):
             listed = ", ".join(sorted(address_of(one) for one in seen.values()))
             asked.fail(QueueAmbiguous(name, f"several nodes have one: {listed}"))
         else:
-            answer(asked, next(iter(seen.values())), None)
+            (one,) = seen.values()
+            self._tell_of(asked, address_of(one), one, None)
 
     def _absent(self, session: Session, name: str) -> str:
         """Which places could not be asked, for whoever may use what is there."""
@@ -189,8 +199,10 @@ class Abroad(Bystander):
             return here
 
         def tell(found: list[Description]) -> None:
-            seen = [one for one in found if asked.session.permit.sees(address_of(one))]
-            answer(asked, here + seen, None)
+            session = asked.session
+            seen = [one for one in found if session.permit.sees(address_of(one))]
+            elsewhere = [described_elsewhere(session, address_of(one), one) for one in seen]
+            answer(asked, here + elsewhere, None)
 
         self._search(sought, tell)
         return LATER

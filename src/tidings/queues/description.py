@@ -59,13 +59,15 @@ class Description(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_
     messages: int = 0
     in_flight: int = 0
     waiting: int = 0
+    full: bool = False  # told where the counts don't say it: a client is told of what it may get
     node: str = ""  # the name of the node that has it; empty if it is in no node, or that has no name
     is_away: bool = False  # that node is not there: this is what was known of the queue, if anything
 
     @property
     def is_full(self) -> bool:
         """Whether a further message would be refused."""
-        return self.max_messages is not None and self.messages + self.in_flight >= self.max_messages
+        has_all = self.max_messages is not None and self.messages + self.in_flight >= self.max_messages
+        return self.full or has_all
 
     @property
     def wish(self) -> dict[str, Any]:
@@ -91,7 +93,7 @@ class Description(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_
         )
 
 
-TOLD = frozenset(("maker", "id", "alias_of", "messages", "in_flight", "waiting", "node", "is_away"))
+TOLD = frozenset(("maker", "id", "alias_of", "messages", "in_flight", "waiting", "full", "node", "is_away"))
 """The fields that a node tells, and nobody asks for."""
 
 
@@ -160,7 +162,7 @@ def split_address(address: str) -> tuple[str, str | None]:
 
 def encode(description: Description) -> bytes:
     """The description as it is stored."""
-    kept = replace(description, messages=0, in_flight=0, waiting=0, node="", is_away=False)
+    kept = replace(description, messages=0, in_flight=0, waiting=0, full=False, node="", is_away=False)
     return msgspec.msgpack.encode(kept)
 
 

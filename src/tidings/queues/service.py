@@ -37,6 +37,7 @@ from tidings.protocol.outlets import Outlet
 from tidings.protocol.service import Asked
 from tidings.protocol.session import Session
 from tidings.queues import arguments
+from tidings.queues.counting import described
 from tidings.queues.description import REASON_LENGTH_MAX, TRANSMISSION, Description
 from tidings.queues.elsewhere import Others
 from tidings.queues.getting import Readers, both, filter_of, identity
@@ -445,8 +446,8 @@ class QueueService:
             if not count % AT_ONCE:
                 yield
 
-    def _describe(self, asked: Asked, named: arguments.Named) -> Description:
-        return self._seen(asked.session, named.queue).describe()
+    def _describe(self, asked: Asked, named: arguments.Named) -> Steps[Description]:
+        return described(asked.session, self._seen(asked.session, named.queue))
 
     def _seen(self, session: Session, address: str) -> Queue:
         """A queue with which a client may do anything; for others there is none."""
@@ -457,7 +458,12 @@ class QueueService:
 
     def _find(self, asked: Asked, sought: arguments.Find) -> Steps[list[Description]]:
         found = yield from self.manager.search(sought.name, sought.text, sought.properties)
-        return [one for one in found if asked.session.permit.sees(one.alias_of or one.name)]
+        told: list[Description] = []
+        for one in found:
+            queue = self.manager.get(one.alias_of or one.name)
+            if queue is not None and asked.session.permit.sees(queue.name):
+                told.append((yield from described(asked.session, queue, one)))
+        return told
 
     def _alias(self, asked: Asked, wanted: arguments.Alias) -> Description:
         asked.session.allow("manage", wanted.name)
