@@ -60,6 +60,33 @@ def test_a_command_shows_the_settings_that_would_hold(tmp_path: Path) -> None:
     assert load(tmp_path / "shown.toml") == NodeConfig(port=7301, http_port=7380, log_form="json")
 
 
+@pytest.mark.parametrize(
+    ("setting", "shown"),
+    [
+        ("postgresql://ada:S3CRET@db/tidings", "postgresql://ada:***@db/tidings"),
+        ("postgresql://ada@db?password=S3CRET&port=1", "postgresql://ada@db?password=***&port=1"),
+        ("host=db password=S3CRET&S3CRET user=ada", "host=db password=*** user=ada"),
+        ("host=db PASSWORD = 'S3CRET \\\\' S3CRET' user=ada", "host=db PASSWORD = *** user=ada"),
+        ("sslpassword=S3CRET\\\\ S3CRET host=db", "sslpassword=*** host=db"),
+        ("host=db user=ada passfile=/etc/pass", "host=db user=ada passfile=/etc/pass"),
+        ("postgresql://db:5432/tidings?options=a@b", "postgresql://db:5432/tidings?options=a@b"),
+    ],
+)
+def test_passwords_are_masked_in_what_is_shown(tmp_path: Path, setting: str, shown: str) -> None:
+    (tmp_path / "node.toml").write_text(f'postgres = "{setting}"\n')
+    result = CliRunner().invoke(app, ["node", "--config", str(tmp_path / "node.toml"), "--show-config"])
+    assert result.exit_code == 0
+    assert f'postgres = "{shown}"' in result.output.splitlines()
+    assert "S3CRET" not in result.output
+
+
+def test_secrets_in_the_uri_of_a_folder_are_masked() -> None:
+    folder = "s3://log/hall?region=eu&secret_key=S3CRET&access_key=S3CRET&scheme=https"
+    text = as_toml(NodeConfig(dir="d", log_folder=folder))
+    assert 'log_folder = "s3://log/hall?region=eu&secret_key=***&access_key=***&scheme=https"' in text
+    assert "S3CRET" not in text
+
+
 def test_every_setting_means_what_the_document_says() -> None:
     said = re.findall(r"^\| `(\w+)` \| `--.*\| (.*?) \|$", DOCUMENT.read_text(), re.MULTILINE)
     schema = msgspec.json.schema(NodeConfig)["$defs"]["NodeConfig"]["properties"]

@@ -25,6 +25,7 @@ from msgspec import Meta, Struct
 from tidings.errors import ConfigError, FilterError
 from tidings.filters import Filter
 from tidings.node.logs import Form, Level
+from tidings.node.masking import masked
 from tidings.peers.registry import parse_peers
 from tidings.store.directory import FILES
 
@@ -223,6 +224,8 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
         return self.host if _is_loopback(self.host) else "127.0.0.1"
 
 
+REACHING = frozenset({"postgres", "peers", "log_folder"})
+"""Settings that say how something elsewhere is reached, and so may have passwords in them."""
 TABLE = "log"
 """What may stand in the file as a table too: `where` in it is `log_where`."""
 
@@ -256,13 +259,18 @@ def load(
 
 
 def as_toml(config: NodeConfig) -> str:
-    """A file that gives these settings, each below its meaning; one that is none is shown by an example."""
+    """A file that gives these settings, each below its meaning; one that is none is shown by an example.
+
+    Passwords are masked: a file with one in it gives other settings, which are refused.
+    """
     lines = []
     for field in msgspec.structs.fields(NodeConfig):
         kind = msgspec.inspect.type_info(field.type)
         assert isinstance(kind, msgspec.inspect.Metadata)
         told = kind.extra_json_schema or {}
         value = getattr(config, field.name)
+        if field.name in REACHING and value is not None:
+            value = masked(value)
         setting = f"{field.name} = {_toml_value(told['examples'][0] if value is None else value)}"
         lines += [f"# {told['description']}", f"# {setting}" if value is None else setting, ""]
     return "\n".join(lines)
