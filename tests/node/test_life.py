@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import shutil
 import signal
+import subprocess
+import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
-from node.peers import Start, peer_of, run
+from node.peers import ANSWER_S_MAX, SOURCE, Start, peer_of, run
 
 from tidings import Event
+from tidings.errors import UserError
+from tidings.node.ports import raise_descriptor_limit
 from tidings.protocol.messages import Acknowledge, Deliver
 
 STORED = Event("air.pm10", value=61.5, delivery="reliable")
@@ -69,6 +76,35 @@ def test_a_directory_that_is_not_ours_is_refused(start: Start, tmp_path: Path) -
     code, errors = start("--port", "0", "--dir", str(tmp_path)).finish()
     assert code == 2
     assert "is not empty and not a tidings directory: 'letter.txt' lies in it" in errors
+
+
+def test_too_few_file_descriptors_stop_the_start_with_what_to_do(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "from tidings.cli import main; main()"]
+    command += ["node", "--plain", "--port", "0", "--dir", str(tmp_path / "node")]
+    limit = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (150, 150))
+    ran = subprocess.run(
+        command,
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        preexec_fn=limit,  # this process has no threads that could hold a lock
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=ANSWER_S_MAX,
+    )
+    assert ran.returncode == 2
+    assert "lets this process open 150 files, and a node needs 200 at least" in ran.stderr
+    assert "`ulimit -n 15100`" in ran.stderr
+    assert not (tmp_path / "node").exists()
+
+
+def test_a_node_that_is_to_have_few_connections_needs_few_file_descriptors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (120, 150))
+    monkeypatch.setattr(resource, "setrlimit", lambda *_: None)
+    assert raise_descriptor_limit(50) == 50
+    with pytest.raises(UserError, match="needs 151 at least"):
+        raise_descriptor_limit(51)
 
 
 def test_other_than_loopback_addresses_are_refused_with_the_reason(start: Start) -> None:

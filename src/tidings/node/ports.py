@@ -41,6 +41,8 @@ HANDSHAKE_S_MAX = 10.0
 """How long a handshake of TLS may take."""
 DESCRIPTORS_SPARE = 100
 """File descriptors that are not for connections: the store, the loop, the ports themselves."""
+CONNECTIONS_MIN = 100
+"""Connections that must be possible, unless fewer are wanted: a node that turns nearly all away is no use."""
 
 
 class Port(asyncio.Protocol):
@@ -195,12 +197,21 @@ def answers(path: Path) -> bool:
 
 
 def raise_descriptor_limit(connections_max: int) -> int:
-    """Raise the number of files this process may open as far as it can go; the connections that allows."""
+    """Raise the number of files this process may open as far as it can go; the connections that allows.
+
+    UserError, with what to do, if these are too few to begin with.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections_max + DESCRIPTORS_SPARE
     if soft != resource.RLIM_INFINITY and soft < wanted:
         soft = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return (
-        connections_max if soft == resource.RLIM_INFINITY else min(connections_max, soft - DESCRIPTORS_SPARE)
-    )
+    if soft == resource.RLIM_INFINITY:
+        return connections_max
+    needed = min(connections_max, CONNECTIONS_MIN) + DESCRIPTORS_SPARE
+    if soft < needed:
+        raise UserError(
+            f"the system lets this process open {soft} files, and a node needs {needed} at least: raise the"
+            f" limit to {wanted}, by `ulimit -n {wanted}` or, in a unit of systemd, `LimitNOFILE={wanted}`"
+        )
+    return min(connections_max, soft - DESCRIPTORS_SPARE)

@@ -94,6 +94,7 @@ class Node:
     async def start(self) -> None:
         """Open the store, then listen. What fails has been undone when it raises."""
         self._seals = self.config.dir is not None and self.config.log_seal_s > 0
+        self._connections_max = raise_descriptor_limit(self.config.connections_max)
         self.open()
         try:
             self._join_database()
@@ -212,7 +213,6 @@ class Node:
     async def _listen(self) -> None:
         config = self.config
         check_host(config)  # again: settings may also be made by hand
-        self._connections_max = raise_descriptor_limit(config.connections_max)
         if self._connections_max < config.connections_max:
             logs.warning("the system allows fewer connections", connections_max=self._connections_max)
         if config.tcp_port is not None:
