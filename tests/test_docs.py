@@ -293,6 +293,8 @@ def test_the_metrics_are_those_there_are(node: Node) -> None:
 def test_the_lines_of_the_log_are_those_there_are() -> None:
     sources = "".join(file.read_text() for file in (ROOT / "src" / "tidings" / "node").glob("*.py"))
     written = set(re.findall(r'logs\.(\w+)\(\s*"([^"]+)"', sources))
+    for begun, passed in re.findall(r'Lasting\("([^"]+)", "([^"]+)"\)', sources):
+        written |= {("error", begun), ("info", passed)}
     rows = rows_of("node.md", "Logs")
     assert {(level, name) for level, events, _ in rows for name in names_in(events)} == written
 

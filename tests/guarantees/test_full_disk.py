@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 import signal
@@ -17,6 +18,7 @@ from node.peers import SOURCE, Peer, peer_of, run
 
 import tidings
 from tidings import Event
+from tidings.errors import TidingsError
 from tidings.protocol.messages import Accepted, Acknowledge, Bye, Hello
 
 DISK_SIZE = 4 << 20
@@ -141,7 +143,9 @@ def test_a_full_disk_refuses_what_must_be_stored_and_the_node_goes_on(disk: Smal
     assert "full" in errors
 
 
-def test_a_client_waits_until_a_full_disk_has_room(disk: SmallDisk) -> None:
+def test_a_client_waits_until_a_full_disk_has_room_and_learns_the_reason(
+    disk: SmallDisk, caplog: pytest.LogCaptureFixture
+) -> None:
     async def scenario() -> None:
         async with peer_of(disk.address) as reader, peer_of(disk.address) as writer:
             await reader.hello("reader", name="reader")
@@ -149,6 +153,8 @@ def test_a_client_waits_until_a_full_disk_has_room(disk: SmallDisk) -> None:
             await writer.hello("writer")
             accepted, _ = await fill(writer)
         async with tidings.connect(disk.address, name="patient", random=lambda: 0.0) as bus:
+            with pytest.raises(TidingsError, match=r"not accepted within .*full"):
+                await bus.publish(stored(0), timeout_s=2.0)
             waiting = asyncio.ensure_future(bus.publish(stored(0)))
             for _ in range(3):
                 await refused(accepted)
@@ -158,8 +164,8 @@ def test_a_client_waits_until_a_full_disk_has_room(disk: SmallDisk) -> None:
         async with peer_of(disk.address) as reader:
             await reader.hello("reader", name="reader")
             await reader.subscribe(durable="all")
-            numbers = [event["n"] for event in await reader.events(accepted + 1)]
-            assert numbers == [*range(1, accepted + 1), 0]
+            numbers = [event["n"] for event in await reader.events(accepted + 2)]
+            assert numbers == [*range(1, accepted + 1), 0, 0]
 
     async def refused(accepted: int) -> None:
         async with peer_of(disk.address) as writer:
@@ -168,4 +174,11 @@ def test_a_client_waits_until_a_full_disk_has_room(disk: SmallDisk) -> None:
             writer.publish(stored(accepted + 1))
             assert "full" in (await writer.expect_bye()).text
 
-    run(scenario())
+    with caplog.at_level(logging.WARNING, "tidings"):
+        run(scenario())
+    warnings = [one.getMessage() for one in caplog.records if "sent again" in one.getMessage()]
+    assert len(warnings) == 1
+    assert "full" in warnings[0]
+    code, errors = disk.stop()
+    assert code == 0, errors
+    assert errors.count("the store failed") == 1

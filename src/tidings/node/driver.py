@@ -29,6 +29,7 @@ from tidings.log.sinks import open_sinks
 from tidings.node import logs
 from tidings.node.ages import Ages
 from tidings.node.clock import SteadyClock
+from tidings.node.lasting import Lasting
 from tidings.node.logins import Logins
 from tidings.protocol.access import Caller, Check
 from tidings.protocol.broker import Anyone, Broker
@@ -130,6 +131,8 @@ class Driver:
         self._release: asyncio.TimerHandle | None = None
         self._store = StoreThread(store, self._on_durable, self._on_failure)
         self._ages = Ages(self.history.stored_us, self._store.ask_aside)
+        self._writing = Lasting("the store failed", "the store works again")
+        self._reading = Lasting("the store can't be read", "the store can be read again")
         self._errands = ThreadPoolExecutor(ERRANDS_AT_A_TIME, "tidings errand")
         self._waking = loop.call_later(WAKE_S, self._wake, loop.time() + WAKE_S)
         self._alarm: asyncio.TimerHandle | None = None  # for what is due before the next waking
@@ -312,13 +315,14 @@ class Driver:
 
     def _durable(self, mark: int) -> None:
         self.broker.count("commits")
+        self._writing.succeed()
         self.broker.durable(mark)
         self._send_all(self.broker.take_dirty(), is_busy=False)
         self._send_held()
         self.schedule()
 
     def _fail(self, first: int, error: TidingsError) -> None:
-        logs.error("the store failed", problem=str(error))
+        self._writing.fail(str(error), self.time())
         self.broker.count("failures", reason="store")
         self.broker.failed(first, self._store.recover(), str(error))
         self._send_all(self.broker.take_dirty(), is_busy=False)
@@ -360,8 +364,9 @@ class Driver:
         """Whether the store has answered; if not, the client is told, and may try again."""
         error = answer.exception()
         if error is None:
+            self._reading.succeed()
             return not self.is_closed
-        logs.error("the store can't be read", problem=str(error))
+        self._reading.fail(str(error), self.time())
         self.broker.count("failures", reason="read")
         stream.is_reading = False
         if stream.session is not None:
@@ -406,6 +411,8 @@ class Driver:
             self._survives(session.caller.peer, session.wake, now)
         self.broker.weigh()
         self._logins.wake()
+        for trouble in (self._writing, self._reading):
+            trouble.look(now)
         self.on_wake()
 
     def _set_alarm(self) -> None:

@@ -69,6 +69,7 @@ class Connection(Talk):
         self.session: str | None = None
         self.hands = 0  # changes when the node has taken back what this client held
         self.failure: TidingsError | None = None
+        self.parting = ""  # why the node has ended the last connection, until it has done something for us
         self._origin = ids.origin
         self._name = name
         self._says = _nobody if says is None else says
@@ -315,12 +316,15 @@ class Connection(Talk):
 
     def _accepted(self, message: Accepted, _events: bytes) -> None:
         self.publications.accept(message.counter)
+        self.parting = ""
 
     def _refused(self, message: Refusal, _events: bytes) -> None:
         self.publications.refuse(message)
 
     def _replied(self, reply: Reply, _events: bytes) -> None:
         self._calls.take(reply)
+        if self.publications.is_empty:
+            self.parting = ""
 
     def _delivered(self, message: Deliver, events: bytes) -> None:
         intake = self._intakes.get(message.subscription)
@@ -347,6 +351,7 @@ class Connection(Talk):
 
     def _parted(self, message: Bye, _events: bytes) -> None:
         self.is_given_up = True
+        self.parting = message.text
         if message.code in _FATAL:
             self.close(error_of(Failure(message.code, message.text)))
 

@@ -72,6 +72,7 @@ class Link(Carrier):
         self._trouble = ""  # what the last attempt failed with
         self._unasked = 0  # refused events that were told of
         self._warn_at = 0.0
+        self._warned = ""  # of which parting
         self._for_connection: list[Wait] = []
         self._for_room: list[Wait] = []
         self._for_acceptance: deque[tuple[int, Wait]] = deque()
@@ -141,6 +142,8 @@ class Link(Carrier):
     def data_received(self, data: bytes) -> None:
         """Hand it to the core, and settle what comes of it."""
         self.core.receive(data, self._loop.time())
+        if not self.core.parting:
+            self._warned = ""
         if self.core.is_up and self._for_connection:
             self._backoff.reset()
             self._for_connection = _resolve(self._for_connection)
@@ -163,9 +166,20 @@ class Link(Carrier):
                 "the node would not publish %d events: %s", refused, publications.unasked_failure.text
             )
 
+    def _warn_parted(self) -> None:
+        """Say why what must be stored still waits, which may be for long; each reason once."""
+        if self.core.parting != self._warned:
+            self._warned = self.core.parting
+            logging.getLogger("tidings").warning(
+                "the node has ended the connection, and what it has not accepted is sent again: %s",
+                self.core.parting,
+            )
+
     def connection_lost(self, error: Exception | None) -> None:
         """Let the task dial again."""
-        self._trouble = str(error or "the connection was lost")
+        self._trouble = self.core.parting or str(error or "the connection was lost")
+        if self.core.parting and not self.core.publications.is_empty:
+            self._warn_parted()
         refusal = _refusal(error)
         if refusal is not None:
             self.core.close(refusal)
@@ -263,10 +277,9 @@ class Link(Carrier):
                 return await wait
         except TimeoutError:
             late = f"not {what} within {timeout_s:g} s"
-            if self.core.is_up:
-                raise NoAnswer(late) from None
-            trouble = f": {self._trouble}" if self._trouble else ""
-            raise Disconnected(f"{late}{trouble}") from None
+            trouble = self.core.parting or ("" if self.core.is_up else self._trouble)
+            told = f"{late}: {trouble}" if trouble else late
+            raise (NoAnswer(told) if self.core.is_up else Disconnected(told)) from None
 
 
 def answer_to(wait: Wait) -> Answer:

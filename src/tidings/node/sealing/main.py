@@ -24,6 +24,7 @@ from tidings.ids import ClockIds, new_system
 from tidings.log.folder import Folder
 from tidings.node import logs
 from tidings.node.child import watch_parent
+from tidings.node.lasting import Lasting
 from tidings.node.sealing.config import SealingConfig
 from tidings.node.sealing.sealer import Sealer
 from tidings.protocol.connection import Connection
@@ -64,7 +65,7 @@ async def _work(config: SealingConfig) -> None:
 async def _try_hard(sealer: Sealer) -> None:
     """Do what there is to do, again and again; a folder that can't be used now may be later."""
     backoff = Backoff(random.random)
-    idle_s, has_begun = 0.0, False
+    idle_s, has_begun, trouble = 0.0, False, Lasting("the log can't be sealed", "the log can be sealed again")
     while idle_s < IDLE_S_MAX:
         try:
             if not has_begun:
@@ -72,8 +73,10 @@ async def _try_hard(sealer: Sealer) -> None:
                 has_begun = True
             idle_s = 0.0 if await sealer.work() else idle_s + LOOK_S
             backoff.reset()
+            trouble.succeed()
+            trouble.look(time.monotonic())
         except StoreError as error:
-            logs.error("the log can't be sealed", problem=str(error))
+            trouble.fail(str(error), time.monotonic())
             await sealer.fail(str(error))
             await asyncio.sleep(backoff.next_s())
         if idle_s:
