@@ -9,13 +9,18 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Generator
 from pathlib import Path
+from shutil import disk_usage
 
 import pytest
-from effort import TEST_S, often
+from effort import IS_SOAK, TEST_S, often
 from hypothesis import HealthCheck, settings
 
+MEMORY = Path("/dev/shm")  # where Linux has files in memory
+MEMORY_MIN = 2 << 30
+"""Bytes that must be free there to be used for the files of tests."""
 SKIPS = Path(__file__).with_name("skips.txt")
 
 # Tests never measure time, and a busy machine is no failure: no deadline.
@@ -23,9 +28,13 @@ _SLOW_IS_FINE = {"deadline": None, "suppress_health_check": [HealthCheck.too_slo
 settings.register_profile("tidings", max_examples=often(100), **_SLOW_IS_FINE)
 settings.load_profile("tidings")
 
+# Many tests keep small stores and sync them again and again, which takes some hundred times as long on a disk
+# as in memory. That syncs are asked for is seen by tests that trace the calls; the long run has a disk.
+if not IS_SOAK and MEMORY.is_dir() and disk_usage(MEMORY).free > MEMORY_MIN:
+    os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
+
 # For every Spark that a test starts: it ends long before the better compiler has paid for itself.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-
 
 # Many tests start programs: what was compiled for one of them is there for the next, whatever the machine is
 # set to.
