@@ -45,7 +45,11 @@ LIMITS = ("limit", "incomplete", "queue-not-found", "protocol", "event not-yours
 """Refusals that rows meet: limits and what follows one, a queue that is not there, what is bad by intent."""
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["without users", "with users"])
+SETTINGS = {"with users": True} if not IS_SOAK else {"without users": False, "with users": True}
+"""Whether the node has users: then a share is a user's, otherwise a session's."""
+
+
+@pytest.fixture(scope="module", params=SETTINGS.values(), ids=SETTINGS.keys())
 def keeper(request: pytest.FixtureRequest) -> Iterator[tuple[fair.ArenaKeeper, bool]]:
     """One node for all rows, with its good clients."""
     secured: bool = request.param

@@ -18,7 +18,7 @@ import tidings
 from tidings import Event
 from tidings.client import Queue
 
-KILLS = often(8)
+KILLS = often(4)
 MORE_MAX = 300
 """The most messages that arrive between two kills."""
 
@@ -30,7 +30,7 @@ async def main(path, upstream, order, first):
     async with tidings.open(path, upstream=upstream, order=order) as bus:
         if first == 0:
             while (await bus.status())["upstream"]["waiting"]:
-                await asyncio.sleep(0)
+                await asyncio.sleep(0.01)
             return
         for n in range(first, first + 1_000_000):
             await bus.publish("t", n=n, delivery="reliable")
@@ -54,7 +54,7 @@ async def contents(queue: Queue) -> list[int]:
 
 async def wait_arrived(queue: Queue, count: int) -> None:
     while await arrived(queue) < count:
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.01)
 
 
 @pytest.mark.slow
@@ -90,7 +90,7 @@ def test_what_is_put_for_another_node_arrives_once_and_in_order_though_both_are_
             feeding.cancel()
             await asyncio.wait([feeding])
             while any(one["waiting"] for one in (await bus.status())["forwarding"]):
-                await asyncio.sleep(0)
+                await asyncio.sleep(0.01)
             return await contents(jobs)
 
     got = run_within(scenario())

@@ -16,7 +16,7 @@ from node.peers import Start, run
 import tidings
 from tidings.errors import QueueNotFound
 
-KILLS = often(8)
+KILLS = often(5)
 DONE_MAX = 150
 """The most messages that are dealt with between two kills."""
 HANGS_S = patience(120.0 * EFFORT)

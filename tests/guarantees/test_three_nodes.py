@@ -18,7 +18,7 @@ from tidings import Event
 from tidings.errors import Disconnected, MessageNotHeld
 from tidings.queues.letters import DEAD
 
-KILLS = often(20)
+KILLS = often(6)
 """How often the node is killed that has the queues; the others are killed now and then."""
 VICTIMS = ("b", "b", "b", "b", "ab", "bc", "abc", "a", "c")
 """Who is killed at the same time."""
@@ -135,7 +135,7 @@ class Killing:
         """Wait until nothing is on its way from a node; it must have no dead letters."""
         async with node.manage() as bus:
             while any(one["waiting"] for one in (await bus.status())["forwarding"]):
-                await asyncio.sleep(0)
+                await asyncio.sleep(0.01)
             forwarding = {(one["queue"], one["peer"]) for one in (await bus.status())["forwarding"]}
             assert forwarding == ({(queue, "b") for queue in QUEUES} if node.name != "b" else set())
             assert await bus.lookup(DEAD, scope="local") == []

@@ -358,4 +358,4 @@ class Queues(RuleBasedStateMachine):
 
 
 TestQueues = Queues.TestCase
-TestQueues.settings = settings(stateful_step_count=50, max_examples=often(150))
+TestQueues.settings = settings(stateful_step_count=50, max_examples=often(80))

@@ -12,7 +12,7 @@ from effort import often
 from tidings.protocol import broker, outlets, places, streams
 from tidings.simulator import World, storm
 
-SEEDS = range(often(50))
+SEEDS = range(often(30))
 SOURCE = Path(__file__).parents[2] / "src"
 
 

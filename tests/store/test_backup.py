@@ -26,7 +26,7 @@ from tidings.store.sqlite import SqliteStore
 
 NOW = 1.8e9
 NOW_US = int(NOW * 1e6)
-KILLS = often(10)
+KILLS = often(5)
 
 
 def filled(path: Path, count: int = 50) -> SqliteStore:

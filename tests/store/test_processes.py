@@ -21,7 +21,7 @@ CHILD = [sys.executable, str(Path(__file__).with_name("child.py"))]
 PATHS = [str(Path(tidings.__file__).parent.parent), str(Path(__file__).parent.parent.parent)]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS)}
 UNSHARE = ["unshare", "--map-root-user", "--mount"]
-KILLS = often(20)
+KILLS = often(10)
 
 
 def test_what_a_killed_process_had_acknowledged_is_there_and_nothing_is_half(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ async def _run(config: GatewayConfig) -> None:
         print(line, flush=True)  # noqa: T201  # what the command prints
     if config.is_child:
         server.on_figures = _tell  # not before, as the node waits for the lines above
+        _tell(server.figures())
     logs.info("the gateway has started", node=server.uplink.core.node)
     await stopped.wait()
     failure = server.failure
