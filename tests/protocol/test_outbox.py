@@ -67,3 +67,36 @@ def test_the_last_word_passes_nothing() -> None:
     outbox.end(b"bye")
     assert outbox.take(0) == []
     assert outbox.take(1) == [b"accepted", b"bye"]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(1, 9), st.booleans()), max_size=20),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(1, 20)), max_size=8),
+)
+def test_patience_and_sizes_let_out_what_a_look_at_each_frame_would(
+    frames: list[tuple[int, int, bool]], takes: list[tuple[int, int]]
+) -> None:
+    outbox, left = Outbox(), [(mark, bytes([65 + n]) * size, p) for n, (mark, size, p) in enumerate(frames)]
+    for mark, frame, is_patient in left:
+        outbox.put(frame, mark, is_patient)
+    for durable, size_max in takes:
+        expected = may_leave(left, durable, size_max)
+        assert outbox.take(durable, size_max) == [frame for _, frame, _ in expected]
+        left = [one for one in left if one not in expected]
+        assert (len(outbox), outbox.size) == (len(left), sum(len(frame) for _, frame, _ in left))
+
+
+def may_leave(
+    frames: list[tuple[int, bytes, bool]], durable: int, size_max: int
+) -> list[tuple[int, bytes, bool]]:
+    ready: list[tuple[int, bytes, bool]] = []
+    for one in frames:
+        mark, frame, is_patient = one
+        if mark > durable:
+            if is_patient:
+                continue
+            break
+        if ready and sum(len(other) for _, other, _ in ready) + len(frame) > size_max:
+            break
+        ready.append(one)
+    return ready

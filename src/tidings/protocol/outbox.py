@@ -9,57 +9,70 @@ it. So who acknowledges one message and asks for the next does not wait for the 
 
 from __future__ import annotations
 
-from collections import deque
+import sys
 
 ROOM = 4 << 20
 """Bytes that may wait to be read by a client before its events wait where they can be dropped."""
+SIZE_ANY = sys.maxsize
+"""Bytes to be taken, where it does not matter how many."""
 
 
 class Outbox:
     """Frames on their way to one peer; each leaves once the mark it waits for is durable."""
 
-    __slots__ = ("_items", "size")
+    __slots__ = ("_frames", "_mark_max", "_terms", "size")
 
     def __init__(self) -> None:
-        self._items: deque[tuple[int, bytes, bool]] = deque()
+        self._frames: list[bytes] = []
+        self._terms: list[tuple[int, bool]] = []  # of each frame: its mark, and whether it is patient
+        self._mark_max = 0  # the latest mark that any frame has waited for
         self.size = 0
         """Bytes that wait."""
 
     def put(self, frame: bytes, mark: int = 0, is_patient: bool = False) -> None:
         """Add a frame that may leave when the mark is durable, and those before have left or let it pass."""
-        self._items.append((mark, frame, is_patient))
+        self._frames.append(frame)
+        self._terms.append((mark, is_patient))
         self.size += len(frame)
+        if mark > self._mark_max:
+            self._mark_max = mark
 
     def end(self, frame: bytes) -> None:
         """Add the last frame: nothing lets it pass."""
-        self._items = deque((mark, before, False) for mark, before, _ in self._items)
+        self._terms = [(mark, False) for mark, _ in self._terms]
         self.put(frame)
 
-    def take(self, durable: int, size_max: int | None = None) -> list[bytes]:
+    def take(self, durable: int, size_max: int = SIZE_ANY) -> list[bytes]:
         """The frames that may leave now, in order: one, then as many as have `size_max` bytes together."""
-        items = self._items
-        if len(items) == 1 and items[0][0] <= durable:  # most often
-            self.size = 0
-            return [items.popleft()[1]]
+        if self._mark_max <= durable and self.size <= size_max:  # most often: all of them
+            ready, self._frames, self._terms, self.size = self._frames, [], [], 0
+            return ready
+        return self._take_some(durable, size_max)
+
+    def _take_some(self, durable: int, size_max: int) -> list[bytes]:
         ready: list[bytes] = []
-        passed: list[tuple[int, bytes, bool]] = []
-        size = 0
-        while items and (items[0][0] <= durable or items[0][2]):
-            if ready and size_max is not None and size + len(items[0][1]) > size_max:
-                break
-            item = items.popleft()
-            if item[0] <= durable:
-                ready.append(item[1])
-                size += len(item[1])
+        passed: list[int] = []
+        size = place = 0
+        for frame, (mark, is_patient) in zip(self._frames, self._terms, strict=True):
+            if mark <= durable:
+                if ready and size + len(frame) > size_max:
+                    break
+                ready.append(frame)
+                size += len(frame)
+            elif is_patient:
+                passed.append(place)
             else:
-                passed.append(item)
-        items.extendleft(reversed(passed))
-        self.size -= size
+                break
+            place += 1
+        if ready:
+            self._frames[:place] = [self._frames[one] for one in passed]
+            self._terms[:place] = [self._terms[one] for one in passed]
+            self.size -= size
         return ready
 
     def waits_for(self, first: int) -> bool:
         """Whether a frame waits for this mark or a later one."""
-        return any(mark >= first for mark, _, _ in self._items)
+        return any(mark >= first for mark, _ in self._terms)
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self._frames)
