@@ -27,6 +27,7 @@ from tidings.ids import Origin
 
 FEW = 16
 """Rows up to which they are taken out one by one."""
+_HEAD_OF_ONE = array_head(1)
 
 
 class Batch:
@@ -132,6 +133,9 @@ class Batch:
         if len(rows) > FEW:
             return self.take(rows).raw
         raw, offsets = self.raw, self.offsets
+        if len(rows) == 1:
+            row = rows[0]
+            return _HEAD_OF_ONE + raw[offsets[row] : offsets[row + 1]]
         return array_head(len(rows)) + b"".join([raw[offsets[row] : offsets[row + 1]] for row in rows])
 
     @property
