@@ -194,8 +194,8 @@ class Broker:
             self.exchange.revoke(session.granted)
 
     def weigh(self) -> None:
-        """Weigh all sessions: a frame that comes slowly changes nothing else. To be called now and then."""
-        for session in self.sessions:
+        """Weigh sessions for what they hold without a tick. To be called now and then."""
+        for session in [one for one in self.sessions if one.is_swollen or one.outbox.size]:
             session.weigh()
         self.memory.enforce()
 

@@ -76,16 +76,13 @@ class FrameReader:
         self._at = 0
         self._held = bytearray()  # what has come behind that
         self._awaited = PREFIX
+        self.has_next = False
+        """Whether there may be a whole frame."""
 
     @property
     def held(self) -> int:
         """Bytes that are not cut into frames."""
         return len(self._data) - self._at + len(self._held)
-
-    @property
-    def has_next(self) -> bool:
-        """Whether there may be a whole frame."""
-        return self._at < len(self._data) or len(self._held) >= self._awaited
 
     def feed(self, data: bytes) -> Iterator[Frame]:
         """The frames that are whole now; to be run to its end before it is called again."""
@@ -95,29 +92,36 @@ class FrameReader:
 
     def add(self, data: bytes) -> None:
         """Take bytes that have arrived, to be cut by `next`."""
-        if self._held or self._at < len(self._data):
+        if self._held or self.has_next:
             self._held += data
+            self.has_next = self.has_next or len(self._held) >= self._awaited
         else:
-            self._data, self._at = data, 0
+            self._data, self._at, self.has_next = data, 0, True
 
     def next(self) -> Frame | None:
         """The next frame, None while it has not come whole."""
-        while self._at < len(self._data) or len(self._held) >= self._awaited:
+        while self.has_next:
             if self._at == len(self._data):
                 self._data, self._at = bytes(self._held), 0
                 self._held.clear()
             data, at = self._data, self._at
             following = self._end_of_frame(data, at)
             if following:
+                frame = self._cut(data, at, following)
                 self._awaited = PREFIX
-                return self._cut(data, at, following)
+                self.has_next = self._at < len(data) or len(self._held) >= PREFIX
+                return frame
             self._held[:0] = data[at:]
             self._data, self._at = b"", 0
+            self.has_next = len(self._held) >= self._awaited
         return None
 
     def _cut(self, data: bytes, at: int, following: int) -> Frame:
         """The frame from `at` on, and those behind it that can be taken as one with it."""
         if following - at >= PLAIN_HEAD and data.startswith(PLAIN_PUBLISH, at + 4):
+            if following == len(data):  # it has come alone, most often
+                self._at = following
+                return PUBLISH, data[at + PLAIN_HEAD - HEAD_SIZE :]
             self._at, events = _join(data, at, self.limit)
             return PUBLISH, events
         if data[at + 4] == Put.KIND:

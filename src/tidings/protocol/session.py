@@ -113,6 +113,8 @@ class Session(Worker):
         if not self.is_closed:
             self._reader.add(data)
             self.broker.turns.offer(self, self.share)
+            if self._reader.has_next:  # it waits for its turn
+                self.is_swollen = True
 
     def give_up(self) -> bool:
         """Part from a client whose work has failed for a fault of the node; whether more is left to do."""
@@ -124,9 +126,6 @@ class Session(Worker):
             self.close(error.code, error.problem)
         else:
             self.close(_code_of(error), str(error))
-
-    def _hear(self) -> None:
-        self._heard_at, self._is_asked = self.broker.now, False
 
     def lost(self, now: float) -> None:
         """The connection is gone."""
@@ -140,7 +139,7 @@ class Session(Worker):
         self.broker.now = now
         if self.is_closed or now < self.wake_at:
             return
-        if len(self.outbox) and now >= self._read_at + READ_S_MAX:
+        if self.outbox.size and now >= self._read_at + READ_S_MAX:
             self.close("limit", "nothing was read for too long")
             return
         if self.has_work:  # it is the client that waits
@@ -160,7 +159,7 @@ class Session(Worker):
         if self.origin is None:
             return self._heard_at + HELLO_S_MAX
         silent_at = (self._asked_at if self._is_asked else self._heard_at) + SILENT_S_MAX
-        return min(silent_at, self._read_at + READ_S_MAX) if len(self.outbox) else silent_at
+        return min(silent_at, self._read_at + READ_S_MAX) if self.outbox.size else silent_at
 
     def output(self) -> list[bytes]:
         """Some of the frames that may be sent now; to be called again while something is left.
@@ -214,7 +213,9 @@ class Session(Worker):
     def weigh(self) -> None:
         """Count in the accounts what the client makes the node hold."""
         self._is_heavier = False
-        size = self.outbox.size + self.holdings.size + self._subscriptions.filter_size + self._reader.held
+        waiting = self.holdings.size + self._reader.held
+        self.is_swollen = waiting > 0
+        size = waiting + self.outbox.size + self._subscriptions.filter_size
         if size != self._weight:
             self.broker.memory.charge(self.account, size - self._weight)
             self._weight = size
@@ -238,13 +239,13 @@ class Session(Worker):
 
     def finish_tick(self) -> None:
         """Accept what was published, once for each tick, and give up a client that does not read."""
-        if self.outbox.size > OUTBOX_SIZE_MAX:
-            self.close("limit", "too much waits to be read")
         if self._is_heavier or self.outbox.size > WEIGHT_STALE:
+            if self.outbox.size > OUTBOX_SIZE_MAX:
+                self.close("limit", "too much waits to be read")
             self.weigh()
         if self.counter > self._accepted and not self.is_closed:
             assert self.origin is not None
-            safe = self.broker.ledger.safe_of(self.origin, self._unheld)
+            safe = self.broker.ledger.safe_of(self.origin, self._unheld if self._held else self.counter)
             if safe > self._accepted:
                 self._accepted = safe
                 self.post(encode(Accepted(safe)), self.accept_mark, is_patient=True)
@@ -277,7 +278,7 @@ class Session(Worker):
     def _unheld(self) -> int:
         """Up to where nothing is held; whatever came after held events is accepted, and they with it."""
         counter = self.counter
-        firsts = [first for first, last in self._held.values() if last == counter] if self._held else ()
+        firsts = [first for first, last in self._held.values() if last == counter]
         return min(firsts, default=counter + 1) - 1
 
     def close(self, code: str, text: str) -> None:
@@ -303,20 +304,20 @@ class Session(Worker):
 
     # What the client says
 
-    def _take(self, message: Message, events: bytes) -> None:
+    def _take(self, message: Message, events: bytes) -> Steps[None] | None:
+        self._heard_at, self._is_asked = self.broker.now, False
         kind = type(message)
         if self.origin is None and (self._hello is not None or kind is not Hello):
             self._take_early(kind)
-            return
+            return None
         if kind is Publish:
-            self._task = self.broker.publish(self, events)
-        elif kind in self.broker.frames:
-            self._task = self.broker.frames[kind](self, message, events)
-        else:
-            handler = _HANDLERS.get(kind)
-            if handler is None:
-                raise Refused("protocol", f"{kind.__name__} is not for a node")
-            handler(self, message)
+            return self.broker.publish(self, events)
+        if kind in self.broker.frames:
+            return self.broker.frames[kind](self, message, events)
+        handler = _HANDLERS.get(kind)
+        if handler is None:
+            raise Refused("protocol", f"{kind.__name__} is not for a node")
+        return handler(self, message)
 
     def _take_early(self, kind: type[Message]) -> None:
         """Something came before the client was let in."""
@@ -442,7 +443,7 @@ class Session(Worker):
         narrowed = self.narrow("subscribe", filter)
         return narrowed if self.bound is None else narrowed & without_others(self.bound)
 
-    def _answer(self, request: RawRequest) -> None:
+    def _answer(self, request: RawRequest) -> Steps[None] | None:
         asked = Asked(self, request.number)
         try:
             result = self._do(asked, request)
@@ -450,9 +451,9 @@ class Session(Worker):
             asked.fail(error)
         else:
             if isinstance(result, Generator):
-                self._task = self._answer_later(asked, result)
-            else:
-                self._conclude(asked, result)
+                return self._answer_later(asked, result)
+            self._conclude(asked, result)
+        return None
 
     def _answer_later(self, asked: Asked, steps: Steps[Any]) -> Steps[None]:
         """Answer a request that takes several steps."""
@@ -527,7 +528,7 @@ def _source(name: str, permit: Permit) -> str:
     return permit.user
 
 
-_HANDLERS: dict[type[Message], Callable[[Session, Any], None]] = {
+_HANDLERS: dict[type[Message], Callable[[Session, Any], Steps[None] | None]] = {
     Hello: Session._greet,
     RawRequest: Session._answer,
     Acknowledge: lambda session, message: session._subscriptions.acknowledge(message),

@@ -42,15 +42,12 @@ class Worker(ABC):
         self._is_paused = False  # whether that waits for something
         self._chores: deque[Steps[None]] = deque()
         self._is_working = False
+        self.is_swollen = False  # whether it may hold bytes that are not cut into frames, or not wanted yet
         self._is_stalled = False  # whether frames wait for the client to read
 
     @abstractmethod
-    def _hear(self) -> None:
-        """Note that a frame has come."""
-
-    @abstractmethod
-    def _take(self, message: Message, events: bytes) -> None:
-        """Do what a frame says, or begin a task for it."""
+    def _take(self, message: Message, events: bytes) -> Steps[None] | None:
+        """Do what a frame says; what takes longer is left as a task."""
 
     @abstractmethod
     def _part_for(self, error: CodecError | Refused) -> None:
@@ -86,7 +83,7 @@ class Worker(ABC):
         return self._reader.held if self._reader.has_next and not self.is_closed else 0
 
     def _step(self) -> bool:
-        """Do the next thing; whether there was any."""
+        """Do the next thing; whether there may be another."""
         if self._chores:
             if next(self._chores[0], _END) is _END:
                 self._chores.popleft()
@@ -100,9 +97,10 @@ class Worker(ABC):
         else:
             frame = self._reader.next()
             if frame is None:
+                self.is_swollen = True
                 return False
-            self._hear()
-            self._take(*frame)
+            self._task = self._take(*frame)
+            return self._reader.has_next or self._task is not None or bool(self._chores)
         return True
 
     def _advance(self, task: Steps[None]) -> None:
