@@ -56,11 +56,6 @@ class Turns(Generic[Worker]):
         return worker in self._shares
 
     @property
-    def is_due(self) -> bool:
-        """Whether there is anything for `run` to do."""
-        return bool(self._shares) or self._spent_s > 0.0
-
-    @property
     def is_busy(self) -> bool:
         """Whether who comes now has to wait, because others do or because the turn is over."""
         return bool(self._shares) or self._spent_s >= TURN_S
@@ -87,11 +82,10 @@ class Turns(Generic[Worker]):
 
     def run(self, most_s: float | None = None) -> None:
         """Let those in line work for the rest of this turn, one slice at least, and begin another turn."""
-        most_s = TURN_S if most_s is None else most_s
         spent_s, self._spent_s = self._spent_s, 0.0
         if not self._shares:
             return
-        until = self.clock() + max(SLICE_S, most_s - spent_s)
+        until = self.clock() + max(SLICE_S, (TURN_S if most_s is None else most_s) - spent_s)
         while self._line:
             used_s, _, share = heappop(self._line)
             share.is_in_line = False

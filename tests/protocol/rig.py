@@ -104,7 +104,7 @@ class Rig:
     def run(self) -> None:
         """Tick, sync and read until nothing happens any more."""
         broker = self.broker
-        while self.tick() or self.commits or broker.reads or broker.has_errands or broker.has_changes:
+        while self.tick() or self.commits or broker.reads or broker.errands or broker.has_changes:
             self.sync()
             self.read()
 

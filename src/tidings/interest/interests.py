@@ -58,6 +58,8 @@ class Interests:
         self._made: tuple[list[Demand], Cover | None] = [], None  # the cover made last, and of what
         self._clock = self._ticks = 0
         self._spent = 0
+        self.has_changes = False
+        """Whether there may be something left for the next tick."""
 
     def __len__(self) -> int:
         """How many advertisements there are."""
@@ -70,12 +72,14 @@ class Interests:
     ) -> None:
         """A subscription has come, which `asked` for what it gets or more. Owners take turns."""
         self._demands.come(filter, origin, owner, filter if asked is None else asked)
+        self.has_changes = True
 
     def release(
         self, filter: Filter, origin: Any = None, owner: Hashable = None, asked: Filter | None = None
     ) -> None:
         """A subscription has gone; KeyError if it was not there."""
         self._demands.go(filter, origin, owner, filter if asked is None else asked)
+        self.has_changes = True
 
     def offer(self, advertisement: Advertisement) -> tuple[Filter, ...]:
         """An advertisement has come; the filters that demand it, or a cover of them."""
@@ -88,6 +92,7 @@ class Interests:
             steps.close()
             self._loose[audience] = None
         advertisement.told = audience.telling
+        self.has_changes = self._is_due
         return advertisement.told
 
     def withdraw(self, advertisement: Advertisement) -> None:
@@ -97,12 +102,12 @@ class Interests:
         self._offered.remove(audience)
         self._changed.pop(audience, None)
         self._loose.pop(audience, None)
+        self.has_changes = self._is_due
 
     # Ticks
 
     @property
-    def has_changes(self) -> bool:
-        """Whether there is something left for the next tick."""
+    def _is_due(self) -> bool:
         if self._changed or self._loose or self._demands.is_due:
             return True
         return self._spreading is not None or self._covering is not None
@@ -125,6 +130,7 @@ class Interests:
                     self._changed[audience] = None  # behind the others
                 else:
                     self._tell(audience.advertisement, audience.telling)
+        self.has_changes = self._is_due
 
     def _is_patient(self, audience: Audience) -> bool:
         """Whether telling is not worth it yet: more may come, or a better cover than the widest be there."""

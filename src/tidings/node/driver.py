@@ -233,12 +233,8 @@ class Driver:
             if self.broker.has_changes:
                 self.schedule()
         self._send_all(self.broker.take_dirty(), is_busy)
-        for stream in self.broker.take_reads():
-            self._read(stream)
-        for session, check in self.broker.take_checks():
-            self._logins.check(session, check)
-        for errand in self.broker.take_errands():
-            self._go(errand)
+        if self.broker.reads or self.broker.checks or self.broker.errands:
+            self._carry_out()
         if self.broker.wake_at != self._alarm_at:
             self._set_alarm()
         if self._unread:
@@ -247,6 +243,15 @@ class Driver:
             self.schedule()
         if is_busy:
             self.on_full_tick()
+
+    def _carry_out(self) -> None:
+        """Begin what the broker wants to be done elsewhere."""
+        for stream in self.broker.take_reads():
+            self._read(stream)
+        for session, check in self.broker.take_checks():
+            self._logins.check(session, check)
+        for errand in self.broker.take_errands():
+            self._go(errand)
 
     def _send_all(self, dirty: Iterable[Session], is_busy: bool) -> None:
         """Write to each session, or hold it back.

@@ -21,6 +21,7 @@ from collections import Counter as Tally
 from collections import deque
 from itertools import groupby
 from math import inf
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import structs
@@ -38,11 +39,12 @@ from tidings.protocol.archive import Archive
 from tidings.protocol.background import Background
 from tidings.protocol.backlog import Backlog
 from tidings.protocol.blocking import Holds
+from tidings.protocol.bystander import Bystander
 from tidings.protocol.errands import Errand
 from tidings.protocol.failures import failure_of
 from tidings.protocol.frames import encode
 from tidings.protocol.ledger import Identity, Ledger, check_growing, identity_of
-from tidings.protocol.memory import SHARE_MIN, Budgets, Memory
+from tidings.protocol.memory import Budgets, Memory
 from tidings.protocol.messages import Message, Refusal
 from tidings.protocol.places import Places
 from tidings.protocol.session import Session
@@ -71,6 +73,7 @@ DELIVERIES_FEW = 8
 """Subscriptions that are always served in one step; and the rows that each costs beside its own."""
 
 _PERSISTENT = DELIVERIES.index("persistent")
+_rows_of = itemgetter(1)  # of one of `Matches`
 
 
 Anyone = Session | Background | Backlog
@@ -122,21 +125,24 @@ class Broker:
         self.position_logged = state.position  # of the last event in the log, or of one behind it
         self.end_logged = state.position + 1  # of what is in the log and on disk
         self.size_logged = 0  # bytes that went into the log since the start
-        self.reads: list[Stream] = []
-        self._errands: list[Errand] = []
+        self.reads: list[Stream] = []  # see `take_reads`, and so on
+        self.errands: list[Errand] = []
         self.tallies: Tally[tuple[str, str]] = Tally()  # (what, reason) → how often
         self.recent: deque[Batch] = deque()
         self.remembered = 0  # batches that were ever in it
         self._recent_size = 0
         self.ledger = Ledger(state.counters)
         self.services: list[Service] = []
+        self._ticking: list[Service] = []  # those of them with something to do when a tick ends
+        self._waking: list[Service] = []  # those that want to be woken
         self.operations: dict[str, tuple[Any, Callable[[Asked, Any], Any]]] = {}
         self.frames: dict[type[Message], Heard] = {}
         self.background = Background(self.turns)  # long work that no session waits for
         self._own = Origin(state.node, state.boot, state.node)
         self._own_counter = 0
         self._operations: list[Operation] = []
-        self._mark = self._durable = 0
+        self._mark = 0
+        self.mark_durable = 0  # up to which everything is on disk
         # (mark, last position of that commit, last one in the log)
         self._positions: deque[tuple[int, int, int]] = deque()
         self._flying: deque[tuple[int, list[Operation]]] = deque()  # commits that are not on disk yet
@@ -149,6 +155,10 @@ class Broker:
     def add(self, service: Service) -> None:
         """Have a service beside the broker; before the first client is there."""
         self.services.append(service)
+        if type(service).finish_tick is not Bystander.finish_tick:
+            self._ticking.append(service)
+        if type(service).wake_at is not Bystander.wake_at:
+            self._waking.append(service)
         self.operations.update(service.operations)
         self.frames.update(service.frames)
 
@@ -224,7 +234,7 @@ class Broker:
     def touch(self, session: Session, mark: int = 0) -> None:
         """A session has frames to send, now or when the mark is durable."""
         self._dirty[session] = None
-        if mark > self._durable:
+        if mark > self.mark_durable:
             self._waiting[session] = None
 
     def owe(self, session: Session) -> None:
@@ -254,25 +264,20 @@ class Broker:
         self._operations.append(operation)
 
     @property
-    def mark_durable(self) -> int:
-        """The mark up to which everything is on disk."""
-        return self._durable
-
-    @property
     def has_changes(self) -> bool:
         """Whether the next tick has something to do even if nothing arrives."""
         return self.exchange.has_changes
 
     def finish_tick(self) -> list[Operation]:
         """What must be committed for this tick; nothing if nothing was stored."""
-        if self.turns.is_due:
-            self.turns.run()
-        for service in self.services:
+        self.turns.run()
+        for service in self._ticking:
             service.finish_tick()
         for identity in self.ledger.take_settled():
             for session in self._clients.get(identity, ()):
                 self.owe(session)
-        self.exchange.finish_tick()
+        if self.exchange.has_changes:
+            self.exchange.finish_tick()
         owing, self._owing = self._owing, {}
         for session in {**self._dirty, **owing}:
             session.finish_tick()
@@ -290,7 +295,7 @@ class Broker:
 
     def durable(self, mark: int) -> None:
         """Everything up to this mark is on disk."""
-        self._durable = mark
+        self.mark_durable = mark
         while self._flying and self._flying[0][0] <= mark:
             self._flying.popleft()
         self.ledger.durable(mark)
@@ -330,7 +335,7 @@ class Broker:
         self.recent.clear()
         self.memory.charge(self.memory.node, -self._recent_size)
         self._recent_size = 0
-        self._durable, self.position_durable = last, self.position  # settled, one way or the other
+        self.mark_durable, self.position_durable = last, self.position  # settled, one way or the other
         self.end_logged = self.position_logged + 1
         self.places.read_on()
 
@@ -346,16 +351,11 @@ class Broker:
 
     def send(self, errand: Errand) -> None:
         """Have something run in a thread, after this tick."""
-        self._errands.append(errand)
-
-    @property
-    def has_errands(self) -> bool:
-        """Whether anything is to be run in a thread."""
-        return bool(self._errands)
+        self.errands.append(errand)
 
     def take_errands(self) -> list[Errand]:
         """What is to be run in threads."""
-        errands, self._errands = self._errands, []
+        errands, self.errands = self.errands, []
         return errands
 
     # Time
@@ -372,7 +372,7 @@ class Broker:
     @property
     def wake_at(self) -> float:
         """When `wake` is to be called."""
-        services = min((service.wake_at for service in self.services), default=inf)
+        services = min([service.wake_at for service in self._waking], default=inf)
         return min(services, self.holds.wake_at)
 
     def wake(self, now: float) -> None:
@@ -493,7 +493,7 @@ class Broker:
                 later.put(batch, positions)
         published = Published(batch, checked.counters, session)
         if positions is None and len(matches) > DELIVERIES_FEW:
-            total = sum(DELIVERIES_FEW + len(rows) for _, rows in matches)
+            total = DELIVERIES_FEW * len(matches) + sum(map(len, map(_rows_of, matches)))
             if total > DELIVERED_AT_ONCE:
                 at_once = max(1, len(matches) * DELIVERED_AT_ONCE // total)
                 return self._deliver_parts(published, matches, at_once)
@@ -612,10 +612,10 @@ class Broker:
         """Keep the newest batches for those who ask for last values."""
         self.recent.append(batch)
         self.remembered += 1
-        node, size = self.memory.node, self._recent_size + len(batch.raw)
-        while size > RECENT_SIZE_MAX or size > node.limit // SHARE_MIN:
+        memory, size = self.memory, self._recent_size + len(batch.raw)
+        while size > RECENT_SIZE_MAX or size > memory.recent_max:
             size -= len(self.recent.popleft().raw)
-        node.used += size - self._recent_size
+        memory.node.used += size - self._recent_size
         self._recent_size = size
 
     def status(self) -> dict[str, Any]:

@@ -84,6 +84,7 @@ class Memory:
     def __init__(self, budgets: Budgets) -> None:
         self._budgets = budgets
         self.node = Account("memory_max", budgets.memory_max)
+        self.recent_max = budgets.memory_max // SHARE_MIN  # bytes that may be kept as last values
         self._users: dict[str, Account] = {}
         self._over: dict[Account, None] = {}  # those that were above their limits when they were charged
 
