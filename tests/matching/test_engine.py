@@ -6,6 +6,8 @@ import random
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tidings import Event, Filter
 from tidings.matching import Index, entries
@@ -135,6 +137,37 @@ def test_a_long_list_is_found_at_both_ends() -> None:
     index.add(2, Filter("s NOT IN (" + ", ".join(f"'w{n}'" for n in range(1000)) + ")"))
     assert [index.match(Event("t", x=x)) for x in (0, 1, 1998, 3998, 3999)] == [[1], [], [1], [1], []]
     assert [index.match(Event("t", s=s)) for s in ("w0", "w999", "w1000", "")] == [[], [], [2], [2]]
+
+
+@given(
+    st.lists(st.integers(-60, 60), min_size=9, max_size=40),
+    st.sampled_from(["{0}", "'{0:+03d}'"]),
+    st.sampled_from(["x IN ({0})", "x NOT IN ({0})", "{1}"]),
+)
+def test_a_test_of_many_intervals_admits_what_the_filter_does(
+    points: list[int], literal: str, form: str
+) -> None:
+    listed = ", ".join(literal.format(point) for point in points)
+    ranges = " OR ".join(
+        f"x BETWEEN {literal.format(low)} AND {literal.format(low + 1)}" for low in sorted(set(points))[::2]
+    )
+    wanted = Filter(form.format(listed, ranges))
+    index = small()
+    index.add(1, wanted)
+    values = [
+        *range(-62, 63),
+        *(f"{n:+03d}" for n in range(-62, 63)),
+        -0.5,
+        7.5,
+        "",
+        "+",
+        "~",
+        float("nan"),
+        None,
+    ]
+    for value in values:
+        event = Event("t", {} if value is None else {"x": value})
+        assert index.match(event) == [1] * wanted.matches(event)
 
 
 def test_texts_that_come_later_have_cells_of_their_own() -> None:

@@ -42,6 +42,8 @@ CONTROL_WORDS: Final = 19
 _SPARSE_MAX: Final = 6
 """Words left by the summaries, up to which it pays to go from word to word instead of ANDing whole rows."""
 _TEST_SIZE: Final = 24  # bytes of a test
+_SPAN_SHORT: Final = 8
+"""Intervals of a test up to which they are tried one by one."""
 _AHEAD: Final = 6  # candidates between fetching and looking
 _ROWS_STEP: Final = 6  # rows ANDed before looking whether anything is left
 
@@ -95,11 +97,17 @@ def _admits(block: Longs, entry: Int, row: Int, ordered: Int, ranks: Int) -> Any
     end = block[_TESTS] + _TEST_SIZE * int32_at(first + 4)
     while test < end:
         head = np.int64(float_at(test))
-        lane = head & LANE_MASK
-        following = test + _TEST_SIZE * (head >> SPAN_SHIFT)
+        lane, span = head & LANE_MASK, head >> SPAN_SHIFT
+        following = test + _TEST_SIZE * span
         value = float_at(row + 8 * lane)
+        if np.isnan(value):
+            return False
+        last = following
+        if span > _SPAN_SHORT:
+            test = _first_above(test, span, value, byte_at(ordered + lane) != 0, ranks)
+            last = test + _TEST_SIZE
         holds = False
-        while test < following and not holds:
+        while test < last and not holds:
             low, high = float_at(test + 8), float_at(test + 16)
             if byte_at(ordered + lane) != 0:
                 low, high = _resolve(low, ranks), _resolve(high, ranks)
@@ -109,6 +117,23 @@ def _admits(block: Longs, entry: Int, row: Int, ordered: Int, ranks: Int) -> Any
             return False
         test = following
     return True
+
+
+@njit(nogil=True, cache=True)
+def _first_above(test: Int, span: Int, value: Any, is_ordered: Any, ranks: Int) -> Int:
+    """The first of the intervals of one test that does not end below a value, or the last: they ascend."""
+    size = span - 1
+    while size > 0:
+        half = (size + 1) >> 1
+        high = float_at(test + _TEST_SIZE * (half - 1) + 16)
+        if is_ordered:
+            high = _resolve(high, ranks)
+        if high < value:
+            test += _TEST_SIZE * half
+            size -= half
+        else:
+            size = half - 1
+    return test
 
 
 @njit(nogil=True, cache=True)
