@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.gateway.world import World, box, names
 from tidings.errors import ConfigError
@@ -275,14 +277,14 @@ def test_without_users_a_network_belongs_to_the_host_while_it_is_there() -> None
 # Datagrams
 
 
-def test_to_an_address_that_is_not_confirmed_no_more_goes_than_came_from_there() -> None:
+def test_to_an_address_that_is_not_confirmed_so_many_times_more_goes_than_came_from_there() -> None:
     world = World()
     sensors = [Sensor(f"sensor {number}", "temp") for number in range(15)]
-    world.gateway.heard(PHONE, 100)
+    world.gateway.heard(PHONE, 20)
     world.register(PHONE, "net", *sensors)
     world.demand("type = 'temp'")
     assert world.heard() == []
-    world.carry_out(world.gateway.heard(PHONE, 200))
+    world.carry_out(world.gateway.heard(PHONE, 20))
     assert world.heard() == []
     world.carry_out(world.gateway.heard(PHONE, 2_000))
     ((key, message),) = world.said
@@ -294,7 +296,7 @@ def test_to_an_address_that_is_not_confirmed_no_more_goes_than_came_from_there()
 
 def test_an_address_that_sends_its_cookie_back_is_told_everything_at_once() -> None:
     world = World()
-    world.gateway.heard(PHONE, 100)
+    world.gateway.heard(PHONE, 20)
     world.register(PHONE, "net", Sensor("t", "temp"))
     world.demand("type = 'temp'")
     ((_, message),) = world.said
@@ -309,6 +311,28 @@ def test_an_address_that_sends_its_cookie_back_is_told_everything_at_once() -> N
     world.demand()
     world.sense(PHONE, "net", Reading("t", "temp", 1), cookie=message.cookie)
     assert world.heard() == [Unsubscribe("net", [Sensor("t")])]
+
+
+SMALL = '{"register":{"sensing-id":"n","sensors":[{"name":"t","type":"x"}]}}'
+
+
+@given(st.lists(st.booleans(), max_size=40), st.booleans())
+def test_a_network_without_cookies_is_told_every_start_and_with_its_readings_every_stop(
+    interests: list[bool], has_address: bool
+) -> None:
+    world = World()
+    world.gateway.heard(PHONE, len(SMALL))
+    more = {"address": "phone:77"} if has_address else {}
+    world.register(PHONE, "n", Sensor("t", "x"), **more)
+    for is_wanted in interests:
+        world.demand(*(["type = 'x'"] if is_wanted else []))
+        if is_wanted:
+            assert "t" in world.on.get("n", {})
+        else:
+            for _ in range(3):  # readings of a sensor that goes on
+                if "t" in world.on.get("n", {}):
+                    world.carry_out(world.gateway.heard(PHONE, len(SMALL)))
+            assert "t" not in world.on.get("n", {})
 
 
 def test_who_registers_again_in_a_datagram_is_told_again_what_it_may_have_missed() -> None:

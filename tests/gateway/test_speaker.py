@@ -8,34 +8,76 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidings.gateway.effects import Effect, Say
-from tidings.gateway.messages import Ack, Error, Sensor, Subscribe, encode
+from tidings.gateway.messages import Ack, Error, Sensor, Subscribe, Unsubscribe, encode
 from tidings.gateway.networks import Address
 from tidings.gateway.offers import Offers
 from tidings.gateway.sequences import PENDING_MAX, WINDOW, Sequences, Standing
-from tidings.gateway.speaker import ADDRESSES_MAX, Speaker
+from tidings.gateway.speaker import ADDRESSES_MAX, FACTOR, HOSTS_MAX, Speaker
 from tidings.gateway.strangers import SILENT_S_MAX, STRANGERS_MAX, TYPES_MAX, Strangers
 
-HERE, THERE = Address("here", 1), Address("there", 2)
+HERE, NEXT_DOOR, THERE = Address("here", 1), Address("here", 2), Address("there", 2)
 
 
-def said(speaker: Speaker, key: object, sensors: int) -> int:
+def said(speaker: Speaker, key: object, sensors: int, restart: int = 0, is_start: bool = True) -> int:
     """The bytes that were said, of a message with so many sensors."""
     effects: list[Effect] = []
-    speaker.say(key, Subscribe("net", [Sensor("s")] * sensors), effects)
+    kind = Unsubscribe if restart else Subscribe
+    speaker.say(key, kind("net", [Sensor("s")] * sensors), effects, restart, is_start and not restart)
+    return size_of(effects)
+
+
+def size_of(effects: list[Effect]) -> int:
     return sum(len(encode(effect.message)) for effect in effects if isinstance(effect, Say))
 
 
-@given(st.lists(st.one_of(st.integers(0, 300).map(lambda n: -n), st.integers(0, 10)), max_size=30))
-def test_what_is_said_after_a_datagram_is_never_more_than_it_was(steps: list[int]) -> None:
+hears = st.tuples(st.just("hear"), st.sampled_from([HERE, NEXT_DOOR]), st.integers(0, 300))
+says = st.tuples(
+    st.sampled_from(["start", "stop", "change", "error", "ack"]),
+    st.sampled_from([HERE, NEXT_DOOR]),
+    st.integers(0, 10),
+)
+
+
+@given(st.lists(st.one_of(hears, says), max_size=40))
+def test_what_a_host_is_told_is_never_more_than_so_many_times_what_came_from_there(
+    steps: list[tuple[str, Address, int]],
+) -> None:
     speaker = Speaker(b"secret")
-    left = 0
-    for step in steps:
-        if step < 0:
-            speaker.heard(HERE, -step)
-            left = -step
+    heard = told = 0
+    for step, address, number in steps:
+        effects: list[Effect] = []
+        if step == "hear":
+            speaker.heard(address, number)
+            heard += number
+        elif step == "error":
+            speaker.say(address, Error("x" * number), effects)
+        elif step == "ack":
+            speaker.say(address, Ack("net", number), effects)
         else:
-            left -= said(speaker, HERE, step)
-            assert left >= 0
+            told += said(speaker, address, number, 90 if step == "stop" else 0, step == "start")
+        told += size_of(effects)
+        assert told <= FACTOR * heard
+
+
+def test_an_error_is_no_longer_than_the_datagram_it_is_about() -> None:
+    speaker = Speaker(b"secret")
+    speaker.heard(HERE, 10_000)
+    speaker.heard(HERE, 20)
+    effects: list[Effect] = []
+    assert not speaker.say(HERE, Error("x" * 100), effects)
+    speaker.heard(HERE, 200)
+    assert speaker.say(HERE, Error("x" * 100), effects)
+    assert not speaker.say(HERE, Error("x" * 100), effects)
+
+
+def test_what_was_kept_for_a_start_is_spent_on_nothing_else() -> None:
+    speaker = Speaker(b"secret")
+    speaker.heard(HERE, 100)
+    while said(speaker, HERE, 1, restart=85):
+        pass
+    while said(speaker, HERE, 1, is_start=False):
+        pass
+    assert said(speaker, HERE, 1)
 
 
 def test_over_a_connection_anything_is_said() -> None:
@@ -65,14 +107,26 @@ def test_an_error_has_no_cookie_and_an_acknowledgement_has() -> None:
     assert effects == [Say(HERE, Error("no")), Say(HERE, Ack("net", 1, speaker.cookie(HERE)))]
 
 
-def test_the_address_that_was_silent_longest_is_forgotten() -> None:
+def test_the_confirmed_address_that_was_silent_longest_is_forgotten() -> None:
     speaker = Speaker(b"secret")
-    speaker.heard(HERE, 1)
     speaker.confirm(HERE, speaker.cookie(HERE))
-    for port in range(ADDRESSES_MAX):
-        speaker.heard(Address("flood", port), 1)
-    assert not speaker.is_confirmed(HERE)
+    speaker.confirm(THERE, speaker.cookie(THERE))
+    speaker.heard(HERE, 1)
+    for port in range(ADDRESSES_MAX - 1):
+        speaker.trust(Address("another", port))
+    assert speaker.is_confirmed(HERE)
+    assert not speaker.is_confirmed(THERE)
     assert speaker.is_confirmed("a connection")
+
+
+def test_a_flood_from_addresses_that_never_answer_takes_nothing_from_those_that_did() -> None:
+    speaker = Speaker(b"secret")
+    speaker.confirm(HERE, speaker.cookie(HERE))
+    speaker.heard(THERE, 1_000)
+    for host in range(HOSTS_MAX):
+        speaker.heard(Address(f"flood {host}", 1), 1)
+    assert speaker.is_confirmed(HERE)
+    assert not said(speaker, THERE, 1)  # the host that was silent longest is forgotten
 
 
 @given(st.lists(st.tuples(st.sampled_from(["take", "finish", "forget"]), st.integers(0, 4)), max_size=40))

@@ -7,13 +7,14 @@ nobody knows whose address it is, is said when something has come from there aga
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from tidings.gateway.effects import Effect
 from tidings.gateway.interest import Interest
-from tidings.gateway.messages import Sensor, Subscribe, Unsubscribe
+from tidings.gateway.messages import Sensor, Subscribe, Unsubscribe, encode
 from tidings.gateway.networks import NETWORKS_MAX, Address, Instrument, Key, Network, Networks
 from tidings.gateway.policy import Policy
-from tidings.gateway.ranges import Span
+from tidings.gateway.ranges import WHOLE, Span
 from tidings.gateway.speaker import Speaker
 
 DATAGRAM_SENSORS_MAX = 20
@@ -23,6 +24,8 @@ SETTLED_MAX = 500
 """Sensors of which it is looked at once whether they must be asked for something else."""
 OWED_MAX = 2 * NETWORKS_MAX
 """Addresses where something was withheld, before those that are no network's any more are swept out."""
+OWED_AT_ONCE = 8
+"""Further addresses of a host that are told what was withheld, when something has come from there."""
 
 Ask = tuple[Instrument, Span | None]
 
@@ -35,7 +38,8 @@ class Asker:
         self._interest = interest
         self._speaker = speaker
         self._hints = {"max_rate": policy.max_rate, "max_age_s": policy.max_age_s}
-        self._owed: set[Key] = set()  # where something was withheld
+        self._owed: dict[str, dict[Address, None]] = {}  # where something was withheld, by hosts
+        self._owed_count = 0
 
     def settle(self, effects: list[Effect]) -> None:
         """Say what has changed, to each network that can be reached; first what is wanted no more.
@@ -64,14 +68,38 @@ class Asker:
 
     def heard(self, key: Key) -> bool:
         """Something came from there: whether something was withheld, which the next changes have then."""
-        if key not in self._owed:
+        if not isinstance(key, Address) or not (owed := self._owed.get(key.host)):
             return False
-        self._owed.discard(key)
-        for network in self._networks.of(key):
-            if network.is_owed:
-                network.is_owed = False
-                self._interest.touch(network.instruments.values())
+        first = [key] if key in owed else []
+        for address in [*first, *islice((one for one in owed if one != key), OWED_AT_ONCE)]:
+            del owed[address]
+            self._owed_count -= 1
+            for network in self._networks.of(address):
+                if network.is_owed:
+                    network.is_owed = False
+                    self._interest.touch(network.instruments.values())
+        if not owed:
+            del self._owed[key.host]
         return True
+
+    def _owe(self, network: Network, address: Address) -> None:
+        """Note that something was withheld from a network."""
+        network.is_owed = True
+        owed = self._owed.setdefault(address.host, {})
+        if address not in owed:
+            owed[address] = None
+            self._owed_count += 1
+        if self._owed_count > OWED_MAX:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Forget addresses that are no network's any more."""
+        self._owed, self._owed_count = {}, 0
+        keys = {one.key for one in self._networks if one.is_owed}
+        for key in keys:
+            if isinstance(key, Address):
+                self._owed.setdefault(key.host, {})[key] = None
+                self._owed_count += 1
 
     def _tell(
         self, network: Network, kind: type[Subscribe | Unsubscribe], asks: list[Ask], effects: list[Effect]
@@ -81,14 +109,21 @@ class Asker:
             return  # it is told when it is back
         for some in _parts(asks, DATAGRAM_SENSORS_MAX if isinstance(key, Address) else len(asks)):
             named = [self._named(instrument, span) for instrument, span in some]
-            if self._speaker.say(key, kind(network.sensing_id, named), effects):
+            restart = self._restart_size(network, some) if kind is Unsubscribe else 0
+            is_start = kind is Subscribe and not all(instrument.is_on for instrument, _ in some)
+            if self._speaker.say(key, kind(network.sensing_id, named), effects, restart, is_start):
                 for instrument, span in some:
                     instrument.ask(span)
-            else:
-                network.is_owed = True
-                self._owed.add(key)
-        if len(self._owed) > OWED_MAX:
-            self._owed = {one.key for one in self._networks if one.is_owed and one.key is not None}
+            elif isinstance(key, Address):
+                self._owe(network, key)
+
+    def _restart_size(self, network: Network, asks: list[Ask]) -> int:
+        """Bytes of a message that starts sensors again, where they must be counted."""
+        key = network.key
+        if not isinstance(key, Address) or self._speaker.is_confirmed(key):
+            return 0
+        named = [self._named(instrument, instrument.span or WHOLE) for instrument, _ in asks]
+        return len(encode(Subscribe(network.sensing_id, named, self._speaker.cookie(key))))
 
     def _named(self, instrument: Instrument, span: Span | None) -> Sensor:
         """The sensor as it is named to its network, with a range if it gave one itself."""

@@ -307,8 +307,6 @@ class Gateway:
         named = Address(host, int(port))
         if host in self.policy.hosts:
             self._speaker.trust(named)
-        else:
-            self._speaker.lend(key, named)
         return named
 
     def _confirm(self, key: Key, cookie: str | None) -> None:

@@ -1,7 +1,12 @@
 """What may be said where: over a connection anything, to an address only what can do no harm.
 
 The sender's address of a datagram can be forged, and then whoever answers it floods someone else. So until an
-address has sent back the cookie it was given, what goes there is never more than what came from there last.
+address has sent back the cookie it was given, its host is sent FACTOR times as many bytes as came from there
+at most, over all its datagrams. Two parts of what came may be spent on starting sensors only: a network that
+was told to stop is silent, and brings in nothing with which it could be told to start again. So a stop is
+said when the next start is paid for too. A network that is told nothing for want of bytes is one that goes on
+sending, and each reading of it pays for more.
+
 The cookie is worked out from the address and a secret, so nothing is kept for addresses that never answer.
 """
 
@@ -14,13 +19,62 @@ from hmac import compare_digest
 from msgspec.structs import replace
 
 from tidings.gateway.effects import Effect, Say
-from tidings.gateway.messages import Ack, Message, Subscribe, Unsubscribe, encode
+from tidings.gateway.messages import Ack, Error, Message, Redirect, Subscribe, encode
 from tidings.gateway.networks import Address, Key
 
 ADDRESSES_MAX = 100_000
-"""Addresses whose standing is kept; the one that was silent longest is forgotten, and has to confirm anew."""
+"""Addresses that are known to be confirmed; the one that was silent longest has to confirm anew."""
+HOSTS_MAX = 100_000
+"""Hosts whose bytes are counted; the one that was silent longest is forgotten."""
+STARTS_FACTOR = 2
+"""Bytes for each byte that came, with which sensors may be started."""
+SPARE_FACTOR = 3
+"""The same with which anything may be said."""
+FACTOR = STARTS_FACTOR + SPARE_FACTOR
+"""Bytes that go to a host that has not confirmed its address, for each byte that came from there, at most."""
+BUDGET_MAX = 1 << 20
+"""Bytes that may be left over of either sort."""
 COOKIE_SIZE = 8
 """Bytes of a cookie, which is written in hexadecimal."""
+
+
+class Budget:
+    """Bytes that may go to one host: for starting sensors, for anything, and of the last datagram."""
+
+    __slots__ = ("answer", "spare", "starts")
+
+    def __init__(self) -> None:
+        self.starts = self.spare = self.answer = 0
+
+    def heard(self, size: int) -> None:
+        """So many bytes came."""
+        self.starts = min(BUDGET_MAX, self.starts + STARTS_FACTOR * size)
+        self.spare = min(BUDGET_MAX, self.spare + SPARE_FACTOR * size)
+        self.answer = size
+
+    def start(self, size: int) -> bool:
+        """Spend bytes on starting sensors; whether there are so many."""
+        if size > self.starts + self.spare:
+            return False
+        first = min(self.starts, size)
+        self.starts -= first
+        self.spare -= size - first
+        return True
+
+    def say(self, size: int, restart: int) -> bool:
+        """Spend bytes on anything else, and keep some for a start after it; whether there are so many."""
+        if size + restart > self.spare:
+            return False
+        self.spare -= size + restart
+        self.starts += restart
+        return True
+
+    def reply(self, size: int) -> bool:
+        """Spend bytes on an answer to the last datagram, which is no longer than that."""
+        if size > self.answer or not self.say(size, 0):
+            return False
+        self.answer -= size
+        return True
 
 
 class Speaker:
@@ -28,18 +82,22 @@ class Speaker:
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
-        self._credits: OrderedDict[Address, int | None] = OrderedDict()  # None: confirmed, no limit
+        self._confirmed: OrderedDict[Address, None] = OrderedDict()
+        self._budgets: OrderedDict[str, Budget] = OrderedDict()  # by hosts
 
     def heard(self, address: Address, size: int) -> None:
-        """A datagram of that many bytes came: as much may be answered."""
-        self._note(address, None if self.is_confirmed(address) else size)
-
-    def lend(self, address: Address, to: Address) -> None:
-        """Let an answer go to another address of the same host: what was not said yet may be said there."""
-        credit = self._credits.get(address)
-        if to not in self._credits and credit is not None:
-            self._credits[address] = 0
-            self._note(to, credit)
+        """A datagram of that many bytes came."""
+        if address in self._confirmed:
+            self._confirmed.move_to_end(address)
+            return
+        budget = self._budgets.get(address.host)
+        if budget is None:
+            budget = self._budgets[address.host] = Budget()
+            if len(self._budgets) > HOSTS_MAX:
+                self._budgets.popitem(last=False)
+        else:
+            self._budgets.move_to_end(address.host)
+        budget.heard(size)
 
     def confirm(self, key: Key, cookie: str | None) -> bool:
         """Look at the cookie an address has sent; whether it is confirmed by it, now or before."""
@@ -47,37 +105,48 @@ class Speaker:
             return True
         if cookie is None or not compare_digest(cookie.encode(), self.cookie(key).encode()):
             return False
-        self._note(key, None)
+        self.trust(key)
         return True
 
     def trust(self, address: Address) -> None:
-        """Have an address confirmed that the configuration names."""
-        self._note(address, None)
+        """Have an address confirmed, by its cookie or because the configuration names it."""
+        self._confirmed[address] = None
+        self._confirmed.move_to_end(address)
+        if len(self._confirmed) > ADDRESSES_MAX:
+            self._confirmed.popitem(last=False)
 
     def is_confirmed(self, key: Key) -> bool:
         """Whether anything may be said there."""
-        return not isinstance(key, Address) or self._credits.get(key, 0) is None
+        return not isinstance(key, Address) or key in self._confirmed
 
     def cookie(self, address: Address) -> str:
         """The cookie of an address."""
         text = f"{address.host} {address.port}".encode()
         return blake2b(text, key=self._secret, digest_size=COOKIE_SIZE).hexdigest()
 
-    def say(self, key: Key, message: Message, effects: list[Effect]) -> bool:
-        """Add the message to what is to be done, unless that must not be said there; whether it was."""
-        if isinstance(key, Address) and (credit := self._credits.get(key, 0)) is not None:
-            if isinstance(message, Subscribe | Unsubscribe | Ack):
+    def say(
+        self, key: Key, message: Message, effects: list[Effect], restart: int = 0, is_start: bool = False
+    ) -> bool:
+        """Add the message to what is to be done, unless that must not be said there; whether it was.
+
+        `restart`: it stops sensors, and so many bytes must be left to start them again; `is_start`: it starts
+        some.
+        """
+        if isinstance(key, Address) and key not in self._confirmed:
+            if isinstance(message, Subscribe | Ack):
                 message = replace(message, cookie=self.cookie(key))
-            size = len(encode(message))
-            if size > credit:
+            if not self._pay(key.host, message, restart, is_start):
                 return False
-            self._credits[key] = credit - size
         effects.append(Say(key, message))
         return True
 
-    def _note(self, address: Address, credit: int | None) -> None:
-        """Note how much may be said somewhere, as the one heard of last."""
-        self._credits[address] = credit
-        self._credits.move_to_end(address)
-        if len(self._credits) > ADDRESSES_MAX:
-            self._credits.popitem(last=False)
+    def _pay(self, host: str, message: Message, restart: int, is_start: bool) -> bool:
+        budget = self._budgets.get(host)
+        if budget is None:
+            return False
+        size = len(encode(message))
+        if is_start:
+            return budget.start(size)
+        if isinstance(message, Error | Redirect):
+            return budget.reply(size)
+        return budget.say(size, restart)
