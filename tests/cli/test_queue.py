@@ -178,6 +178,19 @@ def test_the_list_is_a_table_of_those_that_agree(jobs: Commands) -> None:
     assert jobs("list", "--text", "attic") == (0, "", "no queue agrees\n")
 
 
+def test_queues_are_listed_by_how_they_work(tidings: Commands) -> None:
+    tidings("create", "one", "--priorities", "--max-messages", "5")
+    tidings("create", "two", "--volatile", "--expiry")
+
+    def names(*options: str) -> list[str]:
+        return [one["name"] for one in tidings.told("list", *options) if one["name"] in ("one", "two")]
+
+    assert names("--priorities") == names("--max-messages", "5") == names("--no-expiry") == ["one"]
+    assert names("--volatile") == names("--type", "volatile", "--max-messages", "0") == ["two"]
+    assert names("--id", tidings.told("list", "two")[0]["id"]) == ["two"]
+    assert tidings("list", "--priorities", "--expiry") == (0, "", "no queue agrees\n")
+
+
 def test_a_node_without_queues_says_so(tidings: Commands) -> None:
     assert tidings("list") == (0, "", "no queues\n")
     assert "this node has none, 'tidings queue create' makes one" in tidings("get", "jobs")[2]

@@ -107,6 +107,27 @@ def test_queues_are_looked_up_by_what_is_said_about_them() -> None:
     with_bus(work)
 
 
+def test_queues_are_looked_up_by_how_they_work_and_by_their_ids() -> None:
+    async def work(bus: Bus) -> None:
+        one = await bus.create_queue("one", priorities=True, max_messages=5)
+        await bus.create_queue("two", expiry=True, bind=Filter("value > :limit", limit=40))
+
+        async def names(**fields: Any) -> set[str]:
+            return {found.name for found in await bus.lookup(**fields)}
+
+        assert await names(type="volatile", priorities=True) == {"one"}
+        assert await names(expiry=True, persistent=False, keep=False) == {"two"}
+        assert await names(max_messages=5, scope="both") == {"one"}
+        assert await names(max_messages=None, text="") >= {"two"}
+        assert await names(bind=Filter("value > 40")) == {"two"}
+        assert await names(id=one.description.id) == {"one"}
+        assert await names(name="two", priorities=True) == set()
+        with pytest.raises(QueueError, match="no field 'colour'"):
+            await names(colour="red")
+
+    with_bus(work)
+
+
 def test_what_is_no_scope_cannot_be_searched() -> None:
     async def work(bus: Bus) -> None:
         with pytest.raises(UserError, match="moon"):

@@ -169,6 +169,56 @@ def test_properties_agree_when_all_pairs_of_the_search_are_in_the_description() 
     assert ann.ask("queue.find", properties={"trays": True}) == []
 
 
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ({"type": "volatile"}, ["quick"]),
+        ({"persistent": True}, ["jobs", "small"]),
+        ({"persistent": False, "keep": True}, ["quick"]),
+        ({"priorities": True}, ["jobs"]),
+        ({"priorities": False, "expiry": True}, ["small"]),
+        ({"max_messages": 7}, ["small"]),
+        ({"max_messages": None}, ["jobs", "quick"]),
+        ({"deliveries_max": 3}, ["jobs"]),
+        ({"redelivery_s": 5}, ["small"]),
+        ({"lease_s_max": 9.0}, ["small"]),
+        ({"bind": "n > 1"}, ["quick"]),
+        ({"max_messages": 8}, []),
+        ({}, ["jobs", "small", "quick"]),
+    ],
+)
+def test_a_search_finds_by_any_field_of_the_description(fields: dict[str, object], found: list[str]) -> None:
+    ann = Client(Rig())
+    ann.create("jobs", priorities=True, deliveries_max=3)
+    ann.create("small", expiry=True, lease_s_max=9, max_messages=7, redelivery_s=5)
+    ann.create("quick", persistent=False, keep=True, bind="n > 1")
+    assert [one["name"] for one in ann.ask("queue.find", fields=fields)] == found
+
+
+def test_a_search_finds_by_the_id_also_by_another_name() -> None:
+    ann = Client(Rig())
+    identity = ann.create("jobs")["id"]
+    ann.create("bills")
+    ann.ask("queue.alias", name="work", target="jobs")
+    assert [one["name"] for one in ann.ask("queue.find", fields={"id": identity})] == ["jobs", "work"]
+    assert ann.ask("queue.find", name="bills", fields={"id": identity}) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"colour": "red"}, "lookup knows no field 'colour', only ageing_s, bind, compress"),
+        ({"messages": 1}, "lookup knows no field 'messages'"),
+        ({"maker": "bob"}, "lookup knows no field 'maker'"),
+        ({"max_messages": True}, "Expected `int | null`, got `bool`"),
+        ({"priorities": 1}, "Expected `bool`, got `int`"),
+    ],
+)
+def test_a_search_by_what_no_description_has_is_refused(fields: dict[str, object], problem: str) -> None:
+    ann = Client(Rig())
+    assert problem in ann.fails("queue.find", fields=fields).text
+
+
 def test_a_search_tells_how_many_messages_there_are() -> None:
     ann = Client(Rig())
     ann.create("jobs")

@@ -84,6 +84,23 @@ DeliveriesMax = Annotated[
 Compress = Annotated[bool, typer.Option("--compress", help="Compress messages on disk.")]
 NameSought = Annotated[str | None, typer.Argument(metavar="NAME", help="Only the queue of this name or id.")]
 TextPart = Annotated[str | None, typer.Option(help="Only those whose text has this in it.")]
+TypeSought = Annotated[str | None, typer.Option("--type", help="Only those of this type.")]
+IdSought = Annotated[str | None, typer.Option("--id", help="Only the one with this id.")]
+PersistentSought = Annotated[
+    bool | None, typer.Option("--persistent/--volatile", help="Only those whose messages survive a restart.")
+]
+KeepSought = Annotated[
+    bool | None, typer.Option("--keep/--no-keep", help="Only those that survive a restart themselves.")
+]
+PrioritiesSought = Annotated[
+    bool | None, typer.Option("--priorities/--no-priorities", help="Only those with priorities, or without.")
+]
+ExpirySought = Annotated[
+    bool | None, typer.Option("--expiry/--no-expiry", help="Only those whose messages expire, or don't.")
+]
+MaxSought = Annotated[
+    int | None, typer.Option("--max-messages", min=0, help="Only those of this size; 0: without a limit.")
+]
 ScopeSought = Annotated[Scope, typer.Option(help="Where to look: at the node, elsewhere, or both.")]
 Target = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue that is meant.")]
 NewName = Annotated[str, typer.Argument(metavar="NAME", help="The further name.")]
@@ -180,23 +197,37 @@ def show_list(
     name: NameSought = None,
     text: TextPart = None,
     properties: Properties = None,
+    id: IdSought = None,
+    type: TypeSought = None,
+    persistent: PersistentSought = None,
+    keep: KeepSought = None,
+    priorities: PrioritiesSought = None,
+    expiry: ExpirySought = None,
+    max_messages: MaxSought = None,
     scope: ScopeSought = Scope.local,
     node: Address = None,
     json: Json = False,
 ) -> None:
     """Show the queues of the node, or those that agree with what is said."""
     wanted = read_fields(properties or [])
+    given: dict[str, Any] = {
+        "id": id, "type": type, "persistent": persistent, "keep": keep, "priorities": priorities,
+        "expiry": expiry, "max_messages": max_messages,
+    }  # fmt: skip
+    sought = {field: value for field, value in given.items() if value is not None}
+    if max_messages == 0:
+        sought["max_messages"] = None
 
     async def show() -> None:
         async with bus_of(node) as bus:
-            found = await bus.lookup(name, wanted or None, text, scope.value)
+            found = await bus.lookup(name, wanted or None, text, scope.value, **sought)
         if json:
             for one in found:
                 typer.echo(description_json(one))
         elif found:
             _print_queues(found, has_nodes=scope is not Scope.local)
         else:
-            typer.echo("no queue agrees" if name or text or wanted else "no queues", err=True)
+            typer.echo("no queue agrees" if name or text or wanted or sought else "no queues", err=True)
 
     run(show())
 

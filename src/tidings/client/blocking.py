@@ -161,9 +161,10 @@ class Bus:
         properties: Mapping[str, Property] | None = None,
         text: str | None = None,
         scope: Scope = "local",
+        **fields: Any,
     ) -> list[Description]:
-        """The descriptions of all queues that agree."""
-        return self._entered.run(self._bus.lookup(name, properties, text, scope))
+        """The descriptions of all queues that agree, also in further fields of the description."""
+        return self._entered.run(self._bus.lookup(name, properties, text, scope, **fields))
 
     def replay_dead(self, where: Where = None, queue: str | None = None) -> int:
         """Put dead letters back where they came from, or into another queue."""

@@ -299,9 +299,14 @@ class Bus:
         scope: Scope = "local",
         *,
         timeout_s: float | None = None,
+        **fields: Any,
     ) -> list[Description]:
-        """The descriptions of all queues that agree; what is left open agrees with anything."""
-        return await self._queues.lookup(name, properties, text, scope, timeout_s)
+        """The descriptions of all queues that agree; what is left open agrees with anything.
+
+        `fields` are others of the description, by their names: `type`, `persistent`, `keep`, `priorities`,
+        `expiry`, `max_messages` and so on, and `id`. A limit that is None finds queues without one.
+        """
+        return await self._queues.lookup(name, properties, text, scope, timeout_s, fields)
 
     async def replay_dead(
         self, where: Where = None, queue: str | None = None, *, timeout_s: float | None = None

@@ -14,7 +14,7 @@ from tidings.client.requests import Inbox
 from tidings.errors import CodecError, QueueError, QueueNotFound, UserError
 from tidings.filters import Filter
 from tidings.queues import arguments
-from tidings.queues.description import TOLD, Description, Property, read_description
+from tidings.queues.description import TOLD, Description, Property, read_description, read_fields
 from tidings.transport.link import Link
 
 Scope = arguments.Scope
@@ -85,18 +85,22 @@ class Queues:
         text: str | None,
         scope: Scope,
         timeout_s: float | None,
+        fields: Mapping[str, Any],
     ) -> list[Description]:
         """All that agree with what is given."""
         if scope not in get_args(Scope):
             raise UserError(f"scope={scope!r}: 'local', 'remote' or 'both'")
         told = None if properties is None else dict(properties)
         elsewhere = None if scope == "local" else scope
-        given = {"name": name, "text": text, "properties": told, "scope": elsewhere}
+        sought = read_fields(_plain(fields))
+        given = {"name": name, "text": text, "properties": told, "scope": elsewhere, "fields": sought or None}
         asked = {key: value for key, value in given.items() if value is not None}
         found = await self._call("queue.find", asked, timeout_s)
         if not isinstance(found, list):
             raise CodecError("$.queue.find", "is no list of descriptions")
-        return [read_description(one) for one in found]
+        descriptions = [read_description(one) for one in found]
+        # A node that is older than this client passes the fields over.
+        return [one for one in descriptions if one.agrees(None, None, None, sought)]
 
     async def replay(self, where: Where, queue: str | None, timeout_s: float | None) -> int:
         """Put dead letters back."""
@@ -136,10 +140,14 @@ def wished(name: str | None, wish: dict[str, Any]) -> dict[str, Any]:
         wish["name"] = check_name(name)
     if wrong := sorted(TOLD & wish.keys()):
         raise QueueError(shown, f"{wrong[0]} is told by the node, and can't be asked for")
-    if isinstance(wish.get("bind"), Filter):
-        wish["bind"] = str(wish["bind"])
+    wish = _plain(wish)
     try:
         asked: dict[str, Any] = msgspec.to_builtins(msgspec.convert(wish, Description))
     except msgspec.ValidationError as error:
         raise QueueError(shown, str(error)) from None
     return asked
+
+
+def _plain(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a description, a filter among them as its text."""
+    return {name: str(value) if isinstance(value, Filter) else value for name, value in fields.items()}

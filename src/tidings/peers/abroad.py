@@ -36,7 +36,7 @@ from tidings.protocol.service import LATER, Asked
 from tidings.protocol.session import Session
 from tidings.queues import arguments
 from tidings.queues.counting import described_elsewhere
-from tidings.queues.description import TRANSMISSION, Description
+from tidings.queues.description import TRANSMISSION, Description, read_fields
 from tidings.queues.elsewhere import Elsewhere, Forwarding, Way
 from tidings.queues.message import Message
 from tidings.queues.queue import Queue
@@ -191,6 +191,7 @@ class Abroad(Bystander):
         return f" (away: {', '.join(absent)})" if absent else ""
 
     def _find(self, asked: Asked, sought: arguments.Find) -> Steps[Any]:
+        read_fields(sought.fields or {})  # before others are asked
         here: list[Description] = []
         if sought.scope != "remote":
             found = yield from self._do_here("queue.find", asked, sought)

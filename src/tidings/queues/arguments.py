@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
@@ -32,6 +32,7 @@ class Find(Struct, frozen=True):
     text: str | None = None
     properties: dict[str, Property] | None = None
     scope: Scope = "local"
+    fields: dict[str, Any] | None = None  # any others of the description, with their values
 
 
 class Alias(Struct, frozen=True):

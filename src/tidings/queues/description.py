@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -81,11 +82,22 @@ class Description(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_
             f"{name} is {mine[name]!r}, not {theirs[name]!r}" for name in mine if mine[name] != theirs[name]
         )
 
-    def agrees(self, name: str | None, text: str | None, properties: dict[str, Property] | None) -> bool:
-        """Whether it has all that a search asks for; what is left open agrees with anything."""
+    def agrees(
+        self,
+        name: str | None,
+        text: str | None,
+        properties: dict[str, Property] | None,
+        fields: Mapping[str, Any] | None = None,
+    ) -> bool:
+        """Whether it has all that a search asks for; what is left open agrees with anything.
+
+        `fields` are as `read_fields` gives them.
+        """
         if name is not None and name not in (self.name, self.id):
             return False
         if text is not None and text not in self.text:
+            return False
+        if any(getattr(self, field) != value for field, value in (fields or {}).items()):
             return False
         return all(
             key in self.properties and _same(self.properties[key], value)
@@ -95,10 +107,23 @@ class Description(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_
 
 TOLD = frozenset(("maker", "id", "alias_of", "messages", "in_flight", "waiting", "full", "node", "is_away"))
 """The fields that a node tells, and nobody asks for."""
+SOUGHT = (frozenset(Description.__struct_fields__) - TOLD - {"name", "text", "properties"}) | {"id"}
+"""The fields by whose values a search finds queues; it has ways of its own for the name and the others."""
 
 
 def _same(one: Property, other: Property) -> bool:
     return one == other and isinstance(one, bool) is isinstance(other, bool)
+
+
+def read_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a search with their values; QueueError for what no description has."""
+    if wrong := sorted(fields.keys() - SOUGHT):
+        raise QueueError("", f"lookup knows no field {wrong[0]!r}, only {', '.join(sorted(SOUGHT))}")
+    try:
+        sought = msgspec.convert(dict(fields), Description)
+    except msgspec.ValidationError as error:
+        raise QueueError("", str(error)) from None
+    return {name: getattr(sought, name) for name in fields}
 
 
 def checked(wanted: Description, lasts: bool, types: dict[str, bool]) -> Description:

@@ -7,8 +7,9 @@ broker what to store, keeps who holds what, and has the dead letters, a queue li
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -295,12 +296,16 @@ class QueueManager:
         return True
 
     def search(
-        self, name: str | None, text: str | None, properties: dict[str, Property] | None
+        self,
+        name: str | None,
+        text: str | None,
+        properties: dict[str, Property] | None,
+        fields: Mapping[str, Any] | None = None,
     ) -> Steps[list[Description]]:
         """The descriptions that agree; an alias is told as such. Refused if they are too many to be told."""
         found: list[Description] = []
         for count, one in enumerate([*self._queues, *self._aliases], 1):
-            description = self._described(one, name, text, properties)
+            description = self._described(one, name, text, properties, fields)
             if description is not None:
                 found.append(description)
             if len(found) > FOUND_MAX:
@@ -310,12 +315,17 @@ class QueueManager:
         return found
 
     def _described(
-        self, one: str, name: str | None, text: str | None, properties: dict[str, Property] | None
+        self,
+        one: str,
+        name: str | None,
+        text: str | None,
+        properties: dict[str, Property] | None,
+        fields: Mapping[str, Any] | None,
     ) -> Description | None:
         """The description of a queue or an alias, if it agrees."""
         queue = self._queues.get(one)
         if queue is not None:
-            agrees = queue.description.agrees(name, text, properties)
+            agrees = queue.description.agrees(name, text, properties, fields)
             return queue.describe() if agrees else None
         if one not in self._aliases:
             return None
@@ -326,7 +336,7 @@ class QueueManager:
         told = replace(known.description, name=one, alias_of=target)
         return (
             replace(known.describe(), name=one, alias_of=target)
-            if told.agrees(name, text, properties)
+            if told.agrees(name, text, properties, fields)
             else None
         )
 
