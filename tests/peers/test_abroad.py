@@ -645,3 +645,9 @@ def test_a_watch_ends_when_its_queue_is_deleted(home: Home) -> None:
     home.run()
     ended = [one for one in ann.peer.got(Notice) if one.kind == "ended"]
     assert "kitchen" in ended[0].details["reason"]
+
+
+def test_a_condition_that_contradicts_itself_is_refused_elsewhere_too(home: Home) -> None:
+    fill(home, 1)
+    failure = home.client().fails("get", queue=AT_KITCHEN, where="n > 3 AND n < 2", wait_s=None)
+    assert "no message can match" in failure.text

@@ -118,13 +118,6 @@ def test_an_attribute_that_is_not_there_agrees_with_nothing() -> None:
     assert ann.get("jobs", where="NOT colour = 'blue'") == []
 
 
-def test_a_filter_that_contradicts_itself_finds_nothing_at_once() -> None:
-    ann = Client(Rig())
-    ann.create("jobs")
-    ann.put("jobs", *range(100))
-    assert ann.get("jobs", where="n = 1 AND n = 2") == []
-
-
 def test_a_filter_that_can_not_be_understood_is_refused_with_its_place() -> None:
     ann = Client(Rig())
     ann.create("jobs")

@@ -152,9 +152,9 @@ def test_waiting_readers_are_counted_until_they_are_served() -> None:
     assert bob.describe("jobs").get("waiting", 0) == 0
 
 
-def test_a_reader_with_a_filter_that_contradicts_itself_gets_nothing_and_its_time_passes() -> None:
+def test_a_reader_whose_contradiction_can_not_be_told_gets_nothing_and_its_time_passes() -> None:
     ann, bob, _ = clients()
-    waiting = ann.wait("jobs", 5.0, where="n = 1 AND n = 2")
+    waiting = ann.wait("jobs", 5.0, where="n + 1 = n")
     bob.put("jobs", 1, 2)
     ann.rig.run()
     assert ann.got(waiting) is None
@@ -197,3 +197,15 @@ def test_a_number_can_not_be_used_by_two_gets_that_wait() -> None:
     ann.lose()
     bob.put("jobs", 1)
     assert numbers(bob.get("jobs")) == [1]
+
+
+@pytest.mark.parametrize("where", ["n > 3 AND n < 2", "n = 1 AND n = 2", "FALSE", "n IN (1, 2) AND n > 5"])
+@pytest.mark.parametrize("action", ["take", "read"])
+def test_a_condition_that_contradicts_itself_is_refused(where: str, action: str) -> None:
+    ann, *_ = clients()
+    for wait_s in (0.0, None):
+        failure = ann.fails("get", queue="jobs", where=where, action=action, wait_s=wait_s)
+        assert (failure.code, failure.text) == ("filter", "no message can match this condition")
+    watching = {"number": 1, "filter": where, "credit": 10, "queue": "jobs"}
+    assert ann.fails("subscribe", **watching).code == "filter"
+    assert ann.describe("jobs").get("waiting", 0) == 0

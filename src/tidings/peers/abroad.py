@@ -38,6 +38,7 @@ from tidings.queues import arguments
 from tidings.queues.counting import described_elsewhere
 from tidings.queues.description import TRANSMISSION, Description, read_fields
 from tidings.queues.elsewhere import Elsewhere, Forwarding, Way
+from tidings.queues.getting import check_possible
 from tidings.queues.message import Message
 from tidings.queues.queue import Queue
 from tidings.queues.service import Operations, QueueService
@@ -332,6 +333,7 @@ class Abroad(Bystander):
         if found is None:
             return None
         granted = session.allow("get", found[1].address)
+        check_possible(subscription.filter)
         if granted is not None:
             subscription.filter &= granted
         return found[1].watch(subscription)

@@ -22,7 +22,7 @@ from tidings.protocol.service import LATER, Asked
 from tidings.protocol.session import Session
 from tidings.queues.arguments import Get, Part, Renew
 from tidings.queues.elsewhere import Way
-from tidings.queues.getting import filter_of, identity
+from tidings.queues.getting import identity, wanted_filter
 
 
 class Gets:
@@ -46,8 +46,9 @@ class Gets:
         if asked.number in self._waiting.get(session, {}):
             raise Refused("exists", f"get {asked.number} is waiting already")
         granted = session.allow("get", way.address)
+        filter = wanted_filter(wanted.where)
         if granted is not None:
-            wanted = replace(wanted, where=str(filter_of(wanted.where) & granted))
+            wanted = replace(wanted, where=str(granted if filter is None else filter & granted))
         if not self._get_again(asked):
             self._begin(asked, wanted, way)
         return LATER

@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tidings.errors import QueueNotFound, Refused, TidingsError, TransactionLost
+from tidings.errors import FilterError, QueueNotFound, Refused, TidingsError, TransactionLost
 from tidings.filters import Filter
 from tidings.protocol.ledger import identity_of
 from tidings.protocol.service import LATER, Asked
@@ -88,7 +88,7 @@ class Readers:
             queue,
             asked,
             identity(asked.session),
-            both(filter_of(wanted.where) if wanted.where else None, granted),
+            both(wanted_filter(wanted.where), granted),
             wanted.count,
             is_copier=wanted.action == "read",
             is_if_exists=wanted.if_exists,
@@ -354,6 +354,27 @@ def both(one: Filter | None, other: Filter | None) -> Filter | None:
 def filter_of(text: str) -> Filter:
     """The filter of a text; FilterError if it can't be understood."""
     return _filter_kept(text) if len(text) <= FILTER_LENGTH_KEPT else Filter(text)
+
+
+def wanted_filter(text: str) -> Filter | None:
+    """The filter of messages that someone wants, None for all of them.
+
+    FilterError if it can be told that no message will ever match: who waits for one would wait for ever.
+    """
+    if not text:
+        return None
+    filter = filter_of(text)
+    check_possible(filter)
+    return filter
+
+
+def check_possible(filter: Filter) -> None:
+    """Raise FilterError for a filter that contradicts itself.
+
+    Its text is not told: another node may have added to it what the client may get.
+    """
+    if not filter.normal:
+        raise FilterError("no message can match this condition")
 
 
 _filter_kept = lru_cache(FILTERS_KEPT)(Filter)

@@ -40,7 +40,7 @@ from tidings.queues import arguments
 from tidings.queues.counting import described
 from tidings.queues.description import REASON_LENGTH_MAX, TRANSMISSION, Description, read_fields
 from tidings.queues.elsewhere import Others
-from tidings.queues.getting import Readers, both, filter_of, identity
+from tidings.queues.getting import Readers, both, check_possible, filter_of, identity
 from tidings.queues.held import Held, Identity
 from tidings.queues.letters import DEAD
 from tidings.queues.manager import QueueManager
@@ -529,6 +529,7 @@ class QueueService:
     def watch(self, session: Session, name: str, subscription: Subscription) -> Callable[[], None]:
         """Tell a subscription of what is put into a queue, as far as it may be got; what ends that."""
         queue, granted = self._found(session, "get", name)
+        check_possible(subscription.filter)
         if granted is not None:
             subscription.filter &= granted
         waiting = queue.waiting
