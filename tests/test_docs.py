@@ -129,6 +129,21 @@ def test_examples_print_what_the_document_shows(document: Path) -> None:
                 assert printed == example.output, f"{document.name}, line {example.line}"
 
 
+def test_examples_and_commands_are_found_in_the_documents() -> None:
+    """A change of how they are written must not leave them unrun."""
+    texts = {path.name: path.read_text() for path in DOCUMENTS}
+    shown = {name: sum(one.output is not None for one in examples(text)) for name, text in texts.items()}
+    told = {name: len(list(commands(text))) for name, text in texts.items()}
+    with_examples = {"README.md", "client.md", "encryption.md", "filters.md", "queues.md", "spaces.md"}
+    assert with_examples <= {name for name, count in shown.items() if count}
+    assert {"README.md", "node.md", "queues.md", "security.md"} <= {
+        name for name, count in told.items() if count
+    }
+    for name, text in texts.items():
+        blocks = re.findall(r"^ *[`~]{3,} *python\b", text, re.MULTILINE)
+        assert len(list(examples(text))) == len(blocks), name
+
+
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     """A node beside the test, to which commands go; it runs in a loop of its own."""
@@ -272,11 +287,13 @@ def test_the_settings_of_a_node_are_those_there_are() -> None:
 
 
 def test_the_file_of_settings_is_one(tmp_path: Path) -> None:
-    for block in BLOCK.finditer((ROOT / "docs" / "node.md").read_text()):
-        if block[1] == "toml":
-            file = tmp_path / "node.toml"
-            file.write_text(block[2])
-            assert load(file).dir == "/var/lib/tidings"
+    blocks = BLOCK.finditer((ROOT / "docs" / "node.md").read_text())
+    found = [block[2] for block in blocks if block[1] == "toml"]
+    assert found
+    for text in found:
+        file = tmp_path / "node.toml"
+        file.write_text(text)
+        assert load(file).dir == "/var/lib/tidings"
 
 
 def test_the_metrics_are_those_there_are(node: Node) -> None:
@@ -423,7 +440,9 @@ def test_it_is_said_of_queues_what_holds_whatever_happens() -> None:
 
 @pytest.mark.parametrize("heading", ["Transient", "Reliable", "Persistent", "Queues", "Whatever happens"])
 def test_every_guarantee_names_tests_that_exist(heading: str) -> None:
-    for row in rows_of("guarantees.md", heading):
+    rows = rows_of("guarantees.md", heading)
+    assert rows
+    for row in rows:
         assert re.fullmatch(r"(`[\w/]+\.py::test_\w+`(, )?)+", row[-1]), row
         for name in names_in(row[-1]):
             file, _, function = name.partition("::")
@@ -459,7 +478,10 @@ def test_every_threat_names_tests_that_exist_or_says_that_there_is_none(heading:
 
 def features() -> list[re.Match[str]]:
     rows = ROW.finditer((ROOT / "docs" / "features.md").read_text())
-    return [row for row in rows if row["feature"] not in ("feature", "---")]
+    found = [row for row in rows if row["feature"] not in ("feature", "---")]
+    assert len(found) > 200
+    assert len([row for row in found if row["test"] != "—"]) > 150
+    return found
 
 
 def test_a_feature_has_both_a_name_and_a_test_or_neither() -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import closing
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +13,7 @@ from strategies import systems
 
 from tidings.errors import EventError
 from tidings.ids import ClockIds, Ids, Origin, StoredIds, make_id, new_system, parse_id
+from tidings.store.sqlite import SqliteStore
 
 numbers = st.integers(0, 2**63 - 1)
 
@@ -49,6 +54,20 @@ def test_counters_follow_each_other_from_one() -> None:
     ids: Ids = StoredIds("s", 7)
     assert [ids.next_counter() for _ in range(3)] == [1, 2, 3]
     assert ids.origin == Origin("s", 7, None)
+
+
+def test_ids_of_a_store_grow_from_start_to_start_without_a_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("time", "time_ns", "monotonic", "monotonic_ns"):
+        monkeypatch.setattr(time, name, lambda: pytest.fail("a clock was read"))
+    made: list[str] = []
+    for _ in range(3):
+        with closing(SqliteStore(tmp_path)) as store:
+            ids = StoredIds(store.state.node, store.state.boot)
+        made += [make_id(store.state.node, ids.origin.epoch, ids.next_counter()) for _ in range(2)]
+    assert made == sorted(set(made))
+    assert len({parse_id(one)[:2] for one in made}) == 3  # type: ignore[index]
 
 
 def test_a_later_start_by_the_clock_has_a_higher_epoch() -> None:

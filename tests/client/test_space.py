@@ -6,6 +6,7 @@ import math
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta, timezone
 from enum import IntEnum
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -76,11 +77,17 @@ def test_a_queue_is_a_space_and_a_space_a_queue() -> None:
     with_space(work)
 
 
-def test_a_store_is_chosen_for_each_space() -> None:
-    async def work(bus: Bus, space: Space) -> None:
-        assert space.description.type == "volatile"
+def test_a_store_is_chosen_for_each_space(tmp_path: Path) -> None:
+    async def found(write: bool) -> dict[str, list[Any]]:
+        async with tidings.open(tmp_path) as bus:
+            spaces = [await bus.space(type, type=type) for type in ("sqlite", "volatile")]
+            assert [one.description.type for one in spaces] == ["sqlite", "volatile"]
+            for one in spaces if write else ():
+                await one.write(("a", 1))
+            return {one.name: await one.scan() for one in spaces}
 
-    with_space(work, type="volatile")
+    assert run(found(write=True)) == {"sqlite": [("a", 1)], "volatile": [("a", 1)]}
+    assert run(found(write=False)) == {"sqlite": [("a", 1)], "volatile": []}
 
 
 # -- entries

@@ -11,8 +11,9 @@ from hypothesis import given
 from strategies import attributes, events, header_fields, identical, numbered_events, types
 
 from tidings.errors import EventError
-from tidings.event import HEADER_READERS, JMS_ALIASES, RESERVED, Event, Header, Origin, Value
+from tidings.event import HEADER_READERS, JMS_ALIASES, RESERVED, Batch, Event, Header, Origin, Value
 from tidings.event.values import HEADER_NAMES
+from tidings.event.wire import encode_events
 
 NOON = datetime(2026, 11, 15, 12, 0, 0, 1, tzinfo=UTC)
 
@@ -49,6 +50,33 @@ def test_every_field_reads_as_it_was_given(
     assert all(event[name] is value or event[name] == value for name, value in held.items())
     for name, value in fields.items():
         assert value is None or event[name] == value == getattr(event, name)
+
+
+KINDS_OF_BODIES = {
+    "bytes": Event("t", body=b"\0\xff"),
+    "text": Event("t", body="Grüße".encode(), content_type="text/plain;charset=utf-8"),
+    "object": Event("t", body=b"O", object_class="shop.Order", content_type="application/java"),
+    "map": Event("t", {"name": "x", "count": 3, "price": 2.5, "is_new": True, "raw": b"\0"}),
+    "stream": Event("t", body=b"1\ntrue\n", content_type="application/json-seq"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_BODIES)
+def test_each_kind_of_body_arrives_as_that_kind(kind: str) -> None:
+    sent = KINDS_OF_BODIES[kind]
+    (came,) = Batch(encode_events([sent]))
+    for name in ("body", "content_type", "object_class"):
+        assert getattr(came, name) == getattr(sent, name)
+    assert [(key, type(value), value) for key, value in came.attributes.items()] == [
+        (key, type(value), value) for key, value in sent.attributes.items()
+    ]
+    told = [other for other, event in KINDS_OF_BODIES.items() if what_tells(event) == what_tells(came)]
+    assert told == [kind]
+
+
+def what_tells(event: Event) -> tuple[bool, str | None, str | None]:
+    """By what a reader knows which kind of body it has."""
+    return event.body is None, event.content_type, event.object_class
 
 
 def test_the_dict_that_was_given_is_not_kept() -> None:

@@ -22,6 +22,15 @@ def test_a_queue_is_described_as_it_was_asked_for_with_the_rest_filled_in() -> N
     assert told == ann.describe("jobs")
 
 
+def test_a_description_tells_the_id_and_the_limits_of_a_queue() -> None:
+    ann = Client(Rig())
+    limits = {"max_messages": 5, "deliveries_max": 3, "redelivery_s": 7.0}
+    told = ann.create("jobs", **limits)
+    assert {name: told[name] for name in limits} == limits
+    assert told["id"] not in ("", "jobs", ann.create("others")["id"])
+    assert ann.describe(told["id"]) == told
+
+
 def test_a_queue_without_a_name_is_called_by_its_id() -> None:
     ann = Client(Rig())
     told = ann.create("")

@@ -9,6 +9,7 @@ from security.places import made
 from tidings.errors import ConfigError
 from tidings.protocol.access import Rule
 from tidings.security.directory import FILE_SIZE_MAX, SecurityDirectory
+from tidings.security.making import authority_of
 from tidings.security.rules import WITHOUT_QUEUES
 
 
@@ -67,8 +68,11 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path, name: str) -> None:
 
 def test_the_key_of_the_authority_may_be_kept_elsewhere(tmp_path: Path) -> None:
     home = made(tmp_path / "security")
+    users, _ = home.load()
     home.ca_key.unlink()
-    home.load()
+    assert home.load()[0] == users
+    with pytest.raises(ConfigError, match="bring it from where it is kept"):
+        authority_of(home)
 
 
 def test_a_directory_that_is_not_there_is_told_how_to_make(tmp_path: Path) -> None:

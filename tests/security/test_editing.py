@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
 from threading import Event, Thread
@@ -194,14 +196,25 @@ def test_two_who_change_the_file_at_once_do_not_undo_each_other(tmp_path: Path) 
     assert {"first", "second"} <= set(home.load_users())
 
 
-def test_the_lock_is_free_when_the_block_ends(tmp_path: Path) -> None:
-    for _ in range(3):
-        with alone(made_once(tmp_path)):
-            pass
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_lock_is_free_when_the_block_ends(tmp_path: Path, fails: bool) -> None:
+    home = made(tmp_path / "security")
+    with suppress(ConfigError), alone(home.path):
+        assert is_locked(home.path)
+        if fails:
+            raise ConfigError("users", "", "is wrong")
+    assert not is_locked(home.path)
 
 
-def made_once(path: Path) -> Path:
-    return path / "security" if (path / "security").exists() else made(path / "security").path
+def is_locked(path: Path) -> bool:
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
 
 
 def test_a_link_to_a_file_stays_one(tmp_path: Path) -> None:

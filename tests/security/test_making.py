@@ -68,7 +68,12 @@ def test_nothing_that_is_there_is_written_over(tmp_path: Path) -> None:
 
 def test_an_empty_directory_is_filled_and_made_safe(tmp_path: Path) -> None:
     (tmp_path / "security").mkdir(mode=0o755)
-    made(tmp_path / "security").load()
+    home = made(tmp_path / "security")
+    assert home.path.stat().st_mode & 0o777 == 0o700
+    assert home.key.stat().st_mode & 0o777 == home.ca_key.stat().st_mode & 0o777 == 0o600
+    users, rules = home.load()
+    assert "admin" in users
+    assert rules
 
 
 def test_what_goes_wrong_leaves_nothing_behind(tmp_path: Path) -> None:
