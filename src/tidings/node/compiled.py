@@ -15,13 +15,13 @@ import platform
 import stat
 import subprocess
 import sys
-import tempfile
 import threading
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
 from tidings.node import logs
+from tidings.node.temporary import Temporary
 
 CACHE_VARIABLE = "NUMBA_CACHE_DIR"
 COMPILE_S_MAX = 300.0
@@ -52,7 +52,7 @@ def prepare(cache: Path) -> None:
         cache.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not is_private(cache):
             logs.warning("others can write to the cache of compiled code", cache=cache)
-            cache = Path(tempfile.mkdtemp(prefix="tidings-"))
+            cache = Temporary().path
             os.environ[CACHE_VARIABLE] = str(cache)
         _fill(cache)
     except (OSError, subprocess.SubprocessError) as error:

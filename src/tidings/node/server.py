@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -26,7 +25,9 @@ from tidings.node.forwarding import Forwarding
 from tidings.node.http import HttpError, Responder
 from tidings.node.memory import GivingBack, budgets_of
 from tidings.node.peering import Peering
-from tidings.node.ports import Port, listen_tcp, listen_unix, raise_descriptor_limit
+from tidings.node.ports import Port, listen_tcp, raise_descriptor_limit
+from tidings.node.temporary import SOCKET, Temporary, sweep
+from tidings.node.unix import UnixServer
 from tidings.peers.registry import Neighbours, parse_peers
 from tidings.peers.transmission import Transmission
 from tidings.peers.upstream import Upstream
@@ -84,8 +85,8 @@ class Node:
         self._gateway: GatewayProcess | None = None  # where sensor networks may speak
         self._sealing: SealingProcess | None = None  # where the log is sealed
         self._seals = False  # whether it is to be
-        self._private: tempfile.TemporaryDirectory[str] | None = None  # of the children's socket
-        self._unix: tuple[Path, int] | None = None  # the socket that was made, and its inode
+        self._private: Temporary | None = None  # of the children's socket
+        self._sockets: list[UnixServer] = []  # the node's own, and that of its children
         self._loader: compiled.Loader | None = None  # where there is compiled code to be loaded
         self._damage: list[StoreDamaged] = []  # as the store finds it
         self._told = 0  # how much of it was logged
@@ -191,6 +192,8 @@ class Node:
         self._giving_back.look(self.driver.broker.memory.node.used)
         if self._guard is not None:
             self._take(self._guard.look(time.time()))
+        for unix in self._sockets:
+            unix.look()
         if self._sealing is not None:
             self._sealing.look()
         if self._loader is not None:
@@ -218,9 +221,7 @@ class Node:
         if config.tcp_port is not None:
             self._add(*await listen_tcp(self._make_port, config.host, config.tcp_port, self._context()))
         if config.unix is not None:
-            path = Path(config.unix)
-            self._add(*await listen_unix(self._make_own_port, path))
-            self._unix = path, path.stat().st_ino
+            self.addresses.append(await self._listen_unix(Path(config.unix)))
         if config.http_port is not None:
             await self._serve_metrics(config.http_port)
         for server in self._servers:
@@ -255,16 +256,24 @@ class Node:
 
     async def _make_way_in(self) -> Path:
         """A place for children, who come by the node's own socket, or by one made for them there."""
-        self._private = tempfile.TemporaryDirectory(prefix="tidings-")
-        home = Path(self._private.name)
+        gone = await asyncio.to_thread(sweep)
+        if gone:
+            logs.info("removed what nodes that were killed had left", folders=len(gone))
+        self._private = Temporary()
+        home = self._private.path
         if self.config.unix is None:
-            server, _ = await listen_unix(self._make_own_port, self._own_socket(home))
-            self._servers.append(server)
-            await server.start_serving()
+            await self._listen_unix(self._own_socket(home))
         return home
 
+    async def _listen_unix(self, path: Path) -> str:
+        """Take connections of the node's owner at a Unix socket; its address."""
+        server = UnixServer(self._make_own_port, path)
+        await server.listen()
+        self._sockets.append(server)
+        return server.address
+
     def _own_socket(self, home: Path) -> Path:
-        return home / "node.sock" if self.config.unix is None else Path(self.config.unix)
+        return home / SOCKET if self.config.unix is None else Path(self.config.unix)
 
     @property
     def sensor_addresses(self) -> list[str]:
@@ -330,9 +339,10 @@ class Node:
                 await child.close()
         for server in self._servers:
             server.close()
-        self._remove_socket()
+        for unix in self._sockets:
+            await unix.close()
         if self._private is not None:
-            self._private.cleanup()
+            self._private.close()
         if self._discovery is not None:
             await self._discovery.close()
         if self._database is not None:
@@ -343,14 +353,6 @@ class Node:
         self._tell_damage()  # what was found since the last wake
         if self._loader is not None:
             await asyncio.to_thread(self._loader.wait)
-
-    def _remove_socket(self) -> None:
-        """Remove the Unix socket, unless another node has put its own there."""
-        if self._unix is not None:
-            path, inode = self._unix
-            with contextlib.suppress(OSError):
-                if path.stat().st_ino == inode:
-                    path.unlink()
 
     async def _metrics(self, authorization: str) -> tuple[str, str]:
         """The page of metrics, for the responder."""
@@ -430,4 +432,4 @@ def cache_place(directory: str | None) -> Path:
         place.mkdir(parents=True, exist_ok=True)
         if os.access(place, os.W_OK):
             return place
-    return Path(tempfile.mkdtemp(prefix="tidings-") if directory is None else directory)
+    return Temporary().path if directory is None else Path(directory)

@@ -110,7 +110,7 @@ def test_a_gateway_comes_by_a_private_socket_or_by_the_nodes_own(tmp_path: Path)
                 assert private is not None
                 network.say(sensing("n", 1, seq=1, comment="enough to be answered"))
                 assert "ack" in await network.hear()
-            assert not Path(private.name).exists()
+            assert not private.path.exists()
 
     run(scenario())
 
