@@ -512,6 +512,7 @@ def test_a_register_with_too_many_sensors_is_refused_and_the_connection_stays() 
     ("sensor", "place"),
     [
         (Sensor("", "temp"), "$.register.sensors[0].name"),
+        (Sensor("t\x1b[2J", "temp"), "$.register.sensors[0].name"),
         (Sensor("t"), "$.register.sensors[0].type"),
         (Sensor("t", "air pressure"), "$.register.sensors[0].type"),
         (Sensor("t" * (NAME_LENGTH_MAX + 1), "temp"), "$.register.sensors[0].name"),

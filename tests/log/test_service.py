@@ -113,6 +113,11 @@ def test_what_is_kept_under_a_name_is_kept_after_a_restart_until_somebody_ends_i
     assert counters(rows(ann)) == [1]
 
 
+@pytest.mark.parametrize("operation", ["log.reader", "log.keep"])
+def test_names_of_readers_and_of_what_is_kept_have_no_control_characters(operation: str) -> None:
+    assert refusal(LogRig().peer(), operation, name="a\x1b[2J", where="")[0] == "protocol"
+
+
 def test_nothing_is_told_of_the_log_before_it_is_on_disk() -> None:
     rig = LogRig(where="")
     ann = rig.peer()

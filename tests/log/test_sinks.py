@@ -115,6 +115,12 @@ def test_attempts_are_published_in_the_order_in_which_the_commit_names_them() ->
     assert rig_of(spark).rows == [2, 1]
 
 
+def test_the_name_of_a_sink_has_no_control_characters() -> None:
+    client = job()
+    wanted = {"run": "r", "attempt": "a", "number": 0, "raw": raw(1)}
+    assert client.fails("sink.stage", sink="a\x1b[2J", **wanted).code == "protocol"
+
+
 def test_a_piece_that_is_sent_again_is_staged_once() -> None:
     spark = job()
     stage(spark, 0, 1, 2)

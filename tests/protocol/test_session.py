@@ -31,6 +31,7 @@ from tidings.protocol.messages import (
     Request,
     Welcome,
 )
+from tidings.store.interface import Durable, Put
 
 HELLO = Hello([1], "sys", 1, "ann")
 
@@ -65,6 +66,28 @@ def test_a_hello_is_answered_with_a_welcome() -> None:
     assert welcome.version == 1
     assert welcome.node == rig.broker.node
     assert (welcome.boot, welcome.counter, welcome.window) == (rig.broker.life, 0, session.WINDOW)
+
+
+UNREADABLE = ["a\x1b[2Jb", "a\nb", "\x00", "a\u2028b", "a\x9bb", "a\u202eb"]
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_a_client_whose_name_has_control_characters_is_not_welcomed(name: str) -> None:
+    peer = Rig().connect()
+    peer.send(Hello([1], "sys", 1, name))
+    assert ending(peer) == "protocol"
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_a_durable_name_has_no_control_characters_and_one_that_was_stored_goes_on(name: str) -> None:
+    rig = Rig()
+    assert refusal(rig.peer(), "subscribe", number=1, durable=name) == "protocol"
+    rig.store.commit([Put(Durable(name, "ann", "", 0, 0, b""))])
+    rig.store.sync()
+    peer = rig.restart().peer()
+    peer.subscribe(1, durable=name)
+    assert peer.ask("unsubscribe", durable=name).error is None
+    assert refusal(peer, "subscribe", number=2, durable=name) == "protocol"
 
 
 def test_a_version_we_share_is_found_among_others() -> None:

@@ -72,3 +72,5 @@ def _check_text(place: str, text: str) -> None:
         raise Refusal(place, "is empty")
     if len(text) > NAME_LENGTH_MAX:
         raise Refusal(place, f"{len(text)} characters; at most {NAME_LENGTH_MAX} are allowed")
+    if not text.isprintable():
+        raise Refusal(place, "holds a control character")

@@ -34,7 +34,7 @@ from tidings.log.staging import (
     restore,
     stored_piece,
 )
-from tidings.protocol.arguments import Name, Number
+from tidings.protocol.arguments import Name, Number, check_readable
 from tidings.protocol.broker import Broker
 from tidings.protocol.bystander import Bystander
 from tidings.protocol.ledger import check_growing
@@ -131,6 +131,8 @@ class Sinks(Bystander):
                 f"piece {wanted.number} can't follow: {len(pieces)} are staged, the others were given up"
             )
             raise Refused("incomplete", f"attempt {wanted.attempt!r} of sink {wanted.sink!r}: {problem}")
+        if not pieces:
+            check_readable(wanted.sink, "the name of a sink")
         if wanted.number == len(pieces):
             self._check_room(key, len(wanted.raw))
             self._broker.memory.user(key[0]).check(len(wanted.raw))

@@ -36,6 +36,15 @@ def decode_arguments(raw: msgspec.Raw, kind: type[Arguments]) -> Arguments:
 _decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
 
 
+def check_readable(name: str, what: str) -> None:
+    """Refuse a name that could not be read where it is shown, or would change how a terminal shows the rest.
+
+    It is for names that are new: one that was stored before goes on.
+    """
+    if not name.isprintable():
+        raise Refused("protocol", f"{what} has no control characters: {name!a}")
+
+
 def inbox_name(user: str, system: str) -> str:
     """The name of a client's inbox; that of a user, who has no slash in its name, is nobody else's."""
     return f"{INBOX}{user}/{system}" if user else f"{INBOX}{system}"

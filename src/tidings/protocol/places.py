@@ -13,6 +13,7 @@ import msgspec
 from tidings.errors import Refused
 from tidings.filters import Filter
 from tidings.protocol.archive import Archive, terms_of
+from tidings.protocol.arguments import check_readable
 from tidings.protocol.newest import NewestStream
 from tidings.protocol.streams import Stream
 from tidings.store.interface import Drop, Durable, Operation, Put, Trim
@@ -49,6 +50,7 @@ class Places:
         """
         stream = self._durables.get((record.owner, record.name))
         if stream is None:
+            check_readable(record.name, "the name of a durable subscription or of a reader")
             if len(self._durables) >= DURABLES_MAX:
                 raise Refused("limit", f"a node has at most {DURABLES_MAX} durable subscriptions")
             self.keep(record)

@@ -27,6 +27,7 @@ from tidings.protocol.arguments import (
     Subscribe,
     Unadvertise,
     Unsubscribe,
+    check_readable,
     decode_arguments,
 )
 from tidings.protocol.frames import FRAME_MAX, TooLarge, encode
@@ -340,6 +341,7 @@ class Session(Worker):
             raise Refused("protocol", str(error)) from None
         if not 0 <= hello.epoch <= NUMBER_MAX or len(hello.name) > NAME_LENGTH_MAX:
             raise Refused("protocol", "an epoch or a name that can't be")
+        check_readable(hello.name, "the name of a client")
         claim = Claim(self.caller, hello.user, hello.secret, hello.name)
         self._hello = structs.replace(hello, secret="")
         self._let_in(partial(self.broker.gate.admit, claim, self.broker.now, self.broker.wall))
