@@ -36,7 +36,7 @@ __all__ = [
 TOLD_MAX = 100
 """Filters an advertisement is told of; beyond that it is told of one that covers them all."""
 
-ROWS_AT_ONCE = 4_096
+ROWS_AT_ONCE = 2_048
 """Events that are matched in one step."""
 TRIED_AT_ONCE = 4_096
 """Conditions that are evaluated one by one in one step."""

@@ -495,8 +495,7 @@ class Broker:
         if positions is None and len(matches) > DELIVERIES_FEW:
             total = DELIVERIES_FEW * len(matches) + sum(map(len, map(_rows_of, matches)))
             if total > DELIVERED_AT_ONCE:
-                at_once = max(1, len(matches) * DELIVERED_AT_ONCE // total)
-                return self._deliver_parts(published, matches, at_once)
+                return self._deliver_parts(published, matches)
         self._deliver(published, matches, positions)
         batch.forget()
         return None
@@ -508,11 +507,22 @@ class Broker:
             subscription.sink.deliver(batch, rows, positions)
         self.published = before
 
-    def _deliver_parts(self, published: Published, matches: Matches, at_once: int) -> Steps[None]:
-        """Deliver what is not stored to some at a time; what has a position goes to all at once, in order."""
-        for start in range(0, len(matches), at_once):
-            part = [one for one in matches[start : start + at_once] if not one[0].is_over]
+    def _deliver_parts(self, published: Published, matches: Matches) -> Steps[None]:
+        """Deliver what is not stored to some at a time; what has a position goes to all at once, in order.
+
+        What a delivery costs is known when it is done, as some outlets look at each event and some do not.
+        """
+        clock, end, size = self.turns.clock, 0, 1
+        while end < len(matches):
+            begun = clock()
+            start, end = end, end + size
+            part = [one for one in matches[start:end] if not one[0].is_over]
             self._deliver(published, part, None)
+            took_s = clock() - begun
+            if took_s < SLICE_S / 8:
+                size *= 2
+            elif took_s > SLICE_S / 4:
+                size = max(1, size // 2)
             yield
         published.batch.forget()
 

@@ -269,6 +269,7 @@ class LatestOutlet(WaitingOutlet):
         events, read = batch.events, self._read
         for row in rows:
             self._wait(read(events[row]), batch.part((int(row),)))
+        self.session.heavier()
         self.release()
         while len(self.waiting) > WAITING_MAX or self.size > WAITING_SIZE_MAX:
             self._next()
@@ -298,7 +299,7 @@ class LatestOutlet(WaitingOutlet):
             self.session.holdings.remove(older)
         self.size += len(newest.raw)
         self.waiting[key] = newest
-        self.session.hold_batch(newest)
+        self.session.holdings.add(newest)
 
     def _next(self) -> Batch:
         oldest = self.waiting.pop(next(iter(self.waiting)))
