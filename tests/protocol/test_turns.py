@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import msgspec
 import pytest
 
@@ -141,6 +143,47 @@ def test_last_values_are_looked_for_in_steps(monkeypatch: pytest.MonkeyPatch) ->
     }
     assert bob.counters() == sorted(bob.counters())
     assert len(bob.counters()) == len(set(bob.counters()))
+
+
+def test_last_values_are_delivered_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent, "LOOKED_AT_ONCE", 10)
+    rig = sliced()
+    ann, bob = rig.peer("a"), rig.peer("b")
+    ann.publish(*(about(f"s{counter}", counter) for counter in range(1, 101)))
+    settle(rig)
+    bob.request("subscribe", number=1, filter="", last=True, credit=1_000)
+    got = [0]
+    while got[-1] < 100:
+        rig.tick()
+        got.append(len(bob.counters()))
+    assert max(after - before for before, after in pairwise(got)) < 100
+    settle(rig)
+    assert bob.counters() == list(range(1, 101))
+
+
+def test_of_much_that_comes_while_last_values_are_looked_for_the_oldest_is_lost_and_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recent, "LOOKED_AT_ONCE", 1)
+    monkeypatch.setattr(recent, "GATHERED_SIZE_MAX", 1_000)
+    rig = sliced()
+    ann, bob = rig.peer("a"), rig.peer("b")
+    ann.publish(*(event(counter) for counter in range(1, 1_001)))
+    settle(rig)
+    bob.request("subscribe", number=1, filter="type = 't'", last=True, credit=1_000)
+    rig.tick()
+    for counter in range(1_001, 1_101):
+        ann.publish(event(counter))
+        rig.tick()
+    settle(rig)
+    lost = rig.broker.tallies["dropped", "slow"]
+    assert 0 < lost < 100
+    assert bob.counters() == [1_000, *range(1_001 + lost, 1_101)]
+    assert bob.notices == [("gap", 1, {"dropped": lost, "reason": "slow"})]
+    ann.publish(event(1_101))
+    settle(rig)
+    assert bob.counters()[-1] == 1_101
+    assert bob.session.holdings.size == 0
 
 
 def test_arguments_are_not_built_before_the_operation_is_known() -> None:

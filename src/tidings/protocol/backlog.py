@@ -20,6 +20,7 @@ from tidings.exchange import ROWS_AT_ONCE, Positions, Rows, Subscription
 from tidings.matching import Index
 from tidings.protocol.memory import ENTRY_SIZE
 from tidings.protocol.outlets import MEMORY, Outlet
+from tidings.protocol.recent import Gathering
 from tidings.turns import SLICE_S
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class Backlog:
         untried, self._untried = self._untried, 0
         if untried:
             for subscription in self._first:
-                assert isinstance(subscription.sink, Outlet)
+                assert isinstance(subscription.sink, Outlet | Gathering)
                 subscription.sink.miss(untried, self._why)
 
     # Its turn

@@ -129,7 +129,6 @@ class Broker:
         self.errands: list[Errand] = []
         self.tallies: Tally[tuple[str, str]] = Tally()  # (what, reason) → how often
         self.recent: deque[Batch] = deque()
-        self.remembered = 0  # batches that were ever in it
         self._recent_size = 0
         self.ledger = Ledger(state.counters)
         self.services: list[Service] = []
@@ -621,7 +620,6 @@ class Broker:
     def _remember(self, batch: Batch) -> None:
         """Keep the newest batches for those who ask for last values."""
         self.recent.append(batch)
-        self.remembered += 1
         memory, size = self.memory, self._recent_size + len(batch.raw)
         while size > RECENT_SIZE_MAX or size > memory.recent_max:
             size -= len(self.recent.popleft().raw)

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from itertools import groupby, islice
+from collections import deque
+from collections.abc import Callable
+from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from tidings.event import Batch, Event
 from tidings.event.wire import array_head
+from tidings.exchange import Positions, Rows
 from tidings.ids import Origin
 from tidings.steps import Steps
 
 if TYPE_CHECKING:
     from tidings.protocol.broker import Broker
+    from tidings.protocol.outlets import Outlet
 
 LOOKED_AT_ONCE = 256
-"""Events that are looked at in one step."""
+"""Events that are looked at in one step, and values that are delivered in one."""
+GATHERED_SIZE_MAX = 8 << 20
+"""Bytes of events that wait until the last values have been delivered."""
+GATHERED_AT_ONCE = 64
+"""Batches of them that are passed on in one step."""
+GATHERED_STEPS_MAX = 1_000
+"""Steps in which that must come to its end."""
 VALUES_MAX = 10_000
 """Last values that one subscription gets, the newest: no more could wait for it than that."""
 
@@ -24,14 +33,60 @@ Value = tuple[Origin | None, bytes] | None
 """From whom an event came, and its bytes; None for one that has outlived its time."""
 
 
+class Gathering:
+    """The sink of a subscription while its last values are looked for: what is published meanwhile waits."""
+
+    def __init__(self, outlet: Outlet) -> None:
+        self._outlet = outlet
+        self._parts: deque[Batch] = deque()
+        self._size = 0
+
+    def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
+        """Let these rows wait; the oldest go where too much does."""
+        if positions is not None:
+            self._outlet.depend()
+        part = batch.part(rows)
+        self._parts.append(part)
+        self._size += len(part.raw)
+        self._outlet.session.hold_batch(part)
+        while self._size > GATHERED_SIZE_MAX:
+            self._outlet.lose(len(self._next()), "slow")
+
+    def miss(self, dropped: int, reason: str) -> None:
+        """Events were dropped before it was known which of them are wanted."""
+        self._outlet.miss(dropped, reason)
+
+    def pass_on(self) -> Steps[None]:
+        """Give the outlet what has waited, after what was lost of it is told; nothing is left in the end."""
+        self._outlet.release()
+        for _ in range(GATHERED_STEPS_MAX):
+            for _ in range(min(len(self._parts), GATHERED_AT_ONCE)):
+                self._pass_next()
+            if not self._parts:
+                return
+            yield
+        while self._parts:  # it comes more quickly than it is passed on
+            self._pass_next()
+
+    def _pass_next(self) -> None:
+        part = self._next()
+        self._outlet.deliver(part, range(len(part)), None)
+
+    def _next(self) -> Batch:
+        part = self._parts.popleft()
+        self._size -= len(part.raw)
+        self._outlet.session.holdings.remove(part)
+        return part
+
+
 def last_values(broker: Broker, is_wanted: Callable[[Event], bool]) -> Steps[list[Batch]]:
     """The newest event of each source, type and subject that is wanted, the oldest of them first.
 
-    Events that have outlived their `ttl_s` are not revived. What is published between two steps is looked at
-    as well, and what may have been lost with a commit is not told.
+    Events that have outlived their `ttl_s` are not revived. What is published after the first step is not
+    looked at, and what may have been lost with a commit is not told.
     """
     found: dict[Any, Value] = {}
-    life, seen = broker.life, broker.remembered
+    life = broker.life
     for batch in reversed(list(broker.recent)):
         for end in range(len(batch), 0, -LOOKED_AT_ONCE):
             if len(found) >= VALUES_MAX:
@@ -40,15 +95,8 @@ def last_values(broker: Broker, is_wanted: Callable[[Event], bool]) -> Steps[lis
             _look(batch, range(end - 1, start - 1, -1), is_wanted, broker.wall, found)
             yield
             if broker.life != life:
-                return (yield from last_values(broker, is_wanted))
-    found = dict(reversed(found.items()))
-    for batch in list(islice(reversed(broker.recent), broker.remembered - seen))[::-1]:
-        newer: dict[Any, Value] = {}
-        _look(batch, range(len(batch) - 1, -1, -1), is_wanted, broker.wall, newer)
-        for thing, value in reversed(newer.items()):
-            found.pop(thing, None)
-            found[thing] = value
-    return _joined(value for value in found.values() if value is not None)
+                return []
+    return (yield from _joined([value for value in reversed(found.values()) if value is not None]))
 
 
 def _look(
@@ -62,12 +110,14 @@ def _look(
             found[thing] = None if _is_expired(event, wall) else (batch.origin, raw)
 
 
-def _joined(values: Iterable[tuple[Origin | None, bytes]]) -> list[Batch]:
-    """One batch of all values that follow each other and have one origin."""
+def _joined(values: list[tuple[Origin | None, bytes]]) -> Steps[list[Batch]]:
+    """Batches of values that follow each other and have one origin, some in each."""
     batches: list[Batch] = []
-    for origin, run in groupby(values, key=itemgetter(0)):
-        raws = [raw for _, raw in run]
-        batches.append(Batch(array_head(len(raws)) + b"".join(raws), origin))
+    for start in range(0, len(values), LOOKED_AT_ONCE):
+        for origin, run in groupby(values[start : start + LOOKED_AT_ONCE], key=itemgetter(0)):
+            raws = [raw for _, raw in run]
+            batches.append(Batch(array_head(len(raws)) + b"".join(raws), origin))
+        yield
     return batches
 
 

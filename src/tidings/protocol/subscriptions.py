@@ -24,7 +24,7 @@ from tidings.protocol.frames import encode
 from tidings.protocol.memory import filter_size
 from tidings.protocol.messages import Acknowledge, Credit, Notice
 from tidings.protocol.outlets import DroppingOutlet, LatestOutlet, Outlet
-from tidings.protocol.recent import last_values
+from tidings.protocol.recent import Gathering, last_values
 from tidings.protocol.streams import Stream
 from tidings.steps import PAUSE, Steps
 from tidings.store.interface import Durable
@@ -152,14 +152,18 @@ class Subscriptions:
     def _open_last(
         self, wanted: Subscribe, subscription: Subscription, outlet: Outlet
     ) -> Steps[dict[str, Any]]:
-        """Begin a subscription with the last values there are: what is published meanwhile is among them."""
+        """Begin a subscription with the last values there are; what is published meanwhile comes later."""
         matches, user = subscription.filter.matches, self._session.bound
-        found = yield from last_values(self._broker, lambda event: matches(event) and hears(user, event))
+        subscription.sink = gathering = Gathering(outlet)
         self._endings[wanted.number] = self._begin(wanted, subscription)
         self._add(wanted, outlet)
+        found = yield from last_values(self._broker, lambda event: matches(event) and hears(user, event))
         outlet.depend()
         for batch in found:
             outlet.deliver(batch, range(len(batch)), None)
+            yield
+        yield from gathering.pass_on()
+        subscription.sink = outlet
         return {"position": self._broker.position}
 
     def _reach(self, wanted: Subscribe, asked: Filter) -> Filter:
