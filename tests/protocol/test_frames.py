@@ -107,6 +107,12 @@ def test_a_kind_with_events_must_have_them(kind: type[Message]) -> None:
         read_frame(kind.KIND, header)
 
 
+@given(st.sampled_from(["", "\u0750", "jobs"]), st.sampled_from([0, 0xDD, 0xDDDD, 0xDD00DD00DD]), sections)
+def test_a_header_may_have_bytes_that_events_begin_with(name: str, seen: int, events: bytes) -> None:
+    message = Put(name, seen)
+    assert read_frame(Put.KIND, encode(message, events)[5:]) == (message, events)
+
+
 def test_bytes_behind_a_message_without_events_are_refused() -> None:
     with pytest.raises(CodecError):
         read_frame(Ping.KIND, b"\x91\x01\x00")

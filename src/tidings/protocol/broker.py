@@ -430,9 +430,7 @@ class Broker:
         session.last = int(counters[-1])
         session.before, session.counter = session.counter, max(session.counter, session.last)
         self.owe(session)
-        highest = self.ledger.counter_of(session.origin)
-        if session.last > highest:
-            self.ledger.count_up(session.origin, session.last)
+        highest = self.ledger.count_up(session.origin, session.last)
         if counters[0] > highest:
             return 0
         session.accept_mark = self.promise  # another connection brought it, maybe just now

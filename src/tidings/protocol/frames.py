@@ -218,14 +218,29 @@ def read_frame(kind: int, content: bytes, decoders: Mapping[int, Decode] = _DECO
     try:
         if kind not in _WITH_EVENTS:
             return decode(content), b""
-        at = _end_of_header(content, kind)
-        return decode(content[:at]), content[at:]
+        return _read_events(kind, content, decode)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise CodecError(f"$.{KINDS[kind].__name__}", str(error)) from None
 
 
+def _read_events(kind: int, content: bytes, decode: Decode) -> Frame:
+    """The message of a frame that has events, and these.
+
+    No msgpack value is the beginning of another. So if what stands before the first byte that may begin the
+    events can be decoded, it is the header; if not, as the header has such a byte too, it is walked over.
+    """
+    at = content.find(PLAIN_PUBLISH[-1])
+    if 0 < at <= len(content) - HEAD_SIZE:
+        try:
+            return decode(content[:at]), content[at:]
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            pass
+    at = _end_of_header(content, kind)
+    return decode(content[:at]), content[at:]
+
+
 def _end_of_header(content: bytes, kind: int) -> int:
-    """Where the header ends and the events begin: the header is short, and walked over."""
+    """Where the header ends and the events begin, found by walking over the header, which is short."""
     try:
         at = skip(content, 0)
     except IndexError:

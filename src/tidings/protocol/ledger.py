@@ -99,15 +99,19 @@ class Ledger:
         if counter > self._counters.get(identity, 0):
             self._counters[identity] = self._durable[identity] = counter
 
-    def count_up(self, origin: Origin, counter: int) -> None:
-        """Note how far a client has counted, and forget those not heard of for longest."""
+    def count_up(self, origin: Origin, counter: int) -> int:
+        """Note how far a client has counted, and forget those not heard of for longest; how far it had."""
         identity = identity_of(origin)
-        self._counters.pop(identity, None)
+        before = self._counters.get(identity, 0)
+        if counter <= before:
+            return before
+        self._counters.pop(identity, None)  # taken out, so that it stands last
         self._counters[identity] = counter
         if len(self._counters) > SYSTEMS_MAX:
             forgotten = next(iter(self._counters))
             for known in (self._counters, self._durable, self._refusals, self._seen, self._due, self._flying):
                 known.pop(forgotten, None)
+        return before
 
     def is_waiting(self, origin: Origin) -> bool:
         """Whether anything that a client has done waits for a commit."""

@@ -382,11 +382,6 @@ class QueueManager:
         else:
             holder.held.pop(number, None)
 
-    def holds(self, client: Identity, held: Held) -> bool:
-        """Whether a message is in the hands of a client, and its queue is there."""
-        number = held.message.number
-        return held.queue.held.get(number) is held and number in self.holders.get(client, ())
-
     def begin(self, steps: Steps[None]) -> Steps[None] | None:
         """Have long work done to its end, the first step now; what is left, for who waits for that."""
         if next(steps, _DONE) is _DONE:

@@ -62,6 +62,8 @@ STATUS_QUEUES_MAX = 10_000
 RESUME_S = 1.0
 """How long a client whose connection was lost may take to come back before others get what it held."""
 
+_NOTHING: dict[int, Held] = {}
+
 Operations = dict[str, tuple[Any, Callable[[Asked, Any], Any]]]
 
 
@@ -246,8 +248,10 @@ class QueueService:
     ) -> None:
         is_stored = queue.kind.persistent
         waits = is_stored or self._waits(session)
+        is_bound = granted is not None or session.bound is not None
         for row, raw in zip(rows, raws_of(batch, rows), strict=True):
-            session.check_put(granted, batch, row)
+            if is_bound:
+                session.check_put(granted, batch, row)
             check_length(raw)
             self.manager.check_size(queue.name)
             queue.check_room()
@@ -363,12 +367,12 @@ class QueueService:
 
         Whose hands it was in then is not known any more: anyone may say so who could get the message.
         """
-        held = self.manager.held.get(number)
+        held = self.manager.holders.get(client, _NOTHING).get(number)
         if held is None:
             queue = self.manager.doubtful.get(number)
             if queue is not None and _may_get(session, queue, number):
                 held = queue.hold_again(number, delivery, client)
-        is_meant = held is not None and held.delivery == delivery and self.manager.holds(client, held)
+        is_meant = held is not None and held.delivery == delivery and held.queue.held.get(number) is held
         return held if is_meant else None
 
     def _name_around(self, session: Session, number: int) -> str:
