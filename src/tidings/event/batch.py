@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 from tidings.errors import EventError
@@ -143,8 +144,8 @@ class Batch:
         """The bytes of each event."""
         if self._count == 1:
             return [self.raw[HEAD_SIZE:]]
-        raw, offsets = self.raw, self.offsets
-        return [raw[offsets[row] : offsets[row + 1]] for row in range(self._count)]
+        raw = self.raw
+        return [raw[start:end] for start, end in pairwise(self.offsets)]
 
     def columns(self, names: Iterable[str]) -> dict[str, list[Any]]:
         """For each name, attribute or header field, its value in every event, or None where it has none."""

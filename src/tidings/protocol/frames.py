@@ -183,12 +183,13 @@ def _read_puts(data: bytes, at: int, following: int, limit: int) -> tuple[int, F
     message, events = read_frame(Put.KIND, data[at + PREFIX : following])
     head = data[at + 4 : following - len(events) + 1]  # kind, header, first byte of the events
     parts, total, size = [events[HEAD_SIZE:]], int.from_bytes(events[1:HEAD_SIZE], "big"), len(events)
+    whole, first_at = len(data), 4 + len(head) + 4
     while data.startswith(head, following + 4):
         length = int.from_bytes(data[following : following + 4], "big")
-        start, end = following + 4 + len(head) + 4, following + 4 + length
+        start, end = following + first_at, following + 4 + length
         count = int.from_bytes(data[start - 4 : start], "big")
         size += end - start
-        if not start <= end <= len(data) or size > limit or total + count > COUNT_MAX:
+        if not start <= end <= whole or size > limit or total + count > COUNT_MAX:
             break
         parts.append(data[start:end])
         total += count

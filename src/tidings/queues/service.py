@@ -10,9 +10,9 @@ as had as was done: if its connection ends in between, the client sends the rest
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
 from msgspec.structs import replace
@@ -593,12 +593,12 @@ def read_batch(events: bytes, origin: Origin | None) -> tuple[Batch, Sequence[in
     return Batch(events, origin, checked.offsets), checked.counters
 
 
-def raws_of(batch: Batch, rows: range) -> Iterable[bytes]:
-    """The bytes of the events in these rows."""
+def raws_of(batch: Batch, rows: range) -> list[bytes]:
+    """The bytes of the events in these rows, which follow each other."""
     if len(rows) == len(batch):
         return batch.raws
-    raw, offsets = batch.raw, batch.offsets
-    return (raw[offsets[row] : offsets[row + 1]] for row in rows)
+    raw, offsets = batch.raw, batch.offsets[rows.start : rows.stop + 1]
+    return [raw[start:end] for start, end in pairwise(offsets)]
 
 
 def _may_get(session: Session, queue: Queue, number: int) -> bool:
