@@ -117,6 +117,7 @@ class Exchange:
         self._interests = Interests(TOLD_MAX)
         self.unindexed = Unindexed()
         self.later: dict[Later, int] = {}  # and how many subscriptions each has
+        self.ended = 0  # subscriptions, ever
         self._grants: dict[Filter, tuple[Subscription, int]] = {}  # and how often each was granted
 
     @property
@@ -175,6 +176,7 @@ class Exchange:
     def unsubscribe(self, subscription: Subscription) -> None:
         """No more events for this one; KeyError if it is not there."""
         subscription.is_over = True
+        self.ended += 1
         later = subscription.later
         if later is None:
             self._index.remove(subscription)

@@ -131,13 +131,14 @@ class Batch:
 
         On the hot path: most often few rows are wanted, and then looking for runs costs more than it saves.
         """
-        if len(rows) > FEW:
+        count = len(rows)
+        if count > FEW:
             return self.take(rows).raw
-        raw, offsets = self.raw, self.offsets
-        if len(rows) == 1:
+        raw, offsets = self.raw, self._offsets or self.offsets
+        if count == 1:
             row = rows[0]
             return _HEAD_OF_ONE + raw[offsets[row] : offsets[row + 1]]
-        return array_head(len(rows)) + b"".join([raw[offsets[row] : offsets[row + 1]] for row in rows])
+        return array_head(count) + b"".join([raw[offsets[row] : offsets[row + 1]] for row in rows])
 
     @property
     def raws(self) -> list[bytes]:

@@ -492,7 +492,7 @@ class Broker:
         if positions is None and len(matches) > DELIVERIES_FEW:
             total = DELIVERIES_FEW * len(matches) + sum(map(len, map(_rows_of, matches)))
             if total > DELIVERED_AT_ONCE:
-                return self._deliver_parts(published, matches)
+                return self._deliver_parts(published, matches, self.exchange.ended)
         self._deliver(published, matches, positions)
         batch.forget()
         return None
@@ -504,16 +504,19 @@ class Broker:
             subscription.sink.deliver(batch, rows, positions)
         self.published = before
 
-    def _deliver_parts(self, published: Published, matches: Matches) -> Steps[None]:
+    def _deliver_parts(self, published: Published, matches: Matches, ended: int) -> Steps[None]:
         """Deliver what is not stored to some at a time; what has a position goes to all at once, in order.
 
         What a delivery costs is known when it is done, as some outlets look at each event and some do not.
+        `ended` is how many subscriptions had ended when it was matched: some of these may since.
         """
         clock, end, size = self.turns.clock, 0, 1
         while end < len(matches):
             begun = clock()
             start, end = end, end + size
-            part = [one for one in matches[start:end] if not one[0].is_over]
+            part = matches[start:end]
+            if self.exchange.ended != ended:
+                part = [one for one in part if not one[0].is_over]
             self._deliver(published, part, None)
             took_s = clock() - begun
             if took_s < SLICE_S / 8:

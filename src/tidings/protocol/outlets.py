@@ -82,16 +82,24 @@ class Outlet(ABC):
         session = self.session
         if session.bound is not None:
             session.broker.answers.deliver(session.bound, batch, rows, session.broker.now)
-        stored = None if positions is None else b"".join(p.to_bytes(8, "big") for p in positions)
         raw = batch.raw if len(rows) == len(batch) else batch.raw_of(rows)
-        mark = self.mark if positions is None else session.broker.promise
-        if len(raw) >= SHARED_SIZE_MIN:
-            session.post(encode_head(self._message(batch.origin, stored, redelivered), len(raw)), mark)
-            session.post(raw, mark)
-        elif stored is None and not redelivered:
-            session.post(self._framed(batch.origin, raw), mark)
+        if positions is None and not redelivered and len(raw) < SHARED_SIZE_MIN:  # most often
+            session.post(self._framed(batch.origin, raw), self.mark)
         else:
-            session.post(encode(self._message(batch.origin, stored, redelivered), raw), mark)
+            self._send_whole(batch.origin, raw, positions, redelivered)
+
+    def _send_whole(
+        self, origin: Origin | None, raw: bytes, positions: Sequence[int] | None, redelivered: bool
+    ) -> None:
+        """The same with a header of its own: of what is stored, comes again, or is too large to be copied."""
+        stored = None if positions is None else b"".join(p.to_bytes(8, "big") for p in positions)
+        mark = self.mark if positions is None else self.session.broker.promise
+        message = self._message(origin, stored, redelivered)
+        if len(raw) >= SHARED_SIZE_MIN:
+            self.session.post(encode_head(message, len(raw)), mark)
+            self.session.post(raw, mark)
+        else:
+            self.session.post(encode(message, raw), mark)
 
     def _message(
         self, origin: Origin | None, stored: bytes | None = None, redelivered: bool = False
@@ -102,9 +110,11 @@ class Outlet(ABC):
 
     def _framed(self, origin: Origin | None, raw: bytes) -> bytes:
         """A plain delivery; its header is the same from one to the next, and kept."""
-        if self._head is None or origin is not self._origin:
-            self._origin, self._head = origin, encode(self._message(origin))[4:]
-        return b"%b%b%b" % ((len(self._head) + len(raw)).to_bytes(4, "big"), self._head, raw)
+        head = self._head
+        if head is None or origin is not self._origin:
+            head = self._head = encode(self._message(origin))[4:]
+            self._origin = origin
+        return b"%b%b%b" % ((len(head) + len(raw)).to_bytes(4, "big"), head, raw)
 
     def release(self) -> None:  # noqa: B027 - most kinds of it have something that waits
         """Go on with what waited for room in the outbox."""

@@ -101,9 +101,8 @@ class Session(Worker):
         self._is_heavier = False
         self._awaiting_room: dict[Outlet, None] = {}
         self._read_at = now  # when something was sent last
-        self._heard_at = now
+        self._silent_since = now  # or since it was asked
         self._is_asked = False
-        self._asked_at = now
         self._subscriptions: Subscriptions = Subscriptions(self)
 
     # What the driver calls
@@ -144,12 +143,12 @@ class Session(Worker):
             self.close("limit", "nothing was read for too long")
             return
         if self.has_work:  # it is the client that waits
-            self._heard_at, self._is_asked = now, False
+            self._silent_since, self._is_asked = now, False
             return
         if self.origin is None or self._is_asked:
             self.close("timeout", "nothing was heard for too long")
         else:
-            self._is_asked, self._asked_at = True, now
+            self._silent_since, self._is_asked = now, True
             self.post(encode(Ping()))
 
     @property
@@ -157,9 +156,7 @@ class Session(Worker):
         """When `wake` is to be called."""
         if self.is_closed:
             return inf
-        if self.origin is None:
-            return self._heard_at + HELLO_S_MAX
-        silent_at = (self._asked_at if self._is_asked else self._heard_at) + SILENT_S_MAX
+        silent_at = self._silent_since + (HELLO_S_MAX if self.origin is None else SILENT_S_MAX)
         return min(silent_at, self._read_at + READ_S_MAX) if self.outbox.size else silent_at
 
     def output(self) -> list[bytes]:
@@ -306,7 +303,7 @@ class Session(Worker):
     # What the client says
 
     def _take(self, message: Message, events: bytes) -> Steps[None] | None:
-        self._heard_at, self._is_asked = self.broker.now, False
+        self._silent_since, self._is_asked = self.broker.now, False
         kind = type(message)
         if self.origin is None and (self._hello is not None or kind is not Hello):
             self._take_early(kind)
