@@ -11,7 +11,7 @@ from protocol.clients import Client, Recorder, event, run, spoken
 from protocol.rig import Rig
 from tidings.errors import Disconnected, FilterError, NotAllowed, Refused, TidingsError
 from tidings.ids import StoredIds
-from tidings.protocol.connection import Connection
+from tidings.protocol.connection import OLDER, Connection
 from tidings.protocol.frames import FIRST_FRAME_MAX, FRAME_MAX, FrameReader, encode
 from tidings.protocol.messages import (
     Accepted,
@@ -26,6 +26,7 @@ from tidings.protocol.messages import (
     Welcome,
 )
 from tidings.protocol.talk import SILENT_S_MAX, WELCOME_S_MAX
+from tidings.store.memory import SimulatedDisk
 
 
 @pytest.fixture
@@ -95,6 +96,59 @@ def test_a_welcome_may_be_as_long_as_any_frame(rig: Rig) -> None:
     client.core.receive(welcome, rig.now)
     assert client.core.is_up
     assert len(client.core.publications.refusals(range(1, 1_001))) == 1_000
+
+
+# -- a store that is older than it was
+
+
+@pytest.mark.parametrize("boots", [0, 3])
+def test_a_client_notices_that_the_store_is_older_than_what_it_knows(boots: int) -> None:
+    rig = Rig()
+    client, other = Client(rig), Client(rig, "two", "bob")
+    recorder = client.subscribe(durable="all")
+    run(client, other)
+    copied = rig.store.disk.content
+    for n in range(5):
+        other.core.publish(event(n, "reliable"))
+        run(client, other)
+    assert recorder.work() == [1, 2, 3, 4, 5]
+    run(client)
+    client.cut()
+    for _ in range(boots):  # the node is started again a few times before it is put back
+        rig = rig.restart()
+        client.connect(rig)
+        run(client)
+        client.cut()
+    assert client.core.older == 0
+    disk = SimulatedDisk()
+    disk.append(copied)
+    disk.sync()
+    old = Rig(disk)
+    client.connect(old)
+    later = Client(old, "three", "bob")
+    run(client, later)
+    assert client.core.older == 1
+    assert old.broker.tallies["clients_ahead", ""] == 1
+    assert recorder.gaps == [(0, OLDER)]
+    later.core.publish(event(7, "reliable"))  # at a position that the client has had before
+    run(client, later)
+    assert [one["n"] for one in recorder.taken] == [0, 1, 2, 3, 4]
+    recorder.work()
+    assert recorder.taken[-1]["n"] == 7
+    client.cut()
+    client.connect(old)
+    run(client)
+    assert old.broker.tallies["clients_ahead", ""] == 1
+
+
+def test_a_client_that_knows_another_node_is_not_ahead(rig: Rig) -> None:
+    client, far = Client(rig), Rig()
+    client.core.node, client.core.boot, client.core.position = "another", 1 << 40, 1_000
+    client.cut()
+    client.connect(far)
+    run(client)
+    assert ("clients_ahead", "") not in far.broker.tallies
+    assert client.core.position == 0
 
 
 # -- time

@@ -19,6 +19,7 @@ def test_a_newer_peers_further_fields_are_passed_over(kind: type[Message]) -> No
     values = {"versions": [1], "system": "s", "error": None, "positions": None, "redelivered": False}
     values |= {
         "kept": True,
+        "is_older": True,
         "refused": [[1, 2, ["code", "text"]]],
         "failure": ["code", "text"],
         "is_part": True,

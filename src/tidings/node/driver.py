@@ -131,6 +131,7 @@ class Driver:
         self._release: asyncio.TimerHandle | None = None
         self._store = StoreThread(store, self._on_durable, self._on_failure)
         self._ages = Ages(self.history.stored_us, self._store.ask_aside)
+        self._is_older = False  # the store is, than what clients know, and that was logged
         self._writing = Lasting("the store failed", "the store works again")
         self._reading = Lasting("the store can't be read", "the store can be read again")
         self._errands = ThreadPoolExecutor(ERRANDS_AT_A_TIME, "tidings errand")
@@ -418,7 +419,15 @@ class Driver:
         self._logins.wake()
         for trouble in (self._writing, self._reading):
             trouble.look(now)
+        self._look_for_older()
         self.on_wake()
+
+    def _look_for_older(self) -> None:
+        """Log once that clients know of more than the store has; how many do is counted."""
+        ahead = self.broker.tallies.get(("clients_ahead", ""), 0)
+        if ahead and not self._is_older:
+            self._is_older = True
+            logs.error("the store is older than what clients know", clients=ahead, node=self.broker.node)
 
     def _set_alarm(self) -> None:
         """Have the broker woken when it wants to be."""

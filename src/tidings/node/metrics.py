@@ -29,6 +29,7 @@ HELP = {
     "acknowledged": "Messages that were dealt with.",
     "buried": "Messages that became dead letters.",
     "transactions": "Transactions that ended, by how.",
+    "clients_ahead": "Clients that know of more than the store has: it is an older copy.",
     "leases_ended": "Readers of the log that were not heard of in time.",
 }
 

@@ -50,6 +50,8 @@ from tidings.protocol.talk import Talk
 
 T = TypeVar("T")
 # Ends of a connection after which the next attempt would end the same way.
+OLDER = "the store is older than it was"
+"""The reason of a gap, if the node's store is an older copy: what came after that is lost."""
 _FATAL = {"protocol", "version", "too-large", "event", "not-allowed"}
 
 
@@ -67,6 +69,8 @@ class Connection(Talk):
         self.boot: int | None = None
         self.user = ""  # who the node says that this client is
         self.session: str | None = None
+        self.position = 0  # the highest one at which the node has delivered a stored event
+        self.older = 0  # how often the node turned out to have an older store than it had before
         self.hands = 0  # changes when the node has taken back what this client held
         self.failure: TidingsError | None = None
         self.parting = ""  # why the node has ended the last connection, until it has done something for us
@@ -86,7 +90,9 @@ class Connection(Talk):
         """A transport is there."""
         system, epoch = self._origin.system or "", self._origin.epoch
         seen = self.publications.accepted
-        hello = Hello([VERSION], system, epoch, self._name, self.session, seen, *self._says())
+        user, secret = self._says()
+        known = self.node, self.boot or 0, self.position
+        hello = Hello([VERSION], system, epoch, self._name, self.session, seen, user, secret, *known)
         self._begin(hello, now)
 
     def receive(self, data: bytes, now: float) -> None:
@@ -295,6 +301,10 @@ class Connection(Talk):
 
     def _greeted(self, welcome: Welcome, _events: bytes) -> None:
         is_same_node = welcome.node == self.node
+        is_older = welcome.is_older or (is_same_node and welcome.boot < (self.boot or 0))
+        self.older += is_older
+        if is_older or not is_same_node:
+            self.position = 0
         for refusal in welcome.refused:
             self.publications.refuse(refusal)
         self.publications.resume(welcome.counter, welcome.window, is_same_node and welcome.boot == self.boot)
@@ -305,7 +315,9 @@ class Connection(Talk):
         self.is_up = True
         waiting = self._calls.frames()
         for intake in self._intakes.values():
-            if not is_same_node:
+            if is_older:
+                intake.subscriber.gap(0, OLDER)
+            if is_older or not is_same_node:
                 intake.forget_positions()
             self._begin_intake(intake)
         for offer in self._offers.values():
@@ -330,6 +342,7 @@ class Connection(Talk):
         intake = self._intakes.get(message.subscription)
         if intake is not None:
             intake.take(message, events)
+            self.position = max(self.position, intake.position)
             self._due[intake] = None
 
     def _noticed(self, notice: Notice, _events: bytes) -> None:

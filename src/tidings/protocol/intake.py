@@ -81,6 +81,11 @@ class Intake:
         self._had_counters: dict[Origin, int] = {}
         self._latest: dict[Origin, Batch] = {}  # the last batch without positions of each origin
 
+    @property
+    def position(self) -> int:
+        """The highest one that came on this connection; 0 if none did."""
+        return self._position
+
     # Opening, for the first time and after each cut
 
     def arguments(self) -> dict[str, Any]:

@@ -33,6 +33,9 @@ class Hello(Message, frozen=True, gc=False):
     seen: int = 0  # it has had every answer up to this counter
     user: str = ""
     secret: str = ""  # a password or a token; never shown, never logged
+    node: str = ""  # to which it spoke last
+    boot: int = 0  # what that said
+    position: int = 0  # the highest one at which that has delivered a stored event
 
     def __repr__(self) -> str:
         return f"Hello({self.versions}, {self.system!r}, {self.epoch}, {self.name!r}, user={self.user!r})"
@@ -69,6 +72,7 @@ class Welcome(Message, frozen=True, gc=False):
     kept: bool = False  # what it held it still holds
     name: str = ""  # what people call the node
     user: str = ""  # who the client is there, "" for its owner
+    is_older: bool = False  # the store has not all that the client had from it: it is an older copy
 
 
 class Publish(Message, frozen=True, gc=False):

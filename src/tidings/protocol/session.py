@@ -390,9 +390,20 @@ class Session(Worker):
             any(kept),
             broker.name,
             permit.user,
+            self._is_ahead(hello),
         )
         # A counter accepts what another connection brought.
         self.post(encode(welcome), broker.promise if self.counter else 0)
+
+    def _is_ahead(self, hello: Hello) -> bool:
+        """Whether a client knows of something that this store never had: then it is an older copy."""
+        broker = self.broker
+        is_ahead = hello.node == broker.node and (
+            hello.boot > broker.life or hello.position > broker.position
+        )
+        if is_ahead:
+            broker.count("clients_ahead")
+        return is_ahead
 
     # What the client may do
 

@@ -73,6 +73,7 @@ class Link(Carrier):
         self._unasked = 0  # refused events that were told of
         self._warn_at = 0.0
         self._warned = ""  # of which parting
+        self._older = 0  # how often it was said that the store is an older one
         self._for_connection: list[Wait] = []
         self._for_room: list[Wait] = []
         self._for_acceptance: deque[tuple[int, Wait]] = deque()
@@ -154,6 +155,12 @@ class Link(Carrier):
             self._for_room = _resolve(self._for_room)
         if self.core.publications.unasked > self._unasked:
             self._warn()
+        if self.core.older > self._older:
+            self._older = self.core.older
+            logging.getLogger("tidings").warning(
+                "the store of node %s is older than what it has told before: what was accepted since is lost",
+                self.core.node,
+            )
         self.flush()
 
     def _warn(self) -> None:
