@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -55,6 +56,19 @@ def test_taking_rows_is_the_batch_of_those_events(events: list[Event], data: st.
 def test_joining_batches_is_the_batch_of_all_their_events(groups: list[list[Event]]) -> None:
     joined = Batch.join([Batch(encode_events(group), ORIGIN) for group in groups])
     assert joined.raw == encode_events([event for group in groups for event in group])
+
+
+@given(placed, st.integers(1, 500), st.data())
+def test_pieces_are_all_rows_in_order_and_none_is_larger_unless_it_is_one_event(
+    events: list[Event], size_max: int, data: st.DataObject
+) -> None:
+    batch = Batch.of(events)
+    rows = sorted(data.draw(st.sets(st.sampled_from(range(len(events))))) if events else [])
+    pieces = list(batch.pieces(rows, size_max))
+    assert [row for piece in pieces for row in piece] == rows
+    assert all(len(piece) == 1 or len(batch.take(piece).raw) <= size_max for piece in pieces if piece)
+    full = [len(batch.take([*one, *other[:1]]).raw) for one, other in pairwise(pieces)]
+    assert all(size > size_max for size in full)  # no more pieces than needed
 
 
 def test_taking_runs_keeps_order_and_doubles() -> None:

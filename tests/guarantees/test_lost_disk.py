@@ -11,6 +11,7 @@ from node.peers import Start, peer_of, run
 import tidings
 from tidings import Event
 from tidings.errors import Disconnected
+from tidings.protocol.broker import STORED_SIZE_MAX
 
 EVENTS = 50
 
@@ -112,3 +113,33 @@ def test_a_client_that_does_not_reconnect_learns_that_its_node_was_killed(
                 return
 
     run(scenario(node.address()))
+
+
+def test_a_flipped_bit_in_a_large_batch_costs_64_kb_of_it_at_most(start: Start, tmp_path: Path) -> None:
+    flags = ("--port", "0", "--dir", str(tmp_path / "node"), "--log-seal-s", "0")
+    count, size = 1_000, 1_000
+    found: list[bytes] = []
+
+    async def write(address: str) -> None:
+        async with peer_of(address) as peer:
+            await peer.hello("peer", name="peer")
+            bodies = [f"<<{number:04}>>".encode() * (size // 8) for number in range(count)]
+            await peer.publish_accepted(*[Event("a", delivery="persistent", body=body) for body in bodies])
+
+    async def read_all(address: str) -> None:
+        async with peer_of(address) as peer:
+            await peer.hello("peer", name="peer")
+            await peer.subscribe(since=1, credit=count)
+            while not any(b"<<0999>>" in one for one in found):
+                found.extend(event.body or b"" for event in await peer.events(1))
+
+    first = start(*flags)
+    run(write(first.address()))
+    assert first.stop()[0] == 0
+    flip(tmp_path / "node" / "tidings.db", b"<<0500>>")
+    second = start(*flags)
+    run(read_all(second.address()))
+    lost = count - len(found)
+    assert 0 < lost * size <= STORED_SIZE_MAX
+    assert not any(b"<<0500>>" in one for one in found)
+    assert "damage in the store" in second.stop()[1]

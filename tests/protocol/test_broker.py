@@ -10,6 +10,7 @@ from protocol.rig import Rig, event, persistent, reliable, with_header
 from tidings.protocol import broker as broker_module
 from tidings.protocol import ledger as ledger_module
 from tidings.protocol import places
+from tidings.protocol.broker import STORED_SIZE_MAX
 from tidings.protocol.messages import Accepted, Bye, Deliver, Hello, Publish, Reply, Welcome
 from tidings.store.interface import Append, Count, Drop, Put, Trim
 
@@ -466,3 +467,21 @@ def test_a_commit_holds_appends_before_records_and_counts() -> None:
     ann.publish(reliable(1))
     assert [type(one) for one in rig.tick()] == [Append, Put, Count]
     assert not any(isinstance(one, Trim) for one in rig.commits[0])
+
+
+def test_a_large_batch_is_stored_in_pieces_and_delivered_as_it_came() -> None:
+    rig = Rig()
+    reader, writer = rig.peer("r", name="reader"), rig.peer("w", name="writer")
+    reader.subscribe(durable="all")
+    count, text = 300, "x" * 1_000
+    writer.publish(*(persistent(n, text=text, n=n) for n in range(1, count + 1)))
+    stored = [one.batch for one in rig.tick() if isinstance(one, Append)]
+    assert sum(batch.count for batch in stored) == count
+    assert len(stored) > 3
+    assert all(len(batch.raw) <= STORED_SIZE_MAX for batch in stored)
+    assert [batch.first for batch in stored[1:]] == [one.first + one.count for one in stored[:-1]]
+    rig.run()
+    assert [one.values["n"] for one in reader.events()] == list(range(1, count + 1))
+    late = rig.restart().peer("late")
+    late.subscribe(since=1)
+    assert [one.values["n"] for one in late.events()] == list(range(1, count + 1))

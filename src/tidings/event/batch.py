@@ -8,8 +8,9 @@ and writes a new head.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 from tidings.errors import EventError
@@ -105,6 +106,19 @@ class Batch:
         """The batch of the events from one row to before another, which must be there."""
         offsets = self.offsets
         return Batch(array_head(end - start) + self.raw[offsets[start] : offsets[end]], self.origin)
+
+    def pieces(self, rows: Sequence[int], size_max: int) -> Iterator[Sequence[int]]:
+        """These rows, which must be there, cut so that no piece has more bytes, save one large event."""
+        if len(self.raw) <= size_max:
+            yield rows
+            return
+        offsets = self.offsets
+        ends = list(accumulate(offsets[row + 1] - offsets[row] for row in rows))
+        begin = size = 0
+        while begin < len(rows):
+            end = max(begin + 1, bisect_right(ends, size + size_max - HEAD_SIZE, begin))
+            yield rows[begin:end]
+            begin, size = end, ends[end - 1]
 
     def part(self, rows: Sequence[int]) -> Batch:
         """The batch of the events in these rows, one for all who ask for the same; all rows are the batch.

@@ -66,7 +66,8 @@ if TYPE_CHECKING:
 
 RECENT_SIZE_MAX = 8 << 20
 """Bytes of events kept in memory for those who ask for last values."""
-
+STORED_SIZE_MAX = 64 << 10
+"""Bytes of events that are stored under one checksum, save one event that is larger."""
 DELIVERED_AT_ONCE = 8_192
 """Rows that subscriptions get of a batch in one step, all of them together."""
 DELIVERIES_FEW = 8
@@ -596,10 +597,17 @@ class Broker:
         return positions
 
     def _append(self, batch: Batch, rows: list[int], persistent: bool, positions: list[int | None]) -> None:
-        """Store rows that follow each other in the batch, though not at once: positions grow with rows."""
+        """Store rows that follow each other in the batch, though not at once: positions grow with rows.
+
+        What is large is stored in pieces, each with a checksum of its own: damage costs one of them.
+        """
+        for place, row in enumerate(rows, self.position + 1):
+            positions[row] = place
+        for piece in batch.pieces(rows, STORED_SIZE_MAX):
+            self._append_piece(batch, piece, persistent)
+
+    def _append_piece(self, batch: Batch, rows: Sequence[int], persistent: bool) -> None:
         first = self.position + 1
-        for place, row in enumerate(rows):
-            positions[row] = first + place
         self.position += len(rows)
         if persistent:
             self.position_logged = self.position

@@ -26,7 +26,7 @@ from tidings.store.packing import PLAIN, PackingError, pack, unpack
 from tidings.store.records import RUN, SETTLED, Row, checksum_of, sealed
 
 RUN_COUNT_MAX = 64
-RUN_BYTES_MAX = 128 * 2**10
+RUN_BYTES_MAX = 64 * 2**10  # what is lost with a bad one, save a message that is larger
 # A larger message is a run of its own: there is little to save, and its space is free as soon as it is gone.
 SHARED_BYTES_MAX = 8 * 2**10
 _FIELDS_BYTES = 64  # what the other fields of a message take, about
