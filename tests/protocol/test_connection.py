@@ -93,6 +93,7 @@ def test_a_welcome_may_be_as_long_as_any_frame(rig: Rig) -> None:
     refused = [Refusal(n, n, Failure("not-yours", "x" * 100)) for n in range(1, 1_001)]
     welcome = encode(Welcome(1, "node", 1, "s", 1_000, 1, refused))
     assert len(welcome) > FIRST_FRAME_MAX
+    client.core.session = "s"  # it was here before
     client.core.receive(welcome, rig.now)
     assert client.core.is_up
     assert len(client.core.publications.refusals(range(1, 1_001))) == 1_000

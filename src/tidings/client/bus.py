@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import random as chance
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from datetime import datetime
@@ -29,6 +28,7 @@ from tidings.client.listener import Callback, Listener
 from tidings.client.log import Log
 from tidings.client.making import event_of
 from tidings.client.message import Message
+from tidings.client.numbering import Numbering, ids_of
 from tidings.client.queue import Queue, check_name
 from tidings.client.queues import Queues, Scope, Wish
 from tidings.client.requests import Inbox, answer_event
@@ -40,7 +40,7 @@ from tidings.errors import Disconnected, NoAnswer, UserError
 from tidings.event import Event
 from tidings.event.values import plain_moment
 from tidings.filters import Filter
-from tidings.ids import ClockIds, new_system
+from tidings.ids import new_system
 from tidings.protocol.arguments import INBOX
 from tidings.protocol.connection import Connection
 from tidings.protocol.failures import error_of
@@ -78,15 +78,16 @@ class Bus:
         timeout_s: float | None = CONNECT_S,
         random: Callable[[], float] = chance.random,
         says: Says | None = None,
+        ids: Numbering = "clock",
     ) -> None:
-        """`says` gives the user and the secret of each connection."""
+        """`says` gives the user and the secret of each connection, `ids` how events are numbered."""
         self._find = find
         self._timeout_s = timeout_s
         self._reconnect = reconnect
         self._random = random
         self._held = AsyncExitStack()
         self._system = new_system(os.urandom)
-        self._core = Connection(ClockIds(self._system, time.time()), name, says)
+        self._core = Connection(ids_of(ids), name, says)
         self._publish = self._core.publish
         self._publications = self._core.publications
         self._entered: Link | None = None

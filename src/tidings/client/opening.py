@@ -11,6 +11,7 @@ from typing import Any
 
 from tidings.client.bus import CONNECT_S, Bus
 from tidings.client.local import START_S, machine_node, process_node
+from tidings.client.numbering import Numbering
 from tidings.errors import UserError
 from tidings.peers.registry import Neighbours, check_peers
 from tidings.peers.upstream import Order, Upstream
@@ -33,6 +34,7 @@ def connect(
     reconnect: bool = True,
     timeout_s: float | None = None,
     random: Callable[[], float] = chance.random,
+    ids: Numbering = "clock",
 ) -> Bus:
     """A bus to the node at an address, to be entered with `async with`.
 
@@ -43,8 +45,12 @@ def connect(
     At an address with TLS, a client proves who it is by a user and a password, a token, or a certificate and
     its key. A password or a token that is a path is read from that file, for each connection anew. `ca` is
     the file of whom to trust; without it, that is whom this system trusts.
+
+    `ids` says how the ids of what is published and put are made: `clock`, with the time of the start in them;
+    without the clock: `random`, or a path, a file that keeps a system and counts its starts; or an object of
+    one's own, as `tidings.ids.StoredIds`.
     """
-    options: dict[str, Any] = {"name": name, "reconnect": reconnect, "random": random}
+    options: dict[str, Any] = {"name": name, "reconnect": reconnect, "random": random, "ids": ids}
     credentials = Credentials(_user(user, address), password, token, ca, cert, key)
     if address is None:
         if not credentials.is_empty:
@@ -82,6 +88,7 @@ def open(
     ca: str | Path | None = None,
     cert: str | Path | None = None,
     key: str | Path | None = None,
+    ids: Numbering = "clock",
 ) -> Bus:
     """A bus to a node in this process, which ends with it; without a path it keeps nothing.
 
@@ -90,7 +97,8 @@ def open(
 
     `upstream` is the address of a node to which goes on all that is published here, or what matches the
     filter, each event once: at once while it can be reached, and otherwise when it can be again, the oldest
-    or the newest first. The rest says who this node is there, and at its peers, as for `connect`.
+    or the newest first. The rest says who this node is there, and at its peers, and how ids are made, as for
+    `connect`.
     """
     credentials = Credentials(user, password, token, ca, cert, key)
     known = Neighbours({} if peers is None else check_peers(peers), credentials)
@@ -100,4 +108,4 @@ def open(
         above = Upstream(upstream, credentials, order, upstream_filter)
     elif upstream_filter is not None or not (credentials.is_empty or peers):
         raise UserError("who a client is matters with an upstream or peers only, a filter with an upstream")
-    return Bus(partial(process_node, path, queue_types, above, known), name=name)
+    return Bus(partial(process_node, path, queue_types, above, known), name=name, ids=ids)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from types import TracebackType
 from typing import Any, Self
 
@@ -28,7 +27,7 @@ from tidings.client.unit import Unit
 from tidings.errors import QueueNotFound, UserError
 from tidings.event import Event
 from tidings.event.header import EMPTY_HEADER
-from tidings.ids import ClockIds, make_id, new_system
+from tidings.ids import StoredIds, make_id, new_system
 from tidings.queues.description import SECONDS_MAX, Description
 
 
@@ -75,7 +74,7 @@ class Space:
         self.queue = queue
         """The queue that it is a view of."""
         # An entry is known by an id of its own, by which its lease is found.
-        self._ids = ClockIds(OWN_ID + new_system(os.urandom), time.time())
+        self._ids = StoredIds(OWN_ID + new_system(os.urandom), 0)
 
     def __repr__(self) -> str:
         return f"<Space {self.name!r}>"

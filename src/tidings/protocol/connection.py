@@ -22,9 +22,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from tidings.errors import CodecError, Disconnected, TidingsError
+from tidings.errors import CodecError, Disconnected, TidingsError, UserError
 from tidings.event import Event
-from tidings.ids import Ids
+from tidings.ids import Ids, Origin
 from tidings.protocol.calls import Answer, Calls, OnCut, ended_anyway
 from tidings.protocol.failures import error_of
 from tidings.protocol.frames import encode
@@ -300,6 +300,10 @@ class Connection(Talk):
         handler(self, message, events)
 
     def _greeted(self, welcome: Welcome, _events: bytes) -> None:
+        if self.session is None and welcome.counter:
+            self.close(_used_before(self._origin))
+            self.is_given_up = True
+            return
         is_same_node = welcome.node == self.node
         is_older = welcome.is_older or (is_same_node and welcome.boot < (self.boot or 0))
         self.older += is_older
@@ -380,6 +384,12 @@ _HANDLERS: dict[type[Message], Callable[[Connection, Any, bytes], None]] = {
     Pong: Connection._heard,
     Bye: Connection._parted,
 }
+
+
+def _used_before(origin: Origin) -> UserError:
+    """Why a client that has said nothing yet can't go on: what it says would be taken for said before."""
+    which = f"epoch {origin.epoch} of system {origin.system!r}"
+    return UserError(f"ids of {which} were given out before: each start needs a higher epoch")
 
 
 def _nobody() -> tuple[str, str]:
