@@ -63,9 +63,9 @@ def reading(value: float, number: int = 0, **fields: Any) -> Event:
     return Event("air.pm10", {"value": value, "number": number}, delivery="persistent", **fields)
 
 
-def wait_until(is_so: Callable[[], bool]) -> None:
+def wait_until(is_so: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
     """Wait for a condition; one that never comes fails the test."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + patience_s
     while not is_so():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(LOOK_S)

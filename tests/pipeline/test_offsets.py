@@ -15,6 +15,7 @@ from tidings.pipeline.offsets import (
     losses,
     offset_of,
     places_of,
+    readers_of,
     share,
     spans,
     split,
@@ -160,3 +161,10 @@ def test_pieces_are_the_same_positions_in_order(
         assert [place for piece in own for place in range(piece.first, piece.end)] == list(
             range(span.first, span.end)
         )
+
+
+def test_an_offset_names_the_reader_at_each_node() -> None:
+    told = offset_of({A: 1, B: 2}, IDS, "spark-1")
+    assert readers_of(told) == {A: "spark-1", B: "spark-1"}
+    assert places_of(told) == {A: 1, B: 2}
+    assert readers_of(at(a=1)) == {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import pickle
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,23 +11,16 @@ from typing import Any
 import pytest
 from effort import ANSWER_S
 from pipeline.nodes import Running, reading, running, wait_until
+from pipeline.streams import ALL, COLUMNS, Make, batch, making_streams, numbers
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession, types
-from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from tidings import Event, blocking
 from tidings.errors import ConfigError, TidingsError
 from tidings.pipeline import keeping
 from tidings.pipeline.offsets import Offset
-from tidings.pipeline.source import TidingsSource
-from tidings.pipeline.stream import LogStreamReader
-
-ALL = ReadAllAvailable()
-COLUMNS = types.StructType().add("position", "long").add("number", "long")
-
-Make = Callable[..., LogStreamReader]
 
 
 @pytest.fixture
@@ -39,34 +31,8 @@ def node(tmp_path: Path) -> Iterator[Running]:
 
 @pytest.fixture
 def stream() -> Iterator[Make]:
-    """Makes readers of streams as Spark's driver does, and stops those that are left."""
-    made: list[LogStreamReader] = []
-
-    def make(node: Running | str, schema: types.StructType = COLUMNS, **options: Any) -> LogStreamReader:
-        address = node if isinstance(node, str) else node.address
-        given = CaseInsensitiveDict({name: str(value) for name, value in options.items()})
-        source = pickle.loads(pickle.dumps(TidingsSource(CaseInsensitiveDict({"node": address, **given}))))
-        made.append(source.streamReader(schema))
-        return made[-1]
-
-    with pytest.MonkeyPatch.context() as only_here:
-        only_here.setattr("tidings.pipeline.stream.end_on_term", lambda: None)
+    with making_streams() as make:
         yield make
-        only_here.setattr(keeping, "LEAVE_S_MAX", 0.1)  # some nodes are gone by now
-        for reader in made:
-            reader.stop()
-
-
-def numbers(reader: LogStreamReader, start: Offset, end: Offset) -> list[int]:
-    """What a batch between two offsets has, read as executors read it."""
-    copy = pickle.loads(pickle.dumps(LogStreamReader(reader._given, reader._schema)))
-    pieces = pickle.loads(pickle.dumps(reader.partitions(start, end)))
-    return [row["number"] for piece in pieces for batch in copy.read(piece) for row in batch.to_pylist()]
-
-
-def batch(reader: LogStreamReader, start: Offset) -> tuple[list[int], Offset]:
-    end = reader.latestOffset(start, reader.getDefaultReadLimit())
-    return numbers(reader, start, end), end
 
 
 # Without Spark: what the driver's process does
@@ -194,14 +160,23 @@ def test_a_durable_reader_stays_and_a_query_without_a_checkpoint_goes_on_from_it
     assert batch(again, again.initialOffset())[0] == [3]
 
 
-def test_a_reader_whose_lease_has_ended_begins_again_with_the_next_batch(node: Running, stream: Make) -> None:
-    reader = stream(node, startingOffsets="earliest", lease="3600")
+def test_a_reader_whose_lease_has_ended_ends_the_query_or_begins_again_where_losses_are_allowed(
+    node: Running, stream: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"startingOffsets": "earliest", "lease": "3600"}
+    strict, lax = stream(node, **options), stream(node, **options, failOnDataLoss="false")
     node.publish(reading(1, 1))
-    end = reader.latestOffset(reader.initialOffset(), ALL)
+    ends = [reader.latestOffset(reader.initialOffset(), ALL) for reader in (strict, lax)]
     with blocking.connect(f"tidings://{node.address}") as bus:
-        bus.log.leave(node.readers[0]["name"])
-    reader.commit(end)
+        for one in node.readers:
+            bus.log.leave(one["name"])
+    with pytest.raises(TidingsError, match=r"the reader 'spark-.*' is gone.*failOnDataLoss=false"):
+        strict.commit(ends[0])
+    with caplog.at_level(logging.WARNING, "tidings"):
+        lax.commit(ends[1])
     assert [one["cursor"] for one in node.readers] == [1]
+    assert "is gone" in caplog.text
+    lax.commit(ends[1])
 
 
 def test_the_lease_is_renewed_while_nothing_else_happens(node: Running, stream: Make) -> None:

@@ -1,36 +1,36 @@
 """The readers that a running query has at its nodes, and what keeps them there.
 
 A reader demands what the query wants: sensors are on for it, and what they say is kept in the log. It is a
-lease, which a thread of the driver's renews for as long as the driver lives; one that ends well leaves, and
-one that is killed is forgotten when the lease ends. A durable reader stays until somebody has it removed.
+lease, which a thread of the driver's renews for as long as the driver lives; one that is stopped leaves, and
+one that is killed is forgotten when the lease ends. A durable reader stays until somebody has it removed. A
+query that goes on from a checkpoint goes on with the reader that is named there.
 
 A node that is away is waited for. What it says no to, or an error nobody thought of, ends the query: the
-thread keeps it for the next call of `check`.
+thread keeps it for the next call of `check`. A reader that was there and is gone has missed something, and
+ends the query as other losses do.
 """
 
 from __future__ import annotations
 
 import logging
-import signal
-import sys
 import threading
-import time
 import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from types import FrameType
 from typing import Any
 
 from tidings.client import blocking
-from tidings.errors import Disconnected, NoAnswer, Refused, TidingsError
+from tidings.errors import Disconnected, NoAnswer, Refused, TidingsError, UserError
 from tidings.pipeline.offsets import Standing
-from tidings.pipeline.options import ReadOptions, label_of
+from tidings.pipeline.options import LEASE_S, ReadOptions, label_of
 from tidings.pipeline.reaching import ANSWER_S_MAX, connect, standing_of, told_of
 
 RENEWALS_PER_LEASE = 3
 """How often a lease is renewed before it would end, so that one renewal may be late."""
 LEAVE_S_MAX = 3.0
 """How long a query that ends waits until its nodes have heard so; else the lease sees to it."""
+
+_MADE = "spark-"  # begins the names of readers that are not durable
 
 logger = logging.getLogger("tidings")
 
@@ -39,12 +39,13 @@ class Readers:
     """See the module. Connected when made; `name` is what the readers are called at the nodes."""
 
     def __init__(self, options: ReadOptions, passive: bool = False) -> None:
-        self.name = options.durable or f"spark-{uuid.uuid4().hex}"
+        self.name = options.durable or f"{_MADE}{uuid.uuid4().hex}"
         self._options = options
         self._passive = passive
         self._starts: Mapping[str, int | None] = {}
         self._places: dict[str, int] = {}  # where each reader stands that was opened
-        self._heard: dict[str, float] = {}  # when each node last heard of us
+        self._resumed: set[str] = set()  # where one must be already
+        self._checked: set[str] = set()  # other readers that the query had, and that have missed nothing
         self._failure: BaseException | None = None
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -72,6 +73,18 @@ class Readers:
                 found[label] = standing_of(self._buses[label])
         return found
 
+    @property
+    def demanded(self) -> str | None:
+        """The name that a checkpoint is to have; None if nothing is missed while no query runs."""
+        return None if self._passive else self.name
+
+    def resume(self, names: Mapping[str, str]) -> None:
+        """Go on with the readers that a checkpoint names at these nodes; before `open`."""
+        made = [name for name in names.values() if name.startswith(_MADE)]
+        if made and self._options.durable is None:
+            self.name = min(made)
+        self._resumed |= {label for label, name in names.items() if name == self.name}
+
     def open(self, starts: Mapping[str, int | None]) -> dict[str, int]:
         """Become a reader where that is not so yet; where each of them stands.
 
@@ -87,6 +100,25 @@ class Readers:
             self._thread = threading.Thread(target=self._keep, name="tidings lease", daemon=True)
             self._thread.start()
         return dict(self._places)
+
+    def check_others(self, names: Mapping[str, str]) -> None:
+        """See that nothing was missed by other readers that a checkpoint names; their leases end soon.
+
+        There are such if the query has become durable.
+        """
+        for label, name in names.items():
+            if name == self.name or name in self._checked or not name.startswith(_MADE):
+                continue
+            with told_of(self._nodes[label]):
+                try:
+                    self._buses[label].log.reader(
+                        name, lease_s=LEASE_S, passive=True, resume=True, timeout_s=ANSWER_S_MAX
+                    )
+                except Refused as error:
+                    if error.code != "gone":
+                        raise
+                    self._lose(label, error)
+            self._checked.add(name)
 
     def passed(self, places: Mapping[str, int]) -> None:
         """Everything below these places has been dealt with."""
@@ -110,45 +142,52 @@ class Readers:
         """Wait so long, or until the readers are closed."""
         self._stopping.wait(seconds)
 
-    def close(self) -> None:
-        """Leave the nodes, unless the readers are durable."""
+    def close(self, leaves: bool = True) -> None:
+        """Leave the nodes, unless the readers are durable, or are to stay there until their lease ends."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(LEAVE_S_MAX)  # what it says after the leaving would undo that
-        for label in sorted(self._places) if self._options.durable is None else ():
+        for label in sorted(self._places):
             with suppress(TidingsError):
-                self._buses[label].log.leave(self.name, timeout_s=LEAVE_S_MAX)
+                if not leaves:
+                    self._say(label, LEAVE_S_MAX)  # so that all of the lease is left
+                elif self._options.durable is None:
+                    self._buses[label].log.leave(self.name, resumable=True, timeout_s=LEAVE_S_MAX)
         self._held.close()
 
     # Renewing
 
     def _say(self, label: str, timeout_s: float = ANSWER_S_MAX) -> dict[str, Any]:
-        """Be a reader at a node, or go on being one."""
-        options = self._options
+        """Be a reader at a node, or go on being one; it is a loss if it should be there and is gone."""
         with told_of(self._nodes[label]):
-            told = self._buses[label].log.reader(
-                self.name,
-                options.where,
-                lease_s=options.lease_s,
-                start=self._places.get(label, self._starts.get(label)),
-                passive=self._passive,
-                timeout_s=timeout_s,
-            )
-        self._note_heard(label)
+            try:
+                told = self._ask(label, timeout_s)
+            except Refused as error:
+                if error.code != "gone":
+                    raise
+                self._lose(label, error)
+                self._resumed.discard(label)
+                told = self._ask(label, timeout_s)
+        self._resumed.add(label)
         return told
 
-    def _note_heard(self, label: str) -> None:
-        now = time.monotonic()
-        silent_s = now - self._heard.get(label, now)
-        self._heard[label] = now
-        if self._options.lease_s is not None and silent_s > self._options.lease_s:
-            logger.warning(
-                "node %s had not heard of the query for %.0f s, longer than its lease of %g s:"
-                " what nobody else wanted in that time was not made",
-                label,
-                silent_s,
-                self._options.lease_s,
-            )
+    def _ask(self, label: str, timeout_s: float) -> dict[str, Any]:
+        options = self._options
+        return self._buses[label].log.reader(
+            self.name,
+            options.where,
+            lease_s=options.lease_s,
+            start=self._places.get(label, self._starts.get(label)),
+            passive=self._passive,
+            resume=label in self._resumed,
+            timeout_s=timeout_s,
+        )
+
+    def _lose(self, label: str, error: Refused) -> None:
+        """Note that a reader is gone: the query ends, or goes on with a new one where that is allowed."""
+        if self._options.fails_on_loss:
+            raise UserError(f"{error}; the option failOnDataLoss=false goes on without what was missed")
+        logger.warning("node %s: %s", label, error)
 
     def _keep(self) -> None:
         """What the thread does: renew all leases now and then."""
@@ -166,19 +205,3 @@ class Readers:
         # While a node is away the query waits for it, too, or has no question to it.
         with suppress(Disconnected, NoAnswer):
             self._say(label, timeout_s)
-
-
-def end_on_term() -> None:
-    """Have SIGTERM end this process by an exception.
-
-    Spark ends the process of a stream's reader with that signal, and lets it clean up only if it is not ended
-    by it on the spot: `stop` would never be called.
-    """
-    is_main = threading.current_thread() is threading.main_thread()
-    if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _leave_process)
-
-
-def _leave_process(_number: int, _frame: FrameType | None) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # another one must not disturb the cleaning up
-    sys.exit(0)

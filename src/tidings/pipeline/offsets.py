@@ -1,10 +1,12 @@
 """How far a stream has come at each of its nodes, as Spark keeps it in a checkpoint.
 
-    {"127.0.0.1:7300": 4711, "ID 127.0.0.1:7300": "vKq3"}
+    {"127.0.0.1:7300": 4711, "ID 127.0.0.1:7300": "vKq3", "READER 127.0.0.1:7300": "spark-5ad1"}
 
 The number is the first position that has not been read. The id is that of the node which had it: another node
 at the same address, or the same one without its disk, counts its positions anew, and going on as if nothing
-had happened would leave events out. Spark compares offsets as text, so nodes stand in order of their names.
+had happened would leave events out. The reader is the one that has had events made and kept there: if it is
+gone without having left, some may be missing. A query that demands nothing has none, nor have checkpoints of
+earlier versions. Spark compares offsets as text, so nodes stand in order of their names.
 
 The rule kept: the same two offsets mean the same events, whoever asks and however often.
 """
@@ -17,6 +19,7 @@ from itertools import pairwise
 from msgspec import Struct
 
 ID = "ID "
+READER = "READER "
 
 Offset = dict[str, int | str]
 
@@ -45,12 +48,14 @@ class Loss(Struct, frozen=True):
     problem: str
 
 
-def offset_of(places: Mapping[str, int], ids: Mapping[str, str]) -> Offset:
-    """The offset with these places."""
+def offset_of(places: Mapping[str, int], ids: Mapping[str, str], reader: str | None = None) -> Offset:
+    """The offset with these places, and the name of the reader that is there."""
     made: Offset = {}
     for label in sorted(places):
         made[label] = places[label]
         made[ID + label] = ids[label]
+        if reader is not None:
+            made[READER + label] = reader
     return made
 
 
@@ -62,6 +67,11 @@ def places_of(offset: Mapping[str, int | str]) -> dict[str, int]:
 def id_of(offset: Mapping[str, int | str], label: str) -> str:
     """Which node had the place."""
     return str(offset.get(ID + label, ""))
+
+
+def readers_of(offset: Mapping[str, int | str]) -> dict[str, str]:
+    """The name of the reader at each node that has one."""
+    return {key.removeprefix(READER): str(name) for key, name in offset.items() if key.startswith(READER)}
 
 
 def losses(start: Offset, standings: Mapping[str, Standing]) -> list[Loss]:
@@ -99,6 +109,7 @@ def advance(
     limit: int | None = None,
     targets: Mapping[str, int] | None = None,
     new: Mapping[str, int] | None = None,
+    reader: str | None = None,
 ) -> Offset:
     """The offset up to which the next batch reads: all there is, or so many positions of it.
 
@@ -117,7 +128,7 @@ def advance(
     if limit is not None:
         shares = share(limit, {label: ends[label] - begins[label] for label in ends})
         ends = {label: begins[label] + shares[label] for label in ends}
-    return offset_of(ends, {label: standing.node for label, standing in standings.items()})
+    return offset_of(ends, {label: standing.node for label, standing in standings.items()}, reader)
 
 
 def share(limit: int, wanted: Mapping[str, int]) -> dict[str, int]:

@@ -8,6 +8,7 @@ nodes, is made when it is first needed and only there, and `partitions` and `rea
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
@@ -23,7 +24,8 @@ from pyspark.sql.types import StructType
 
 from tidings.errors import UserError
 from tidings.pipeline.batch import Piece, pieces_of, place_of, read_piece, within
-from tidings.pipeline.keeping import Readers, end_on_term
+from tidings.pipeline.ending import ENDING
+from tidings.pipeline.keeping import Readers
 from tidings.pipeline.offsets import (
     Loss,
     Offset,
@@ -34,10 +36,11 @@ from tidings.pipeline.offsets import (
     losses,
     offset_of,
     places_of,
+    readers_of,
     resume_at,
     spans,
 )
-from tidings.pipeline.options import ReadOptions, read_options
+from tidings.pipeline.options import ReadOptions, label_of, read_options
 from tidings.pipeline.schema import arrow_schema
 
 IDLE_S_MIN, IDLE_S_MAX = 0.001, 0.1
@@ -98,7 +101,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             readers = self._connected()
             standings = readers.standings()
             ids = {label: standing.node for label, standing in standings.items()}
-            self._initial = offset_of(readers.open(self._starts(readers, standings)), ids)
+            places = readers.open(self._starts(readers, standings))
+            self._initial = offset_of(places, ids, readers.demanded)
         return self._initial
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
@@ -107,7 +111,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._standings = readers.standings()
         self._check_losses(start, self._standings)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        end = advance(start, self._standings, most, self._targets, self._new)
+        end = advance(start, self._standings, most, self._targets, self._new, readers.demanded)
         self._pause(readers, is_idle=end == start)
         return end
 
@@ -118,7 +122,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """How far the nodes are, for the progress that Spark shows; called after `latestOffset`."""
-        return None if self._standings is None else advance({}, self._standings)
+        if self._standings is None or self._readers is None:
+            return None
+        return advance({}, self._standings, reader=self._readers.demanded)
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """What the tasks of a batch read; the same for the same offsets, whenever it is called."""
@@ -130,10 +136,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._resumed(end).passed(places_of(end))
 
     def stop(self) -> None:
-        """The query has ended."""
+        """The query has ended, or the driver; which of both, and what follows, is told by `ending`."""
+        is_over = ENDING.wait_verdict(sys.exception())
         readers, self._readers = self._readers, None
         if readers is not None:
-            readers.close()
+            readers.close(leaves=is_over)
 
     # What Spark asks in executors
 
@@ -146,7 +153,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Readers at the nodes
 
     def _connect(self, passive: bool = False) -> Readers:
-        end_on_term()
+        ENDING.watch()
         return Readers(self.options, passive)
 
     def _connected(self) -> Readers:
@@ -165,11 +172,18 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 for label, place in places_of(start).items()
                 if label in standings
             }
+            readers.resume(self._readers_in(start))
             new = {label: standing for label, standing in standings.items() if label not in known}
             opened = readers.open({**self._starts(readers, new), **known})
             self._new = {label: opened[label] for label in new}
             self._initial = start
+        readers.check_others(self._readers_in(start))
         return readers
+
+    def _readers_in(self, offset: Offset) -> dict[str, str]:
+        """The readers that an offset names at nodes of this query."""
+        there = {label_of(node) for node in self.options.reach.nodes}
+        return {label: name for label, name in readers_of(offset).items() if label in there}
 
     def _starts(self, readers: Readers, standings: Mapping[str, Standing]) -> dict[str, int | None]:
         """Where readers begin that have never been there; None is behind all there is."""

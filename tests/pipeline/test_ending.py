@@ -1,0 +1,276 @@
+"""How a streaming query ends, and what becomes of its readers then: stopped, killed, or stopped too early."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import chain, repeat
+from pathlib import Path
+
+import pytest
+from pipeline.nodes import PATIENCE_S, Running, running, wait_until
+from pipeline.streams import ALL, Make, batch, making_streams
+
+from tidings import Event, blocking
+from tidings.errors import Disconnected, TidingsError
+from tidings.pipeline import ending
+from tidings.pipeline.ending import Ending
+from tidings.pipeline.offsets import Offset
+from tidings.pipeline.stream import LogStreamReader
+
+TESTS = Path(__file__).parents[1]
+START_S_MAX = 180.0
+"""How long a program with a Spark of its own may take on a busy machine."""
+DRIVER = 100
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Running]:
+    with running(tmp_path / "node") as node:
+        yield node
+
+
+@pytest.fixture
+def stream() -> Iterator[Make]:
+    with making_streams() as make:
+        yield make
+
+
+@pytest.fixture
+def parents(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Says which parents the process has, one after the other, and the last one from then on."""
+
+    def set_parents(*those: int | Callable[[], int]) -> None:
+        left = chain(those, repeat(those[-1]))
+
+        def parent() -> int:
+            one = next(left)
+            return one() if callable(one) else one
+
+        monkeypatch.setattr(os, "getppid", parent)
+
+    monkeypatch.setattr(ending, "LOOK_S", 0.0)
+    return set_parents
+
+
+# What the process can tell
+
+
+def test_a_query_is_over_if_nothing_went_wrong_or_spark_says_so(parents: Callable[..., None]) -> None:
+    parents(DRIVER)
+    for error in (None, SystemExit(0)):
+        assert Ending().wait_verdict(error)
+
+
+@pytest.mark.parametrize("error", [EOFError(), BrokenPipeError(), KeyboardInterrupt()])
+def test_a_driver_that_dies_a_moment_after_its_connection_has_ended_no_query(
+    parents: Callable[..., None], error: BaseException
+) -> None:
+    parents(DRIVER, DRIVER, DRIVER, 1)
+    assert not Ending().wait_verdict(error)
+
+
+def test_a_query_is_over_if_spark_says_so_after_the_end_of_the_connection(
+    parents: Callable[..., None],
+) -> None:
+    parents(DRIVER)
+    made = Ending()
+
+    def tell() -> int:
+        made._tell(signal.SIGTERM, None)  # raises nothing, for the cleaning up has begun
+        return DRIVER
+
+    parents(DRIVER, tell)
+    assert made.wait_verdict(EOFError())
+    assert made.is_told
+
+
+def test_a_query_is_over_if_its_driver_lives_on_without_a_connection(
+    parents: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ending, "VERDICT_S_MAX", 0.0)
+    parents(DRIVER)
+    assert Ending().wait_verdict(EOFError())
+
+
+@pytest.mark.parametrize("error", [ValueError(), Disconnected("gone")])
+def test_a_call_that_fails_ends_no_query_and_waits_for_nothing(error: BaseException) -> None:
+    assert not Ending().wait_verdict(error)
+
+
+def test_a_signal_ends_the_work_once() -> None:
+    made = Ending()
+    with pytest.raises(SystemExit):
+        made._tell(signal.SIGTERM, None)
+    made._tell(signal.SIGTERM, None)
+    assert made.wait_verdict(SystemExit(0))
+
+
+# What becomes of the readers
+
+
+def end_by(error: BaseException, reader: LogStreamReader) -> None:
+    """What Spark's worker does: the reader is stopped while the error is on its way."""
+    try:
+        raise error
+    except BaseException:
+        reader.stop()
+
+
+def wanted(*numbers: int) -> list[Event]:
+    """Transient events: they are in the log only if a reader wants them."""
+    return [Event("wanted", {"number": number}) for number in numbers]
+
+
+def checkpoint_of(reader: LogStreamReader) -> Offset:
+    end = reader.latestOffset(reader.initialOffset(), ALL)
+    reader.commit(end)
+    return end
+
+
+def test_a_driver_that_dies_leaves_its_reader_for_the_query_that_goes_on(
+    node: Running, stream: Make, parents: Callable[..., None]
+) -> None:
+    first = stream(node, where="type = 'wanted'", lease="3600")
+    checkpoint = checkpoint_of(first)
+    (told,) = node.readers
+    parents(DRIVER)
+    end_by(EOFError(), first)
+    assert node.readers == [told]
+    node.publish(*wanted(1, 2))
+    second = stream(node, where="type = 'wanted'", lease="3600")
+    assert batch(second, checkpoint)[0] == [1, 2]
+    assert [one["name"] for one in node.readers] == [told["name"]]
+    second.stop()
+    assert node.readers == []
+
+
+def test_a_reader_that_stays_has_all_of_its_lease_left(
+    node: Running, stream: Make, parents: Callable[..., None]
+) -> None:
+    reader = stream(node, lease="3600")
+    reader.initialOffset()
+    (archive,) = node.node.driver.broker.places.archives
+    ends_at = archive.ends_at
+    parents(DRIVER)
+    end_by(EOFError(), reader)
+    assert archive.ends_at > ends_at
+
+
+def test_a_checkpoint_whose_reader_is_gone_is_no_silent_loss(
+    node: Running, stream: Make, parents: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    first = stream(node, where="type = 'wanted'", lease="3600")
+    checkpoint = checkpoint_of(first)
+    parents(DRIVER)
+    end_by(EOFError(), first)
+    with blocking.connect(f"tidings://{node.address}") as bus:
+        bus.log.leave(node.readers[0]["name"])  # as if its lease had ended
+    node.publish(*wanted(1))
+    for options in ({}, {"durable": "city"}):
+        with pytest.raises(
+            TidingsError, match=rf"node {node.address}: the reader 'spark-.*' is gone: .*lease"
+        ):
+            stream(node, where="type = 'wanted'", **options).latestOffset(checkpoint, ALL)
+    anyway = stream(node, where="type = 'wanted'", failOnDataLoss="false")
+    assert batch(anyway, checkpoint)[0] == []
+    assert "is gone" in caplog.text
+    node.publish(*wanted(2))
+    assert batch(anyway, checkpoint)[0] == [2]
+
+
+def test_a_query_that_was_stopped_goes_on_from_its_checkpoint(node: Running, stream: Make) -> None:
+    first = stream(node, where="type = 'wanted'")
+    checkpoint = checkpoint_of(first)
+    first.stop()
+    for options in ({"durable": "city"}, {}):
+        assert batch(stream(node, where="type = 'wanted'", **options), checkpoint)[0] == []
+
+
+def test_a_durable_reader_that_somebody_has_removed_is_no_silent_loss(node: Running, stream: Make) -> None:
+    first = stream(node, durable="city")
+    checkpoint = checkpoint_of(first)
+    first.stop()
+    with blocking.connect(f"tidings://{node.address}") as bus:
+        bus.log.leave("city")
+    with pytest.raises(TidingsError, match="the reader 'city' is gone"):
+        stream(node, durable="city").latestOffset(checkpoint, ALL)
+
+
+def test_checkpoints_without_readers_go_on(node: Running, stream: Make) -> None:
+    first = stream(node)
+    older = {key: value for key, value in checkpoint_of(first).items() if not key.startswith("READER")}
+    first.stop()
+    assert older.keys() == {node.address, f"ID {node.address}"}
+    assert batch(stream(node), older)[0] == []
+
+
+def test_a_query_for_what_is_there_now_needs_no_reader_between_its_runs(node: Running, stream: Make) -> None:
+    first = stream(node)
+    first.prepareForTriggerAvailableNow()
+    checkpoint = checkpoint_of(first)
+    assert checkpoint.keys() == {node.address, f"ID {node.address}"}
+    first.stop()
+    second = stream(node)
+    second.prepareForTriggerAvailableNow()
+    assert batch(second, checkpoint)[0] == []
+
+
+# In Spark
+
+
+def start_driver(node: Running, folder: Path, *trigger: str) -> subprocess.Popen[bytes]:
+    """A program of its own with a query that writes what it reads into files."""
+    source = f"{TESTS.parent / 'src'}{os.pathsep}{TESTS}"
+    return subprocess.Popen(
+        [sys.executable, str(TESTS / "pipeline" / "collecting.py"), node.address, str(folder), *trigger],
+        env={**os.environ, "PYTHONPATH": source},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def children(process: int) -> list[int]:
+    return [int(one) for one in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
+def descendants(process: int) -> list[int]:
+    found = []
+    for task in Path(f"/proc/{process}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            found += [int(child), *descendants(int(child))]
+    return found
+
+
+def collected(folder: Path) -> list[int]:
+    return sorted(int(word) for file in folder.glob("out/*") for word in file.read_text().split())
+
+
+@pytest.mark.slow
+def test_a_driver_killed_within_its_lease_misses_nothing(node: Running, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    driver = start_driver(node, tmp_path)
+    try:
+        wait_until(lambda: len(node.readers) == 1, START_S_MAX)
+        node.publish(*wanted(*range(100)))
+        wait_until(lambda: len(collected(tmp_path)) == 100, START_S_MAX)
+        (java,) = [one for one in children(driver.pid) if "java" in Path(f"/proc/{one}/comm").read_text()]
+        workers = descendants(java)
+        os.kill(java, signal.SIGKILL)
+        driver.kill()
+        driver.wait(PATIENCE_S)
+        node.publish(*wanted(*range(100, 5_000)))
+        wait_until(lambda: not any(Path(f"/proc/{one}").exists() for one in workers))
+        node.publish(*wanted(*range(5_000, 10_000)))
+        assert len(node.readers) == 1
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(driver.pid, signal.SIGKILL)
+    with start_driver(node, tmp_path, "now") as again:
+        assert again.wait(START_S_MAX) == 0
+    assert collected(tmp_path) == list(range(10_000))
