@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import chain, repeat
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pipeline.nodes import PATIENCE_S, Running, running, wait_until
 from pipeline.streams import ALL, Make, batch, making_streams
+from pyspark.sql import SparkSession
 
 from tidings import Event, blocking
+from tidings.client.blocking_log import Log
 from tidings.errors import Disconnected, TidingsError
-from tidings.pipeline import ending
-from tidings.pipeline.ending import Ending
+from tidings.pipeline import ending, keeping
+from tidings.pipeline.ending import ENDING, Ending
 from tidings.pipeline.offsets import Offset
 from tidings.pipeline.stream import LogStreamReader
 
@@ -220,7 +225,107 @@ def test_a_query_for_what_is_there_now_needs_no_reader_between_its_runs(node: Ru
     assert batch(second, checkpoint)[0] == []
 
 
+def test_a_query_that_is_stopped_before_the_node_has_answered_leaves_it(
+    node: Running, stream: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = Log.reader
+
+    def interrupted(self: Log, *arguments: Any, **options: Any) -> dict[str, Any]:
+        ask(self, *arguments, **options)
+        raise SystemExit(0)  # as SIGTERM does while the answer is waited for
+
+    monkeypatch.setattr(Log, "reader", interrupted)
+    reader = stream(node, lease="3600")
+    with pytest.raises(SystemExit) as stopped:
+        reader.initialOffset()
+    assert len(node.readers) == 1
+    end_by(stopped.value, reader)
+    assert node.readers == []
+
+
+def test_a_signal_that_comes_just_before_the_stop_does_not_keep_the_reader_there(
+    node: Running, stream: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = stream(node, lease="3600")
+    reader.initialOffset()
+    at_exit: list[Callable[[], None]] = []
+    assert reader._readers is not None
+    monkeypatch.setattr(keeping.atexit, "unregister", at_exit.append)
+    monkeypatch.setattr(ENDING, "_is_told", True)
+    reader._readers._close_at_exit()
+    assert node.readers == []
+    assert at_exit == [reader._readers._close_at_exit]
+
+
 # In Spark
+
+
+class Slow:
+    """A way to a node on which answers stay from the request on that opens a reader."""
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        self._node = (host, int(port))
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
+        self.holds = threading.Event()
+        self._open: list[socket.socket] = []
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                client, _ = self._listening.accept()
+            except OSError:
+                return
+            node = socket.create_connection(self._node)
+            self._open += [client, node]
+            threading.Thread(target=self._pass, args=(client, node, True), daemon=True).start()
+            threading.Thread(target=self._pass, args=(node, client, False), daemon=True).start()
+
+    def _pass(self, source: socket.socket, target: socket.socket, is_request: bool) -> None:
+        try:
+            while data := source.recv(1 << 16):
+                if is_request and b"log.reader" in data:
+                    self.holds.set()
+                if is_request or not self.holds.is_set():
+                    target.sendall(data)
+        except OSError:
+            pass
+
+    def close(self) -> None:
+        for one in (self._listening, *self._open):
+            one.close()
+
+
+@contextmanager
+def slow_way(node: Running) -> Iterator[Slow]:
+    way = Slow(node.address)
+    try:
+        yield way
+    finally:
+        way.close()
+
+
+def test_a_query_that_is_stopped_while_its_first_batch_is_planned_leaves_the_node(
+    spark: SparkSession, node: Running
+) -> None:
+    stream = spark.readStream.format("tidings").schema("value double")
+    with slow_way(node) as way:
+        query = stream.options(node=way.address, lease="3600").load().writeStream.format("noop").start()
+        assert way.holds.wait(PATIENCE_S)
+        wait_until(lambda: len(node.readers) == 1)
+        query.stop()
+        wait_until(lambda: node.readers == [])
+
+
+def test_queries_that_are_stopped_at_once_leave_the_node(spark: SparkSession, node: Running) -> None:
+    stream = spark.readStream.format("tidings").schema("value double")
+    for _ in range(3):
+        query = stream.options(node=node.address, lease="3600").load().writeStream.format("noop").start()
+        wait_until(lambda: len(node.readers) == 1)
+        query.stop()
+        wait_until(lambda: node.readers == [])
 
 
 def start_driver(node: Running, folder: Path, *trigger: str) -> subprocess.Popen[bytes]:

@@ -12,6 +12,7 @@ ends the query as other losses do.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import threading
 import uuid
@@ -21,6 +22,7 @@ from typing import Any
 
 from tidings.client import blocking
 from tidings.errors import Disconnected, NoAnswer, Refused, TidingsError, UserError
+from tidings.pipeline.ending import ENDING
 from tidings.pipeline.offsets import Standing
 from tidings.pipeline.options import LEASE_S, ReadOptions, label_of
 from tidings.pipeline.reaching import ANSWER_S_MAX, connect, standing_of, told_of
@@ -44,6 +46,7 @@ class Readers:
         self._passive = passive
         self._starts: Mapping[str, int | None] = {}
         self._places: dict[str, int] = {}  # where each reader stands that was opened
+        self._asked: set[str] = set()  # where one may be, though no answer has come
         self._resumed: set[str] = set()  # where one must be already
         self._checked: set[str] = set()  # other readers that the query had, and that have missed nothing
         self._failure: BaseException | None = None
@@ -92,6 +95,7 @@ class Readers:
         where it is.
         """
         self._starts = starts
+        atexit.register(self._close_at_exit)
         for label in self._nodes.keys() - self._places.keys():
             told = self._say(label)
             # Behind the log's end may be events that are not of the log, which nobody will ever read.
@@ -147,18 +151,25 @@ class Readers:
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(LEAVE_S_MAX)  # what it says after the leaving would undo that
-        for label in sorted(self._places):
+        for label in sorted(self._asked):
             with suppress(TidingsError):
                 if not leaves:
                     self._say(label, LEAVE_S_MAX)  # so that all of the lease is left
                 elif self._options.durable is None:
                     self._buses[label].log.leave(self.name, resumable=True, timeout_s=LEAVE_S_MAX)
+        self._asked.clear()
         self._held.close()
+        atexit.unregister(self._close_at_exit)
+
+    def _close_at_exit(self) -> None:
+        """Do what `close` does if a signal has come just before it could."""
+        self.close(leaves=ENDING.is_told)
 
     # Renewing
 
     def _say(self, label: str, timeout_s: float = ANSWER_S_MAX) -> dict[str, Any]:
         """Be a reader at a node, or go on being one; it is a loss if it should be there and is gone."""
+        self._asked.add(label)
         with told_of(self._nodes[label]):
             try:
                 told = self._ask(label, timeout_s)
