@@ -106,6 +106,15 @@ def test_a_merge_of_many_stays_bounded_and_says_that_it_is_wider() -> None:
     assert all(merged.covers(filter) for filter in filters)
 
 
+def test_what_differs_in_more_than_one_attribute_is_not_joined() -> None:
+    for other in ("a = 2 AND n LIKE '%y%'", "a = 2 AND b = 2", "a = 2"):
+        one = "a = 1 AND n LIKE '%x%' AND b = 1" if "b" in other else "a = 1 AND n LIKE '%x%'"
+        merged = Filter(one).merge(Filter(other))
+        assert merged.exact
+        assert len(merged.normal) == 2
+        assert not merged.matches(Event("t", a=1, b=2, n="y"))
+
+
 def test_a_coarse_merge_demands_only_what_both_demand() -> None:
     texts = [[f"{name}{i} = 1 AND n LIKE '%{name}{i}%'" for i in range(UNITED_MAX - 4)] for name in "km"]
     one, other = (Filter(" OR ".join(alternatives)) for alternatives in texts)

@@ -306,7 +306,15 @@ def test_a_node_hands_on_under_the_names_of_others() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "source"), [("ann", "dev/ann"), ("dev", "dev"), ("dev/a", "dev/a"), (None, "dev"), ("", "dev")]
+    ("said", "source"),
+    [
+        ("ann", "dev/ann"),
+        ("dev", "dev"),
+        ("dev/a", "dev/a"),
+        ("device", "dev/device"),
+        (None, "dev"),
+        ("", "dev"),
+    ],
 )
 def test_what_any_other_user_hands_on_comes_from_that_user(said: str | None, source: str) -> None:
     far = guarded(Rule("put"))

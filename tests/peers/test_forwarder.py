@@ -9,7 +9,7 @@ from effort import often
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from peers.crossing import JOBS, Crossing, Wire
-from queues.rig import job, numbers, pass_time
+from queues.rig import DONE, job, numbers, pass_time
 
 from tidings.ids import Origin
 from tidings.peers import forwarder, lane
@@ -277,6 +277,27 @@ def test_a_transmission_queue_can_be_read_but_nothing_is_taken_from_it() -> None
     made.near.run()
     assert numbers(made.ann.read(JOBS)) == [1]
     assert made.ann.fails("get", queue=JOBS).code == "queue"
+
+
+def test_nobody_settles_what_was_under_way_when_the_node_was_killed() -> None:
+    made = crossing()
+    made.ann.put(JOBS, 1)
+    made.near.run()
+    for _ in range(2):
+        made.carry()
+        made.far.run()
+    (number,) = made.outgoing.queue.held
+    made.near.run()
+    made.crash_near()
+    made.ann.come(made.near)
+    (hand,) = made.ann.read(JOBS)
+    assert hand.number == number
+    counter = made.ann.settle(DONE, hand._replace(delivery=1))
+    made.near.run()
+    assert made.ann.refusals == [(counter, counter, "not-yours")]
+    made.cut()
+    made.run()
+    assert arrived(made) == [1]
 
 
 def test_a_transmission_queue_that_is_deleted_is_forwarded_no_longer() -> None:
