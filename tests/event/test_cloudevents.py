@@ -33,7 +33,9 @@ def conformance(expected: str) -> list[dict[str, Any]]:
     path = DATA / "cloudevents_cases.json"
     if not path.exists():
         pytest.skip(f"{path} is not there; set TIDINGS_DATA to the folder that has it")
-    return [case for case in json.loads(path.read_text()) if case["expected"] == expected]
+    found = [case for case in json.loads(path.read_text()) if case["expected"] == expected]
+    assert found
+    return found
 
 
 @given(whole)

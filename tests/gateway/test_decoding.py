@@ -30,9 +30,11 @@ def cases() -> list[tuple[str, str, bytes]]:
     path = DATA / "json_cases.json"
     if not path.exists():
         pytest.skip(f"{path} is not there; set TIDINGS_DATA to the folder that has it")
+    found = json.loads(path.read_text())
+    assert len(found) > 300
     return [
         (case["name"], case["expected"], b64decode(case["b64"]) if "b64" in case else DEEP[case["name"]])
-        for case in json.loads(path.read_text())
+        for case in found
     ]
 
 

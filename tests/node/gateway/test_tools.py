@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from node.gateway.networks import GatewayCommand, connected, register, sensing, sensor
+from node.gateway.networks import GatewayCommand, Network, connected, register, sensing, sensor
 from node.peers import ANSWER_S_MAX, Start, run, running
 from node.secured import TOKEN, Secured
 from typer.testing import CliRunner
@@ -109,7 +109,7 @@ def test_what_comes_while_the_node_takes_nothing_waits_at_the_sender_and_arrives
             sent = asyncio.create_task(network.writer.drain())
             memory = Path(f"/proc/{gateway.process.pid}/status")
             before = -1
-            while before != (before := network.writer.transport.get_write_buffer_size()):
+            while before != (before := buffered(network)) or not is_waiting(gateway.process.pid):
                 await asyncio.sleep(0.2)  # until nothing more is taken
             assert before > 0
             assert not sent.done()
@@ -122,3 +122,12 @@ def test_what_comes_while_the_node_takes_nothing_waits_at_the_sender_and_arrives
             assert int(peak.split()[1]) << 10 < MEMORY_MAX
 
     run(scenario())
+
+
+def buffered(network: Network) -> int:
+    return network.writer.transport.get_write_buffer_size()
+
+
+def is_waiting(process: int) -> bool:
+    """Whether it has nothing to do; one that has, and is not let, is no such."""
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "S"
