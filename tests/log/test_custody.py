@@ -15,6 +15,9 @@ from tidings.log.sealed import SealedFiles
 from tidings.log.service import LogService
 
 
+DAY_S = 86_400.0
+
+
 class SealingRig(Rig):
     """A node whose log is sealed into a folder, by hand; it stores one event at each position."""
 
@@ -22,11 +25,18 @@ class SealingRig(Rig):
         super().__init__()
         self.folder = Folder(path)
         self.history = History(self.store, SealedFiles(self.folder, self.broker.node))
-        self.broker.add(LogService(self.broker, self.history, True, "", Retention(), seal_s=300.0))
+        keeps = Retention(age_s_max=DAY_S)
+        self.broker.add(LogService(self.broker, self.history, True, "", keeps, seal_s=300.0))
 
     def seal(self, first: int, last: int) -> None:
         """Write a file."""
         sealers.seal(self.history, self.folder, first, last, self.broker.node)
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass, and what comes of it happen."""
+        self.now += seconds
+        self.broker.wake(self.now)
+        self.run()
 
     @property
     def files(self) -> list[tuple[int, int]]:
@@ -79,3 +89,43 @@ def test_who_seals_may_come_further_than_there_is_anything_to_be_put_into_a_file
     rig.seal(1, 2)
     assert ann.ask("log.sealed", first=1, position=4).result == {"sealed": 4}
     assert ann.ask("log.sealed", first=3, position=100).result == {"sealed": 6}
+
+
+# What a reader has not read
+
+
+@pytest.fixture
+def reader(ann: Peer, rig: SealingRig) -> Peer:
+    """One who has read the first two of four events that are in files and not in the store any more."""
+    rig.seal(1, 2)
+    rig.seal(3, 4)
+    ann.ask("log.reader", name="spark", lease_s=7 * DAY_S, start=1)
+    ann.ask("log.passed", name="spark", position=3)
+    for _ in range(2):
+        ann.ask("log.sealed", first=1, position=4)
+    return ann
+
+
+def test_a_prune_leaves_what_a_reader_has_not_read_unless_it_is_forced(reader: Peer, rig: SealingRig) -> None:
+    told = reader.ask("log.prune", before=5).result
+    assert (told["first"], told["kept_for"]) == (3, ["spark"])
+    assert rig.files == [(3, 4)]
+    told = reader.ask("log.prune", before=5, force=True).result
+    assert (told["first"], told["kept_for"], rig.files) == (5, [], [])
+
+
+def test_what_is_too_old_stays_for_a_reader(reader: Peer, rig: SealingRig) -> None:
+    rig.pass_time(DAY_S / 2)
+    assert rig.files == [(1, 2), (3, 4)]
+    rig.pass_time(DAY_S)
+    assert rig.files == [(3, 4)]
+    reader.ask("log.passed", name="spark", position=5)
+    rig.pass_time(100.0)
+    assert rig.files == []
+
+
+def test_the_store_keeps_what_no_file_has(ann: Peer, rig: SealingRig) -> None:
+    rig.seal(1, 2)
+    for _ in range(3):
+        ann.ask("log.sealed", first=1, position=6)
+    assert [one.first for one in rig.stored] == [3, 4, 5, 6]
