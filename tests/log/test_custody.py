@@ -14,7 +14,6 @@ from tidings.log.history import History
 from tidings.log.sealed import SealedFiles
 from tidings.log.service import LogService
 
-
 DAY_S = 86_400.0
 
 

@@ -198,6 +198,22 @@ def test_latest_counts_only_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert bob.session.holdings.size == free
 
 
+@pytest.mark.parametrize("how", [{}, {"on_slow": "latest", "slow_key": "n"}, {"on_slow": "block"}])
+def test_where_memory_is_short_the_older_half_of_what_waits_goes(how: dict[str, object]) -> None:
+    rig = Rig()
+    ann, bob = pair(rig, credit=0, **how)
+    for counter in range(1, 9):
+        ann.publish(event(counter, n=counter))
+        rig.run()
+    outlet = bob.session._subscriptions._outlets[1]
+    assert isinstance(outlet, outlets.WaitingOutlet)
+    assert outlet.lose_oldest()
+    bob.grant(1, 100)
+    rig.run()
+    assert bob.counters() == [5, 6, 7, 8]
+    assert bob.notices == [("gap", 1, {"dropped": 4, "reason": "memory"})]
+
+
 @pytest.mark.parametrize("end", ["sent", "dropped", "unsubscribed"])
 def test_nothing_is_counted_of_what_waits_no_longer(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
     monkeypatch.setattr(outlets, "WAITING_MAX", 10)

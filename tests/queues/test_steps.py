@@ -261,6 +261,26 @@ def test_a_rollback_takes_many_steps_and_is_answered_at_its_end() -> None:
     assert ann.reply(number) is not None
 
 
+@pytest.mark.usefixtures("small_steps")
+def test_what_a_transaction_has_read_is_free_as_soon_as_it_is_over() -> None:
+    ann = jobs(20)
+    bob = Client(ann.rig, "b")
+    ann.begin(1)
+    hands = ann.read("jobs", 20, transaction=1)
+    queue = ann.rig.queues.find("jobs")
+    assert all(hand.number in queue.locks for hand in hands)
+    _, steps = begin(ann, "rollback", transaction=1)
+    assert steps is not None
+    assert len(list(queue.locks)) > 10  # most are yet to be unlocked
+    assert not any(hand.number in queue.locks for hand in hands)
+    number, getting = begin(bob, "get", queue="jobs", count=20)
+    assert getting is not None
+    finish(getting)
+    assert len(queue.held) == 20
+    bob.rig.run()
+    assert len(bob.got(number) or []) == 20
+
+
 def test_a_rollback_goes_on_when_its_client_leaves() -> None:
     ann = jobs(1_000)
     bob = Client(ann.rig, "b")

@@ -111,11 +111,15 @@ def test_nothing_can_be_done_in_a_transaction_that_is_not_open(what: str) -> Non
     assert bob.refusals == [(counter, counter, "rolled-back")]
 
 
-def test_who_waits_in_a_transaction_is_told_when_it_ends() -> None:
-    ann, _ = two()
+@pytest.mark.parametrize("end", [Client.roll_back, Client.commit])
+def test_who_waits_in_a_transaction_is_told_when_it_ends(end: Callable[[Client, int], None]) -> None:
+    ann, bob = two()
     waiting = ann.wait("jobs", transaction=1)
-    ann.roll_back(1)
+    end(ann, 1)
+    ann.rig.run()
     assert ann.got(waiting) == []
+    bob.put("jobs", 1)
+    assert numbers(bob.get("jobs")) == [1]
 
 
 def test_rolling_back_what_is_not_open_is_no_mistake() -> None:
