@@ -18,6 +18,7 @@ from typing import Any, Protocol, cast
 from tidings.event import Batch
 from tidings.filters import Filter
 from tidings.interest import Advertisement, Interests
+from tidings.interest.weights import Weight
 from tidings.matching import Index
 from tidings.matching.unindexed import Unindexed
 
@@ -119,6 +120,8 @@ class Exchange:
         self.later: dict[Later, int] = {}  # and how many subscriptions each has
         self.ended = 0  # subscriptions, ever
         self._grants: dict[Filter, tuple[Subscription, int]] = {}  # and how often each was granted
+        self.offers_changed = 0
+        """How often an advertisement has come or gone."""
 
     @property
     def subscriptions(self) -> int:
@@ -208,11 +211,17 @@ class Exchange:
 
     def advertise(self, advertisement: Advertisement) -> tuple[Filter, ...]:
         """Offer events; the filters that demand them. Changes are told from then on, at the end of ticks."""
+        self.offers_changed += 1
         return self._interests.offer(advertisement)
 
     def withdraw(self, advertisement: Advertisement) -> None:
         """Offer no more; KeyError if it is not there."""
         self._interests.withdraw(advertisement)
+        self.offers_changed += 1
+
+    def offers(self, filter: Filter, after: int = 0) -> list[tuple[Advertisement, Weight]]:
+        """The advertisements that may overlap a filter, behind one of a number, and what they weigh."""
+        return self._interests.offers(filter, after)
 
     @property
     def has_changes(self) -> bool:

@@ -158,8 +158,7 @@ class Home:
         self.registry = Registry("home", self.rig.broker.node, addresses, self.rig.now)
         self.kept = Kept(self.rig)
         self.peers = Peers(self.registry, self.kept)
-        queues = self.rig.broker.services[0]
-        assert isinstance(queues, QueueService)
+        (queues,) = (one for one in self.rig.broker.services if isinstance(one, QueueService))
         self.abroad = Abroad(queues, [self.peers])
         self.rig.broker.add(self.abroad)
         self.links = {name: Link(self, name, away_node(name)) for name in given}

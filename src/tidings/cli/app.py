@@ -8,6 +8,7 @@ import typer
 
 import tidings
 from tidings.cli import (
+    advertisement,
     backup,
     bench,
     demo,
@@ -43,6 +44,7 @@ app.command()(backup.backup)
 app.command()(backup.restore)
 app.command()(demo.demo)
 app.add_typer(queue.app, name="queue", help="Make queues, put messages into them and get them out.")
+app.add_typer(advertisement.app, name="advertisement", help="Show what sources may publish.")
 app.add_typer(log.app, name="log", help="Read what a node has kept, and look after it.")
 app.add_typer(peer.app, name="peer", help="Show the other nodes that a node knows.")
 app.add_typer(security.app, name="security", help="Make and check what lets others come to a node safely.")

@@ -28,6 +28,7 @@ from tidings.client.encryption import Keyring
 from tidings.client.fetching import Where
 from tidings.client.interest import Interest as AsyncInterest
 from tidings.client.listener import Listener as AsyncListener
+from tidings.client.offers import Offered
 from tidings.client.queues import Scope, Wish
 from tidings.client.runner import Block, Runner
 from tidings.client.transaction import TRANSACTION_S
@@ -114,6 +115,16 @@ class Bus:
     def unsubscribe(self, durable: str, *, timeout_s: float | None = None) -> None:
         """End a durable subscription for good."""
         self._entered.run(self._bus.unsubscribe(durable, timeout_s=timeout_s))
+
+    def advertisements(self, where: Filter | str = "", *, timeout_s: float | None = None) -> list[Offered]:
+        """What others advertise and this client may subscribe to."""
+        return self._entered.run(self._bus.advertisements(where, timeout_s=timeout_s))
+
+    def watch_advertisements(self, where: Filter | str = "") -> Iterator[list[Offered]]:
+        """The list as it is, and again after each change."""
+        inner = self._bus.watch_advertisements(where)
+        while True:
+            yield self._entered.run(inner.__anext__())
 
     def advertise(self, filter: Filter | str = "", *, timeout_s: float | None = None) -> Interest:
         """Say which events may be published; inside `with` it tells whether anyone wants them."""

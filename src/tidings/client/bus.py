@@ -29,6 +29,7 @@ from tidings.client.log import Log
 from tidings.client.making import event_of
 from tidings.client.message import Message
 from tidings.client.numbering import Numbering, ids_of
+from tidings.client.offers import Offered, Offers, fetch_offers
 from tidings.client.queue import Queue, check_name
 from tidings.client.queues import Queues, Scope, Wish
 from tidings.client.requests import Inbox, answer_event
@@ -259,6 +260,16 @@ class Bus:
     def advertise(self, filter: Filter | str = "", *, timeout_s: float | None = None) -> Interest:
         """Say which events may be published; inside `async with` it tells whether anyone wants them."""
         return Interest(self._link, str(filter), timeout_s)
+
+    async def advertisements(
+        self, where: Filter | str = "", *, timeout_s: float | None = None
+    ) -> list[Offered]:
+        """What others advertise and this client may subscribe to, as far as it overlaps a filter."""
+        return (await fetch_offers(self._link, str(where), timeout_s))[1]
+
+    def watch_advertisements(self, where: Filter | str = "") -> Offers:
+        """The same as an async iterator: the list as it is, and again after each change."""
+        return Offers(self._link, str(where))
 
     # Queues
 

@@ -23,16 +23,24 @@ TOLD_SIZE_MAX = 1 << 20
 
 class Advertisement:
     """What a source may make. `tell` is called with the filters that demand it, at the end of a tick in which
-    they have changed."""
+    they have changed. `asked` is what `source` said, where `filter` is less than that because of rules."""
 
-    __slots__ = ("filter", "origin", "tell", "told")
+    __slots__ = ("asked", "filter", "number", "origin", "source", "tell", "told")
 
     def __init__(
-        self, filter: Filter, tell: Callable[[tuple[Filter, ...]], None], origin: Any = None
+        self,
+        filter: Filter,
+        tell: Callable[[tuple[Filter, ...]], None],
+        origin: Any = None,
+        asked: Filter | None = None,
+        source: str = "",
     ) -> None:
         self.filter = filter
+        self.asked = filter if asked is None else asked
+        self.source = source
         self.tell = tell
         self.origin = origin
+        self.number = 0  # in the order in which they came
         self.told: tuple[Filter, ...] = ()
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from tidings.filters import Filter
 from tidings.interest.audience import Advertisement, Audience, Cover, fitting, widened
 from tidings.interest.demand import NOBODY, Demand, Demands, reaches
-from tidings.interest.weights import COMPARED_MAX, comparing, merging, weigh
+from tidings.interest.weights import COMPARED_MAX, Weight, comparing, merging, weigh
 from tidings.matching.overlaps import Overlaps
 from tidings.steps import Steps
 
@@ -57,6 +57,7 @@ class Interests:
         self._covering: Iterator[None] | None = None
         self._made: tuple[list[Demand], Cover | None] = [], None  # the cover made last, and of what
         self._clock = self._ticks = 0
+        self._offers_made = 0
         self._spent = 0
         self.has_changes = False
         """Whether there may be something left for the next tick."""
@@ -85,6 +86,8 @@ class Interests:
         """An advertisement has come; the filters that demand it, or a cover of them."""
         assert advertisement not in self._audiences, "an advertisement is made once"
         self._spread_some(ANSWER_UNITS)
+        self._offers_made += 1
+        advertisement.number = self._offers_made
         audience = self._audiences[advertisement] = Audience(advertisement, self._told_max)
         self._offered.add(audience, advertisement.filter)
         steps = self._work_out(audience)
@@ -103,6 +106,11 @@ class Interests:
         self._changed.pop(audience, None)
         self._loose.pop(audience, None)
         self.has_changes = self._is_due
+
+    def offers(self, filter: Filter, after: int) -> list[tuple[Advertisement, Weight]]:
+        """The advertisements behind a number that may overlap a filter, with their weights, in order."""
+        found = [(one.advertisement, one.weight) for one in self._offered.candidates(filter)]
+        return [one for one in found if one[0].number > after]
 
     # Ticks
 

@@ -34,6 +34,7 @@ from tidings.exchange import Exchange, Rows, Subscription
 from tidings.filters import Filter
 from tidings.ids import Origin
 from tidings.protocol.access import OWN, Caller, Check, Gate, OpenGate, Permit
+from tidings.protocol.advertised import Advertised
 from tidings.protocol.answers import Answers
 from tidings.protocol.archive import Archive
 from tidings.protocol.background import Background
@@ -151,6 +152,7 @@ class Broker:
         self._owing: dict[Session, None] = {}  # those that may have to be told that something was accepted
         self._sessions_made = 0
         self.places = Places(self, state.durables)
+        self.add(Advertised(self))
 
     def add(self, service: Service) -> None:
         """Have a service beside the broker; before the first client is there."""

@@ -289,7 +289,9 @@ class Subscriptions:
             self._session.post(encode(Notice("interest", offered.number, details)))
 
         offer = self._narrow("publish", asked)
-        advertisement = Advertisement(offer, tell)
+        origin = self._session.origin
+        source = "" if origin is None else origin.source or ""
+        advertisement = Advertisement(offer, tell, asked=asked, source=source)
         self._weigh(Advertise, offered.number, offered.filter)
         self._advertisements[offered.number] = advertisement
         return {"filters": [str(filter) for filter in self._broker.exchange.advertise(advertisement)]}

@@ -1,0 +1,69 @@
+"""`tidings advertisement`: what sources say that they may publish."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidings.cli.connection import Address, Json, connects, run
+from tidings.cli.filter import parse, to_json
+from tidings.cli.queue_bus import add_row, bus_of, new_table, print_table
+from tidings.cli.subscribe import shown
+
+if TYPE_CHECKING:
+    from tidings.client.offers import Offered
+
+app = typer.Typer(no_args_is_help=True)
+
+Wanted = Annotated[str, typer.Argument(metavar="[FILTER]", help="Only those that offer some of this.")]
+Count = Annotated[int | None, typer.Option(min=1, help="End after so many lists.")]
+
+
+@app.callback()
+def advertisement() -> None:
+    """Show what sources say that they may publish."""
+
+
+@app.command("list")
+@connects
+def show_list(text: Wanted = "", node: Address = None, json: Json = False) -> None:
+    """Show what is advertised now."""
+    wanted = parse(text, json)
+
+    async def show() -> None:
+        async with bus_of(node) as bus:
+            _print(await bus.advertisements(wanted), json)
+
+    run(show())
+
+
+@app.command()
+@connects
+def watch(text: Wanted = "", count: Count = None, node: Address = None, json: Json = False) -> None:
+    """Show what is advertised, and again after each change, until Ctrl-C or --count."""
+    wanted = parse(text, json)
+
+    async def show() -> None:
+        left = count
+        async with bus_of(node) as bus:
+            async for offers in bus.watch_advertisements(wanted):
+                _print(offers, json)
+                left = None if left is None else left - 1
+                if left == 0:
+                    return
+
+    run(show())
+
+
+def _print(offers: list[Offered], json: bool) -> None:
+    if json:
+        listed = [{"filter": one.text, "source": one.source} for one in offers]
+        typer.echo(to_json({"advertisements": listed}))
+    elif offers:
+        table = new_table("source", "may publish", wide=("may publish",))
+        for one in offers:
+            add_row(table, shown(one.source) or "-", shown(one.text))
+        print_table(table)
+    else:
+        typer.echo("nothing is advertised", err=True)

@@ -1,0 +1,142 @@
+"""What is advertised, as consumers may see it: a list, and word of each change of it.
+
+A client is shown the advertisements that overlap what it may subscribe to, each as far as it may: so nobody
+learns here what is offered to others. Whoever watches asks to be told when anything has changed, and then for
+the list again, at its own pace; many changes in a row are one.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec import Meta, Struct
+
+from tidings.filters import Filter
+from tidings.interest import Advertisement
+from tidings.interest.weights import COMPARED_MAX, Weight, comparing, weigh
+from tidings.protocol.bystander import Bystander
+from tidings.protocol.service import LATER, Asked
+from tidings.protocol.session import Session
+from tidings.steps import Steps
+
+if TYPE_CHECKING:
+    from tidings.protocol.broker import Broker
+
+FILTER_LENGTH_MAX = 8_192
+"""Characters of a filter by which advertisements are sought."""
+LISTED_MAX = 1_000
+"""Advertisements in one answer; the rest is asked for behind the last of these."""
+LISTED_SIZE_MAX = 256 << 10
+"""Characters of filters in one answer; the one that passes it is the last."""
+LOOKED_AT_ONCE = 16
+"""Advertisements that are compared in one step."""
+WAITING_MAX = 100
+"""Requests of one session that wait for a change; of more the oldest is answered."""
+PAUSE_S = 0.1
+"""The time between two changes that are told, at least."""
+
+
+class Sought(Struct, frozen=True):
+    """Which advertisements are meant: those that overlap a filter, behind the one of a number."""
+
+    filter: Annotated[str, Meta(max_length=FILTER_LENGTH_MAX)] = ""
+    after: int = 0
+
+
+class Seen(Struct, frozen=True):
+    """A list that the client has, by its version."""
+
+    version: int
+
+
+class Advertised(Bystander):
+    """See the module; a service of the broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._base = broker.boot << 32  # so that no version is that of an earlier start
+        self._waiting: dict[Session, list[Asked]] = {}
+        self._waits_since = 0  # the version that those who wait have, or an earlier one
+        self._pause_until = 0.0
+        self.operations = {
+            "advertisements.list": (Sought, self._list),
+            "advertisements.wait": (Seen, self._wait),
+        }
+
+    @property
+    def version(self) -> int:
+        """Changes whenever the list does."""
+        return self._base + self._broker.exchange.offers_changed
+
+    def _list(self, asked: Asked, sought: Sought) -> Steps[dict[str, Any]]:
+        session, version = asked.session, self.version
+        wanted = session.narrow("subscribe", Filter(sought.filter))
+        weight, size = weigh(wanted), 0
+        listed: list[dict[str, Any]] = []
+        found = self._broker.exchange.offers(wanted, sought.after)
+        for count, (advertisement, theirs) in enumerate(found, 1):
+            text = _shown(session, advertisement, theirs, wanted, weight)
+            if text is not None:
+                listed.append(
+                    {"number": advertisement.number, "filter": text, "source": advertisement.source}
+                )
+                size += len(text)
+            if len(listed) >= LISTED_MAX or size > LISTED_SIZE_MAX:
+                return {"version": version, "advertisements": listed, "next": advertisement.number}
+            if not count % LOOKED_AT_ONCE:
+                yield
+        return {"version": version, "advertisements": listed, "next": None}
+
+    def _wait(self, asked: Asked, seen: Seen) -> Any:
+        if seen.version != self.version:
+            return {"version": self.version}
+        if not self._waiting:
+            self._waits_since = seen.version
+        waiting = self._waiting.setdefault(asked.session, [])
+        waiting.append(asked)
+        if len(waiting) > WAITING_MAX:
+            self._tell(waiting.pop(0))
+        return LATER
+
+    def _tell(self, asked: Asked) -> None:
+        asked.answer({"version": self.version}, 0)
+
+    # What the broker calls
+
+    def parted(self, session: Session, is_clean: bool) -> None:  # noqa: ARG002
+        """A session has ended, and waits for nothing."""
+        self._waiting.pop(session, None)
+
+    def finish_tick(self) -> None:
+        """Tell those who wait of a change, unless they were told of one just now."""
+        if self.wake_at <= self._broker.now:
+            waiting, self._waiting = self._waiting, {}
+            self._pause_until = self._broker.now + PAUSE_S
+            for asked in (one for some in waiting.values() for one in some):
+                self._tell(asked)
+
+    @property
+    def wake_at(self) -> float:
+        """When those who wait are to be told, if they are."""
+        return self._pause_until if self._waiting and self._waits_since != self.version else inf
+
+    def wake(self, now: float) -> None:  # noqa: ARG002
+        """The pause may be over."""
+        self.finish_tick()
+
+
+def _shown(
+    session: Session, advertisement: Advertisement, theirs: Weight, wanted: Filter, weight: Weight
+) -> str | None:
+    """An advertisement as a client may see it, None if it may not, or if that can't be told in time."""
+    is_free = session.permit.rules is None
+    if comparing(theirs, weight) > COMPARED_MAX:
+        return str(advertisement.asked) if is_free else None
+    if not advertisement.filter.overlaps(wanted):
+        return None
+    granted = None if is_free else session.permit.grant("subscribe")
+    if granted is None or granted.covers(advertisement.asked):
+        return str(advertisement.asked)
+    shared = advertisement.asked & granted
+    return str(shared.simplify()) if shared.normal else None
