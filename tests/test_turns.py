@@ -7,7 +7,7 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidings.turns import SLICE_S, TURN_S, Share, Turns
+from tidings.turns import ROUND_S, SLICE_S, TURN_S, Share, Turns
 
 STEP_S = 0.001
 
@@ -60,7 +60,38 @@ def test_who_comes_with_little_is_next_however_much_others_have_piled_up() -> No
     assert "light" in world.done[before:]
 
 
-def test_who_was_idle_has_saved_nothing_up() -> None:
+def test_who_comes_with_little_is_next_however_many_others_are_busy() -> None:
+    many = {f"w{number}": 10_000 for number in range(100)}
+    world = World(**many, light=1)
+    world.add(*many)
+    for _ in range(50):
+        world.run(0.2)
+        world.left["light"] = 1
+        world.add("light")
+        before = len(world.done)
+        world.turns.run()
+        assert "light" in world.done[before:]
+
+
+def test_where_many_wait_all_of_them_have_a_short_slice_soon() -> None:
+    many = {f"w{number}": 10_000 for number in range(50)}
+    world = World(**many)
+    world.add(*many)
+    world.run(2 * ROUND_S)
+    assert len(set(world.done)) == 50
+
+
+def test_who_is_idle_now_and_then_gets_no_more_than_its_share() -> None:
+    world = World(a=10_000, b=10_000, c=10_000, sly=0)
+    world.add("a", "b", "c")
+    for _ in range(400):
+        world.left["sly"] = 4
+        world.add("sly")
+        world.turns.run()
+    assert abs(world.done.count("sly") / len(world.done) - 1 / 4) < 0.02
+
+
+def test_who_was_idle_has_saved_hardly_anything_up() -> None:
     world = World(a=10_000, late=10_000)
     world.add("a")
     world.run(5.0)

@@ -2,9 +2,10 @@
 
 Each worker has a *share*, which counts the time that was spent on it; workers of one user have one share
 together. The worker whose share has used least goes next, for at most SLICE_S, and a share that was idle
-begins where the least busy of the others stands: it has saved nothing up, and owes nothing (start-time fair
-queueing). So a client with little to do is served at once, however much others have piled up, and those who
-want all the time there is get equal parts of it.
+begins where the least busy of the others stands: it owes nothing, and has saved up no more than SAVED_S
+(start-time fair queueing). What it has saved takes it past others that are as busy as each other, so a client
+with little to do is served at once, however much many others have piled up; those who want all the time there
+is get equal parts of it. Where many wait their slices are shorter, and all have had one within ROUND_S.
 
 The clock is given by whoever drives this. One that never advances runs everything to its end.
 """
@@ -13,11 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from heapq import heappop, heappush
-from math import inf
 from typing import Any, Generic, TypeVar
 
 SLICE_S = 0.005
 """How long one worker works before others have their turn."""
+SAVED_S = 0.005
+"""How much a share that is idle may have saved up."""
+ROUND_S, SLICE_S_MIN = 0.050, 0.000_5
+"""How long all who are in line have to wait for their next slice, and how short that may be for it."""
 TURN_S = 0.010
 """How long all of them work before the loop looks again at what has arrived."""
 
@@ -44,7 +48,7 @@ class Turns(Generic[Worker]):
         self._work = work
         self._line: list[tuple[float, int, Share]] = []  # a heap of shares, which has used least first
         self._shares: dict[Worker, Share] = {}  # of the workers in line
-        self._floor_s = 0.0  # what the share had used that worked last: none in line has used less
+        self._floor_s = 0.0  # what the share had used that worked last: none in line has much less
         self._spent_s = 0.0  # in this turn, by those who did not wait in line
         self._pushed = 0
 
@@ -94,21 +98,23 @@ class Turns(Generic[Worker]):
             self._floor_s = max(self._floor_s, used_s)
             worker = next(iter(share.workers))
             self.discard(worker)
-            self._let_work(worker, share, until)
+            self._let_work(worker, share, self._end_of_slice(until))
             if share.workers:
                 self._push(share)
             if self.clock() >= until:
                 return
 
-    def _let_work(self, worker: Worker, share: Share, until: float = inf) -> float:
-        """Let a worker work for a slice, and put it in line if more is left; how long that took.
+    def _end_of_slice(self, until: float) -> float:
+        """When a slice ends that begins now: with the turn, so that the loop reads what has arrived."""
+        slice_s = min(SLICE_S, max(SLICE_S_MIN, ROUND_S / (1 + len(self._line))))
+        return min(self.clock() + slice_s, until)
 
-        A slice ends with the turn: who has handled all that had arrived waits for the loop to read more.
-        """
+    def _let_work(self, worker: Worker, share: Share, until: float | None = None) -> float:
+        """Let a worker work for a slice, and put it in line if more is left; how long that took."""
         begun = self.clock()
-        is_left = self._work(worker, min(begun + SLICE_S, until))
+        is_left = self._work(worker, begun + SLICE_S if until is None else until)
         took_s = self.clock() - begun
-        share.used_s = (max(self._floor_s, share.used_s)) + took_s
+        share.used_s = max(self._floor_s - SAVED_S, share.used_s) + took_s
         if is_left:
             self.add(worker, share)
         return took_s
@@ -117,6 +123,6 @@ class Turns(Generic[Worker]):
         """Put a share in line, unless it is there."""
         if not share.is_in_line:
             share.is_in_line = True
-            share.used_s = max(share.used_s, self._floor_s)
+            share.used_s = max(share.used_s, self._floor_s - SAVED_S)
             self._pushed += 1
             heappush(self._line, (share.used_s, self._pushed, share))
