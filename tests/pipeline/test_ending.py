@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline.nodes import PATIENCE_S, Running, running, wait_until
-from pipeline.streams import ALL, Make, batch, making_streams
+from pipeline.nodes import PATIENCE_S, Running, reading, running, wait_until
+from pipeline.streams import ALL, Make, batch, making_streams, numbers
 from pyspark.sql import SparkSession
 
 from tidings import Event, blocking
@@ -186,6 +186,39 @@ def test_a_checkpoint_whose_reader_is_gone_is_no_silent_loss(
     assert "is gone" in caplog.text
     node.publish(*wanted(2))
     assert batch(anyway, checkpoint)[0] == [2]
+
+
+def test_a_query_that_is_killed_in_its_first_batch_repeats_that_and_no_more(
+    node: Running, stream: Make, parents: Callable[..., None]
+) -> None:
+    node.publish(Event("wanted", {"number": 0}, delivery="persistent"))
+    first = stream(node, where="type = 'wanted'", lease="3600")
+    start = first.initialOffset()
+    node.publish(*wanted(1, 2))
+    found, end = batch(first, start)
+    assert found == [1, 2]
+    parents(DRIVER)
+    end_by(EOFError(), first)
+    node.publish(*wanted(3))
+    second = stream(node, where="type = 'wanted'", lease="3600")
+    assert numbers(second, second.initialOffset(), end) == [1, 2]
+    assert batch(second, end)[0] == [3]
+    with blocking.connect(f"tidings://{node.address}") as bus:
+        bus.log.leave(next(one["name"] for one in node.readers if one["passive"]))
+    third = stream(node, where="type = 'wanted'", lease="3600")
+    with pytest.raises(TidingsError, match="is gone"):
+        numbers(third, third.initialOffset(), end)
+
+
+def test_the_end_of_the_first_batch_is_where_an_idle_query_stays(node: Running, stream: Make) -> None:
+    reader = stream(node)
+    start = reader.initialOffset()
+    node.publish(reading(1, 1))
+    found, end = batch(reader, start)
+    assert found == [1]
+    assert batch(reader, end) == ([], end)
+    node.publish(reading(2, 2))
+    assert batch(reader, end)[0] == [2]
 
 
 def test_a_query_that_was_stopped_goes_on_from_its_checkpoint(node: Running, stream: Make) -> None:
@@ -358,6 +391,7 @@ def collected(folder: Path) -> list[int]:
 
 @pytest.mark.slow
 def test_a_driver_killed_within_its_lease_misses_nothing(node: Running, tmp_path: Path) -> None:
+    node.publish(Event("wanted", {"number": -1}, delivery="persistent"))  # before the query begins
     (tmp_path / "out").mkdir()
     driver = start_driver(node, tmp_path)
     try:

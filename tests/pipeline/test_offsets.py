@@ -12,6 +12,8 @@ from tidings.pipeline.offsets import (
     Span,
     Standing,
     advance,
+    begun,
+    later,
     losses,
     offset_of,
     places_of,
@@ -161,6 +163,15 @@ def test_pieces_are_the_same_positions_in_order(
         assert [place for piece in own for place in range(piece.first, piece.end)] == list(
             range(span.first, span.end)
         )
+
+
+def test_the_first_batch_begins_where_its_end_says_whatever_is_answered_later() -> None:
+    end = begun(at(a=5), at(a=2))
+    for start in (at(a=2), at(a=5), at(a=9)):
+        assert spans(start, end) == [Span(A, "idA", 2, 5)]
+    assert spans(end, end) == []
+    assert spans(end, at(a=7)) == [Span(A, "idA", 5, 7)]
+    assert later(end) == at(a=5)
 
 
 def test_an_offset_names_the_reader_at_each_node() -> None:

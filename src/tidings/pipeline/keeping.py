@@ -108,7 +108,7 @@ class Readers:
     def check_others(self, names: Mapping[str, str]) -> None:
         """See that nothing was missed by other readers that a checkpoint names; their leases end soon.
 
-        There are such if the query has become durable.
+        There are such if the query has become durable, or was killed in its first batch.
         """
         for label, name in names.items():
             if name == self.name or name in self._checked or not name.startswith(_MADE):

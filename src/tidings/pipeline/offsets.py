@@ -8,6 +8,9 @@ had happened would leave events out. The reader is the one that has had events m
 gone without having left, some may be missing. A query that demands nothing has none, nor have checkpoints of
 earlier versions. Spark compares offsets as text, so nodes stand in order of their names.
 
+Spark does not keep where a query began before its first batch is done: it asks anew, and another place is the
+answer by then. So the end of the first batch says that, too: `"BEGAN 127.0.0.1:7300": "4700"`.
+
 The rule kept: the same two offsets mean the same events, whoever asks and however often.
 """
 
@@ -20,6 +23,7 @@ from msgspec import Struct
 
 ID = "ID "
 READER = "READER "
+BEGAN = "BEGAN "
 
 Offset = dict[str, int | str]
 
@@ -72,6 +76,16 @@ def id_of(offset: Mapping[str, int | str], label: str) -> str:
 def readers_of(offset: Mapping[str, int | str]) -> dict[str, str]:
     """The name of the reader at each node that has one."""
     return {key.removeprefix(READER): str(name) for key, name in offset.items() if key.startswith(READER)}
+
+
+def begun(end: Offset, start: Offset) -> Offset:
+    """The end of the first batch, which says where that began."""
+    return {**end, **{BEGAN + label: str(place) for label, place in places_of(start).items()}}
+
+
+def later(offset: Offset) -> Offset:
+    """The same place for a batch that is not the first one."""
+    return {key: value for key, value in offset.items() if not key.startswith(BEGAN)}
 
 
 def losses(start: Offset, standings: Mapping[str, Standing]) -> list[Loss]:
@@ -152,7 +166,9 @@ def spans(start: Offset, end: Offset) -> list[Span]:
         first = start.get(label)
         if not isinstance(first, int):
             continue
-        if id_of(start, label) != node or first > last:
+        if BEGAN + label in end and BEGAN + label not in start:  # a batch behind the first may end there, too
+            first = int(end[BEGAN + label])
+        elif id_of(start, label) != node or first > last:
             first = 0  # begun anew: all that this node has
         if first < last:
             found.append(Span(label, node, first, last))

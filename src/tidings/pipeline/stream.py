@@ -32,7 +32,9 @@ from tidings.pipeline.offsets import (
     Span,
     Standing,
     advance,
+    begun,
     id_of,
+    later,
     losses,
     offset_of,
     places_of,
@@ -66,6 +68,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._readers: Readers | None = None
         self._initial: Offset | None = None
+        self._begun: Offset | None = None  # where the query begins, if it does in this process
         self._targets: dict[str, int] | None = None
         self._standings: dict[str, Standing] | None = None
         self._new: dict[str, int] = {}
@@ -102,7 +105,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             standings = readers.standings()
             ids = {label: standing.node for label, standing in standings.items()}
             places = readers.open(self._starts(readers, standings))
-            self._initial = offset_of(places, ids, readers.demanded)
+            self._initial = self._begun = offset_of(places, ids, readers.demanded)
         return self._initial
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
@@ -112,6 +115,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._check_losses(start, self._standings)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         end = advance(start, self._standings, most, self._targets, self._new, readers.demanded)
+        if end == later(start):
+            end = start
+        elif start == self._begun:
+            end = begun(end, start)
         self._pause(readers, is_idle=end == start)
         return end
 
@@ -128,7 +135,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """What the tasks of a batch read; the same for the same offsets, whenever it is called."""
-        self._resumed(start)
+        self._resumed(start).check_others(self._readers_in(end))
         return pieces_of(spans(start, end), self.options)
 
     def commit(self, end: Offset) -> None:
