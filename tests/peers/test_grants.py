@@ -47,6 +47,14 @@ def test_what_one_can_do_nothing_with_is_not_seen(home: Home, owner: Client) -> 
         assert ann.fails("queue.describe", queue=name).code == "queue-not-found"
 
 
+def test_which_peers_are_away_is_told_to_who_may_use_what_is_there(home: Home) -> None:
+    home.links["garage"].cut()
+    home.links["kitchen"].cut()
+    ann = home.user("ann", may("put", queue="tools@garage"))
+    assert ann.fails("queue.describe", queue="tools").text.endswith("there is no such queue (away: garage)")
+    assert ann.fails("queue.describe", queue="letters").text.endswith("there is no such queue")
+
+
 def test_a_filter_is_added_to_every_way_of_getting(home: Home, owner: Client) -> None:
     ann = home.user("ann", may("get", "color = 'blue'", AT_KITCHEN))
     assert numbers(ann.read(AT_KITCHEN)) == [1, 3]

@@ -14,6 +14,7 @@ from tidings.errors import NotAllowed
 from tidings.event import Event
 from tidings.filters import Filter
 from tidings.matching import search
+from tidings.protocol import session
 from tidings.protocol.access import Permit, Rule
 from tidings.protocol.messages import Notice, Refusal
 from tidings.queues import service
@@ -95,6 +96,16 @@ def test_counting_what_a_caller_may_get_takes_many_steps() -> None:
     reply = ann.reply(number)
     assert reply is not None
     assert reply.result["messages"] == 2_000
+
+
+def test_of_what_a_client_may_do_so_much_is_kept_in_mind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "ALLOWED_KEPT", 3)
+    boss, ann = house(may("get", queue="jobs*"))
+    boss.put("jobs", 1)
+    for n in range(10):
+        assert ann.fails("get", queue=f"jobs-{n}").code == "queue-not-found"
+    assert len(ann.peer.session._allowed) <= 3
+    assert numbers(ann.get("jobs")) == [1]
 
 
 def test_a_watch_shows_only_what_may_be_got() -> None:

@@ -12,7 +12,18 @@ from hypothesis import strategies as st
 from tests.store.openers import LASTING, Opener, openers, reopened
 from tests.store.samples import Model, batch, everything, operations
 from tidings.errors import InternalError
-from tidings.store.interface import Append, Count, Counter, Drop, Durable, Operation, Put, Store, Trim
+from tidings.store.interface import (
+    Append,
+    Count,
+    Counter,
+    Discard,
+    Drop,
+    Durable,
+    Operation,
+    Put,
+    Store,
+    Trim,
+)
 
 # -- the stream
 
@@ -62,8 +73,23 @@ def test_trimming_gives_up_what_ended_and_is_not_persistent(opener: Opener) -> N
 def test_trimming_ahead_of_the_stream_spares_what_comes_later(opener: Opener) -> None:
     store = opener()
     store.commit([Append(batch(1, persistent=False)), Trim(1000)])
-    store.commit([Append(batch(2, persistent=False))])
-    assert store.read(0, 10_000) == [batch(2, persistent=False)]
+    store.commit([Append(batch(2, persistent=False)), Append(batch(3))])
+    store.commit([Discard(3)])  # what was not trimmed is not discarded
+    assert store.read(0, 10_000) == [batch(2, persistent=False), batch(3)]
+    store.commit([Trim(3)])
+    assert store.read(0, 10_000) == [batch(3)]
+
+
+def test_discarding_gives_up_whole_batches_that_earlier_commits_have_trimmed(opener: Opener) -> None:
+    store = opener()
+    batches = [batch(1, 2), batch(3, 3), batch(6)]
+    store.commit([Append(one) for one in batches])
+    store.commit([Trim(6), Discard(6)])
+    assert store.read(0, 10_000) == batches
+    store.commit([Discard(4)])
+    assert (store.read(0, 10_000), store.discarded) == (batches[1:], 2)
+    store.commit([Discard(5)])
+    assert (store.read(0, 10_000), store.discarded) == (batches[2:], 5)
 
 
 def test_a_position_is_found_by_the_time_even_where_the_clock_was_set_back(opener: Opener) -> None:
