@@ -8,6 +8,7 @@ import pytest
 from effort import often
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from peers.crossing import JOBS, Crossing, Wire
 from queues.rig import DONE, job, numbers, pass_time
 
@@ -243,6 +244,48 @@ def test_what_is_sent_next_says_nothing_of_a_dead_letter_that_is_not_on_disk_her
     made.ann.come(made.near)
     made.run()
     assert numbers(made.ann.read("tidings.dead")) == [2, 3]
+
+
+def test_a_refusal_is_remembered_there_when_what_came_of_it_could_not_be_stored_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lane, "UNDER_WAY_MAX", 2)
+    monkeypatch.setattr(forwarder, "RUN_COUNT", 2)
+    made = crossing(max_messages=1)
+    made.ann.put(JOBS, 1, 2, 3, 4, 5)
+    made.near.run()
+    for _ in range(3):
+        made.carry()
+        made.far.run()
+    assert arrived(made) == [1]
+    made.hear()  # of the refusal of 2, whereupon 3 and 4 are sent
+    made.send()
+    made.far.run()
+    made.near.tick()
+    made.near.fail()
+    made.hear()
+    assert made.send()  # of 5
+    made.far.run()
+    made.crash_near()
+    made.ann.come(made.near)
+    made.run()
+    assert numbers(made.ann.read("tidings.dead")) == [2, 3, 4, 5]
+
+
+def test_a_message_may_be_cut_off_on_its_way_more_often_than_it_may_be_delivered() -> None:
+    made = crossing()
+    queue = made.outgoing.queue
+    queue.description = replace(queue.description, deliveries_max=1)
+    made.ann.put(JOBS, 1)
+    made.near.run()
+    for _ in range(3):
+        made.carry()
+        made.far.run()
+        made.carry()
+        assert queue.held
+        made.cut()
+    made.run()
+    assert arrived(made) == [1]
 
 
 def test_a_queue_that_is_not_there_is_named_in_the_dead_letter() -> None:
