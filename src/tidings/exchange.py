@@ -176,6 +176,10 @@ class Exchange:
         if not subscription.passive:
             self._interests.demand(*_demand(subscription))
 
+    def settle(self) -> None:
+        """Have whoever subscribed to much do what publishers would have to do for it otherwise."""
+        self._index.settle()
+
     def unsubscribe(self, subscription: Subscription) -> None:
         """No more events for this one; KeyError if it is not there."""
         subscription.is_over = True

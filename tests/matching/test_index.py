@@ -153,6 +153,35 @@ def test_once_the_engine_is_there_it_matches_batches_for_few_filters_too() -> No
     assert not list(index.match_rows(many).items())
 
 
+def test_an_index_that_outgrows_plain_evaluation_goes_on_with_the_engine_it_has() -> None:
+    index_module.prepare()
+    index: Index[int] = Index(patient=True, plain_max=3)
+    many = Batch.of([Event("air", value=value) for value in range(2 * index_module.ROWS_COMPILED)])
+    index.add(0, Filter("value < ''"))
+    index.add(1, Filter("value > 4"))
+    index.match_rows(many)
+    twin = index._twin
+    assert twin is not None
+    for key in range(2, 6):
+        index.add(key, Filter("value = :key", key=key))
+    assert (index._engine, index._twin) == (twin, None)
+    expected = {1: list(range(5, len(many)))} | {key: [key] for key in range(2, 6)}
+    assert {key: list(rows) for key, rows in index.match_rows(many).items()} == expected
+    assert len(index) == 6
+    for key in range(6):
+        index.remove(key)
+    assert len(index) == 0
+
+
+def test_what_was_settled_is_not_made_ready_again_by_who_matches(monkeypatch: pytest.MonkeyPatch) -> None:
+    index: Index[int] = Index(plain_max=0)
+    index.settle()
+    index.add(1, Filter("value > 4"))
+    index.settle()
+    monkeypatch.setattr(index._engine, "_sync", lambda: pytest.fail("this was done"))
+    assert index.match(Event("air", value=5)) == [1]
+
+
 def mixed_filter(rng: random.Random) -> Filter:
     """One of the shapes people write, over attributes that many events have."""
     low = rng.random()

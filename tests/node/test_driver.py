@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,12 @@ from tidings import Event
 from tidings.errors import StoreFailed
 from tidings.node import driver
 from tidings.protocol import session
+from tidings.protocol.errands import Errand
 from tidings.protocol.messages import Credit, Ping, Pong
 from tidings.store.sqlite import SqliteStore
 from tidings.store.thread import StoreThread
+
+WAIT_S = 30.0
 
 
 def stored(number: int) -> Event:
@@ -156,3 +161,26 @@ def test_a_silent_client_is_asked_and_stays_if_it_answers(monkeypatch: pytest.Mo
             assert node.driver.connections == 1
 
     run(scenario())
+
+
+def test_errands_that_compute_run_one_by_one_and_hold_no_other_up() -> None:
+    order: list[str] = []
+    is_open = threading.Event()
+
+    def first() -> None:
+        order.append("first begins")
+        assert is_open.wait(WAIT_S)
+        order.append("first ends")
+
+    async def scenario() -> None:
+        ended = asyncio.Event()
+        async with running() as node:
+            send = node.driver.broker.send
+            send(Errand(first, id, id, computes=True))
+            send(Errand(lambda: order.append("second"), lambda _: ended.set(), id, computes=True))
+            send(Errand(lambda: None, lambda _: is_open.set(), id))
+            node.driver.schedule()
+            await asyncio.wait_for(ended.wait(), WAIT_S)
+
+    run(scenario())
+    assert order == ["first begins", "first ends", "second"]

@@ -270,6 +270,11 @@ class Engine:
             self._plan_words = self._plan.words()
             self._is_synced = False
 
+    def settle(self) -> None:
+        """Bring up to date what compiled code reads; matching does so too, where it was not done."""
+        if not self._is_synced:
+            self._sync()
+
     def _sync(self) -> None:
         if len(self._pending) >= self._pending_max:
             self._flush()

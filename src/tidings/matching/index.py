@@ -172,10 +172,18 @@ class Index(Generic[Key]):
             return
         if self._is_patient and not _is_prepared:
             return
-        self._engine, self._twin = self._make_engine(), None
+        twin, self._twin = self._twin, None
+        self._engine = self._make_engine() if twin is None else twin
         for key, wanted in chain(self._plain.items(), self._demanding.items()):
-            self._add_to_engine(key, wanted)
+            if key not in self._engine:  # a twin has all, save what can't match
+                self._add_to_engine(key, wanted)
         self._plain, self._demanding = {}, Equalities()
+
+    def settle(self) -> None:
+        """Make ready for the next batch what was added: otherwise whoever comes with that waits for it."""
+        engine = self._engine or self._twin
+        if engine is not None:
+            engine.settle()
 
     def _make_engine(self) -> Engine:
         from tidings.matching.engine import Engine

@@ -135,6 +135,7 @@ class Driver:
         self._writing = Lasting("the store failed", "the store works again")
         self._reading = Lasting("the store can't be read", "the store can be read again")
         self._errands = ThreadPoolExecutor(ERRANDS_AT_A_TIME, "tidings errand")
+        self._computing = ThreadPoolExecutor(1, "tidings computing")
         self._waking = loop.call_later(WAKE_S, self._wake, loop.time() + WAKE_S)
         self._alarm: asyncio.TimerHandle | None = None  # for what is due before the next waking
         self._alarm_at = inf
@@ -389,7 +390,8 @@ class Driver:
             if not ran.cancelled():
                 self._loop.call_soon_threadsafe(self._conclude, errand, ran)
 
-        self._errands.submit(errand.run).add_done_callback(tell)
+        threads = self._computing if errand.computes else self._errands
+        threads.submit(errand.run).add_done_callback(tell)
 
     def _conclude(self, errand: Errand, ran: Future[Any]) -> None:
         if not self.is_closed:
@@ -477,7 +479,8 @@ class Driver:
 
     async def _end(self) -> None:
         # What the thread says while it ends is carried out by the loop before this goes on.
-        await asyncio.to_thread(self._errands.shutdown, cancel_futures=True)
+        for threads in (self._errands, self._computing):
+            await asyncio.to_thread(threads.shutdown, cancel_futures=True)
         await asyncio.to_thread(self._store.close)
         await self._logins.close()
         self._send_held()

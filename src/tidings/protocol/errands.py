@@ -16,11 +16,15 @@ from tidings.errors import InternalError, TidingsError
 
 
 class Errand(Struct, frozen=True):
-    """`run` is called once, in a thread; then `done` with what it gave, or `failed`, where the broker is."""
+    """`run` is called once, in a thread; then `done` with what it gave, or `failed`, where the broker is.
+
+    One that `computes` keeps the interpreter from the loop half of the time: of these one runs at a time.
+    """
 
     run: Callable[[], Any]
     done: Callable[[Any], None]
     failed: Callable[[TidingsError], None]
+    computes: bool = False
 
     def conclude(self, error: BaseException | None, result: Any = None) -> None:
         """It has been run; called where the broker is."""

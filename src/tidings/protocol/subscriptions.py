@@ -99,6 +99,9 @@ class Subscriptions:
 
     def _subscribe_long(self, wanted: Subscribe) -> Steps[dict[str, Any]]:
         begun = self._subscribe(wanted, (yield from self._understand(wanted.filter, "subscribe")))
+        yield
+        self._broker.exchange.settle()
+        yield
         return begun if isinstance(begun, dict) else (yield from begun)
 
     def _understand(self, text: str, action: Action) -> Steps[Filter]:
@@ -110,7 +113,8 @@ class Subscriptions:
             self._session.go_on()
 
         narrow = partial(self._session.narrow, action)
-        self._broker.send(Errand(partial(_understood, text, narrow), conclude, conclude))
+        run = partial(_understood, text, narrow)
+        self._broker.send(Errand(run, conclude, conclude, computes=True))
         yield PAUSE
         (result,) = outcome
         if isinstance(result, TidingsError):
