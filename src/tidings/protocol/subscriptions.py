@@ -99,7 +99,6 @@ class Subscriptions:
 
     def _subscribe_long(self, wanted: Subscribe) -> Steps[dict[str, Any]]:
         begun = self._subscribe(wanted, (yield from self._understand(wanted.filter, "subscribe")))
-        yield
         self._broker.exchange.settle()
         yield
         return begun if isinstance(begun, dict) else (yield from begun)
