@@ -91,12 +91,13 @@ def test_what_can_not_be_is_told_before_spark_is_started(arguments: list[str], p
 
 
 def test_a_dry_run_of_the_query_tells_what_would_be_read() -> None:
-    code, output, _ = run_command(
-        "pipeline", "run", "city", "--continuous", "--dry-run", "--node", "10.0.0.1:7300", "--json"
-    )
+    typed = ("pipeline", "run", "city", "--continuous", "--dry-run", "--node", "10.0.0.1:7300", "--json")
+    code, output, _ = run_command(*typed)
     told = json.loads(output)
     assert code == 0
     assert told["source"]["node"] == told["sink"]["node"] == "10.0.0.1:7300"
+    _, output, _ = run_command(*typed, "--allow-loss")
+    assert json.loads(output)["source"] == {**told["source"], "failOnDataLoss": "false"}
 
 
 def test_settings_of_spark_are_taken_as_they_are_typed() -> None:

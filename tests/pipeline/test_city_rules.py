@@ -103,6 +103,8 @@ def test_the_options_of_the_format_follow_from_the_settings() -> None:
     }
     assert read_options(settings.source(), "stream").durable == "city"
     assert Settings().reach() == {"node": NODE}
+    assert read_options(Settings().source(), "stream").fails_on_loss
+    assert not read_options(Settings(allow_loss="true").source(), "stream").fails_on_loss
 
 
 def test_settings_overrule_what_the_rules_say_for_all_types(tmp_path: Path) -> None:

@@ -67,6 +67,9 @@ Durable = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="The node keeps what comes between runs for the reader of this name."),
 ]
+AllowLoss = Annotated[
+    bool, typer.Option("--allow-loss", help="Go on though events are gone that should have been read.")
+]
 Sink = Annotated[str | None, typer.Option(metavar="NAME", help="By what the node knows what it was given.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only look whether it could run.")]
 Master = Annotated[
@@ -114,6 +117,7 @@ def run(
     starting: Starting = None,
     checkpoint: Checkpoint = None,
     durable: Durable = None,
+    allow_loss: AllowLoss = False,
     sink: Sink = None,
     dry_run: DryRun = False,
     master: Master = None,
@@ -143,6 +147,7 @@ def run(
         cell_size=None if cell_size is None else str(cell_size),
         starting=starting or (None if continuous else "earliest"),
         reader=durable,
+        allow_loss="true" if allow_loss else None,
         sink=sink,
         user=user,
         password_file=password_file,

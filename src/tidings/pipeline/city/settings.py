@@ -47,6 +47,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Where to begin where there is no checkpoint yet: earliest or latest."""
     reader: str | None = None
     """The name of the durable reader; without one, the node forgets the query when it ends."""
+    allow_loss: str | None = None
+    """`true`: go on though events are gone that should have been read."""
     sink: str | None = None
     """The name under which the node counts what it was given."""
     rules: str | None = None
@@ -78,6 +80,8 @@ class Settings(Struct, frozen=True, kw_only=True):
         """The options for reading a stream."""
         named = {"durable": self.reader, "startingOffsets": self.starting}
         told = {name: value for name, value in named.items() if value}
+        if self.allow_loss == "true":
+            told["failOnDataLoss"] = "false"
         return {**self.reach(), "where": self.where or WHERE, **told}
 
     def target(self) -> dict[str, str]:
