@@ -407,6 +407,7 @@ def test_a_reader_that_has_left_to_come_back_wants_nothing_and_is_resumed_after_
 
 def test_of_so_many_readers_it_is_known_that_they_have_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "LEFT_MAX", 2)
+    monkeypatch.setattr(service, "KEPT_MAX", 1)
     rig = LogRig()
     ann, bob = rig.peer(), rig.peer("bob", name="bob")
     ask(bob, "log.reader", name="spark", lease_s=30)
@@ -416,6 +417,7 @@ def test_of_so_many_readers_it_is_known_that_they_have_left(monkeypatch: pytest.
         ask(ann, "log.leave", name=name, resumable=True)
         rig.pass_time(1)
     assert refusal(ann, "log.reader", name="one", lease_s=30, resume=True)[0] == "gone"
+    ask(ann, "log.keep", name="kept")  # which does not count them
     for peer, name in ((ann, "two"), (ann, "three"), (bob, "spark")):
         ask(peer, "log.reader", name=name, lease_s=30, resume=True)
 
