@@ -12,7 +12,7 @@ from node.secured import TOKEN, USERS, Secured
 import tidings
 from tidings import Event
 from tidings.node.http import REQUEST_SIZE_MAX, HttpError, Responder, is_loopback, parse_request
-from tidings.node.metrics import counters, durable_gauges, gauge, render
+from tidings.node.metrics import Metric, counters, durable_gauges, gauge, nameless, render
 from tidings.node.server import Node
 from tidings.security.passwords import hash_token, make_token
 
@@ -39,6 +39,15 @@ def test_names_are_escaped() -> None:
     assert 'tidings_durable_depth{name="a\\"b\\\\c\\nd",owner=""} 2' in text
     assert 'seconds{name="a\\"b\\\\c\\nd",owner=""} 1.5' in text
     assert all(LINE.fullmatch(line) for line in text.splitlines() if not line.startswith("#"))
+
+
+def test_a_metric_without_names_is_as_it_was_and_one_with_names_is_one_value() -> None:
+    for values in ([], [({}, 1.0)], [({"reason": "slow"}, 3.0), ({"reason": "away"}, 1.0)]):
+        metric = Metric("tidings_x", "gauge", "An x.", values)
+        assert nameless(metric) == metric
+    values = [({"queue": "a"}, 3.0), ({"queue": "b"}, 4.0)]
+    assert nameless(Metric("tidings_x", "gauge", "An x.", values)).values == [({}, 7.0)]
+    assert nameless(Metric("tidings_x_seconds", "gauge", "An x.", values)).values == [({}, 4.0)]
 
 
 async def fetch(address: str, request: str | None = None) -> tuple[int, str]:

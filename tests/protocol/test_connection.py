@@ -142,6 +142,27 @@ def test_a_client_notices_that_the_store_is_older_than_what_it_knows(boots: int)
     assert old.broker.tallies["clients_ahead", ""] == 1
 
 
+def test_a_client_that_has_had_nothing_stored_knows_an_older_store_by_its_boot() -> None:
+    rig = Rig()
+    copied = rig.store.disk.content
+    client = Client(rig)
+    for _ in range(3):
+        run(client)
+        client.cut()
+        rig = rig.restart()
+        client.connect(rig)
+    run(client)
+    client.cut()
+    disk = SimulatedDisk()
+    disk.append(copied)
+    disk.sync()
+    old = Rig(disk)
+    client.connect(old)
+    run(client)
+    assert (client.core.position, client.core.older) == (0, 1)
+    assert old.broker.tallies["clients_ahead", ""] == 1
+
+
 def test_a_client_that_knows_another_node_is_not_ahead(rig: Rig) -> None:
     client, far = Client(rig), Rig()
     client.core.node, client.core.boot, client.core.position = "another", 1 << 40, 1_000

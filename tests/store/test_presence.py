@@ -41,12 +41,13 @@ def test_a_file_that_was_removed_or_replaced_fails_the_next_commit(tmp_path: Pat
     store.close()
 
 
-def test_a_directory_that_was_moved_away_and_back_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["node", "node/tidings.db", "node/tidings.db-wal"])
+def test_what_was_moved_away_and_back_goes_on(tmp_path: Path, name: str) -> None:
     store = SqliteStore(tmp_path / "node")
-    (tmp_path / "node").rename(tmp_path / "elsewhere")
+    (tmp_path / name).rename(tmp_path / "elsewhere")
     with pytest.raises(StoreFailed, match=GONE):
         store.commit([Append(batch(1))])
-    (tmp_path / "elsewhere").rename(tmp_path / "node")
+    (tmp_path / "elsewhere").rename(tmp_path / name)
     store.commit([Append(batch(1))])
     assert [one.first for one in store.read(1, 1 << 20)] == [1]
     store.close()
