@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from protocol.guarded import ALL, Book, come, ending, guarded, is_in, may
-from protocol.rig import Rig, event
+from protocol.rig import Rig, event, persistent
 from tidings.errors import NotAllowed
 from tidings.event import Header
+from tidings.event.wire import encode_events
 from tidings.filters import Filter
 from tidings.protocol.access import OWNER, Claim, Denied, Permit, matches
 from tidings.protocol.frames import FIRST_FRAME_MAX, encode
-from tidings.protocol.messages import Bye, Hello, Notice, Ping, Publish, Refusal, Welcome
+from tidings.protocol.messages import Bye, Deliver, Hello, Notice, Ping, Publish, Refusal, Welcome
 
 RELIABLE = Header(delivery="reliable")
 
@@ -335,3 +336,30 @@ def test_events_that_are_no_events_do_not_reach_the_grant() -> None:
     peer = come(rig, "ann")
     peer.send_raw(encode(Publish(), b"\xdd\x00\x00\x00\x01\x93\x01\x02\x03"))
     assert ending(peer)[0] == "event"
+
+
+def test_who_hands_events_on_names_their_sender_and_no_other_user() -> None:
+    rig = guarded(gate=[may("publish")], ann=[may("subscribe")])
+    ann, gate = come(rig, "ann"), come(rig, "gate")
+    ann.subscribe(1, "")
+    gate.send(Publish("bob"), encode_events([event(1)]))
+    rig.run()
+    gate.send(Publish("gate/north"), encode_events([event(2)]))
+    rig.run()
+    assert [one.source for one in ann.got(Deliver)] == ["gate/bob", "gate/north"]
+    gate.send(Publish("\x07"), encode_events([event(3)]))
+    rig.run()
+    assert gate.session.is_closed
+
+
+def test_what_is_handed_on_is_counted_for_who_hands_it_on_also_after_a_crash() -> None:
+    rig = Rig()
+    ann = rig.peer("s", name="gateway")
+    stored = persistent(1)
+    ann.send(Publish("north"), encode_events([stored]))
+    rig.run()
+    assert ann.accepted[-1:] == [1]
+    again = rig.restart()
+    again.peer("s", name="gateway").send(Publish("north"), encode_events([stored]))
+    again.run()
+    assert [one.source for one in again.stored] == ["north"]

@@ -207,17 +207,7 @@ def _origin(session: Session, message: Forward) -> Handed:
     source = message.source
     if not 0 <= message.epoch <= NUMBER_MAX or (source is not None and len(source) > NAME_LENGTH_MAX):
         raise CodecError("$.Forward", "an epoch or a source that can't be")
-    return Handed(message.system, message.epoch, _source(session, source))
-
-
-def _source(session: Session, said: str | None) -> str | None:
-    """Who has sent an event: what is said, if a node says it or it is the user's own name."""
-    permit = session.permit
-    if permit.rules is None or permit.is_node:
-        return said
-    if not said or said == permit.user or said.startswith(f"{permit.user}/"):
-        return said or permit.user
-    return f"{permit.user}/{said}"
+    return Handed(message.system, message.epoch, session.sender(source))
 
 
 def _numbers(packed: bytes, count: int) -> array[int]:

@@ -386,16 +386,17 @@ class Broker:
 
     # Publishing
 
-    def publish(self, session: Session, raw: bytes) -> Steps[None] | None:
+    def publish(self, session: Session, raw: bytes, origin: Origin) -> Steps[None] | None:
         """Hand on what a session published, less what was had before; CodecError if it is not all events.
 
-        Steps are left to be run where it is much, or many want it.
+        The origin is that of the session, or of who has sent what it hands on. Steps are left to be run where
+        it is much, or many want it.
         """
         checked = check(raw)
         count = len(checked.counters)
         if not count:
             return None
-        batch = Batch(raw, session.origin, checked.offsets)
+        batch = Batch(raw, origin, checked.offsets)
         if count > 1 and count > self.exchange.rows_at_first:
             return self._publish_parts(session, batch, checked)
         return self._publish(session, batch, checked)
@@ -486,6 +487,8 @@ class Broker:
             positions = [None] * len(batch)
         if positions is not None and session is not None:
             session.accept_mark = self.mark
+            if batch.origin is not session.origin and session.origin is not None:
+                self.ledger.keep(session.origin)  # the events themselves count for nobody
         self.count("published", len(batch))
         self._remember(batch)
         if self.exchange.later:

@@ -28,7 +28,9 @@ FIRST_FRAME_MAX = 64 << 10
 PREFIX = 5
 """Bytes of the length and the kind."""
 PUBLISH = Publish()
-PLAIN_PUBLISH = bytes((Publish.KIND, 0x90, 0xDD))
+PLAIN_HEADER = b"\x90"
+"""The header of a PUBLISH without further fields: none of them is told, so that such frames can be joined."""
+PLAIN_PUBLISH = bytes((Publish.KIND, *PLAIN_HEADER, 0xDD))
 """How a PUBLISH without further fields goes on behind its length: kind, header, first byte of the events."""
 PLAIN_HEAD = 4 + len(PLAIN_PUBLISH) + 4
 """Bytes of such a frame up to its first event: length, the above, count."""
@@ -47,7 +49,7 @@ _read_plain_head = Struct(">I3sI").unpack_from
 
 def encode(message: Message, events: bytes = b"") -> bytes:
     """One frame; events are an array with its head."""
-    header = _encoder.encode(message)
+    header = PLAIN_HEADER if message is PUBLISH else _encoder.encode(message)
     length = 1 + len(header) + len(events)
     return b"%b%c%b%b" % (length.to_bytes(4, "big"), message.KIND, header, events)
 

@@ -76,10 +76,11 @@ class Welcome(Message, frozen=True, gc=False):
 
 
 class Publish(Message, frozen=True, gc=False):
-    """Events of the client, numbered."""
+    """Events of the client, numbered; `source` is who has sent them, if the client hands them on."""
 
     KIND = 3
     HAS_EVENTS = True
+    source: str | None = None
 
 
 class Accepted(Message, frozen=True, gc=False):

@@ -24,7 +24,7 @@ from tidings.event import Event
 from tidings.event.wire import array_head, count_in_head
 from tidings.ids import Ids
 from tidings.protocol.frames import FRAME_MAX, PLAIN_HEAD, PLAIN_PUBLISH, PUBLISH, encode
-from tidings.protocol.messages import HANDLE, Commit, Failure, Put, Refusal, Settle
+from tidings.protocol.messages import HANDLE, Commit, Failure, Publish, Put, Refusal, Settle
 
 SEND_BUFFER_MAX = 8 << 20
 """Bytes of events that are held, sent or not, until they are accepted."""
@@ -115,11 +115,13 @@ class Publications:
         self.last = counter
         return counter
 
-    def publish_raw(self, count: int, make: Callable[[int], bytes], is_kept: bool = False) -> int:
+    def publish_raw(
+        self, count: int, make: Callable[[int], bytes], is_kept: bool = False, source: str | None = None
+    ) -> int:
         """Hold events that come as bytes, in a run of their own; the counter of the last, or before them.
 
         `make` is given the first of so many counters, and gives up to so many events, as an array with its
-        head that fits a frame. `is_kept`: none of them is transient.
+        head that fits a frame. `is_kept`: none of them is transient. `source`: who has sent them.
         """
         self._begin_run(self._sort)
         first = self._next_counters(count)
@@ -127,7 +129,8 @@ class Publications:
         total = count_in_head(events)
         if total:
             self.last = first + total - 1
-            run = Run(encode(PUBLISH, events), None, self.last, is_kept)
+            head = PUBLISH if source is None else Publish(source)
+            run = Run(encode(head, events), None, self.last, is_kept)
             self._waiting.append(run)
             self.size += run.size
         return self.last

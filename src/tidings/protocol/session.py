@@ -18,7 +18,7 @@ from tidings.errors import CodecError, EventError, NotAllowed, Refused, UserErro
 from tidings.event import Batch
 from tidings.exchange import Subscription
 from tidings.filters import Filter
-from tidings.ids import NUMBER_MAX, Origin, check_system
+from tidings.ids import NUMBER_MAX, Handed, Origin, check_system
 from tidings.protocol.access import NOBODY, Action, Caller, Check, Claim, Denied, Permit
 from tidings.protocol.answers import INBOXES, own_inboxes, without_others
 from tidings.protocol.arguments import (
@@ -30,7 +30,7 @@ from tidings.protocol.arguments import (
     check_readable,
     decode_arguments,
 )
-from tidings.protocol.frames import FRAME_MAX, TooLarge, encode
+from tidings.protocol.frames import FRAME_MAX, PUBLISH, TooLarge, encode
 from tidings.protocol.memory import Holdings
 from tidings.protocol.messages import (
     VERSION,
@@ -309,7 +309,9 @@ class Session(Worker):
             self._take_early(kind)
             return None
         if kind is Publish:
-            return self.broker.publish(self, events)
+            origin = self.origin if message is PUBLISH else self._origin_for(message)
+            assert origin is not None
+            return self.broker.publish(self, events, origin)
         if kind in self.broker.frames:
             return self.broker.frames[kind](self, message, events)
         handler = _HANDLERS.get(kind)
@@ -324,7 +326,27 @@ class Session(Worker):
             raise Refused("protocol", f"{kind.__name__} before {awaited}")
         self._leave(is_clean=True)
 
+    def _origin_for(self, message: Message) -> Origin:
+        """The origin of events that are published: the client, or whom it says that it has them from."""
+        assert self.origin is not None
+        said = message.source if isinstance(message, Publish) else None
+        if said is None:
+            return self.origin
+        if not 0 < len(said) <= NAME_LENGTH_MAX or not said.isprintable():
+            problem = f"is not 1 to {NAME_LENGTH_MAX} characters that can be shown"
+            raise CodecError("$.Publish.source", problem)
+        return Handed(self.origin.system, self.origin.epoch, self.sender(said))
+
     # Who the client is
+
+    def sender(self, said: str | None) -> str | None:
+        """Who has sent what this client hands on: what it says, if it is a node or the user's own name."""
+        permit = self.permit
+        if permit.rules is None or permit.is_node:
+            return said
+        if not said or said == permit.user or said.startswith(f"{permit.user}/"):
+            return said or permit.user
+        return f"{permit.user}/{said}"
 
     def _greet(self, hello: Hello) -> None:
         if self.origin is not None:

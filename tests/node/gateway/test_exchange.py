@@ -92,6 +92,27 @@ def test_datagrams_serve_as_a_connection_does() -> None:
     run(scenario())
 
 
+def test_a_reading_names_the_network_that_has_sent_it_as_its_source() -> None:
+    async def scenario() -> None:
+        async with (
+            running(sensor_port=0) as node,
+            tidings.connect(node.addresses[0]) as bus,
+            bus.subscribe("source IN ('north', 'south')") as events,
+            connected(node.sensor_addresses[0]) as network,
+            by_udp(node.sensor_addresses[1]) as other,
+        ):
+            network.say(register("north", sensor("t")), sensing("north", 1), sensing("east", 2))
+            other.say(sensing("south", 3))
+            network.say(sensing("north", 4, seq=1))
+            found = {
+                (event["value"], event.source, event["sensing-id"])
+                for event in [await anext(events) for _ in range(3)]
+            }
+            assert found == {(1, "north", "north"), (3, "south", "south"), (4, "north", "north")}
+
+    run(scenario())
+
+
 def test_a_network_that_never_registered_is_heard() -> None:
     async def scenario() -> None:
         async with (

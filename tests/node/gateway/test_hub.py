@@ -37,6 +37,7 @@ class FakeNode:
         self.refused: set[int] = set()
         self.advertised: dict[int, str] = {}
         self.noted: list[tuple[int, list[tuple[str, int]]]] = []
+        self.sources: list[str | None] = []  # of the batches
         self.on_progress: Callable[[], None]
         self.on_demand: Callable[[int, list[str]], None]
 
@@ -48,10 +49,13 @@ class FakeNode:
     def withdraw(self, number: int) -> None:
         del self.advertised[number]
 
-    def publish(self, count: int, make: Callable[[int], bytes], is_kept: bool = False) -> int:
+    def publish(
+        self, count: int, make: Callable[[int], bytes], is_kept: bool = False, source: str | None = None
+    ) -> int:
         events = decode_events(make(self.counter + 1))
         self.counter += count
         if events:
+            self.sources.append(source)
             self.batches.append([event["value"] for event in events])
             assert all((event.delivery == "persistent") is is_kept for event in events)
         return self.counter
@@ -108,17 +112,19 @@ class Bench:
         self.hub._progressed()
 
 
-def test_the_readings_of_a_turn_go_to_the_node_together() -> None:
+def test_the_readings_of_a_turn_go_to_the_node_together_by_who_has_sent_them() -> None:
     bench = Bench()
     bench.hub.opened(2, Caller(), bench.hear, bench.close)
     bench.say(sensing("a", 1), sensing("a", 2, 3))
     bench.hub.feed(2, json.dumps(sensing("b", 4)).encode() + b"\n")
     bench.hub.datagram(HERE, json.dumps(sensing("c", 5)).encode())
+    bench.say(sensing("a", 6), sensing("a", 7, seq=1), sensing("b\x07", 8))
     assert bench.node.batches == []
     bench.turn()
-    assert bench.node.batches == [[1, 2, 3, 4, 5]]
+    assert bench.node.batches == [[1, 2, 3, 6], [4], [5], [8], [7]]
+    assert bench.node.sources == ["a", "b", "c", None, "a"]  # what can't be shown is no source
     bench.turn()
-    assert len(bench.node.batches) == 1
+    assert len(bench.node.batches) == 5
 
 
 def test_much_that_comes_in_one_turn_is_sent_in_several_frames(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +203,7 @@ def test_a_mistake_in_a_batch_is_told_to_who_made_it() -> None:
     assert bench.said == []
     error = json.loads(others[0])["error"]
     assert (error["place"], error["sensing-id"]) == ("$.sensing.sensors[0].value", "b")
-    assert bench.node.batches == [[4, 1]]
+    assert bench.node.batches == [[4], [1]]
 
 
 def test_while_the_node_takes_nothing_connections_wait_and_datagrams_are_counted() -> None:

@@ -84,6 +84,22 @@ def test_a_certificate_says_it_too(secured: Secured) -> None:
     run(scenario())
 
 
+def test_a_reading_names_the_user_that_has_sent_it_as_its_source(
+    secured: Secured, context: ssl.SSLContext
+) -> None:
+    async def scenario() -> None:
+        async with (
+            gateway_of(secured) as (node, bus),
+            bus.subscribe("source = 'device'") as events,
+            connected(node.sensor_addresses[0], context) as network,
+        ):
+            network.say(LOGIN, register("bob", sensor("t")), sensing("bob", 1), sensing("bob", 2, seq=1))
+            found = [await anext(events) for _ in range(2)]
+            assert {(event["value"], event.source) for event in found} == {(1, "device"), (2, "device")}
+
+    run(scenario())
+
+
 def test_nobody_is_heard_who_does_not_say_who_he_is(secured: Secured, context: ssl.SSLContext) -> None:
     async def scenario() -> None:
         async with (

@@ -276,6 +276,7 @@ class Hub:
         """Take readings."""
         now, sensing = self._clock(), self.gateway.sensing
         is_free = standing is not None and standing.grant is None
+        user = None if self._entrance is None else "" if standing is None else standing.user
         taken: list[Sensing] = []
         for one in messages:
             if not is_free and not self._may_sense(key, standing, one):
@@ -286,9 +287,9 @@ class Hub:
             if readings and is_free and one.seq is None:
                 taken.append(one)
             elif readings is one.sensors:
-                self._outgoing.add_special(key, None if standing is None else standing.grant, one)
+                self._outgoing.add_special(key, None if standing is None else standing.grant, one, user)
         if taken:
-            self._outgoing.add(key, taken)
+            self._outgoing.add(key, taken, user)
         self._do(self.gateway.said())
 
     def _finish(self, size: int) -> None:

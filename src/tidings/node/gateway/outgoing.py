@@ -3,6 +3,9 @@
 Those without a number are transient, and go through the loop of the mapper as they are. A message with a
 number becomes persistent events and is acknowledged after the node has stored them, or may come again if the
 node has not taken them. Of someone who may publish only some events, the others are left out, and told.
+
+An event's `source` is who has sent the reading: the user, where users are known, and otherwise the network.
+Events of one source travel together, so those of a turn are one frame for each source.
 """
 
 from __future__ import annotations
@@ -10,7 +13,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
 
 from msgspec import Struct
 
@@ -21,6 +23,7 @@ from tidings.gateway.messages import SENSORS_MAX, Error, Sensing
 from tidings.gateway.networks import Key
 from tidings.gateway.reading import Mapped, Mapper
 from tidings.node.gateway.uplink import Uplink
+from tidings.protocol.arguments import NAME_LENGTH_MAX
 
 READINGS_MAX = SENSORS_MAX
 """Readings of several messages in one frame: as many as one message may have, and so they fit."""
@@ -36,6 +39,7 @@ class Special(Struct, frozen=True):
     key: Key
     grant: Filter | None
     message: Sensing
+    source: str | None = None
 
 
 class Numbered(Struct, frozen=True):
@@ -65,29 +69,47 @@ class Outgoing:
         self._clock = clock
         self._mapper = Mapper()
         self._groups: list[tuple[Key, list[Sensing]]] = []
+        self._by_source: dict[str | None, list[Sensing]] = {}  # the same messages
         self._specials: list[Special] = []
         self._waiting: deque[Numbered] = deque()
 
-    def add(self, key: Key, messages: list[Sensing]) -> None:
-        """Messages without numbers, of one connection or address."""
+    def add(self, key: Key, messages: list[Sensing], user: str | None = None) -> None:
+        """Messages without numbers, of one connection or address, and of a user if users are known."""
         self._groups.append((key, messages))
+        by_source = self._by_source
+        if user is not None:
+            by_source.setdefault(user or None, []).extend(messages)
+            return
+        for message in messages:
+            source = message.sensing_id
+            if source in by_source:
+                by_source[source].append(message)
+            else:
+                by_source.setdefault(shown_source(source), []).append(message)
 
-    def add_special(self, key: Key, grant: Filter | None, message: Sensing) -> None:
+    def add_special(self, key: Key, grant: Filter | None, message: Sensing, user: str | None = None) -> None:
         """A message that is numbered, or of which a grant decides."""
-        self._specials.append(Special(key, grant, message))
+        source = shown_source(message.sensing_id) if user is None else user or None
+        self._specials.append(Special(key, grant, message, source))
 
     def send(self) -> list[Failed]:
         """Hand everything to the uplink; what is wrong with some of it, and who said that."""
         failed: list[Failed] = []
         groups, self._groups = self._groups, []
-        if groups:
-            messages = groups[0][1] if len(groups) == 1 else list(chain.from_iterable(g for _, g in groups))
-            failed += [(_key_of(error, groups), error) for error in self._send_plain(messages)]
-        specials, self._specials = self._specials, []
-        if specials:
-            self._send_specials([one for one in specials if one.message.seq is not None], failed, True)
-            self._send_specials([one for one in specials if one.message.seq is None], failed, False)
+        by_source, self._by_source = self._by_source, {}
+        for source, messages in by_source.items():
+            failed += [(_key_of(error, groups), error) for error in self._send_plain(messages, source)]
+        if self._specials:
+            self._send_all_specials(failed)
         return failed
+
+    def _send_all_specials(self, failed: list[Failed]) -> None:
+        specials, self._specials = self._specials, []
+        sorts: dict[tuple[bool, str | None], list[Special]] = {}
+        for one in specials:
+            sorts.setdefault((one.message.seq is not None, one.source), []).append(one)
+        for (is_kept, _), some in sorts.items():
+            self._send_specials(some, failed, is_kept)
 
     def settled(self) -> Iterator[Done]:
         """The numbered messages of which it is known by now what became of them."""
@@ -101,11 +123,11 @@ class Outgoing:
         """Numbered messages that the node has not stored yet."""
         return len(self._waiting)
 
-    def _send_plain(self, messages: Sequence[Sensing]) -> list[Error]:
+    def _send_plain(self, messages: Sequence[Sensing], source: str | None) -> list[Error]:
         count = sum([len(message.sensors) for message in messages])
         if count > READINGS_MAX and len(messages) > 1:
             half = len(messages) // 2
-            return self._send_plain(messages[:half]) + self._send_plain(messages[half:])
+            return self._send_plain(messages[:half], source) + self._send_plain(messages[half:], source)
         errors: list[Error] = []
 
         def make(first: int) -> bytes:
@@ -113,7 +135,7 @@ class Outgoing:
             errors.extend(mapped.errors)
             return mapped.raw
 
-        self._uplink.publish(count, make)
+        self._uplink.publish(count, make, source=source)
         return errors
 
     def _send_specials(self, specials: list[Special], failed: list[Failed], is_kept: bool) -> None:
@@ -144,7 +166,7 @@ class Outgoing:
             parts[0] = array_head(sum(totals))
             return b"".join(parts)
 
-        last = self._uplink.publish(count, make, is_kept)
+        last = self._uplink.publish(count, make, is_kept, specials[0].source)
         if is_kept:
             self._note(specials, firsts[0], totals, last)
 
@@ -177,6 +199,11 @@ class Outgoing:
             self._waiting.append(Numbered(one.key, one.message.sensing_id, seq, counters, last))
             first += total
         self._uplink.note(last, [(one.message.sensing_id, one.message.seq or 0) for one in specials])
+
+
+def shown_source(sensing_id: str) -> str | None:
+    """A network as the source of its events; None if it is called as no source can be."""
+    return sensing_id if 0 < len(sensing_id) <= NAME_LENGTH_MAX and sensing_id.isprintable() else None
 
 
 def _key_of(error: Error, groups: list[tuple[Key, list[Sensing]]]) -> Key:

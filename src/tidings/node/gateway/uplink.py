@@ -109,9 +109,14 @@ class Uplink(Link):
         """Everything up to this counter is safe, or was refused."""
         return self._publications.accepted
 
-    def publish(self, count: int, make: Callable[[int], bytes], is_kept: bool = False) -> int:
-        """Publish up to so many events, which `make` gives from the first counter on; the last counter."""
-        return self._publications.publish_raw(count, make, is_kept)
+    def publish(
+        self, count: int, make: Callable[[int], bytes], is_kept: bool = False, source: str | None = None
+    ) -> int:
+        """Publish up to so many events, which `make` gives from the first counter on; the last counter.
+
+        `source`: who has sent them.
+        """
+        return self._publications.publish_raw(count, make, is_kept, source)
 
     def is_refused(self, counters: range) -> bool:
         """Whether the node has not taken any of these, which it was asked to."""
