@@ -517,6 +517,7 @@ def test_a_transient_delivery_does_not_wait_for_other_peoples_commits() -> None:
 
 def test_a_client_that_never_reads_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "OUTBOX_SIZE_MAX", 500)
+    monkeypatch.setattr(session, "WEIGHT_STALE", 100)  # what is less is not weighed
     rig = Rig()
     ann, bob = pair(rig)
     rig.peers.remove(bob)

@@ -157,9 +157,9 @@ class Broker:
     def add(self, service: Service) -> None:
         """Have a service beside the broker; before the first client is there."""
         self.services.append(service)
-        if type(service).finish_tick is not Bystander.finish_tick:
+        if _is_own(service, "finish_tick"):
             self._ticking.append(service)
-        if type(service).wake_at is not Bystander.wake_at:
+        if _is_own(service, "wake_at"):
             self._waking.append(service)
         self.operations.update(service.operations)
         self.frames.update(service.frames)
@@ -660,6 +660,11 @@ class Broker:
 def let_work(worker: Anyone, until: float) -> bool:
     """Let one work whose turn it is, where nobody has to survive what goes wrong with it."""
     return worker.work(until)
+
+
+def _is_own(service: Service, name: str) -> bool:
+    """Whether a service has more to do there than a bystander, which does nothing."""
+    return getattr(type(service), name, None) is not getattr(Bystander, name)
 
 
 def _standing() -> float:
