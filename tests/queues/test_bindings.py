@@ -222,3 +222,9 @@ def test_a_queue_does_not_report_to_itself() -> None:
     ann.put("answers", wanting("delivered"))
     ann.settle(DONE, *ann.get("answers"))
     assert ann.get("answers") == []
+
+
+def test_a_binding_that_contradicts_itself_is_refused() -> None:
+    ann = Client(Rig())
+    failure = ann.fails("queue.create", name="jobs", bind="n > 3 AND n < 2")
+    assert "no publication can match its binding" in failure.text

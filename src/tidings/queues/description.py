@@ -161,8 +161,8 @@ def check_name(name: str) -> None:
 
 def _check_sense(wanted: Description) -> None:
     """Refuse what says nothing, rather than pass over it."""
-    if wanted.bind is not None:
-        Filter(wanted.bind)
+    if wanted.bind is not None and not Filter(wanted.bind).normal:
+        raise QueueError(wanted.name, f"no publication can match its binding: {wanted.bind}")
     for name, needed in (("ageing_s", "priorities"), ("priority", "priorities")):
         if getattr(wanted, name) is not None and not getattr(wanted, needed):
             raise QueueError(wanted.name, f"{name} is for queues with {needed}=True")
