@@ -32,10 +32,10 @@ class Unindexed:
     def __len__(self) -> int:
         return len(self._held)
 
-    def check(self, user: str, wanted: Filter) -> None:
-        """Refuse a filter that would be one too many for a user."""
-        if not is_unindexed(wanted):
-            return
+    def check(self, user: str, wanted: Filter) -> bool:
+        """Refuse a filter that would be one too many for a user; whether it must be tried on every event."""
+        if way_of(wanted)[0] is not Way.UNINDEXED:
+            return False
         if self._conditions[user] + conditions_of(wanted) > self._most:
             raise Refused(
                 "limit",
@@ -43,6 +43,7 @@ class Unindexed:
                 f" conditions are limited to UNINDEXED_MAX = {self._most}; add a condition with a constant,"
                 " such as an equality, a topic or a text to be contained",
             )
+        return True
 
     def add(self, holder: Hashable, user: str, wanted: Filter, is_later: bool = False) -> None:
         """Count a filter, whether or not it is within the limit; `is_later`: not tried by publishers."""
@@ -61,11 +62,6 @@ class Unindexed:
             self.conditions -= tried
             if not self._conditions[user]:
                 del self._conditions[user]
-
-
-def is_unindexed(wanted: Filter) -> bool:
-    """Whether a filter must be tried on every event."""
-    return way_of(wanted)[0] is Way.UNINDEXED
 
 
 def conditions_of(wanted: Filter) -> int:

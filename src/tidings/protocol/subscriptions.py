@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from tidings.errors import Refused, TidingsError
 from tidings.exchange import Advertisement, Subscription
 from tidings.filters import Filter
-from tidings.matching.unindexed import is_unindexed
 from tidings.protocol.access import Action
 from tidings.protocol.answers import hears
 from tidings.protocol.arguments import Advertise, Subscribe, Unadvertise, Unsubscribe
@@ -131,7 +130,7 @@ class Subscriptions:
     def _subscribe(self, wanted: Subscribe, asked: Filter) -> dict[str, Any] | Steps[dict[str, Any]]:
         session = self._session
         filter = self._reach(wanted, asked)
-        self._check_indexed(wanted, filter)
+        is_unindexed = self._check_indexed(wanted, filter)
         if wanted.durable is not None:
             self._add(wanted, self._open_durable(wanted, filter, asked))
         elif wanted.is_stored or wanted.on_slow == "spill":
@@ -141,7 +140,7 @@ class Subscriptions:
             subscription = Subscription(
                 filter, outlet, wanted.passive, user=session.bound, owner=session, asked=asked
             )
-            subscription.later = self._later(wanted, filter)
+            subscription.later = self._later(wanted) if is_unindexed else None
             if wanted.last:
                 return self._open_last(wanted, subscription, outlet)
             self._endings[wanted.number] = self._begin(wanted, subscription)
@@ -173,15 +172,19 @@ class Subscriptions:
         """What is wanted, as far as it was granted; of a queue, whoever has it says that."""
         return asked if wanted.queue is not None else self._narrow("subscribe", asked)
 
-    def _check_indexed(self, wanted: Subscribe, filter: Filter) -> None:
-        """Refuse one filter too many that must be tried on every event; what is there already is no more."""
+    def _check_indexed(self, wanted: Subscribe, filter: Filter) -> bool:
+        """Refuse one filter too many that must be tried on every event; whether a new one is such.
+
+        What is there already is no more.
+        """
         session, places = self._session, self._broker.places
         if wanted.durable is None or places.find_durable(session.owner, wanted.durable) is None:
-            self._broker.exchange.unindexed.check(session.bound or "", filter)
+            return self._broker.exchange.unindexed.check(session.bound or "", filter)
+        return False
 
-    def _later(self, wanted: Subscribe, filter: Filter) -> Backlog | None:
+    def _later(self, wanted: Subscribe) -> Backlog | None:
         """Where events wait for a filter that must be tried on each; one that holds publishers has none."""
-        if wanted.queue is not None or wanted.on_slow == "block" or not is_unindexed(filter):
+        if wanted.queue is not None or wanted.on_slow == "block":
             return None
         if self._backlog is None:
             self._backlog = Backlog(self._session)
