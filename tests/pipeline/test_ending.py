@@ -276,6 +276,24 @@ def test_a_query_that_is_stopped_before_the_node_has_answered_leaves_it(
     assert node.readers == []
 
 
+def test_a_query_that_is_stopped_before_its_lease_is_kept_up_leaves_the_node(
+    node: Running, stream: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def interrupted(self: threading.Thread) -> None:
+        if self.name == "tidings lease":
+            raise SystemExit(0)
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    reader = stream(node, lease="3600")
+    with pytest.raises(SystemExit) as stopped:
+        reader.initialOffset()
+    end_by(stopped.value, reader)
+    assert node.readers == []
+
+
 def test_a_signal_that_comes_just_before_the_stop_does_not_keep_the_reader_there(
     node: Running, stream: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,8 +29,8 @@ from tidings.pipeline.reaching import ANSWER_S_MAX, connect, standing_of, told_o
 
 RENEWALS_PER_LEASE = 3
 """How often a lease is renewed before it would end, so that one renewal may be late."""
-LEAVE_S_MAX = 3.0
-"""How long a query that ends waits until its nodes have heard so; else the lease sees to it."""
+LEAVE_S_MAX = 30.0
+"""How long nodes have to hear that a query ends, else the lease sees to it; nobody waits for that."""
 
 _MADE = "spark-"  # begins the names of readers that are not durable
 
@@ -149,7 +149,7 @@ class Readers:
     def close(self, leaves: bool = True) -> None:
         """Leave the nodes, unless the readers are durable, or are to stay there until their lease ends."""
         self._stopping.set()
-        if self._thread is not None:
+        if self._thread is not None and self._thread.is_alive():  # it may have been about to start
             self._thread.join(LEAVE_S_MAX)  # what it says after the leaving would undo that
         for label in sorted(self._asked):
             with suppress(TidingsError):
