@@ -758,3 +758,28 @@ def test_a_cancelled_task_has_the_message_that_it_has_acknowledged_and_ends_wher
         assert len(got) + (await queue.describe()).messages == 1
 
     with_queue(work)
+
+
+@pytest.mark.parametrize("turns", range(30))
+def test_a_time_limit_around_more_than_a_get_is_told_as_such(turns: int) -> None:
+    async def work(_bus: Bus, queue: Queue) -> None:
+        await queue.put("job", n=1)
+        got: list[Any] = []
+        limits: list[asyncio.Timeout] = []
+
+        async def get_and_stay() -> None:
+            async with asyncio.timeout(None) as limit:
+                limits.append(limit)
+                got.append(await queue.get())
+                await asyncio.Event().wait()
+
+        staying = asyncio.create_task(get_and_stay())
+        await asyncio.sleep(0)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        limits[0].reschedule(0)
+        with pytest.raises(TimeoutError):
+            await staying
+        assert len(got) + (await queue.describe()).messages == 1
+
+    with_queue(work)
