@@ -58,16 +58,19 @@ def test_joining_batches_is_the_batch_of_all_their_events(groups: list[list[Even
     assert joined.raw == encode_events([event for group in groups for event in group])
 
 
+@pytest.mark.parametrize("is_run", [False, True])
 @given(placed, st.integers(1, 500), st.data())
-def test_pieces_are_all_rows_in_order_and_none_is_larger_unless_it_is_one_event(
-    events: list[Event], size_max: int, data: st.DataObject
+def test_a_batch_is_cut_into_all_rows_in_order_and_none_is_larger_unless_it_is_one_event(
+    is_run: bool, events: list[Event], size_max: int, data: st.DataObject
 ) -> None:
     batch = Batch.of(events)
     rows = sorted(data.draw(st.sets(st.sampled_from(range(len(events))))) if events else [])
-    pieces = list(batch.pieces(rows, size_max))
-    assert [row for piece in pieces for row in piece] == rows
-    assert all(len(piece) == 1 or len(batch.take(piece).raw) <= size_max for piece in pieces if piece)
-    full = [len(batch.take([*one, *other[:1]]).raw) for one, other in pairwise(pieces)]
+    if is_run and rows:
+        rows = list(range(rows[0], rows[-1] + 1))
+    pieces = list(batch.cut(rows, size_max))
+    assert Batch.join(pieces) == batch.take(rows)
+    assert all(len(piece) == 1 or len(piece.raw) <= size_max for piece in pieces if len(piece))
+    full = [len(Batch.join([one, other.take([0])]).raw) for one, other in pairwise(pieces)]
     assert all(size > size_max for size in full)  # no more pieces than needed
 
 

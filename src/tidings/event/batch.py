@@ -107,18 +107,31 @@ class Batch:
         offsets = self.offsets
         return Batch(array_head(end - start) + self.raw[offsets[start] : offsets[end]], self.origin)
 
-    def pieces(self, rows: Sequence[int], size_max: int) -> Iterator[Sequence[int]]:
-        """These rows, which must be there, cut so that no piece has more bytes, save one large event."""
-        if len(self.raw) <= size_max:
-            yield rows
-            return
+    def cut(self, rows: Sequence[int], size_max: int) -> Iterator[Batch]:
+        """The events in these rows, ascending, in batches of at most so many bytes, save one large event.
+
+        On the hot path: most often all rows are wanted, and then none of them is looked at by itself.
+        """
+        if len(self.raw) <= size_max or not rows:
+            yield self if len(rows) == self._count else self.take(rows)
+        elif rows[-1] - rows[0] + 1 == len(rows):
+            yield from self._cut_run(rows[0], rows[-1] + 1, size_max - HEAD_SIZE)
+        else:
+            offsets = self.offsets
+            ends = list(accumulate(offsets[row + 1] - offsets[row] for row in rows))
+            begin = size = 0
+            while begin < len(rows):
+                end = max(begin + 1, bisect_right(ends, size + size_max - HEAD_SIZE, begin))
+                yield self.take(rows[begin:end])
+                begin, size = end, ends[end - 1]
+
+    def _cut_run(self, start: int, stop: int, size_max: int) -> Iterator[Batch]:
         offsets = self.offsets
-        ends = list(accumulate(offsets[row + 1] - offsets[row] for row in rows))
-        begin = size = 0
-        while begin < len(rows):
-            end = max(begin + 1, bisect_right(ends, size + size_max - HEAD_SIZE, begin))
-            yield rows[begin:end]
-            begin, size = end, ends[end - 1]
+        while start < stop:
+            end = bisect_right(offsets, offsets[start] + size_max, start) - 1
+            end = min(max(end, start + 1), stop)
+            yield self.slice(start, end)
+            start = end
 
     def part(self, rows: Sequence[int]) -> Batch:
         """The batch of the events in these rows, one for all who ask for the same; all rows are the batch.

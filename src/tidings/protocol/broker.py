@@ -608,20 +608,19 @@ class Broker:
         """
         for place, row in enumerate(rows, self.position + 1):
             positions[row] = place
-        for piece in batch.pieces(rows, STORED_SIZE_MAX):
-            self._append_piece(batch, piece, persistent)
+        for piece in batch.cut(rows, STORED_SIZE_MAX):
+            self._append_piece(piece, persistent)
 
-    def _append_piece(self, batch: Batch, rows: Sequence[int], persistent: bool) -> None:
-        first = self.position + 1
-        self.position += len(rows)
+    def _append_piece(self, batch: Batch, persistent: bool) -> None:
+        first, raw = self.position + 1, batch.raw
+        self.position += len(batch)
         if persistent:
             self.position_logged = self.position
         origin = batch.origin or Origin()
-        raw = batch.raw if len(rows) == len(batch) else batch.take(rows).raw
         self.size_logged += len(raw) if persistent else 0
         stored = StoredBatch(
             first,
-            len(rows),
+            len(batch),
             origin.system,
             origin.epoch,
             origin.source,
