@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidings.gateway.effects import Effect, Say
-from tidings.gateway.messages import Ack, Error, Sensor, Subscribe, Unsubscribe, encode
+from tidings.gateway.messages import Ack, Error, Redirect, Sensor, Subscribe, Unsubscribe, encode
 from tidings.gateway.networks import Address
 from tidings.gateway.offers import Offers
 from tidings.gateway.sequences import PENDING_MAX, WINDOW, Sequences, Standing
@@ -59,15 +59,16 @@ def test_what_a_host_is_told_is_never_more_than_so_many_times_what_came_from_the
         assert told <= FACTOR * heard
 
 
-def test_an_error_is_no_longer_than_the_datagram_it_is_about() -> None:
+def test_errors_cost_no_more_than_their_own_datagram_has_brought() -> None:
     speaker = Speaker(b"secret")
     speaker.heard(HERE, 10_000)
     speaker.heard(HERE, 20)
     effects: list[Effect] = []
     assert not speaker.say(HERE, Error("x" * 100), effects)
-    speaker.heard(HERE, 200)
+    speaker.heard(HERE, 60)
     assert speaker.say(HERE, Error("x" * 100), effects)
     assert not speaker.say(HERE, Error("x" * 100), effects)
+    assert speaker.say(HERE, Redirect("net", "x" * 100), effects)
 
 
 def test_what_was_kept_for_a_start_is_spent_on_nothing_else() -> None:

@@ -19,7 +19,7 @@ from hmac import compare_digest
 from msgspec.structs import replace
 
 from tidings.gateway.effects import Effect, Say
-from tidings.gateway.messages import Ack, Error, Message, Redirect, Subscribe, encode
+from tidings.gateway.messages import Ack, Error, Message, Subscribe, encode
 from tidings.gateway.networks import Address, Key
 
 ADDRESSES_MAX = 100_000
@@ -39,7 +39,7 @@ COOKIE_SIZE = 8
 
 
 class Budget:
-    """Bytes that may go to one host: for starting sensors, for anything, and of the last datagram."""
+    """Bytes that may go to one host: for starting sensors, for anything, and for errors in a datagram."""
 
     __slots__ = ("answer", "spare", "starts")
 
@@ -50,7 +50,7 @@ class Budget:
         """So many bytes came."""
         self.starts = min(BUDGET_MAX, self.starts + STARTS_FACTOR * size)
         self.spare = min(BUDGET_MAX, self.spare + SPARE_FACTOR * size)
-        self.answer = size
+        self.answer = SPARE_FACTOR * size
 
     def start(self, size: int) -> bool:
         """Spend bytes on starting sensors; whether there are so many."""
@@ -70,7 +70,7 @@ class Budget:
         return True
 
     def reply(self, size: int) -> bool:
-        """Spend bytes on an answer to the last datagram, which is no longer than that."""
+        """Spend bytes on an error in the last datagram, as far as that has brought them itself."""
         if size > self.answer or not self.say(size, 0):
             return False
         self.answer -= size
@@ -147,6 +147,6 @@ class Speaker:
         size = len(encode(message))
         if is_start:
             return budget.start(size)
-        if isinstance(message, Error | Redirect):
+        if isinstance(message, Error):
             return budget.reply(size)
         return budget.say(size, restart)

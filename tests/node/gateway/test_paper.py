@@ -28,13 +28,18 @@ class PlainNetwork:
     def say(self, message: Object) -> None:
         self.sent += self._socket.send(json.dumps(message).encode())
 
-    async def hear(self) -> Object:
-        """The next message, of which the paper's members are kept."""
+    async def receive(self) -> Object:
+        """The next message; never is more said than is allowed."""
         loop = asyncio.get_running_loop()
         data = await asyncio.wait_for(loop.sock_recv(self._socket, 1 << 16), ANSWER_S_MAX)
         self.got += len(data)
         assert self.got <= FACTOR * self.sent
-        ((kind, members),) = json.loads(data).items()
+        received: Object = json.loads(data)
+        return received
+
+    async def hear(self) -> Object:
+        """The same, of which the paper's members are kept."""
+        ((kind, members),) = (await self.receive()).items()
         return {kind: {"sensing-id": members["sensing-id"], "sensors": members["sensors"]}}
 
     def close(self) -> None:
@@ -120,5 +125,15 @@ def test_the_smallest_network_is_started_and_stopped_and_started_again_before_it
                 network.say(reading("t", "x", "1"))
                 assert (await anext(events))["value"] == 1
             assert await network.hear() == unsubscribe("t")
+
+    run(scenario())
+
+
+def test_a_small_network_is_told_what_is_wrong() -> None:
+    async def scenario() -> None:
+        async with running(sensor_port=0) as node, plain(node.sensor_addresses[1]) as network:
+            network.say({"register": {"sensing-id": "netz", "sensors": [{"name": "t"}]}})
+            told = await network.receive()
+            assert told["error"]["place"] == "$.register.sensors[0].type"
 
     run(scenario())
