@@ -12,7 +12,7 @@ take what flows and demand nothing.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, Protocol, cast
 
 from tidings.event import Batch
@@ -223,9 +223,9 @@ class Exchange:
         self._interests.withdraw(advertisement)
         self.offers_changed += 1
 
-    def offers(self, filter: Filter, after: int = 0) -> list[tuple[Advertisement, Weight]]:
-        """The advertisements that may overlap a filter, behind one of a number, and what they weigh."""
-        return self._interests.offers(filter, after)
+    def offers(self, filter: Filter) -> Iterator[tuple[Advertisement, Weight]]:
+        """The advertisements that may overlap a filter, and what they weigh, in order."""
+        return self._interests.offers(filter)
 
     @property
     def has_changes(self) -> bool:

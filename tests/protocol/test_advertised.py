@@ -9,8 +9,11 @@ import pytest
 from protocol.guarded import come, guarded, may
 from protocol.rig import Peer, Rig
 from tidings.filters import Filter
+from tidings.interest import interests
 from tidings.protocol import advertised
 from tidings.protocol.messages import Reply
+from tidings.protocol.service import Asked
+from tidings.steps import finish
 
 
 def listed(peer: Peer, filter: str = "", **more: Any) -> list[tuple[str, str]]:
@@ -139,3 +142,21 @@ def test_what_a_source_may_not_publish_is_not_offered_and_its_rules_are_not_told
     ann = come(rig, "ann", "a")
     assert listed(ann) == [("type = 'air'", "maker")]
     assert listed(ann, "room = 'cellar'") == []
+
+
+def test_a_list_of_very_many_is_made_in_steps_while_some_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(interests, "SOUGHT_MAX", 10)
+    rig = Rig()
+    maker = rig.peer("m")
+    for n in range(50):
+        maker.ask("advertise", number=n + 1, filter=f"n = {n}")
+    (service,) = (one for one in rig.broker.services if isinstance(one, advertised.Advertised))
+    steps = service._list(Asked(maker.session, 1), advertised.Sought("n > 20"))
+    next(steps)
+    maker.ask("unadvertise", number=40)
+    result = finish(steps)
+    assert [one["filter"] for one in result["advertisements"]] == [
+        f"n = {n}" for n in range(21, 50) if n != 39
+    ]

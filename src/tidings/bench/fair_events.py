@@ -77,6 +77,23 @@ def leave(load: Load) -> None:
     load.kept["staying"].ask("advertise", number=0, filter="level > 5")
 
 
+def lists_prepare(load: Load) -> None:
+    """Many advertisements of one session."""
+    load.kept["staying"] = advertiser = load.connect()
+    advertise(advertiser, (f"kind = 'k{n}' AND level > {n}" for n in range(load.sizes["advertisements"])))
+
+
+def lists(load: Load) -> None:
+    """The list of all advertisements, again and again, and requests that wait for its changes."""
+    client = load.connect()
+    for _ in range(load.sizes["lists"]):
+        page = client.ask("advertisements.list", filter="level > 5")
+        client.start("advertisements.wait", version=page["version"])
+        while page["next"] is not None:
+            page = client.ask("advertisements.list", filter="level > 5", after=page["next"])
+    load.kept["staying"].ask("unadvertise", number=1)
+
+
 # Filters
 
 

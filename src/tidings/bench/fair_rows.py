@@ -54,6 +54,14 @@ EVENTS = (
         quick={"subscriptions": 300, "advertisements": 10},
     ),
     Row(
+        "advertisement lists",
+        "the list of very many advertisements, again and again",
+        fair_events.lists,
+        fair_events.lists_prepare,
+        sizes={"advertisements": 9_990, "lists": 20},
+        quick={"advertisements": 300, "lists": 5},
+    ),
+    Row(
         "topics",
         "filters with wildcards in front, and events in one batch",
         fair_events.topics,

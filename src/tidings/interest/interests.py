@@ -37,6 +37,8 @@ ANSWER_UNITS = 1_000
 """Units that are done at once for a new advertisement; if they don't suffice, it gets a wide cover first."""
 PATIENT_TICKS = 50
 """Ticks for which a source may be left without news while what it will be told may soon be something else."""
+SOUGHT_MAX = 4_096
+"""Advertisements among which those that overlap a filter are looked for at once."""
 TOLD_AT_A_TIME = 50
 """Sources that are told in one tick."""
 
@@ -107,10 +109,16 @@ class Interests:
         self._loose.pop(audience, None)
         self.has_changes = self._is_due
 
-    def offers(self, filter: Filter, after: int) -> list[tuple[Advertisement, Weight]]:
-        """The advertisements behind a number that may overlap a filter, with their weights, in order."""
-        found = [(one.advertisement, one.weight) for one in self._offered.candidates(filter)]
-        return [one for one in found if one[0].number > after]
+    def offers(self, filter: Filter) -> Iterator[tuple[Advertisement, Weight]]:
+        """The advertisements that may overlap a filter, with their weights, in order.
+
+        Among very many that is all of them: to look for some would take long at once.
+        """
+        is_sought = len(self._audiences) <= SOUGHT_MAX
+        found = self._offered.candidates(filter) if is_sought else list(self._audiences.values())
+        for one in found:
+            if not one.is_withdrawn:  # since
+                yield one.advertisement, one.weight
 
     # Ticks
 

@@ -74,16 +74,13 @@ class Advertised(Bystander):
         wanted = session.narrow("subscribe", Filter(sought.filter))
         weight, size = weigh(wanted), 0
         listed: list[dict[str, Any]] = []
-        found = self._broker.exchange.offers(wanted, sought.after)
-        for count, (advertisement, theirs) in enumerate(found, 1):
-            text = _shown(session, advertisement, theirs, wanted, weight)
+        for count, (one, theirs) in enumerate(self._broker.exchange.offers(wanted), 1):
+            text = _shown(session, one, theirs, wanted, weight) if one.number > sought.after else None
             if text is not None:
-                listed.append(
-                    {"number": advertisement.number, "filter": text, "source": advertisement.source}
-                )
+                listed.append({"number": one.number, "filter": text, "source": one.source})
                 size += len(text)
             if len(listed) >= LISTED_MAX or size > LISTED_SIZE_MAX:
-                return {"version": version, "advertisements": listed, "next": advertisement.number}
+                return {"version": version, "advertisements": listed, "next": one.number}
             if not count % LOOKED_AT_ONCE:
                 yield
         return {"version": version, "advertisements": listed, "next": None}
