@@ -128,6 +128,16 @@ def test_queues_are_looked_up_by_how_they_work_and_by_their_ids() -> None:
     with_bus(work)
 
 
+def test_a_node_that_passes_fields_over_is_asked_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(bus: Bus) -> None:
+        await bus.create_queue("one", priorities=True)
+        await bus.create_queue("two")
+        assert [found.name for found in await bus.lookup(priorities=True)] == ["one"]
+
+    monkeypatch.setattr("tidings.queues.service.read_fields", lambda _fields: {})  # as older ones do
+    with_bus(work)
+
+
 def test_what_is_no_scope_cannot_be_searched() -> None:
     async def work(bus: Bus) -> None:
         with pytest.raises(UserError, match="moon"):

@@ -143,3 +143,18 @@ def test_a_hand_out_that_was_not_looked_at_does_not_count_after_a_kill() -> None
         assert (hand.delivery, hand.redelivered) == (1, True)
         ann.settle(UNOPENED, hand)
         ann.rig.run()
+
+
+def test_what_was_given_back_by_who_got_it_again_is_nobodys() -> None:
+    ann = client()
+    ann.put("jobs", 1)
+    ann.rig.run()
+    for _ in range(2):  # the second time it is counted
+        ann.get("jobs")
+        ann = kill(ann)
+    (hand,) = ann.get("jobs")
+    ann.settle(GIVE_BACK, hand)
+    counter = ann.settle(DONE, hand)
+    ann.rig.run()
+    assert ann.refusals == [(counter, counter, "not-yours")]
+    assert ann.describe("jobs")["messages"] == 1
