@@ -321,13 +321,14 @@ class Slow:
         self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
         self.holds = threading.Event()
         self._open: list[socket.socket] = []
-        threading.Thread(target=self._serve, daemon=True).start()
+        self._serving = threading.Thread(target=self._serve, daemon=True)
+        self._serving.start()
 
     def _serve(self) -> None:
         while True:
             try:
                 client, _ = self._listening.accept()
-            except OSError:
+            except OSError:  # the test is over
                 return
             node = socket.create_connection(self._node)
             self._open += [client, node]
@@ -345,6 +346,9 @@ class Slow:
             pass
 
     def close(self) -> None:
+        """Before the node is closed."""
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._serving.join(PATIENCE_S)
         for one in (self._listening, *self._open):
             one.close()
 
@@ -397,9 +401,10 @@ def children(process: int) -> list[int]:
 
 def descendants(process: int) -> list[int]:
     found = []
-    for task in Path(f"/proc/{process}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            found += [int(child), *descendants(int(child))]
+    for task in Path(f"/proc/{process}/task").glob("*"):
+        with suppress(FileNotFoundError):  # a thread of a Java ends at any moment
+            for child in (task / "children").read_text().split():
+                found += [int(child), *descendants(int(child))]
     return found
 
 
