@@ -73,6 +73,9 @@ def test_while_too_much_waits_for_the_disk_nothing_is_accepted(
             peer.publish(stored(1))
             peer.send(Ping(1))
             await peer.expect(Pong)
+            node.driver.broker.turns._spent_s = 1.0  # whoever comes now waits in line
+            peer.send(Ping(2))
+            await peer.expect(Pong)
             assert node.driver.broker.tallies["published", ""] == 1
             assert node.driver.broker.tallies["commits", ""] == 0
             is_full = False

@@ -231,7 +231,9 @@ class Driver:
         self._arrived = 0
         if len(self.broker.turns):
             self.time()  # some go on with what came earlier
-        if not self._store.is_full:  # otherwise nothing is accepted, and the windows of publishers fill
+        if self._store.is_full:
+            self.broker.turns.run()  # but nothing is accepted, and the windows of publishers fill
+        else:
             operations = self.broker.finish_tick()
             if operations:
                 self._store.submit(operations)

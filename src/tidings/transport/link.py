@@ -284,7 +284,7 @@ class Link(Carrier):
                 return await wait
         except TimeoutError:
             late = f"not {what} within {timeout_s:g} s"
-            trouble = self.core.parting or ("" if self.core.is_up else self._trouble)
+            trouble = self.core.parting if self.core.is_up else self._trouble
             told = f"{late}: {trouble}" if trouble else late
             raise (NoAnswer(told) if self.core.is_up else Disconnected(told)) from None
 
