@@ -115,7 +115,7 @@ class Batch:
         if len(self.raw) <= size_max or not rows:
             yield self if len(rows) == self._count else self.take(rows)
         elif rows[-1] - rows[0] + 1 == len(rows):
-            yield from self._cut_run(rows[0], rows[-1] + 1, size_max - HEAD_SIZE)
+            yield from self._cut_run(int(rows[0]), int(rows[-1]) + 1, size_max - HEAD_SIZE)
         else:
             offsets = self.offsets
             ends = list(accumulate(offsets[row + 1] - offsets[row] for row in rows))
