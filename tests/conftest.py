@@ -41,9 +41,11 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSeri
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-# A shell starts what runs in the background with SIGINT ignored, and every program that a test starts would
-# inherit that: those that a test stops as Ctrl-C does would go on for ever.
+# What runs in the background was started with SIGINT ignored by the shell, and perhaps SIGHUP by nohup. Every
+# program that a test starts would inherit that, and go on for ever when a test stops it so. A signal that has
+# a handler here is as usual there.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, lambda *_: None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

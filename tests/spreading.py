@@ -1,7 +1,8 @@
-"""How tests are spread over the workers of pytest-xdist: `python -m pytest -n 2 -p tests.spreading`.
+"""How tests are spread over the workers of pytest-xdist: `python -m pytest -n 4 -p tests.spreading`.
 
 The tests of one file go to one worker, so that what the file prepares is prepared once, and those of
 `tests/pipeline` all go to the same one: each worker that ran some of them would start a Spark of its own.
+What takes longest is handed out first, so that no worker begins with it when the others are done.
 `--dist loadgroup` would be the usual way, but pytest 9.2 has other ids than pytest-xdist 3.8 writes its
 groups into, and without a word no group is kept together (pytest-dev/pytest-xdist, issue 1386).
 """
@@ -14,17 +15,46 @@ from xdist.scheduler import LoadScopeScheduling
 
 TOGETHER = "tests/pipeline/"
 """Where the tests lie that share one Spark."""
+LONGEST = (
+    "tests/pipeline/test_city_node.py::test_the_declarative_project_goes_on",
+    "tests/pipeline/test_tutorial.py",
+    "tests/pipeline/test_cluster.py",
+    "tests/bench/test_pipeline.py",
+    "tests/pipeline/test_ending.py::test_a_driver_killed_within",
+    "tests/bench/test_secure.py",
+    "tests/pipeline/test_city_node.py::test_a_query_that_is_told_to_end",
+    "tests/node/test_compiled.py",
+    "tests/pipeline/test_credentials.py",
+    "tests/pipeline/test_demand.py::test_a_driver_that_is_killed",
+)
+"""Tests that need no Spark of this process and take half a minute or more: apart from the others, and first."""
 
 
-class FilesTogether(LoadScopeScheduling):
-    """Hands out whole files, those with most tests first; the folder with Spark counts as one file."""
+def scope_of(nodeid: str) -> str:
+    """What a test is handed out with: one of the longest, all that shares Spark, or its file."""
+    for one in LONGEST:
+        if nodeid.startswith(one):
+            return one
+    file, _, _ = nodeid.partition("::")
+    return TOGETHER if file.startswith(TOGETHER) else file
+
+
+class InOrder(LoadScopeScheduling):
+    """Hands out whole scopes, in the order of the collected tests."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file, _, _ = nodeid.partition("::")
-        return TOGETHER if file.startswith(TOGETHER) else file
+        return scope_of(nodeid)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Called by pytest in each worker, when it knows all tests."""
+    first = [TOGETHER, *LONGEST]  # the folder takes longest of all
+    ranks = {scope: rank for rank, scope in enumerate(first)}
+    items.sort(key=lambda item: ranks.get(scope_of(item.nodeid), len(first)))
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesTogether:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> InOrder:
     """Called by pytest-xdist once, in the process that starts the workers."""
-    return FilesTogether(config, log)
+    config.option.loadscopereorder = False
+    return InOrder(config, log)

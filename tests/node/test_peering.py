@@ -86,7 +86,7 @@ def test_metrics_tell_of_peers() -> None:
             peers = f"kitchen={kitchen.addresses[0]}, attic=tidings://127.0.0.1:1"
             async with running(name="home", peers=peers) as home, visitor(home) as ann:
                 await wait_state(ann, "kitchen", "there")
-                _, page = await home._metrics()
+                _, page = await home._metrics("")
                 assert 'tidings_peer_there{peer="kitchen"} 1' in page
                 assert 'tidings_peer_there{peer="attic"} 0' in page
                 assert 'tidings_peer_waiting{peer="kitchen"} 0' in page

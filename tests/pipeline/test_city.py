@@ -39,7 +39,7 @@ FEW = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 """Each example is several jobs of Spark, so there are few, with many readings, and none is made smaller."""
-PATIENCE_S = patience(300)
+PATIENCE_S = int(patience(300))
 """After this a stream that does nothing is taken to do nothing for ever."""
 STORE = "spark.sql.streaming.stateStore.providerClass"
 
