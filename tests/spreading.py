@@ -27,7 +27,7 @@ LONGEST = (
     "tests/pipeline/test_credentials.py",
     "tests/pipeline/test_demand.py::test_a_driver_that_is_killed",
 )
-"""Tests that need no Spark of this process and take half a minute or more: apart from the others, and first."""
+"""Tests that need no Spark of this process and take half a minute or more: each by itself, and first."""
 
 
 def scope_of(nodeid: str) -> str:
