@@ -122,6 +122,28 @@ def test_many_who_want_a_batch_get_it_in_parts_and_in_order(monkeypatch: pytest.
     assert ann.accepted[-1] == 3
 
 
+@pytest.mark.parametrize("ticks", [0, 1, 3])
+def test_what_a_publisher_sent_reaches_all_though_it_goes_while_it_is_delivered(
+    monkeypatch: pytest.MonkeyPatch, ticks: int
+) -> None:
+    monkeypatch.setattr(broker, "DELIVERED_AT_ONCE", 20)
+    rig = sliced()
+    ann, bob = rig.peer("a"), rig.peer("b")
+    for number in range(1, 201):
+        bob.subscribe(number)
+    settle(rig)
+    rig.broker.turns._spent_s = 1.0 if ticks else 0.0  # it waits in line, or is served at once
+    ann.publish(event(1), event(2))
+    for _ in range(ticks):
+        rig.tick()
+    before = sum(len(bob.counters(number)) for number in range(1, 201))
+    assert before < 400
+    assert before or not ticks
+    ann.lose()
+    settle(rig)
+    assert [bob.counters(number) for number in range(1, 201)] == 200 * [[1, 2]]
+
+
 def test_last_values_are_looked_for_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recent, "LOOKED_AT_ONCE", 1)
     rig = sliced()

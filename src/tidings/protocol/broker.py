@@ -498,7 +498,9 @@ class Broker:
         if positions is None and len(matches) > DELIVERIES_FEW:
             total = DELIVERIES_FEW * len(matches) + sum(map(len, map(_rows_of, matches)))
             if total > DELIVERED_AT_ONCE:
-                return self._deliver_parts(published, matches, self.exchange.ended)
+                parts = self._deliver_parts(published, matches, self.exchange.ended)
+                next(parts)  # from here on it is delivered to all, whoever goes
+                return parts
         self._deliver(published, matches, positions)
         batch.forget()
         return None
@@ -514,7 +516,8 @@ class Broker:
         """Deliver what is not stored to some at a time; what has a position goes to all at once, in order.
 
         What a delivery costs is known when it is done, as some outlets look at each event and some do not.
-        `ended` is how many subscriptions had ended when it was matched: some of these may since.
+        `ended` is how many subscriptions had ended when it was matched: some of these may since. If the
+        publisher goes meanwhile, which may have been told that it is accepted, the rest is delivered beside.
         """
         clock, end, size = self.turns.clock, 0, 1
         while end < len(matches):
@@ -529,7 +532,11 @@ class Broker:
                 size *= 2
             elif took_s > SLICE_S / 4:
                 size = max(1, size // 2)
-            yield
+            try:
+                yield
+            except GeneratorExit:
+                self.background.add(self._deliver_parts(published, matches[end:], ended))
+                raise
         published.batch.forget()
 
     def _allowed(self, batch: Batch, session: Session, matches: Matches) -> Rows:
