@@ -149,6 +149,19 @@ def test_a_client_that_has_nothing_to_lose_is_parted_from_with_the_reason() -> N
     assert rig.broker.tallies["closed", "limit"] == 1
 
 
+def test_what_has_left_is_weighed_no_longer_a_while_later() -> None:
+    rig = Rig()
+    ann, bob = rig.peer("a"), rig.peer("b")
+    bob.subscribe()
+    ann.publish(event(1, text="x" * 10_000))
+    rig.broker.weigh()  # while it waits to be sent
+    assert bob.session.account.used > filter_size("") + 10_000
+    rig.run()
+    rig.broker.weigh()
+    assert bob.session.account.used == filter_size("")
+    assert not bob.session.is_swollen
+
+
 def test_a_frame_that_comes_slowly_is_weighed_too() -> None:
     rig = tight(memory_session_max=100_000)
     peer = rig.peer()

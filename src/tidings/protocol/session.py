@@ -211,9 +211,9 @@ class Session(Worker):
     def weigh(self) -> None:
         """Count in the accounts what the client makes the node hold."""
         self._is_heavier = False
-        waiting = self.holdings.size + self._reader.held
-        self.is_swollen = waiting > 0
-        size = waiting + self.outbox.size + self._subscriptions.filter_size
+        waiting = self.holdings.size + self._reader.held + self.outbox.size
+        self.is_swollen = waiting > 0  # it may leave without being weighed again
+        size = waiting + self._subscriptions.filter_size
         if size != self._weight:
             self.broker.memory.charge(self.account, size - self._weight)
             self._weight = size

@@ -42,7 +42,9 @@ class Worker(ABC):
         self._is_paused = False  # whether that waits for something
         self._chores: deque[Steps[None]] = deque()
         self._is_working = False
-        self.is_swollen = False  # whether it may hold bytes that are not cut into frames, or not wanted yet
+        self.is_swollen = (
+            False  # whether it may hold what comes or goes without a tick, or was weighed with that
+        )
         self._is_stalled = False  # whether frames wait for the client to read
 
     @abstractmethod
