@@ -96,7 +96,8 @@ def last_values(broker: Broker, is_wanted: Callable[[Event], bool]) -> Steps[lis
             yield
             if broker.life != life:
                 return []
-    return (yield from _joined([value for value in reversed(found.values()) if value is not None]))
+    joined = yield from _joined([value for value in reversed(found.values()) if value is not None])
+    return joined if broker.life == life else []
 
 
 def _look(
