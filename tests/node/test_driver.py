@@ -14,7 +14,7 @@ from node.peers import Peer, peer_of, run, running
 from tidings import Event
 from tidings.errors import StoreFailed
 from tidings.node import driver
-from tidings.protocol import session
+from tidings.protocol import session, worker
 from tidings.protocol.errands import Errand
 from tidings.protocol.messages import Credit, Ping, Pong
 from tidings.store.sqlite import SqliteStore
@@ -80,6 +80,38 @@ def test_while_too_much_waits_for_the_disk_nothing_is_accepted(
             assert node.driver.broker.tallies["commits", ""] == 0
             is_full = False
             await peer.publish_accepted(stored(2))
+
+    run(scenario())
+
+
+def test_while_too_much_waits_for_the_disk_no_more_is_read_from_who_passes_its_window(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "TAKEN_SIZE_MAX", 10_000)
+    monkeypatch.setattr(driver, "UNREAD_SIZE_MAX", 10_000)
+    is_full = True
+    monkeypatch.setattr(StoreThread, "is_full", property(lambda _: is_full))
+
+    async def scenario() -> None:
+        nonlocal is_full
+        async with (
+            running(dir=str(tmp_path / "node")) as node,
+            peer_of(node.addresses[0]) as peer,
+            peer_of(node.addresses[0]) as other,
+        ):
+            await peer.hello("peer", name="peer")
+            await other.hello("other", name="other")
+            for number in range(1_000):
+                peer.publish(Event("a", n=number, text="x" * 1_000, delivery="reliable"))
+            for number in range(100):  # ticks, in which others are served
+                other.send(Ping(number))
+                await other.expect(Pong)
+            assert node.driver._unread
+            assert 0 < node.driver.broker.tallies["published", ""] < 1_000
+            is_full = False
+            await peer.publish_accepted(stored(1_001))
+            assert node.driver.broker.tallies["published", ""] == 1_001
+            assert not node.driver._unread
 
     run(scenario())
 

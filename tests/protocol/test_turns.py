@@ -7,7 +7,7 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from protocol.rig import Peer, Rig, event, with_header
+from protocol.rig import Peer, Rig, event, persistent, with_header
 from tidings.event import Event
 from tidings.protocol import broker, recent, session, worker
 from tidings.protocol.frames import FrameReader, encode
@@ -81,6 +81,27 @@ def test_requests_wait_while_their_client_does_not_read_the_answers(monkeypatch:
     assert not len(rig.broker.turns)
     settle(rig)
     assert pongs(deaf) == 1_000
+
+
+def test_who_passes_its_window_waits_until_what_it_sent_is_on_its_way_to_the_disk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(worker, "TAKEN_SIZE_MAX", 1_000)
+    rig = Rig()
+    ann, bob = rig.peer("a"), rig.peer("b")
+    for counter in range(1, 101):
+        ann.publish(persistent(counter, text="x" * 100))
+    rig.broker.turns.run()  # without the end of a tick, as while too much waits for the disk
+    assert 5 < rig.broker.position < 15
+    assert ann.session.is_stalled
+    assert not len(rig.broker.turns)
+    bob.publish(persistent(1))
+    assert 5 < rig.broker.position < 16
+    while len(ann.accepted) == 0 or ann.accepted[-1] < 100:
+        assert len(rig.tick()) <= 15
+        rig.sync()
+    assert not ann.session.is_stalled
+    assert rig.broker.position == 101
 
 
 def test_the_end_of_a_large_session_is_cut_into_steps() -> None:

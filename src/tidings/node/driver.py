@@ -51,7 +51,7 @@ WRITE_SIZE_SMALL = 16 << 10
 READ_SIZE_MAX = 128 << 10
 """Bytes of stored events that are read, decoded and sent at once: a millisecond or two of the loop."""
 UNREAD_SIZE_MAX = 256 << 10
-"""Bytes of whole frames of one peer that may wait for their turn before no more are read from it."""
+"""Bytes of whole frames of one peer that may wait before no more are read from it."""
 WAKE_S = 1.0
 """How often the driver wakes, to weigh sessions and to look after what nobody calls for."""
 WAKES_APART = 5
@@ -165,7 +165,8 @@ class Driver:
         self.received += len(data)
         session.receive(data, self.clock.now())  # what the wall clock shows is looked up once a second
         self.schedule()
-        if session in self.broker.turns and session not in self._unread and session.unread > UNREAD_SIZE_MAX:
+        waits = session.is_stalled or session in self.broker.turns
+        if waits and session not in self._unread and session.unread > UNREAD_SIZE_MAX:
             self._unread[session] = None
             self._carriers[session].pause_reading()
 

@@ -167,7 +167,7 @@ class Session(Worker):
         frames = self.outbox.take(self.broker.mark_durable, OUTPUT_SIZE_MAX)
         if frames:
             self._read_at = self.broker.now
-            if self._awaiting_room or self._is_stalled or self._weight > WEIGHT_STALE:
+            if self._awaiting_room or self.is_stalled or self._weight > WEIGHT_STALE:
                 self._drained()
         return frames
 
@@ -175,9 +175,7 @@ class Session(Worker):
         """Go on with what has waited for the client to read."""
         if self._awaiting_room and self.has_room:
             self._refill()
-        if self._is_stalled:
-            self._is_stalled = False
-            self.broker.turns.add(self, self.share)
+        self._resume()
         self.weigh()
 
     @property
@@ -237,6 +235,9 @@ class Session(Worker):
 
     def finish_tick(self) -> None:
         """Accept what was published, once for each tick, and give up a client that does not read."""
+        self._taken_size = 0
+        if self.is_stalled:
+            self._resume()
         if self._is_heavier or self.outbox.size > WEIGHT_STALE:
             if self.outbox.size > OUTBOX_SIZE_MAX:
                 self.close("limit", "too much waits to be read")

@@ -2,7 +2,8 @@
 
 What takes longer than a step is gone on with before the next frame is looked at, so what a client asks for is
 done in the order in which it asks. Beside that there are *chores*, such as sending on stored events that were
-read for it. Frames wait while the client does not read the answers to what it asked for before.
+read for it. Frames wait while the client does not read the answers to what it asked for before, and while
+more than its window has come since the last tick that had room in the store.
 
 `work` is on the hot path: it is called for whatever arrives.
 """
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 UNREAD_SIZE_MAX = 8 << 20
 """Bytes that may wait to be read by a client before what it asks for next waits, too."""
+TAKEN_SIZE_MAX = 8 << 20
+"""Bytes of events that are taken from a client between two ticks: twice the window that it should keep to."""
 
 _END: Any = object()
 
@@ -45,7 +48,8 @@ class Worker(ABC):
         self.is_swollen = (
             False  # whether it may hold what comes or goes without a tick, or was weighed with that
         )
-        self._is_stalled = False  # whether frames wait for the client to read
+        self.is_stalled = False  # whether frames wait for the client to read, or for a tick to end
+        self._taken_size = 0  # bytes of events since the last tick
 
     @abstractmethod
     def _take(self, message: Message, events: bytes) -> Steps[None] | None:
@@ -77,7 +81,12 @@ class Worker(ABC):
             return True
         if self._task is not None:
             return not self._is_paused
-        return not self.is_closed and self._reader.has_next and self.outbox.size <= UNREAD_SIZE_MAX
+        return not self.is_closed and self._reader.has_next and self._may_go_on
+
+    @property
+    def _may_go_on(self) -> bool:
+        """Whether the client has read enough, and not sent too much, for another frame of it."""
+        return self.outbox.size <= UNREAD_SIZE_MAX and self._taken_size <= TAKEN_SIZE_MAX
 
     @property
     def unread(self) -> int:
@@ -93,17 +102,29 @@ class Worker(ABC):
             if self._is_paused:
                 return False
             self._advance(self._task)
-        elif self.is_closed or self.outbox.size > UNREAD_SIZE_MAX:
-            self._is_stalled = not self.is_closed
+        elif self.is_closed or self.outbox.size > UNREAD_SIZE_MAX or self._taken_size > TAKEN_SIZE_MAX:
+            self._stall()
             return False
         else:
             frame = self._reader.next()
             if frame is None:
                 self.is_swollen = True
                 return False
+            self._taken_size += len(frame[1])
             self._task = self._take(*frame)
             return self._reader.has_next or self._task is not None or bool(self._chores)
         return True
+
+    def _stall(self) -> None:
+        if not self.is_closed:
+            self.is_stalled = True
+            self.broker.owe(self)  # type: ignore[arg-type]  # so that the end of the tick lets it go on
+
+    def _resume(self) -> None:
+        """Go on with frames that have waited, if they need not any longer."""
+        if self.is_stalled and self._may_go_on:
+            self.is_stalled = False
+            self.broker.turns.add(self, self.share)  # type: ignore[arg-type]
 
     def _advance(self, task: Steps[None]) -> None:
         given = next(task, _END)
