@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -129,3 +130,23 @@ def test_only_folders_of_processes_that_are_gone_are_swept(
     own.close()
     gone._lock = -1
     assert not own.path.exists()
+
+
+def test_a_folder_can_be_made_while_another_node_looks_at_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    flock, looking = fcntl.flock, []
+
+    def held(handle: int, operation: int) -> None:
+        """Another node has the lock just now, to see whether anyone does; who waits for it gets it."""
+        path = f"/proc/self/fd/{handle}"
+        looking.append(os.open(path, os.O_RDWR))
+        flock(looking[0], fcntl.LOCK_EX)
+        if not operation & fcntl.LOCK_NB:
+            os.close(looking.pop())
+        flock(handle, operation)
+
+    monkeypatch.setattr(fcntl, "flock", held)
+    folder = Temporary()
+    monkeypatch.undo()
+    assert (folder.path / LOCK).read_text() == f"{os.getpid()}\n"
+    assert folder.path not in sweep()
+    folder.close()

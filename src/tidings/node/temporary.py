@@ -33,7 +33,7 @@ class Temporary:
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
         self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)  # another that looks whether it is free has it for a moment
         os.write(self._lock, f"{os.getpid()}\n".encode())  # from now on it can be told whose it is
         atexit.register(self.close)
 
