@@ -17,7 +17,7 @@ from tidings.event import Batch, Event
 from tidings.exchange import Positions, Rows, Subscription
 from tidings.filters import Filter
 from tidings.protocol import backlog
-from tidings.protocol.arguments import inbox_name
+from tidings.protocol.arguments import Subscribe, inbox_name
 from tidings.protocol.backlog import Backlog
 from tidings.protocol.messages import Bye
 
@@ -119,6 +119,21 @@ def test_past_its_limit_a_backlog_loses_the_oldest_and_that_is_told_and_counted(
     rig.run()
     assert bob.counters(2) == got
     assert gaps(bob)[1:] == [(2, lost, "slow")]
+
+
+def test_who_subscribed_after_what_was_lost_is_not_told_of_it() -> None:
+    rig = Rig()
+    bob = rig.peer("b")
+    bob.subscribe(1, UNINDEXED)
+    rig.broker.announce(Event("t", n=1, m=2))
+    bob.session.subscribe(Subscribe(2, UNINDEXED, credit=1_000))  # before it is matched
+    waiting = bob.session._subscriptions._backlog
+    assert waiting is not None
+    assert waiting.lose_oldest()
+    rig.broker.announce(Event("t", n=1, m=2))
+    rig.run()
+    assert gaps(bob) == [(1, 1, "memory")]
+    assert (bob.counters(1), bob.counters(2)) == ([2], [2])
 
 
 def test_what_waits_to_be_matched_counts_in_the_account_of_its_session() -> None:

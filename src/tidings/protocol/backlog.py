@@ -4,7 +4,7 @@ Whoever publishes does not pay for such filters: it only puts its batch in here,
 delivered when it is the turn of those who subscribed, in their share of the time. So a subscription gets its
 events in the order in which they were published, perhaps later than others do. A backlog that grows past
 BACKLOG_SIZE_MAX, or past what its session may hold, loses the oldest events, which its client is told: as
-nobody has looked at them, each subscription counts all of them.
+nobody has looked at them, each subscription that was there for any counts all of them.
 
 Only what is not stored for its subscriber, and holds nobody up, waits here: what must be known when an event
 is accepted is matched while it is published.
@@ -45,7 +45,7 @@ class _Put(NamedTuple):
 
 
 class Backlog:
-    """See the module; a worker among the sessions, in the share of its own."""
+    """A worker beside its session, in the same share, that matches what waits; it is a `Later`."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -56,6 +56,7 @@ class Backlog:
         self._row = 0  # of the first batch that waits, to go on with
         self._rows = ROWS_AT_FIRST
         self._untried = 0  # events that were dropped and are not told yet
+        self._number_lost = 0  # of the last batch of which any were
         self._why = UNTRIED
         self.size = 0  # bytes of what waits
         self.mark = 0  # of the last commit that anything put in here depends on
@@ -93,7 +94,8 @@ class Backlog:
     def _lose(self, why: str) -> bool:
         goal, before, self._why = self.size - LOST_AT_ONCE, self._untried, why
         while self._waiting and self.size > goal:
-            self._untried += len(self._waiting[0].batch) - self._row
+            self._number_lost, batch, _ = self._waiting[0]
+            self._untried += len(batch) - self._row
             self._drop()
         self._session.broker.count("dropped", self._untried - before, why)
         return self._untried > before
@@ -105,12 +107,13 @@ class Backlog:
         self._session.holdings.remove(batch)
 
     def _tell_lost(self) -> None:
-        """Tell all subscriptions of what was dropped, as each may have wanted it."""
+        """Tell the subscriptions that were there of what was dropped, as each may have wanted it."""
         untried, self._untried = self._untried, 0
         if untried:
-            for subscription in self._first:
-                assert isinstance(subscription.sink, Outlet | Gathering)
-                subscription.sink.miss(untried, self._why)
+            for subscription, first in self._first.items():
+                if first <= self._number_lost:
+                    assert isinstance(subscription.sink, Outlet | Gathering)
+                    subscription.sink.miss(untried, self._why)
 
     # Its turn
 
