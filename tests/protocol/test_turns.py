@@ -11,6 +11,7 @@ from protocol.rig import Peer, Rig, event, persistent, with_header
 from tidings.event import Event
 from tidings.protocol import broker, recent, session, worker
 from tidings.protocol.frames import FrameReader, encode
+from tidings.protocol.memory import Budgets, Memory
 from tidings.protocol.messages import Ping, Pong, RawRequest, Reply, Request
 from tidings.turns import Turns
 
@@ -202,6 +203,29 @@ def test_last_values_are_delivered_in_steps(monkeypatch: pytest.MonkeyPatch) -> 
     assert max(after - before for before, after in pairwise(got)) < 100
     settle(rig)
     assert bob.counters() == list(range(1, 101))
+
+
+def test_what_comes_while_last_values_are_looked_for_can_be_dropped_for_want_of_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recent, "LOOKED_AT_ONCE", 1)
+    rig = sliced()
+    rig.broker.memory = Memory(Budgets(memory_session_max=100_000))
+    ann, bob = rig.peer("a"), rig.peer("b")
+    ann.publish(*(event(counter) for counter in range(1, 1_001)))
+    settle(rig)
+    bob.request("subscribe", number=1, filter="", last=True, credit=1_000)
+    rig.tick()
+    for counter in range(1_001, 1_021):
+        ann.publish(event(counter, text="x" * 10_000))
+        rig.tick()
+    assert bob.session.holdings.size <= 100_000
+    settle(rig)
+    assert not bob.session.is_closed
+    ((_, _, told),) = bob.notices
+    assert told == {"dropped": rig.broker.tallies["dropped", "memory"], "reason": "memory"}
+    assert bob.counters() == [1_000, *range(1_001 + told["dropped"], 1_021)]
+    assert bob.session.holdings.size == 0
 
 
 def test_of_much_that_comes_while_last_values_are_looked_for_the_oldest_is_lost_and_told(

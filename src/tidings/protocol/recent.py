@@ -12,11 +12,11 @@ from tidings.event import Batch, Event
 from tidings.event.wire import array_head
 from tidings.exchange import Positions, Rows
 from tidings.ids import Origin
+from tidings.protocol.outlets import MEMORY, Outlet
 from tidings.steps import Steps
 
 if TYPE_CHECKING:
     from tidings.protocol.broker import Broker
-    from tidings.protocol.outlets import Outlet
 
 LOOKED_AT_ONCE = 256
 """Events that are looked at in one step, and values that are delivered in one."""
@@ -55,6 +55,13 @@ class Gathering:
     def miss(self, dropped: int, reason: str) -> None:
         """Events were dropped before it was known which of them are wanted."""
         self._outlet.miss(dropped, reason)
+
+    def lose_oldest(self) -> bool:
+        """Drop the older half of what waits, as memory is short; whether anything was dropped."""
+        left, is_any = self._size // 2, bool(self._parts)
+        while self._size > left:
+            self._outlet.lose(len(self._next()), MEMORY)
+        return is_any
 
     def pass_on(self) -> Steps[None]:
         """Give the outlet what has waited, after what was lost of it is told; nothing is left in the end."""

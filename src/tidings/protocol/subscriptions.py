@@ -49,6 +49,7 @@ class Subscriptions:
         self.filter_size = 0  # about what all their filters cost
         self._sizes: dict[tuple[type, int], int] = {}  # the same of each
         self._backlog: Backlog | None = None  # of those that must be tried on every event
+        self._gathering: Gathering | None = None  # of the one whose last values are looked for
         self._understood: tuple[Filter, Filter] | None = None  # a long filter, and what of it was granted
 
     def depends_on(self, mark: int) -> bool:
@@ -69,11 +70,9 @@ class Subscriptions:
     def lose_oldest(self, goal: int) -> bool:
         """Have the largest lose their oldest events until so many bytes wait; whether any was lost."""
         is_any = False
-        if self._backlog is not None:
-            while self._session.holdings.size > goal and self._backlog.lose_oldest():
-                is_any = True
-        for outlet in sorted(self._outlets.values(), key=lambda one: one.size, reverse=True):
-            while self._session.holdings.size > goal and outlet.lose_oldest():
+        outlets = sorted(self._outlets.values(), key=lambda one: one.size, reverse=True)
+        for holder in (self._backlog, self._gathering, *outlets):
+            while self._session.holdings.size > goal and holder is not None and holder.lose_oldest():
                 is_any = True
         return is_any
 
@@ -156,7 +155,7 @@ class Subscriptions:
     ) -> Steps[dict[str, Any]]:
         """Begin a subscription with the last values there are; what is published meanwhile comes later."""
         matches, user = subscription.filter.matches, self._session.bound
-        subscription.sink = gathering = Gathering(outlet)
+        subscription.sink = gathering = self._gathering = Gathering(outlet)
         self._endings[wanted.number] = self._begin(wanted, subscription)
         self._add(wanted, outlet)
         found = yield from last_values(self._broker, lambda event: matches(event) and hears(user, event))
@@ -165,7 +164,7 @@ class Subscriptions:
             outlet.deliver(batch, range(len(batch)), None)
             yield
         yield from gathering.pass_on()
-        subscription.sink = outlet
+        subscription.sink, self._gathering = outlet, None
         return {"position": self._broker.position}
 
     def _reach(self, wanted: Subscribe, asked: Filter) -> Filter:
