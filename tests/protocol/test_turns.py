@@ -98,6 +98,10 @@ def test_who_passes_its_window_waits_until_what_it_sent_is_on_its_way_to_the_dis
     assert not len(rig.broker.turns)
     bob.publish(persistent(1))
     assert 5 < rig.broker.position < 16
+    for _ in range(3):
+        rig.now += 1.1 * session.SILENT_S_MAX
+        ann.session.wake(rig.now)
+    assert not ann.session.is_closed
     while len(ann.accepted) == 0 or ann.accepted[-1] < 100:
         assert len(rig.tick()) <= 15
         rig.sync()

@@ -142,7 +142,7 @@ class Session(Worker):
         if self.outbox.size and now >= self._read_at + READ_S_MAX:
             self.close("limit", "nothing was read for too long")
             return
-        if self.has_work:  # it is the client that waits
+        if self.is_kept_waiting:
             self._silent_since, self._is_asked = now, False
             return
         if self.origin is None or self._is_asked:

@@ -89,6 +89,11 @@ class Worker(ABC):
         return self.outbox.size <= UNREAD_SIZE_MAX and self._taken_size <= TAKEN_SIZE_MAX
 
     @property
+    def is_kept_waiting(self) -> bool:
+        """Whether it is the node that lets the client wait, and not the other way round."""
+        return self.has_work or self._taken_size > TAKEN_SIZE_MAX
+
+    @property
     def unread(self) -> int:
         """Bytes that have arrived and wait for their turn, those of a frame that is not whole left out."""
         return self._reader.held if self._reader.has_next and not self.is_closed else 0
