@@ -51,7 +51,7 @@ class Seen(Struct, frozen=True):
 
 
 class Advertised(Bystander):
-    """See the module; a service of the broker."""
+    """A service of the broker that lists what is advertised, and answers those who wait for a change."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
