@@ -8,10 +8,11 @@ import pytest
 
 from protocol.guarded import come, guarded, may
 from protocol.rig import Peer, Rig
+from protocol.test_turns import settle, sliced
 from tidings.filters import Filter
 from tidings.interest import interests
 from tidings.protocol import advertised
-from tidings.protocol.messages import Reply
+from tidings.protocol.messages import Ping, Pong, Reply
 from tidings.protocol.service import Asked
 from tidings.steps import finish
 
@@ -110,6 +111,25 @@ def test_of_very_many_that_wait_the_oldest_is_answered(monkeypatch: pytest.Monke
     assert [told(consumer, number) is not None for number in waiting] == [True, False, False]
     consumer.lose()
     consumer.rig.run()
+
+
+def test_many_who_wait_are_told_in_their_own_time() -> None:
+    rig = sliced()
+    maker, light = rig.peer("m"), rig.peer("l")
+    consumers = [rig.peer(f"c{number}") for number in range(100)]
+    settle(rig)
+    waiting = [wait(consumer, version(consumers[0])) for consumer in consumers]
+    settle(rig)
+    maker.request("advertise", number=1, filter="n = 1")
+    light.send(Ping(1))
+    for _ in range(3):
+        rig.tick()
+    assert light.got(Pong)
+    answered = [told(one, number) is not None for one, number in zip(consumers, waiting, strict=True)]
+    assert any(answered)
+    assert not all(answered)
+    settle(rig)
+    assert all(told(one, number) is not None for one, number in zip(consumers, waiting, strict=True))
 
 
 def test_a_restarted_node_has_no_version_of_before() -> None:

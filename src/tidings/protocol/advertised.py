@@ -99,6 +99,12 @@ class Advertised(Bystander):
     def _tell(self, asked: Asked) -> None:
         asked.answer({"version": self.version}, 0)
 
+    def _tell_all(self, waiting: list[Asked]) -> Steps[None]:
+        """Tell one session of a change, in its own time: very many may wait for the same."""
+        for asked in waiting:
+            self._tell(asked)
+            yield
+
     # What the broker calls
 
     def parted(self, session: Session, is_clean: bool) -> None:  # noqa: ARG002
@@ -110,8 +116,8 @@ class Advertised(Bystander):
         if self.wake_at <= self._broker.now:
             waiting, self._waiting = self._waiting, {}
             self._pause_until = self._broker.now + PAUSE_S
-            for asked in (one for some in waiting.values() for one in some):
-                self._tell(asked)
+            for session, some in waiting.items():
+                session.do(self._tell_all(some))
 
     @property
     def wake_at(self) -> float:
