@@ -13,6 +13,7 @@ from tidings.protocol import broker, recent, session, worker
 from tidings.protocol.frames import FrameReader, encode
 from tidings.protocol.memory import Budgets, Memory
 from tidings.protocol.messages import Ping, Pong, RawRequest, Reply, Request
+from tidings.steps import finish
 from tidings.turns import Turns
 
 
@@ -191,6 +192,22 @@ def test_last_values_are_looked_for_in_steps(monkeypatch: pytest.MonkeyPatch) ->
     }
     assert bob.counters() == sorted(bob.counters())
     assert len(bob.counters()) == len(set(bob.counters()))
+
+
+def test_a_search_for_last_values_keeps_nothing_that_the_node_has_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = Rig()
+    ann = rig.peer("a")
+    for counter in range(1, 11):
+        ann.publish(about(f"s{counter}", counter))
+    looking = recent.last_values(rig.broker, lambda _event: True)
+    for _ in range(3):
+        next(looking)
+    monkeypatch.setattr(broker, "RECENT_SIZE_MAX", 0)
+    ann.publish(about("new", 11))
+    assert len(rig.broker.recent) == 0
+    assert [one.subject for batch in finish(looking) for one in batch] == ["s8", "s9", "s10"]
 
 
 def test_last_values_are_delivered_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:

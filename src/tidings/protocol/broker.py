@@ -131,6 +131,7 @@ class Broker:
         self.errands: list[Errand] = []
         self.tallies: Tally[tuple[str, str]] = Tally()  # (what, reason) → how often
         self.recent: deque[Batch] = deque()
+        self.recent_gone = 0  # batches that have been in it
         self._recent_size = 0
         self.ledger = Ledger(state.counters)
         self.services: list[Service] = []
@@ -643,6 +644,7 @@ class Broker:
         memory, size = self.memory, self._recent_size + len(batch.raw)
         while size > RECENT_SIZE_MAX or size > memory.recent_max:
             size -= len(self.recent.popleft().raw)
+            self.recent_gone += 1
         memory.node.used += size - self._recent_size
         self._recent_size = size
 

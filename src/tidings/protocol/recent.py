@@ -90,11 +90,15 @@ def last_values(broker: Broker, is_wanted: Callable[[Event], bool]) -> Steps[lis
     """The newest event of each source, type and subject that is wanted, the oldest of them first.
 
     Events that have outlived their `ttl_s` are not revived. What is published after the first step is not
-    looked at, and what may have been lost with a commit is not told.
+    looked at, what the node has given up meanwhile is not kept for this, and what may have been lost with a
+    commit is not told.
     """
     found: dict[Any, Value] = {}
     life = broker.life
-    for batch in reversed(list(broker.recent)):
+    number = broker.recent_gone + len(broker.recent)  # of the batch that was looked at last
+    while number > broker.recent_gone and len(found) < VALUES_MAX:
+        number -= 1
+        batch = broker.recent[number - broker.recent_gone]
         for end in range(len(batch), 0, -LOOKED_AT_ONCE):
             if len(found) >= VALUES_MAX:
                 break
