@@ -84,6 +84,23 @@ def test_while_too_much_waits_for_the_disk_nothing_is_accepted(
     run(scenario())
 
 
+def test_a_node_that_stops_while_too_much_waits_for_the_disk_stores_it_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with running(dir=str(tmp_path / "node")) as node, peer_of(node.addresses[0]) as peer:
+            await peer.hello("peer", name="peer")
+            monkeypatch.setattr(StoreThread, "is_full", True)
+            peer.publish(stored(1))
+            peer.send(Ping(1))
+            await peer.expect(Pong)
+        monkeypatch.undo()
+        async with running(dir=str(tmp_path / "node")) as node, peer_of(node.addresses[0]) as peer:
+            assert (await peer.hello("peer", name="peer")).counter == 1
+
+    run(scenario())
+
+
 def test_while_too_much_waits_for_the_disk_no_more_is_read_from_who_passes_its_window(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

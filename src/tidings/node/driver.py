@@ -472,7 +472,7 @@ class Driver:
         """Say goodbye to all peers, and end when everything is stored and has left."""
         operations = self._part("shutdown", "the node stops")
         if operations:
-            self._store.submit(operations)
+            self._store.submit(operations, is_last=True)
         await self._end()
 
     def _part(self, code: str, text: str) -> list[Operation]:

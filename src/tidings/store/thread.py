@@ -62,15 +62,16 @@ class StoreThread:
         """Whether `submit` would refuse: ask before taking in what has to be stored, and withhold credit."""
         return self._size >= SUBMITTED_BYTES_MAX
 
-    def submit(self, operations: Sequence[Operation]) -> int:
+    def submit(self, operations: Sequence[Operation], is_last: bool = False) -> int:
         """Have these committed together, and give the mark that says when: 1, then 2, and so on.
 
-        Raises StoreFailed, and takes nothing, when SUBMITTED_BYTES_MAX wait already or after `close`.
+        Raises StoreFailed, and takes nothing, when SUBMITTED_BYTES_MAX wait already or after `close`. What
+        is submitted last, before `close`, is taken however much waits.
         """
         with self._changed:
             if self._is_closing:
                 raise StoreFailed("store", "is closed")
-            if self.is_full:
+            if self.is_full and not is_last:
                 raise StoreFailed("store", f"{self._size} bytes wait to be written: the disk is too slow")
             size = _size(operations)
             self._pending.extend(operations)
