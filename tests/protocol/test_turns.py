@@ -9,7 +9,7 @@ import pytest
 
 from protocol.rig import Peer, Rig, event, persistent, with_header
 from tidings.event import Event
-from tidings.protocol import broker, recent, session, worker
+from tidings.protocol import broker, recent, session, subscriptions, worker
 from tidings.protocol.frames import FrameReader, encode
 from tidings.protocol.memory import Budgets, Memory
 from tidings.protocol.messages import Ping, Pong, RawRequest, Reply, Request
@@ -208,6 +208,19 @@ def test_a_search_for_last_values_keeps_nothing_that_the_node_has_given_up(
     ann.publish(about("new", 11))
     assert len(rig.broker.recent) == 0
     assert [one.subject for batch in finish(looking) for one in batch] == ["s8", "s9", "s10"]
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_who_subscribes_with_a_long_filter_makes_the_index_ready_for_it(
+    monkeypatch: pytest.MonkeyPatch, last: bool
+) -> None:
+    monkeypatch.setattr(subscriptions, "FILTER_AT_ONCE", 3)
+    rig = Rig()
+    bob = rig.peer("b")
+    exchange, counts = rig.broker.exchange, []
+    monkeypatch.setattr(exchange, "settle", lambda: counts.append(exchange.subscriptions))
+    bob.subscribe(1, "n = 1", last=last)
+    assert counts == [1]
 
 
 def test_last_values_are_delivered_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:

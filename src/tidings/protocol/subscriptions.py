@@ -97,9 +97,11 @@ class Subscriptions:
 
     def _subscribe_long(self, wanted: Subscribe) -> Steps[dict[str, Any]]:
         begun = self._subscribe(wanted, (yield from self._understand(wanted.filter, "subscribe")))
+        if not isinstance(begun, dict):
+            return (yield from begun)
         self._broker.exchange.settle()
         yield
-        return begun if isinstance(begun, dict) else (yield from begun)
+        return begun
 
     def _understand(self, text: str, action: Action) -> Steps[Filter]:
         """Have a long filter read in a thread, with all that is derived from it and from what was granted."""
@@ -158,6 +160,9 @@ class Subscriptions:
         subscription.sink = gathering = self._gathering = Gathering(outlet)
         self._endings[wanted.number] = self._begin(wanted, subscription)
         self._add(wanted, outlet)
+        if len(wanted.filter) > FILTER_AT_ONCE:
+            self._broker.exchange.settle()
+        # In the same step: what is published from here on is gathered, and not looked at.
         found = yield from last_values(self._broker, lambda event: matches(event) and hears(user, event))
         outlet.depend()
         for batch in found:
