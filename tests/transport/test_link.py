@@ -1,10 +1,14 @@
-"""The driver of a connection: pauses between attempts."""
+"""The driver of a connection: pauses between attempts, and who waits for what."""
 
 from __future__ import annotations
 
+import asyncio
+
+from effort import ANSWER_S
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tidings
 from tidings.transport.link import RETRY_S_MAX, RETRY_S_MIN, Backoff
 
 
@@ -24,3 +28,17 @@ def test_after_a_success_pauses_are_short_again() -> None:
         backoff.next_s()
     backoff.reset()
     assert backoff.next_s() == RETRY_S_MIN
+
+
+def test_who_waits_for_an_earlier_counter_does_not_wait_for_later_ones() -> None:
+    async def work() -> None:
+        async with tidings.open() as bus, asyncio.timeout(ANSWER_S):
+            link, last = bus._link, bus._core.publications.last
+            later = asyncio.create_task(link.wait_accepted(last + 2, None))
+            await asyncio.sleep(0)
+            await bus.publish("air", delivery="persistent")
+            assert not later.done()
+            await bus.publish("air", delivery="persistent")
+            await later
+
+    asyncio.run(work())

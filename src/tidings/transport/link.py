@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from bisect import insort
 from collections import deque
 from collections.abc import Awaitable, Callable
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from tidings.errors import Disconnected, NoAnswer, TidingsError
@@ -76,7 +78,7 @@ class Link(Carrier):
         self._older = 0  # how often it was said that the store is an older one
         self._for_connection: list[Wait] = []
         self._for_room: list[Wait] = []
-        self._for_acceptance: deque[tuple[int, Wait]] = deque()
+        self._for_acceptance: deque[tuple[int, Wait]] = deque()  # by counters
 
     # Life
 
@@ -251,7 +253,8 @@ class Link(Carrier):
         if counter > self.core.publications.accepted:
             self.core.check()
             wait = self._loop.create_future()
-            self._for_acceptance.append((counter, wait))
+            # Mostly at the end; who asks late, or once more, must not wait for what was said after that.
+            insort(self._for_acceptance, (counter, wait), key=itemgetter(0))
             await self.within(wait, timeout_s, "accepted")
 
     async def wait_done(self, counter: int, timeout_s: float | None) -> None:
