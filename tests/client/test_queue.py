@@ -783,3 +783,34 @@ def test_a_time_limit_around_more_than_a_get_is_told_as_such(turns: int) -> None
         assert len(got) + (await queue.describe()).messages == 1
 
     with_queue(work)
+
+
+@pytest.mark.parametrize("turns", range(30))
+def test_a_time_limit_within_what_a_cancelled_task_still_does_cancels_nothing_else(turns: int) -> None:
+    async def work(_bus: Bus, queue: Queue) -> None:
+        await queue.put("job", n=1)
+        got: list[Any] = []
+        limits: list[asyncio.Timeout] = []
+
+        async def clean_up() -> str:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None) as limit:
+                    limits.append(limit)
+                    got.append(await queue.get())
+            for _ in range(3):
+                await asyncio.sleep(0)
+            return "done"
+
+        cleaning = asyncio.create_task(clean_up())
+        await asyncio.sleep(0)
+        cleaning.cancel()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if limits and not got:
+            limits[0].reschedule(0)
+        assert await cleaning == "done"
+        assert len(got) + (await queue.describe()).messages == 1
+
+    with_queue(work)

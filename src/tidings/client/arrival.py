@@ -66,9 +66,10 @@ def _cancel_soon(link: Link) -> None:
     """Cancel the task that runs now when it waits next, unless whoever cancelled it has taken that back."""
     task = asyncio.current_task()
     assert task is not None
+    requests = task.cancelling()  # with those of before, which it may have dealt with
 
     def cancel() -> None:
-        if task.cancelling() and not task.done():
+        if 0 < requests <= task.cancelling() and not task.done():
             task.uncancel()  # it is counted once
             task.cancel()
 
