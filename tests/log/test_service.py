@@ -422,6 +422,18 @@ def test_of_so_many_readers_it_is_known_that_they_have_left(monkeypatch: pytest.
         ask(peer, "log.reader", name=name, lease_s=30, resume=True)
 
 
+def test_a_reader_that_can_not_come_back_yet_has_still_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "READERS_MAX", 1)
+    rig = LogRig()
+    ann = rig.peer()
+    ask(ann, "log.reader", name="spark")
+    ask(ann, "log.leave", name="spark", resumable=True)
+    ask(ann, "log.reader", name="other")
+    assert refusal(ann, "log.reader", name="spark", resume=True)[0] == "limit"
+    ask(ann, "log.leave", name="other")
+    ask(ann, "log.reader", name="spark", resume=True)
+
+
 def test_a_reader_that_was_removed_has_not_left() -> None:
     rig = LogRig()
     ann = rig.peer()

@@ -114,11 +114,12 @@ class LogService(Bystander):
         cursor = self._broker.position if start is None else max(0, start - 1)
         record = Durable(name, session.owner, str(asked), cursor, cursor, msgspec.msgpack.encode(terms))
         found = places.find_durable(session.owner, name)
-        if isinstance(found, Archive) and found.terms.left:
-            places.end_durable(found)  # it comes back, and begins where it says
-        if places.find_durable(session.owner, name) is None:
+        has_left = isinstance(found, Archive) and found.terms.left
+        if found is None or has_left:
             self._check_room(session, terms)
             self._broker.exchange.unindexed.check(session.bound or "", granted)
+        if found is not None and has_left:
+            places.end_durable(found)  # it comes back, and begins where it says
         archive = places.open_durable(record, granted, session.bound)
         if not isinstance(archive, Archive) or archive.terms.holds != terms.holds:
             raise Refused("exists", f"{name!r} is the name of something else")
