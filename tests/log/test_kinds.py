@@ -168,6 +168,18 @@ def test_a_folder_has_so_many_columns_and_names_that_are_gone_make_room(
     assert columns(Folder(tmp_path))[-1] == {"e": "double"}
 
 
+def test_names_that_are_gone_make_room_for_who_writes_all_the_time_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kinds, "FOLDER_COLUMNS_MAX", 1)
+    folder = in_memory()
+    write(folder, 1, {"a": 1})
+    write(folder, 2, {"b": 1})
+    folder.remove(folder.files()[:1])
+    write(folder, 3, {"b": 1})
+    assert columns(folder) == [{}, {"b": "double"}]
+
+
 def test_a_last_file_that_is_damaged_does_not_let_kinds_drift(tmp_path: Path) -> None:
     for at in (1, 2):
         write(Folder(tmp_path), at, {"value": 1.5})

@@ -11,6 +11,7 @@ nothing: then all footers are read once, and for a name that has drifted the kin
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 FOLDER_COLUMNS_MAX: Final = 1_000
 """How many attributes may have columns of their own over all files of a folder; others stay in the map."""
 DOUBLE: Final = "f"
+
+Columns = tuple[tuple[str, str], ...]
+"""The own columns of a file: the name and the kind of each."""
 
 
 class Kinds(Struct, frozen=True):
@@ -72,8 +76,8 @@ class Registry:
 
     def __init__(self, open: Callable[[FileInfo], OpenFile]) -> None:
         self._open = open
-        self._rows: dict[tuple[str, str], int] = {}  # how many rows the files have with a column of that kind
-        self._counted: set[str] = set()  # the paths of these files
+        self._counted: dict[str, tuple[Columns, int]] = {}  # the columns and rows of files, by their paths
+        self._same: dict[Columns, Columns] = {}  # each once, as most files have the columns of others
 
     def known(self, files: Sequence[FileInfo]) -> dict[str, str]:
         """The kind of each name that has a column in one of these files, which are all there are.
@@ -99,15 +103,27 @@ class Registry:
 
     def _counts(self, files: Sequence[FileInfo]) -> dict[str, str]:
         """For each name the spelling and kind that most rows have."""
+        self._forget({file.path for file in files})
         for file in files:
             if file.path not in self._counted:
                 with suppress(FileNotFoundError, StoreDamaged):
                     self._count(file)
-        ordered = sorted(self._rows, key=lambda one: (-self._rows[one], one))
+        totals: Counter[int] = Counter()
+        for columns, count in self._counted.values():
+            totals[id(columns)] += count
+        rows: Counter[tuple[str, str]] = Counter()
+        for columns in self._same:
+            rows.update(dict.fromkeys(columns, totals[id(columns)]))
+        ordered = sorted(rows, key=lambda one: (-rows[one], one))
         return united(dict([one]) for one in ordered)
+
+    def _forget(self, there: set[str]) -> None:
+        """Count no file that is gone."""
+        if not self._counted.keys() <= there:
+            self._counted = {path: found for path, found in self._counted.items() if path in there}
+            self._same = {columns: columns for columns, _ in self._counted.values()}
 
     def _count(self, file: FileInfo) -> None:
         with self._open(file) as opened:
-            for one in plain(own_columns(opened.schema)).items():
-                self._rows[one] = self._rows.get(one, 0) + opened.footer.count
-        self._counted.add(file.path)
+            columns = tuple(plain(own_columns(opened.schema)).items())
+            self._counted[file.path] = self._same.setdefault(columns, columns), opened.footer.count
