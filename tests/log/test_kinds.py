@@ -39,13 +39,15 @@ def write(folder: Folder, first: int, *values: dict[str, Value], node: str = "n1
     folder.write([part_of(events(*values), first)], node)
 
 
-def write_as_before(folder: Folder, first: int, *values: dict[str, Value]) -> None:
-    """A file of an earlier version, which knows nothing of the others."""
+def write_as_before(
+    folder: Folder, first: int, *values: dict[str, Value], said: kinds.Kinds | None = None
+) -> None:
+    """A file of an earlier version, which knows nothing of the others, or one that says this of them."""
     claim = Claim("n1", first, first + len(values) - 1)
     parent = f"date={date_of(STORED_US)}"
     folder.filesystem.create_dir(parent, recursive=True)
     with folder.filesystem.open_output_stream(f"{parent}/{claim.file_name}") as sink:
-        write_file(sink, tables_of([part_of(events(*values), first)]), claim)
+        write_file(sink, tables_of([part_of(events(*values), first)]), claim, said)
 
 
 def columns(folder: Folder) -> list[dict[str, str]]:
@@ -188,6 +190,13 @@ def test_a_last_file_that_is_damaged_does_not_let_kinds_drift(tmp_path: Path) ->
     write(folder, 3, TEXTS)
     with folder.open(folder.files()[2]) as opened:
         assert own_columns(opened.schema) == {}
+
+
+def test_a_file_that_names_a_kind_there_is_not_is_as_one_that_says_nothing() -> None:
+    folder = in_memory()
+    write_as_before(folder, 1, {"value": 1.5}, said=kinds.Kinds({"value": "g"}))
+    write(folder, 2, TEXTS, {"value": 2.5})
+    assert columns(folder) == [{"value": "double"}] * 2
 
 
 @settings(max_examples=often(25))

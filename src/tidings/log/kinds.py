@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct, field
 
 from tidings.errors import StoreDamaged
-from tidings.log.schema import NUMBERS, own_columns
+from tidings.log.schema import KIND_TYPES, NUMBERS, own_columns
 
 if TYPE_CHECKING:
     from tidings.log.folder import FileInfo
@@ -96,9 +96,13 @@ class Registry:
         return united([known, there])
 
     def _told(self, file: FileInfo) -> dict[str, str] | None:
-        """What a file says of its folder; nothing if it can't be read any more."""
+        """What a file says of its folder; nothing if it can't be read any more, or names kinds there are not.
+
+        What a footer says has no checksum.
+        """
         with suppress(FileNotFoundError, StoreDamaged), self._open(file) as opened:
-            return opened.footer.kinds
+            told = opened.footer.kinds
+            return told if told is not None and KIND_TYPES.keys() >= set(told.values()) else None
         return None
 
     def _counts(self, files: Sequence[FileInfo]) -> dict[str, str]:
