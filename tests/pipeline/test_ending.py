@@ -229,6 +229,50 @@ def test_a_query_that_was_stopped_goes_on_from_its_checkpoint(node: Running, str
         assert batch(stream(node, where="type = 'wanted'", **options), checkpoint)[0] == []
 
 
+def test_a_query_that_has_become_durable_may_be_idle_for_longer_than_a_lease(
+    node: Running, stream: Make
+) -> None:
+    first = stream(node, where="type = 'wanted'")
+    checkpoint = checkpoint_of(first)
+    first.stop()
+    for _ in range(2):
+        durable = stream(node, where="type = 'wanted'", durable="city")
+        assert batch(durable, checkpoint)[0] == []
+        assert [one["name"] for one in node.readers] == ["city"]  # the other one has no lease that could end
+        durable.stop()
+
+
+def test_a_reader_that_is_gone_at_one_node_of_several_is_no_silent_loss(
+    tmp_path: Path, stream: Make, parents: Callable[..., None]
+) -> None:
+    with running(tmp_path / "one") as one, running(tmp_path / "two") as two:
+        addresses = sorted([one.address, two.address])
+        first = stream(",".join(addresses), where="type = 'wanted'", lease="3600")
+        checkpoint = checkpoint_of(first)
+        parents(DRIVER)
+        end_by(EOFError(), first)
+        with blocking.connect(f"tidings://{addresses[1]}") as bus:
+            bus.log.leave(one.readers[0]["name"])
+        durable = stream(",".join(addresses), where="type = 'wanted'", durable="city")
+        with pytest.raises(TidingsError, match=rf"node {addresses[1]}: the reader 'spark-.*' is gone"):
+            durable.latestOffset(checkpoint, ALL)
+        durable.stop()
+
+
+def test_a_reader_whose_place_is_taken_has_nothing_kept_beyond_what_the_query_wants(
+    node: Running, stream: Make, parents: Callable[..., None]
+) -> None:
+    first = stream(node, where="type = 'wanted'", lease="3600")
+    start = first.initialOffset()
+    node.publish(*wanted(1))
+    end = batch(first, start)[1]
+    parents(DRIVER)
+    end_by(EOFError(), first)
+    second = stream(node, where="type = 'wanted'", lease="3600")
+    assert numbers(second, second.initialOffset(), end) == [1]
+    assert [one["filter"] for one in node.readers] == ["type = 'wanted'"] * 2
+
+
 def test_a_durable_reader_that_somebody_has_removed_is_no_silent_loss(node: Running, stream: Make) -> None:
     first = stream(node, durable="city")
     checkpoint = checkpoint_of(first)

@@ -48,7 +48,7 @@ class Readers:
         self._places: dict[str, int] = {}  # where each reader stands that was opened
         self._asked: set[str] = set()  # where one may be, though no answer has come
         self._resumed: set[str] = set()  # where one must be already
-        self._checked: set[str] = set()  # other readers that the query had, and that have missed nothing
+        self._checked: set[tuple[str, str]] = set()  # others that the query had at its nodes, and were there
         self._failure: BaseException | None = None
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -111,18 +111,26 @@ class Readers:
         There are such if the query has become durable, or was killed in its first batch.
         """
         for label, name in names.items():
-            if name == self.name or name in self._checked or not name.startswith(_MADE):
+            if name == self.name or (label, name) in self._checked or not name.startswith(_MADE):
                 continue
             with told_of(self._nodes[label]):
                 try:
-                    self._buses[label].log.reader(
-                        name, lease_s=LEASE_S, passive=True, resume=True, timeout_s=ANSWER_S_MAX
-                    )
+                    self._succeed(label, name)
                 except Refused as error:
                     if error.code != "gone":
                         raise
                     self._lose(label, error)
-            self._checked.add(name)
+            self._checked.add((label, name))
+
+    def _succeed(self, label: str, name: str) -> None:
+        """Take the place of another reader of the query; Refused with the code `gone` if it is not there.
+
+        A durable reader stays, so the other one has left. Otherwise it ends as this one does if it is killed.
+        """
+        log, options = self._buses[label].log, self._options
+        log.reader(name, options.where, lease_s=LEASE_S, passive=True, resume=True, timeout_s=ANSWER_S_MAX)
+        if options.durable is not None:
+            log.leave(name, resumable=True, timeout_s=ANSWER_S_MAX)
 
     def passed(self, places: Mapping[str, int]) -> None:
         """Everything below these places has been dealt with."""
