@@ -352,6 +352,16 @@ def test_who_hands_events_on_names_their_sender_and_no_other_user() -> None:
     assert gate.session.is_closed
 
 
+def test_a_sender_whose_name_gets_too_long_for_other_nodes_is_the_user_who_hands_on() -> None:
+    rig = guarded(gate=[may("publish")], ann=[may("subscribe")])
+    ann, gate = come(rig, "ann"), come(rig, "gate")
+    ann.subscribe(1, "")
+    for number, length in ((1, 250), (2, 251), (3, 255)):
+        gate.send(Publish("n" * length), encode_events([event(number)]))
+        rig.run()
+    assert [one.source for one in ann.got(Deliver)] == ["gate/" + "n" * 250, "gate", "gate"]
+
+
 def test_what_is_handed_on_is_counted_for_who_hands_it_on_also_after_a_crash() -> None:
     rig = Rig()
     ann = rig.peer("s", name="gateway")

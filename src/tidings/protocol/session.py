@@ -341,13 +341,17 @@ class Session(Worker):
     # Who the client is
 
     def sender(self, said: str | None) -> str | None:
-        """Who has sent what this client hands on: what it says, if it is a node or the user's own name."""
+        """Who has sent what this client hands on: what it says, if it is a node or the user's own name.
+
+        Never longer than a name may be, as no other node would take the event: then it is the user alone.
+        """
         permit = self.permit
         if permit.rules is None or permit.is_node:
             return said
         if not said or said == permit.user or said.startswith(f"{permit.user}/"):
             return said or permit.user
-        return f"{permit.user}/{said}"
+        sender = f"{permit.user}/{said}"
+        return sender if len(sender) <= NAME_LENGTH_MAX else permit.user
 
     def _greet(self, hello: Hello) -> None:
         if self.origin is not None:
