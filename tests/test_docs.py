@@ -311,7 +311,9 @@ def test_the_metrics_are_those_there_are(node: Node) -> None:
 
 
 def test_the_lines_of_the_log_are_those_there_are() -> None:
-    sources = "".join(file.read_text() for file in (ROOT / "src" / "tidings" / "node").glob("*.py"))
+    node = ROOT / "src" / "tidings" / "node"
+    files = [*node.glob("*.py"), *node.glob("sealing/*.py")]
+    sources = "".join(file.read_text() for file in files)
     written = set(re.findall(r'logs\.(\w+)\(\s*"([^"]+)"', sources))
     for begun, passed in re.findall(r'Lasting\("([^"]+)", "([^"]+)"\)', sources):
         written |= {("error", begun), ("info", passed)}
