@@ -73,6 +73,22 @@ def test_a_socket_of_another_process_in_its_place_is_left_alone_and_that_is_logg
     assert [one.getMessage() for one in caplog.records] == ["the socket was removed and can't be put back"]
 
 
+def test_a_node_that_ends_does_not_put_its_socket_back(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "node.sock"
+    path.parent.mkdir(mode=0o700)
+
+    async def scenario() -> None:
+        async with running(unix=str(path)) as node:
+            server = node._sockets[0]
+            await server.close()
+            shutil.rmtree(path.parent)
+            node._on_wake()  # as it may come while the rest is being closed
+            assert server._restoring is None
+
+    run(scenario())
+    assert not path.parent.exists()
+
+
 def test_children_find_the_node_again_when_its_temporary_folder_was_cleaned_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,7 @@ class UnixServer:
         self._inode = 0
         self._restoring: asyncio.Task[None] | None = None
         self._has_failed = False  # to put it back, and that was logged
+        self._is_closed = False
 
     async def listen(self) -> None:
         """Make the socket, and take connections; UserError if that can't be."""
@@ -37,8 +38,9 @@ class UnixServer:
             before.close()  # those who came by it stay
 
     def look(self) -> None:
-        """Put the socket back if it is gone."""
-        if not self._is_there() and (self._restoring is None or self._restoring.done()):
+        """Put the socket back if it is gone, unless it was closed: the end of a node takes a while."""
+        is_restoring = self._restoring is not None and not self._restoring.done()
+        if not (self._is_closed or is_restoring or self._is_there()):
             self._restoring = asyncio.get_running_loop().create_task(self._restore())
 
     async def _restore(self) -> None:
@@ -55,6 +57,7 @@ class UnixServer:
 
     async def close(self) -> None:
         """Take no more connections, and remove the socket, unless another node has put its own there."""
+        self._is_closed = True
         if self._restoring is not None:
             self._restoring.cancel()
             await asyncio.wait([self._restoring])
