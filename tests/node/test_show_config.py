@@ -64,6 +64,8 @@ def test_a_command_shows_the_settings_that_would_hold(tmp_path: Path) -> None:
     ("setting", "shown"),
     [
         ("postgresql://ada:S3CRET@db/tidings", "postgresql://ada:***@db/tidings"),
+        ("postgresql://ada:S3CRET@S3CRET/S3CRET@db/tidings", "postgresql://ada:***@db/tidings"),
+        ("postgresql://ada:S3CRET?S3CRET@db", "postgresql://ada:***@db"),
         ("postgresql://ada@db?password=S3CRET&port=1", "postgresql://ada@db?password=***&port=1"),
         ("host=db password=S3CRET&S3CRET user=ada", "host=db password=*** user=ada"),
         ("host=db PASSWORD = 'S3CRET \\\\' S3CRET' user=ada", "host=db PASSWORD = *** user=ada"),
@@ -85,6 +87,12 @@ def test_secrets_in_the_uri_of_a_folder_are_masked() -> None:
     text = as_toml(NodeConfig(dir="d", log_folder=folder))
     assert 'log_folder = "s3://log/hall?region=eu&secret_key=***&access_key=***&scheme=https"' in text
     assert "S3CRET" not in text
+
+
+def test_passwords_are_masked_in_each_of_several_addresses() -> None:
+    peers = "hall=tidings+tls://u:S3CRET@hall:7300,quay=tidings://quay:7300,gate=tidings+tls://v:S3/CRET@gate"
+    text = as_toml(NodeConfig(peers=peers))
+    assert "hall=tidings+tls://u:***@hall:7300,quay=tidings://quay:7300,gate=tidings+tls://v:***@gate" in text
 
 
 def test_every_setting_means_what_the_document_says() -> None:

@@ -11,7 +11,9 @@ import re
 MASK = r"\g<before>***"
 
 # postgresql://ada:SECRET@db?sslpassword=SECRET, s3://log?secret_key=SECRET
-_USER = re.compile(r"(?P<before>://[^:@/?#\s]*:)[^@/\s]*(?=@)")
+# A password that has @ or / in it should have them encoded, and is no less secret if it has not.
+_SECRET = r"(?:(?:(?!://)[^?\s])*|[^/\s]*)(?=@)"
+_USER = re.compile(rf"(?P<before>://[^:@/?#\s]*:){_SECRET}")
 _WORDS = "password|secret|token|key|sig"
 _QUERY = re.compile(rf"(?P<before>[?&][^=&\s]*(?:{_WORDS})[^=&\s]*=)[^&\s]*", re.IGNORECASE)
 # password=SECRET, sslpassword = 'SEC RET', as libpq reads it
