@@ -130,6 +130,26 @@ def test_a_flood_from_addresses_that_never_answer_takes_nothing_from_those_that_
     assert not said(speaker, THERE, 1)  # the host that was silent longest is forgotten
 
 
+def test_a_flood_from_forged_addresses_keeps_nobody_from_starting_what_was_stopped() -> None:
+    speaker = Speaker(b"secret")
+    speaker.heard(HERE, 1_000)
+    assert said(speaker, HERE, 1, restart=60)
+    for host in range(2 * HOSTS_MAX):
+        speaker.heard(Address(f"flood {host}", 1), 1)
+    assert said(speaker, HERE, 1)
+    for host in range(HOSTS_MAX):
+        speaker.heard(Address(f"flood {host}", 1), 1)
+    assert not said(speaker, HERE, 1)
+
+
+def test_hosts_where_something_was_stopped_are_forgotten_if_there_are_no_others() -> None:
+    speaker = Speaker(b"secret")
+    for host in range(HOSTS_MAX + 1):
+        speaker.heard(Address(f"host {host}", 1), 1_000)
+        assert said(speaker, Address(f"host {host}", 1), 1, restart=90)
+    assert len(speaker._budgets) == HOSTS_MAX
+
+
 @given(st.lists(st.tuples(st.sampled_from(["take", "finish", "forget"]), st.integers(0, 4)), max_size=40))
 def test_a_number_is_new_until_it_is_taken_and_again_after_it_was_refused(
     steps: list[tuple[str, int]],

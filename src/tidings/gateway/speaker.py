@@ -25,7 +25,9 @@ from tidings.gateway.networks import Address, Key
 ADDRESSES_MAX = 100_000
 """Addresses that are known to be confirmed; the one that was silent longest has to confirm anew."""
 HOSTS_MAX = 100_000
-"""Hosts whose bytes are counted; the one that was silent longest is forgotten."""
+"""Hosts whose bytes are counted; of those where nothing was stopped the one silent longest is forgotten."""
+PASSED_OVER_MAX = 16
+"""Hosts where something was stopped that are passed over before one of them is forgotten."""
 STARTS_FACTOR = 2
 """Bytes for each byte that came, with which sensors may be started."""
 SPARE_FACTOR = 3
@@ -41,10 +43,11 @@ COOKIE_SIZE = 8
 class Budget:
     """Bytes that may go to one host: for starting sensors, for anything, and for errors in a datagram."""
 
-    __slots__ = ("answer", "spare", "starts")
+    __slots__ = ("answer", "kept_back", "spare", "starts")
 
     def __init__(self) -> None:
         self.starts = self.spare = self.answer = 0
+        self.kept_back = 0  # of those for starts, for what was stopped
 
     def heard(self, size: int) -> None:
         """So many bytes came."""
@@ -58,6 +61,7 @@ class Budget:
             return False
         first = min(self.starts, size)
         self.starts -= first
+        self.kept_back = max(0, self.kept_back - size)
         self.spare -= size - first
         return True
 
@@ -67,6 +71,7 @@ class Budget:
             return False
         self.spare -= size + restart
         self.starts += restart
+        self.kept_back += restart
         return True
 
     def reply(self, size: int) -> bool:
@@ -94,10 +99,19 @@ class Speaker:
         if budget is None:
             budget = self._budgets[address.host] = Budget()
             if len(self._budgets) > HOSTS_MAX:
-                self._budgets.popitem(last=False)
+                self._forget_one()
         else:
             self._budgets.move_to_end(address.host)
         budget.heard(size)
+
+    def _forget_one(self) -> None:
+        """Forget a host; one where something was stopped is silent for that, and needs its bytes later."""
+        for _ in range(PASSED_OVER_MAX):
+            host, budget = self._budgets.popitem(last=False)
+            if not budget.kept_back:
+                return
+            self._budgets[host] = budget
+        self._budgets.popitem(last=False)
 
     def confirm(self, key: Key, cookie: str | None) -> bool:
         """Look at the cookie an address has sent; whether it is confirmed by it, now or before."""
