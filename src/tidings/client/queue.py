@@ -144,9 +144,9 @@ class Queue:
     ) -> Message:
         """The first message that matches, acknowledged on arrival; QueueEmpty when none came in time.
 
-        On return the node has the acknowledgement, on disk if the queue is persistent. In a transaction the
-        message is held for that, and gone when it commits. `if_exists`: wait only while another client's
-        transaction may give one back.
+        On return the node has the acknowledgement, on disk if the queue is persistent: `timeout_s` is for the
+        message, and not for that. In a transaction the message is held, and gone when that commits.
+        `if_exists`: wait only while another client's transaction may give one back.
         """
         arguments = self._taking(where, if_exists, transaction)
         holder, begun_at, left_s = Holder(self._link, self.name, self._keys), self._link.now, timeout_s
