@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from log.test_folder import Stopping, Stops
@@ -23,7 +23,7 @@ from pyarrow import fs
 import tidings
 from tidings import Event
 from tidings.client import Bus
-from tidings.errors import Disconnected, Refused, StoreError
+from tidings.errors import Disconnected, Refused, StoreError, StoreFailed
 from tidings.log import custody, sealing
 from tidings.log.folder import Folder
 from tidings.node.sealing import main as sealing_main
@@ -133,6 +133,32 @@ def test_who_seals_leaves_when_there_is_nothing_to_do(
             assert await asked == COUNT
 
     run(scenario())
+
+
+def test_a_child_says_that_it_can_seal_again_before_it_ends(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+
+    class Mended:
+        left = 1
+
+        async def begin(self) -> None: ...
+
+        async def fail(self, problem: str) -> None: ...
+
+        async def work(self) -> bool:
+            self.left -= 1
+            if self.left == 0:
+                raise StoreFailed("log", "disk is full")
+            return False
+
+    monkeypatch.setattr(sealing_main, "IDLE_S_MAX", 0.001)
+    monkeypatch.setattr(sealing_main, "LOOK_S", 0.001)
+    monkeypatch.setattr(sealing_main.Backoff, "next_s", lambda _: 0.0)
+    run(sealing_main._try_hard(cast("Sealer", Mended())))
+    lines = [one.getMessage() for one in caplog.records]
+    assert lines == ["the log can't be sealed", "the log can be sealed again"]
 
 
 def test_a_node_that_was_told_not_to_seals_nothing_and_says_so(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator
+from math import inf
 from pathlib import Path
 
 import msgspec
@@ -81,6 +82,7 @@ async def _try_hard(sealer: Sealer) -> None:
             await asyncio.sleep(backoff.next_s())
         if idle_s:
             await asyncio.sleep(LOOK_S)
+    trouble.look(inf)  # nothing can fail any more before this process ends
 
 
 @contextlib.asynccontextmanager
