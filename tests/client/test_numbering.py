@@ -70,7 +70,10 @@ def test_each_start_counts_the_epoch_in_the_file_up(tmp_path: Path) -> None:
     run(work())
 
 
-@pytest.mark.parametrize("content", [b"nonsense", b"s -5\n", b"s x\n", b"\xff\xff 1", b"a b c", b"x" * 1_000])
+@pytest.mark.parametrize(
+    "content",
+    [b"nonsense", b"s -5\n", b"s x\n", b"\xff\xff 1", b"a b c", b"x" * 1_000, b"s" + b" " * 300 + b"1"],
+)
 def test_a_file_that_holds_something_else_is_refused_and_left_as_it_is(
     tmp_path: Path, content: bytes
 ) -> None:
@@ -79,6 +82,12 @@ def test_a_file_that_holds_something_else_is_refused_and_left_as_it_is(
     with pytest.raises(ConfigError, match="holds no system and epoch"):
         kept_ids(path)
     assert path.read_bytes() == content
+
+
+def test_a_file_that_somebody_has_written_is_counted_up_too(tmp_path: Path) -> None:
+    path = tmp_path / "ids"
+    path.write_text(f"quay-7{' ' * 40}2\n\n")
+    assert [kept_ids(path).origin.epoch for _ in range(3)] == [3, 4, 5]
 
 
 def test_a_file_that_can_not_be_is_told(tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ def kept_ids(path: Path) -> StoredIds:
             ids = _next(path, os.read(handle, FILE_SIZE_MAX + 1))
             line = f"{ids.origin.system} {ids.origin.epoch:019d}\n".encode()
             os.pwrite(handle, line, 0)  # as long as the line before it, so it is that one or this
+            os.ftruncate(handle, len(line))  # what somebody has written may be longer
             os.fsync(handle)
         finally:
             os.close(handle)
@@ -60,6 +61,8 @@ def _next(path: Path, content: bytes) -> StoredIds:
     if not content:
         return StoredIds(new_system(os.urandom), 1)
     try:
+        if len(content) > FILE_SIZE_MAX:
+            raise ValueError
         system, epoch = content.decode("ascii").split()
         return StoredIds(system, int(epoch) + 1)
     except (ValueError, EventError):
