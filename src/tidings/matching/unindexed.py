@@ -36,7 +36,7 @@ class Unindexed:
         """Refuse a filter that would be one too many for a user; whether it must be tried on every event."""
         if way_of(wanted)[0] is not Way.UNINDEXED:
             return False
-        if self._conditions[user] + conditions_of(wanted) > self._most:
+        if self._conditions[user] + _conditions(wanted.condition) > self._most:
             raise Refused(
                 "limit",
                 f"{user or 'this node'!r} has too many filters that must be tried on every event: their"
@@ -47,7 +47,7 @@ class Unindexed:
 
     def add(self, holder: Hashable, user: str, wanted: Filter, is_later: bool = False) -> None:
         """Count a filter, whether or not it is within the limit; `is_later`: not tried by publishers."""
-        conditions = conditions_of(wanted)
+        conditions = _conditions(wanted.condition)
         tried = 0 if is_later else conditions
         self._held[holder] = user, conditions, tried
         self._conditions[user] += conditions
@@ -64,10 +64,6 @@ class Unindexed:
                 del self._conditions[user]
 
 
-def conditions_of(wanted: Filter) -> int:
-    """How many simple conditions a filter is joined from."""
-    return _conditions(wanted.condition)
-
-
 def _conditions(condition: Condition) -> int:
+    """How many simple conditions a condition is joined from."""
     return sum(map(_conditions, parts_of(condition))) or 1
