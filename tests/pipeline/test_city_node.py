@@ -142,6 +142,7 @@ def test_a_query_that_is_told_to_end_says_goodbye_to_the_node(node: Running, rul
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(patience(900))
 def test_the_declarative_project_goes_on_where_the_last_run_ended(
     node: Running, rules: str, tmp_path: Path
 ) -> None:
