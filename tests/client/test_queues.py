@@ -134,7 +134,7 @@ def test_a_node_that_passes_fields_over_is_asked_all_the_same(monkeypatch: pytes
         await bus.create_queue("two")
         assert [found.name for found in await bus.lookup(priorities=True)] == ["one"]
 
-    monkeypatch.setattr("tidings.queues.service.read_fields", lambda _fields: {})  # as older ones do
+    monkeypatch.setattr("tidings.queues.arguments.read_fields", lambda _fields: {})  # as older ones do
     with_bus(work)
 
 

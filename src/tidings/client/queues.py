@@ -14,7 +14,7 @@ from tidings.client.requests import Inbox
 from tidings.errors import CodecError, QueueError, QueueNotFound, UserError
 from tidings.filters import Filter
 from tidings.queues import arguments
-from tidings.queues.description import TOLD, Description, Property, read_description, read_fields
+from tidings.queues.description import TOLD, Description, Property, Sought, read_description, read_fields
 from tidings.transport.link import Link
 
 Scope = arguments.Scope
@@ -100,7 +100,7 @@ class Queues:
             raise CodecError("$.queue.find", "is no list of descriptions")
         descriptions = [read_description(one) for one in found]
         # A node that is older than this client passes the fields over.
-        return [one for one in descriptions if one.agrees(None, None, None, sought)]
+        return [one for one in descriptions if one.agrees(Sought(fields=sought))]
 
     async def replay(self, where: Where, queue: str | None, timeout_s: float | None) -> int:
         """Put dead letters back."""

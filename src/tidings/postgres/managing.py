@@ -15,7 +15,7 @@ from tidings.postgres.readers import FIRST
 from tidings.postgres.taking import look_in_order
 from tidings.postgres.turn import Turn
 from tidings.queues.arguments import Find
-from tidings.queues.description import Description, read_fields
+from tidings.queues.description import Description
 from tidings.queues.message import Message, event_bytes, sight
 
 _COUNTS = """
@@ -44,8 +44,8 @@ def describe(turn: Turn, queues: list[Known], waiting: dict[int, int]) -> list[D
 
 def agreeing(queues: Iterable[Known], sought: Find) -> list[Known]:
     """The queues whose descriptions agree."""
-    wanted = sought.name, sought.text, sought.properties, read_fields(sought.fields or {})
-    return [one for one in queues if one.description.agrees(*wanted)]
+    terms = sought.terms
+    return [one for one in queues if one.description.agrees(terms)]
 
 
 def purge(turn: Turn, known: Known, filter: Filter) -> int:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from tidings.protocol.arguments import Number
-from tidings.queues.description import NAME_LENGTH_MAX, SECONDS_MAX, Property
+from tidings.queues.description import NAME_LENGTH_MAX, SECONDS_MAX, Property, Sought, read_fields
 
 GET_MAX = 10_000
 """Messages in one answer."""
@@ -33,6 +33,11 @@ class Find(Struct, frozen=True):
     properties: dict[str, Property] | None = None
     scope: Scope = "local"
     fields: dict[str, Any] | None = None  # any others of the description, with their values
+
+    @property
+    def terms(self) -> Sought:
+        """The terms of the search; QueueError for a field that no description has."""
+        return Sought(self.name, self.text, self.properties, read_fields(self.fields or {}))
 
 
 class Alias(Struct, frozen=True):

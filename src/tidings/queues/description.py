@@ -82,27 +82,28 @@ class Description(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_
             f"{name} is {mine[name]!r}, not {theirs[name]!r}" for name in mine if mine[name] != theirs[name]
         )
 
-    def agrees(
-        self,
-        name: str | None,
-        text: str | None,
-        properties: dict[str, Property] | None,
-        fields: Mapping[str, Any] | None = None,
-    ) -> bool:
-        """Whether it has all that a search asks for; what is left open agrees with anything.
-
-        `fields` are as `read_fields` gives them.
-        """
-        if name is not None and name not in (self.name, self.id):
+    def agrees(self, sought: Sought) -> bool:
+        """Whether it has all that a search asks for; what is left open agrees with anything."""
+        if sought.name is not None and sought.name not in (self.name, self.id):
             return False
-        if text is not None and text not in self.text:
+        if sought.text is not None and sought.text not in self.text:
             return False
-        if any(getattr(self, field) != value for field, value in (fields or {}).items()):
+        if any(getattr(self, field) != value for field, value in (sought.fields or {}).items()):
             return False
         return all(
             key in self.properties and _same(self.properties[key], value)
-            for key, value in (properties or {}).items()
+            for key, value in (sought.properties or {}).items()
         )
+
+
+class Sought(Struct, frozen=True):
+    """Terms of a search for queues: a name or id, a part of the text, properties, and other fields."""
+
+    name: str | None = None
+    text: str | None = None
+    properties: dict[str, Property] | None = None
+    fields: Mapping[str, Any] | None = None
+    """As `read_fields` returns them."""
 
 
 TOLD = frozenset(("maker", "id", "alias_of", "messages", "in_flight", "waiting", "full", "node", "is_away"))

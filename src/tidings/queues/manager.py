@@ -7,9 +7,8 @@ broker what to store, keeps who holds what, and has the dead letters, a queue li
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -22,7 +21,7 @@ from tidings.protocol.broker import Broker
 from tidings.queues.binding import Bound
 from tidings.queues.description import (
     Description,
-    Property,
+    Sought,
     check_name,
     checked,
     decode,
@@ -295,17 +294,11 @@ class QueueManager:
             return False
         return True
 
-    def search(
-        self,
-        name: str | None,
-        text: str | None,
-        properties: dict[str, Property] | None,
-        fields: Mapping[str, Any] | None = None,
-    ) -> Steps[list[Description]]:
+    def search(self, sought: Sought) -> Steps[list[Description]]:
         """The descriptions that agree; an alias is told as such. Refused if they are too many to be told."""
         found: list[Description] = []
         for count, one in enumerate([*self._queues, *self._aliases], 1):
-            description = self._described(one, name, text, properties, fields)
+            description = self._described(one, sought)
             if description is not None:
                 found.append(description)
             if len(found) > FOUND_MAX:
@@ -314,19 +307,11 @@ class QueueManager:
                 yield
         return found
 
-    def _described(
-        self,
-        one: str,
-        name: str | None,
-        text: str | None,
-        properties: dict[str, Property] | None,
-        fields: Mapping[str, Any] | None,
-    ) -> Description | None:
+    def _described(self, one: str, sought: Sought) -> Description | None:
         """The description of a queue or an alias, if it agrees."""
         queue = self._queues.get(one)
         if queue is not None:
-            agrees = queue.description.agrees(name, text, properties, fields)
-            return queue.describe() if agrees else None
+            return queue.describe() if queue.description.agrees(sought) else None
         if one not in self._aliases:
             return None
         target = self._aliases[one][1].alias_of
@@ -334,11 +319,7 @@ class QueueManager:
         if known is None:
             return None
         told = replace(known.description, name=one, alias_of=target)
-        return (
-            replace(known.describe(), name=one, alias_of=target)
-            if told.agrees(name, text, properties, fields)
-            else None
-        )
+        return replace(known.describe(), name=one, alias_of=target) if told.agrees(sought) else None
 
     def queues(self, most: int) -> list[Queue]:
         """Those that were made first, up to so many."""

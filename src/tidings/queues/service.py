@@ -38,7 +38,7 @@ from tidings.protocol.service import Asked
 from tidings.protocol.session import Session
 from tidings.queues import arguments
 from tidings.queues.counting import described
-from tidings.queues.description import REASON_LENGTH_MAX, TRANSMISSION, Description, read_fields
+from tidings.queues.description import REASON_LENGTH_MAX, TRANSMISSION, Description
 from tidings.queues.elsewhere import Others
 from tidings.queues.getting import Readers, both, check_possible, filter_of, identity
 from tidings.queues.held import Held, Identity
@@ -461,8 +461,7 @@ class QueueService:
         return queue
 
     def _find(self, asked: Asked, sought: arguments.Find) -> Steps[list[Description]]:
-        fields = read_fields(sought.fields or {})
-        found = yield from self.manager.search(sought.name, sought.text, sought.properties, fields)
+        found = yield from self.manager.search(sought.terms)
         told: list[Description] = []
         for one in found:
             queue = self.manager.get(one.alias_of or one.name)
