@@ -7,7 +7,7 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidings.turns import ROUND_S, SLICE_S, TURN_S, Share, Turns
+from tidings.turns import ROUND_S, SLICE_S, TURN_S, Share, Turns, adapted
 
 STEP_S = 0.001
 
@@ -193,3 +193,8 @@ def test_a_slice_ends_with_the_turn() -> None:
     world.add("a", "b")
     world.turns.run()
     assert world.now <= TURN_S + STEP_S, "a has handled all that has come, and the loop must read more for it"
+
+
+def test_a_step_is_twice_as_large_after_a_quick_one_and_half_after_a_slow_one() -> None:
+    assert [adapted(8, took_s, 0.1, 0.4, 100) for took_s in (0.05, 0.1, 0.4, 0.5)] == [16, 8, 8, 4]
+    assert (adapted(80, 0.0, 0.1, 0.4, 100), adapted(1, 1.0, 0.1, 0.4, 100)) == (100, 1)

@@ -126,3 +126,13 @@ class Turns(Generic[Worker]):
             share.used_s = max(share.used_s, self._floor_s - SAVED_S)
             self._pushed += 1
             heappush(self._line, (share.used_s, self._pushed, share))
+
+
+def adapted(size: int, took_s: float, quick_s: float, slow_s: float, most: int) -> int:
+    """The size of the next step, after one of this size that took so long.
+
+    What a step costs is known when it is done: steps grow while they are quick and shrink when they are slow.
+    """
+    if took_s < quick_s:
+        return min(2 * size, most)
+    return max(1, size // 2) if took_s > slow_s else size

@@ -21,7 +21,7 @@ from tidings.matching import Index
 from tidings.protocol.memory import ENTRY_SIZE
 from tidings.protocol.outlets import MEMORY, Outlet
 from tidings.protocol.recent import Gathering
-from tidings.turns import SLICE_S
+from tidings.turns import SLICE_S, adapted
 
 if TYPE_CHECKING:
     from tidings.protocol.session import Session
@@ -125,7 +125,7 @@ class Backlog:
         while self._waiting:
             self._step()
             now = clock()
-            self._adapt(now - begun)
+            self._rows = adapted(self._rows, now - begun, SLICE_S / 4, SLICE_S / 2, ROWS_AT_ONCE)
             if now >= until:
                 break
             begun = now
@@ -163,10 +163,3 @@ class Backlog:
             if self._first[subscription] <= number
         ]
         return found if self._session.bound is None else broker.answers.heard(part, found)
-
-    def _adapt(self, took_s: float) -> None:
-        """Take more rows at once while that is quick, and fewer when it is slow."""
-        if took_s < SLICE_S / 4:
-            self._rows = min(2 * self._rows, ROWS_AT_ONCE)
-        elif took_s > SLICE_S / 2:
-            self._rows = max(1, self._rows // 2)

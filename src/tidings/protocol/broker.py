@@ -58,7 +58,7 @@ from tidings.store.interface import (
     State,
     StoredBatch,
 )
-from tidings.turns import SLICE_S, Share, Turns
+from tidings.turns import SLICE_S, Share, Turns, adapted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -412,11 +412,7 @@ class Broker:
             begun = clock()
             start, end = end, min(end + size, len(batch))
             left = self._publish(session, batch.slice(start, end), _part(checked, start, end))
-            took_s = clock() - begun
-            if took_s < SLICE_S / 4:
-                size = min(2 * size, self.exchange.rows_at_once)
-            elif took_s > SLICE_S:
-                size = max(1, size // 2)
+            size = adapted(size, clock() - begun, SLICE_S / 4, SLICE_S, self.exchange.rows_at_once)
             if left is not None:
                 yield from left
             yield
@@ -528,11 +524,7 @@ class Broker:
             if self.exchange.ended != ended:
                 part = [one for one in part if not one[0].is_over]
             self._deliver(published, part, None)
-            took_s = clock() - begun
-            if took_s < SLICE_S / 8:
-                size *= 2
-            elif took_s > SLICE_S / 4:
-                size = max(1, size // 2)
+            size = adapted(size, clock() - begun, SLICE_S / 8, SLICE_S / 4, len(matches))
             try:
                 yield
             except GeneratorExit:
