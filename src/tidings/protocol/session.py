@@ -171,6 +171,17 @@ class Session(Worker):
                 self._drained()
         return frames
 
+    def _stall(self) -> None:
+        if not self.is_closed:
+            self.is_stalled = True
+            self.broker.owe(self)  # so that the end of the tick lets it go on
+
+    def _resume(self) -> None:
+        """Go on with frames that have waited, if they need not any longer."""
+        if self.is_stalled and self._may_go_on:
+            self.is_stalled = False
+            self.broker.turns.add(self, self.share)
+
     def _drained(self) -> None:
         """Go on with what has waited for the client to read."""
         if self._awaiting_room and self.has_room:

@@ -45,15 +45,17 @@ class Worker(ABC):
         self._is_paused = False  # whether that waits for something
         self._chores: deque[Steps[None]] = deque()
         self._is_working = False
-        self.is_swollen = (
-            False  # whether it may hold what comes or goes without a tick, or was weighed with that
-        )
+        self.is_swollen = False  # whether it may hold what comes or goes without a tick, or was weighed so
         self.is_stalled = False  # whether frames wait for the client to read, or for a tick to end
         self._taken_size = 0  # bytes of events since the last tick
 
     @abstractmethod
     def _take(self, message: Message, events: bytes) -> Steps[None] | None:
         """Do what a frame says; what takes longer is left as a task."""
+
+    @abstractmethod
+    def _stall(self) -> None:
+        """Let frames wait for the client to read, or for the end of a tick."""
 
     @abstractmethod
     def _part_for(self, error: CodecError | Refused) -> None:
@@ -119,17 +121,6 @@ class Worker(ABC):
             self._task = self._take(*frame)
             return self._reader.has_next or self._task is not None or bool(self._chores)
         return True
-
-    def _stall(self) -> None:
-        if not self.is_closed:
-            self.is_stalled = True
-            self.broker.owe(self)  # type: ignore[arg-type]  # so that the end of the tick lets it go on
-
-    def _resume(self) -> None:
-        """Go on with frames that have waited, if they need not any longer."""
-        if self.is_stalled and self._may_go_on:
-            self.is_stalled = False
-            self.broker.turns.add(self, self.share)  # type: ignore[arg-type]
 
     def _advance(self, task: Steps[None]) -> None:
         given = next(task, _END)
