@@ -121,8 +121,10 @@ class Simulation:
         self._schedule()
         flood = asyncio.ensure_future(self._flood()) if self._load.rate == 0 else None
         try:
-            while not self._is_over() and not (flood and flood.done()):
+            is_over = False
+            while not is_over:
                 await asyncio.sleep(self._wheel.wait_s(time.monotonic()))
+                is_over = self._is_over() or bool(flood and flood.done())  # what is due is done even so
                 now = time.monotonic()
                 self.tally.elapsed_s = now - self._begin
                 for act in self._wheel.due(now):

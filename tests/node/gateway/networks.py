@@ -18,6 +18,7 @@ from effort import ANSWER_S
 from node.peers import ANSWER_S_MAX, SOURCE, Process
 
 from tidings.client import Bus
+from tidings.sensors.simulation import Simulation, Tally
 
 LOOK_S = 0.01
 
@@ -114,6 +115,15 @@ async def wait_until(is_so: Callable[[], bool]) -> None:
     async with asyncio.timeout(ANSWER_S_MAX):
         while not is_so():
             await asyncio.sleep(LOOK_S)
+
+
+async def run_until(simulation: Simulation, is_enough: Callable[[Tally], bool]) -> Tally:
+    """Let a city send for as long as that takes on this machine, and say farewell."""
+    task = asyncio.ensure_future(simulation.run())
+    await wait_until(lambda: is_enough(simulation.tally) or task.done())
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    return simulation.tally
 
 
 async def listed(bus: Bus) -> dict[str, Object]:
