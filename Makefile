@@ -8,12 +8,16 @@ PYTEST := $(BIN)/python -m pytest -q -n 4 -p tests.spreading
 # Of the Javas of this machine the first that Spark can use, which need not be that of PATH.
 WITH_JAVA = java=$$(scripts/java) && JAVA_HOME=$$java
 
+CLASSES := .venv/spark-classes.jsa
+
 .PHONY: run test lint soak bench lock clean
 
 run: $(READY)
 	@$(WITH_JAVA) $(BIN)/tidings demo
 
-test: lint
+# What Java makes of Spark's classes is written down on the second core while the first looks at the style.
+test: $(READY)
+	@$(MAKE) --no-print-directory --output-sync=target -j2 lint $(CLASSES)
 	@echo "== tests"
 	@scripts/tools
 	@$(WITH_JAVA) $(PYTEST)
@@ -24,7 +28,7 @@ lint: $(READY)
 	@echo "== layers";    $(BIN)/lint-imports --no-logo --no-cache
 
 # The same tests with many times as many generated examples, storms and kills; TIDINGS_EFFORT says how many times.
-soak: $(READY)
+soak: $(READY) $(CLASSES)
 	@$(WITH_JAVA) TIDINGS_EFFORT=$${TIDINGS_EFFORT:-20} $(PYTEST)
 
 bench: $(READY)
@@ -49,3 +53,9 @@ clean:
 
 $(READY): requirements.lock pyproject.toml scripts/setup scripts/apt scripts/java
 	@scripts/setup
+
+# Tests run without it, only longer.
+$(CLASSES): $(READY) scripts/spark_classes.py
+	@echo "== Spark's classes"
+	@$(WITH_JAVA) $(BIN)/spark-submit --driver-java-options "-XX:ArchiveClassesAtExit=$@.new" scripts/spark_classes.py \
+		>.venv/spark-classes.log 2>&1 && mv -f $@.new $@ || echo "they could not be written down: see .venv/spark-classes.log"

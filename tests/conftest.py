@@ -17,7 +17,10 @@ from shutil import disk_usage
 import pytest
 from effort import IS_SOAK, TEST_S, often
 from hypothesis import HealthCheck, settings
+from quick_java import QUICK_JAVA
 
+EXAMPLES = 50
+"""Generated examples of a property in an ordinary run, unless it says otherwise."""
 MEMORY = Path("/dev/shm")  # where Linux has files in memory
 MEMORY_MIN = 2 << 30
 """Bytes that must be free there to be used for the files of tests."""
@@ -25,7 +28,7 @@ SKIPS = Path(__file__).with_name("skips.txt")
 
 # Tests never measure time, and a busy machine is no failure: no deadline.
 _SLOW_IS_FINE = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("tidings", max_examples=often(100), **_SLOW_IS_FINE)
+settings.register_profile("tidings", max_examples=often(EXAMPLES), **_SLOW_IS_FINE)
 settings.load_profile("tidings")
 
 # Many tests keep small stores and sync them again and again, which takes some hundred times as long on a disk
@@ -33,8 +36,8 @@ settings.load_profile("tidings")
 if not IS_SOAK and MEMORY.is_dir() and disk_usage(MEMORY).free > MEMORY_MIN:
     os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
 
-# For every Spark that a test starts: it ends long before the better compiler has paid for itself.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# For every Spark that a test starts.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JAVA)
 
 # Many tests start programs: what was compiled for one of them is there for the next, whatever the machine is
 # set to.

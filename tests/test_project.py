@@ -378,7 +378,8 @@ def run_tests(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run
     def run(source: str, *, ci: str, skips: str = "") -> pytest.RunResult:
         monkeypatch.setenv("CI", ci)
         pytester.makeconftest((ROOT / "tests" / "conftest.py").read_text())
-        pytester.makepyfile(effort=(ROOT / "tests" / "effort.py").read_text())
+        for name in ("effort", "quick_java"):
+            pytester.makepyfile(**{name: (ROOT / "tests" / f"{name}.py").read_text()})
         (pytester.path / "skips.txt").write_text(skips)
         pytester.makepyfile(test_it=source)
         return pytester.runpytest_subprocess("-p", "no:cacheprovider")

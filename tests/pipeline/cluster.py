@@ -18,6 +18,7 @@ from typing import Self
 
 import pyspark
 from effort import patience
+from quick_java import QUICK_JAVA
 
 from tidings.pipeline.session import check_java
 
@@ -26,8 +27,6 @@ SPARK = Path(pyspark.__file__).parent
 PATIENCE_S = patience(240.0)
 """After this a test that waits for something is taken to wait for ever; to start takes long as it is."""
 LOOK_S = 0.05
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For a Java that lives for seconds: to compile well takes longer than it saves."""
 SURROUNDINGS = {
     "PYSPARK_PYTHON": sys.executable,
     "PYTHONPATH": f"{TESTS.parent / 'src'}{os.pathsep}{TESTS}",

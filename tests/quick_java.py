@@ -1,0 +1,12 @@
+"""How Java is started where it lives for seconds, as in tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+CLASSES = Path(__file__).parents[1] / ".venv" / "spark-classes.jsa"
+"""Spark's classes as Java has them in memory, which `make test` writes: see `scripts/spark_classes.py`."""
+COMPILED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""To compile well, and to tidy up in threads, takes longer than it saves."""
+QUICK_JAVA = f"{COMPILED} -XX:SharedArchiveFile={CLASSES} -Xlog:disable" if CLASSES.exists() else COMPILED
+"""Without the file, or with one that does not fit, Java reads the classes as ever and says nothing."""
