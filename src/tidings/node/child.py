@@ -17,9 +17,9 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from tidings.backoff import Backoff
 from tidings.errors import UserError
 from tidings.node import logs
-from tidings.transport.link import Backoff
 
 START_S_MAX = 60.0
 """How long a child may take until it says what it is waited for."""

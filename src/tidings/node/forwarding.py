@@ -13,6 +13,7 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple, cast
 
+from tidings.backoff import Backoff
 from tidings.errors import TidingsError
 from tidings.exchange import Subscription
 from tidings.node import logs
@@ -25,7 +26,6 @@ from tidings.protocol.forwarding import Sender
 from tidings.transport.carrier import Carrier
 from tidings.transport.credentials import Says
 from tidings.transport.dial import Dial, Hopeless
-from tidings.transport.link import Backoff
 
 FORWARDERS_MAX = 1_000
 """Forwarders at one time; further queues wait until one has nothing to do."""

@@ -22,6 +22,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from tidings.backoff import Backoff
 from tidings.errors import UserError
 from tidings.pipeline.batch import Piece, pieces_of, place_of, read_piece, within
 from tidings.pipeline.ending import ENDING
@@ -72,7 +73,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._targets: dict[str, int] | None = None
         self._standings: dict[str, Standing] | None = None
         self._new: dict[str, int] = {}
-        self._idle_s = 0.0
+        self._idle = Backoff(None, IDLE_S_MIN, IDLE_S_MAX)
         self._told: set[Loss] = set()
 
     @cached_property
@@ -124,8 +125,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _pause(self, readers: Readers, is_idle: bool) -> None:
         """Spark asks a hundred times a second while nothing comes; there is no need to hurry then."""
-        self._idle_s = min(max(2 * self._idle_s, IDLE_S_MIN), IDLE_S_MAX) if is_idle else 0.0
-        readers.pause(self._idle_s)
+        if is_idle:
+            readers.pause(self._idle.next_s())
+        else:
+            self._idle.reset()
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """How far the nodes are, for the progress that Spark shows; called after `latestOffset`."""

@@ -7,6 +7,7 @@ goes back first. Jobs that can't wait for that fail with Disconnected.
 
 from __future__ import annotations
 
+import random
 import select
 import threading
 import time
@@ -17,6 +18,7 @@ from functools import partial
 import psycopg
 from psycopg import errors
 
+from tidings.backoff import Backoff
 from tidings.errors import Disconnected, InternalError, QueueNotFound, TidingsError
 from tidings.postgres import upkeep
 from tidings.postgres.catalog import Catalog, Known
@@ -34,9 +36,9 @@ from tidings.queues.message import Message
 
 LOOK_S = 5.0
 """How often readers look again though nothing was noticed: whoever had locked a message may have died."""
-BACKOFF_S = 0.1
-BACKOFF_S_MAX = 1.0
-"""How long to wait before connecting again: twice as long each time, up to the second.
+RETRY_S_MIN = 0.1
+RETRY_S_MAX = 1.0
+"""The first and the longest delay before connecting again.
 
 That is well below RESUME_S: so when a server is back, no node is taken for dead that has not tried yet.
 """
@@ -89,17 +91,17 @@ class Worker:
     # The connection
 
     def _run(self) -> None:
-        backoff_s, is_away = BACKOFF_S, False
+        backoff, is_away = Backoff(random.random, RETRY_S_MIN, RETRY_S_MAX), False
         while not self._closing.is_set():
             problem = self._work_while_connected()
             self._link.disconnect()
             if self._closing.is_set():
                 return
             if self._was_connected or not is_away:
-                backoff_s, is_away = BACKOFF_S, True
+                is_away = True
+                backoff.reset()
                 self._call(partial(self._tell, problem))
-            self._sit_out(backoff_s, problem)
-            backoff_s = min(2 * backoff_s, BACKOFF_S_MAX)
+            self._sit_out(backoff.next_s(), problem)
 
     def _work_while_connected(self) -> str:
         """Connect and work until the connection is lost; why it was, or could not be made."""

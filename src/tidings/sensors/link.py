@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 from msgspec import UNSET, Struct
 
+from tidings.backoff import Backoff
 from tidings.errors import AddressError, CodecError, Disconnected, UserError
 from tidings.sensors.hearing import Ear, Heard
 from tidings.transport.credentials import Credentials
@@ -25,8 +27,10 @@ if TYPE_CHECKING:
 PORT = 4242
 """Where a gateway listens for sensor networks unless it is told otherwise."""
 CONNECT_S_MAX = 10.0
-PAUSE_S, PAUSE_S_MAX = 0.1, 5.0
-"""Before the next attempt to connect: at first, and after many."""
+RETRY_S_MIN = 0.1
+"""The delay before the second attempt to connect; the next are longer."""
+LOOK_S = 0.1
+"""How often it is looked whether a link is connected that is waited for."""
 BUFFER_SIZE_MAX = 1 << 20
 """Bytes that may wait to be sent before writers are asked to wait."""
 
@@ -143,19 +147,18 @@ class Link(asyncio.Protocol, asyncio.DatagramProtocol):
 
     async def run(self) -> None:
         """Connect, and again when the connection breaks."""
-        pause_s = PAUSE_S
+        backoff = Backoff(random.random, RETRY_S_MIN)
         try:
             while True:
                 try:
                     await self._connect()
-                    pause_s = PAUSE_S
+                    backoff.reset()
                     await self._is_lost.wait()
                 except TimeoutError:
                     self._tell(f"no gateway answers at {self._place} in time")
                 except (OSError, UserError) as error:
                     self._tell(f"no way to the gateway at {self._place}: {error}")
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, PAUSE_S_MAX)
+                await asyncio.sleep(backoff.next_s())
         finally:
             self.close()
 
@@ -265,6 +268,6 @@ async def wait_connected(is_so: Callable[[], bool], place: Place, timeout_s: flo
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
             while not is_so():
-                await asyncio.sleep(PAUSE_S)
+                await asyncio.sleep(LOOK_S)
     if not is_so():
         raise Disconnected(f"no gateway answers at {place}; start one with 'tidings node --sensor-port'")

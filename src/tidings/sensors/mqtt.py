@@ -9,6 +9,7 @@ over again, and counted once. The other way, what the gateway asks of a network 
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections import deque
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
+from tidings.backoff import Backoff
 from tidings.errors import CodecError, Disconnected, MissingExtra
 from tidings.gateway.messages import Sensor
 from tidings.sensors.inbox import Inbox
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
 INTEREST = "tidings/interest/"
 """Below this topic stands what is asked of each network; the rest of the topic is its sensing-id, quoted."""
 REPORT_S = 1.0
-RETRY_S = 0.5
 TELL_S = 1.0
 """How often a message without a reading is told; the others are only counted."""
 
@@ -201,6 +202,7 @@ class Bridge:
         self._is_dirty.set()
 
     async def _publish_interest(self) -> None:
+        backoff = Backoff(random.random)
         while True:
             await self._is_dirty.wait()
             self._is_dirty.clear()
@@ -208,9 +210,10 @@ class Bridge:
                 sensing_id, network = self._dirty.popitem()
                 try:
                     await self.session.publish(INTEREST + quote(sensing_id, safe=""), interest_in(network))
+                    backoff.reset()
                 except Disconnected:
                     self._dirty.setdefault(sensing_id, network)
-                    await asyncio.sleep(RETRY_S)
+                    await asyncio.sleep(backoff.next_s())
 
 
 def interest_in(network: Network) -> bytes:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,8 +20,9 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from tidings.backoff import Backoff
 from tidings.errors import Disconnected
-from tidings.sensors.link import PAUSE_S, PAUSE_S_MAX
+from tidings.sensors.link import RETRY_S_MIN
 from tidings.transport.credentials import Credentials
 
 SESSION_S = 7 * 86_400
@@ -128,14 +130,14 @@ class Session:
 
     async def run(self) -> None:
         """Connect, and again when the connection breaks."""
-        pause_s = PAUSE_S
+        backoff = Backoff(random.random, RETRY_S_MIN)
         while True:
             # Messages may come before it is said that the connection is there.
             self._client = client = self._new_client()
             try:
                 async with client:
                     await self._subscribe(client)
-                    pause_s = PAUSE_S
+                    backoff.reset()
                     self._is_connected = True
                     self._on_connected()
                     async for _ in client.messages:  # which ends with an error when the connection does
@@ -146,8 +148,7 @@ class Session:
                 client.forget()
                 self._client, self._is_connected = None, False
                 self._on_disconnected()
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, PAUSE_S_MAX)
+            await asyncio.sleep(backoff.next_s())
 
     async def _subscribe(self, client: _Client) -> None:
         # What the broker keeps of a topic comes with a new subscription, not each time we come back.

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import UNSET, Struct
 from msgspec.structs import asdict
 
+from tidings.backoff import Backoff
 from tidings.gateway.messages import Ack, Deregister, Error, Point, Redirect, Register, Sensor, Subscribe
 from tidings.sensors.hearing import Heard
 
@@ -76,13 +77,13 @@ Effect = Say | Arrived | Switched | Troubled | Redirected
 class _Waiting:
     """A message that is not acknowledged yet."""
 
-    __slots__ = ("line", "pause_s", "repeat_at", "tag")
+    __slots__ = ("backoff", "line", "repeat_at", "tag")
 
-    def __init__(self, line: bytes, tag: Any, pause_s: float, now: float) -> None:
+    def __init__(self, line: bytes, tag: Any, first_s: float, now: float) -> None:
         self.line = line
         self.tag = tag
-        self.pause_s = pause_s
-        self.repeat_at = now + pause_s
+        self.backoff = Backoff(None, first_s, REPEAT_S_MAX)
+        self.repeat_at = now + first_s
 
 
 _encode = msgspec.json.Encoder().encode
@@ -124,9 +125,10 @@ class Network:
         self._lease_s = lease_s
         self._cookie: str | None = None
         self._renew_at = inf
-        self._renew_s = REPEAT_S  # grows up to the share of the lease: the first datagrams may get lost
+        # Up to the share of the lease: the first datagrams may get lost.
+        self._renewal = Backoff(None, REPEAT_S, (lease_s or 0.0) / RENEWALS_PER_LEASE)
         self._answer_at = -inf  # not earlier than this
-        self._pause_s = REPEAT_S_MAX if lease_s is None else REPEAT_S
+        self._repeat_s = REPEAT_S_MAX if lease_s is None else REPEAT_S
         self._waiting: dict[int, _Waiting] = {}
         self._sent_at: dict[str, float] = {}
 
@@ -146,7 +148,7 @@ class Network:
         """There is a way to the gateway, or a new one."""
         self.is_connected = True
         self._cookie = None
-        self._renew_s = REPEAT_S
+        self._renewal.reset()
         effects = self._register(self.sensors.values(), now)
         for waiting in self._waiting.values():
             effects.append(self._repeat(waiting, now))
@@ -188,7 +190,7 @@ class Network:
             return [Say(line)] if self.is_connected else []
         self._seq += 1
         line = encode_sensing(self.sensing_id, wanted, self._seq)
-        self._waiting[self._seq] = _Waiting(line, tag, self._pause_s, now)
+        self._waiting[self._seq] = _Waiting(line, tag, self._repeat_s, now)
         return [Say(line)] if self.is_connected else []
 
     def _chosen(self, readings: Iterable[Reading], now: float) -> list[Reading]:
@@ -266,8 +268,7 @@ class Network:
         return effects
 
     def _repeat(self, waiting: _Waiting, now: float) -> Effect:
-        waiting.repeat_at = now + waiting.pause_s
-        waiting.pause_s = min(2 * waiting.pause_s, REPEAT_S_MAX)
+        waiting.repeat_at = now + waiting.backoff.next_s()
         return Say(waiting.line)
 
     def _register(self, sensors: Iterable[Sensor], now: float) -> list[Effect]:
@@ -276,8 +277,7 @@ class Network:
         size = len(all_of_them)
         self._answer_at = now + REPEAT_S
         if self._lease_s is not None:
-            self._renew_at = now + self._renew_s
-            self._renew_s = min(2 * self._renew_s, self._lease_s / RENEWALS_PER_LEASE)
+            self._renew_at = now + self._renewal.next_s()
             size = SENSORS_PER_DATAGRAM
         parts = [all_of_them[start : start + size] for start in range(0, len(all_of_them), max(size, 1))]
         return [

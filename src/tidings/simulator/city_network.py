@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tidings.backoff import Backoff
 from tidings.gateway.messages import Point, Sensor
 from tidings.sensors.city import DAY_S, KINDS, MORNING_S, SIZE_M, Signal, Spot
 from tidings.sensors.hearing import Ear
@@ -27,7 +28,7 @@ PERIOD_S = 1.0
 DISTRICT_M = SIZE_M / 10
 SPEED = 15.0
 """Of a bus, in metres per second."""
-PAUSE_S, PAUSE_S_MAX = 0.1, 5.0
+RETRY_S_MIN = 0.1
 DELAY_S, JITTER_S = (0.005, 0.02, 0.06), (0.0, 0.01, 0.03)
 SENSORS = 5
 
@@ -61,7 +62,7 @@ class Station:
         }
         self._ear = Ear()
         self._end: End | None = None
-        self._pause_s = PAUSE_S
+        self._backoff = Backoff(world.random.random, RETRY_S_MIN)
         self.link = world.network.link(name, gateway.name)
         self.link.conditions = Conditions(random.choice(DELAY_S), random.choice(JITTER_S), 1e6, 1_500)
         account.troubles.begin(name, world.clock.now)
@@ -119,13 +120,13 @@ class Station:
                 end.close()
             self._retry()
             return
-        self._end, self._ear, self._pause_s = end, Ear(), PAUSE_S
+        self._end, self._ear = end, Ear()
+        self._backoff.reset()
         self.account.troubles.end(self.name, self.world.clock.now)
         self._do(self.core.connect(self.world.clock.now))
 
     def _retry(self) -> None:
-        self.world.clock.after(self.world.random.uniform(0.5, 1) * self._pause_s, self._connect)
-        self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX)
+        self.world.clock.after(self._backoff.next_s(), self._connect)
 
     def _do(self, effects: list[Effect]) -> None:
         for effect in effects:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from tidings.backoff import Backoff
 from tidings.errors import TidingsError
 from tidings.event import Batch, Delivery, Event
 from tidings.ids import StoredIds
@@ -23,8 +24,7 @@ from tidings.simulator.node import SimulatedNode
 if TYPE_CHECKING:
     from tidings.simulator.world import World
 
-PAUSE_S_MIN = 0.02
-PAUSE_S_MAX = 5.0
+RETRY_S_MIN = 0.02
 WAKE_S = 1.0
 
 
@@ -49,7 +49,7 @@ class SimulatedClient:
         self.is_up = True
         self.connection = Connection(StoredIds(self.name, self._epoch), self.name)
         self._end: End | None = None
-        self._pause_s = PAUSE_S_MIN
+        self._backoff = Backoff(self.world.random.random, RETRY_S_MIN)
         self.world.note(self.name, "started")
         self._connect(self._life)
 
@@ -79,7 +79,7 @@ class SimulatedClient:
             self.connection.receive(data, self.world.clock.now)
             assert self.connection.failure is None, f"{self.name}: {self.connection.failure}"
             if self.connection.is_up:
-                self._pause_s = PAUSE_S_MIN
+                self._backoff.reset()
             self.arrived()
             self.pump()
 
@@ -117,9 +117,8 @@ class SimulatedClient:
             self.pump()
 
     def _retry(self) -> None:
-        life, pause_s = self._life, self.world.random.uniform(0.5, 1) * self._pause_s
-        self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX)
-        self.world.clock.after(pause_s, lambda: self._connect(life))
+        life = self._life
+        self.world.clock.after(self._backoff.next_s(), lambda: self._connect(life))
 
     def _wake(self) -> None:
         if self.is_up:

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from operator import itemgetter
 from typing import Any, TypeVar
 
+from tidings.backoff import Backoff
 from tidings.errors import Disconnected, NoAnswer, TidingsError
 from tidings.protocol.calls import Answer, OnCut
 from tidings.protocol.connection import Connection
@@ -22,9 +23,6 @@ from tidings.protocol.failures import error_of
 from tidings.transport.carrier import Carrier
 from tidings.transport.dial import Dial, Hopeless
 
-RETRY_S_MIN = 0.05
-RETRY_S_MAX = 5.0
-"""The pause after a failed attempt doubles up to this."""
 CLOSE_S_MAX = 5.0
 """How long closing waits for what was published to be accepted, and for the socket to be written out."""
 WARN_S = 10.0
@@ -34,26 +32,6 @@ TURN_EVENTS = 256
 
 T = TypeVar("T")
 Wait = asyncio.Future[Any]
-
-
-class Backoff:
-    """Pauses between attempts: each up to twice as long as the one before, and spread by chance.
-
-    The chance keeps the clients of a node that was restarted from all coming back at once.
-    """
-
-    def __init__(self, random: Callable[[], float]) -> None:
-        self._random = random
-        self._pause_s = RETRY_S_MIN
-
-    def reset(self) -> None:
-        """An attempt has succeeded."""
-        self._pause_s = RETRY_S_MIN
-
-    def next_s(self) -> float:
-        """How long to pause now."""
-        pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, RETRY_S_MAX)
-        return pause_s * (0.5 + 0.5 * self._random())
 
 
 class Link(Carrier):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from tidings.backoff import Backoff
 from tidings.errors import CodecError, Disconnected, TidingsError
 from tidings.gateway.gateway import Gateway
 from tidings.ids import StoredIds, new_system
@@ -44,7 +45,6 @@ FIGURES_S = 10.0
 """How often the gateway publishes what it has counted."""
 PROBE_S_MAX = 10.0
 """How long the node may take to say how much it has had of an earlier gateway."""
-RETRY_S = 0.5
 SECRET_SIZE = 32
 DRAIN_S_MAX = 5.0
 """How long a gateway that stops waits for the node to take what is left."""
@@ -227,6 +227,7 @@ def name_at(node: str) -> str:
 
 async def _wait_counter(reach: Dial, name: str, credentials: Credentials, life: Life) -> int:
     """How much the node has had of an earlier gateway; a node that is away is waited for."""
+    backoff = Backoff(random.random)
     while True:
         probe = Probe(life, name, credentials)
         try:
@@ -236,7 +237,7 @@ async def _wait_counter(reach: Dial, name: str, credentials: Credentials, life: 
         except Hopeless as hopeless:
             raise hopeless.error from None
         except (OSError, TimeoutError, CodecError):
-            await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(backoff.next_s())
 
 
 class Probe(asyncio.Protocol):

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import msgspec
 
+from tidings.backoff import Backoff
 from tidings.errors import Disconnected, StoreError, TidingsError
 from tidings.ids import ClockIds, new_system
 from tidings.log.folder import Folder
@@ -31,7 +32,7 @@ from tidings.node.sealing.sealer import Sealer
 from tidings.protocol.connection import Connection
 from tidings.transport.credentials import Credentials
 from tidings.transport.dial import dial
-from tidings.transport.link import Backoff, Link
+from tidings.transport.link import Link
 
 LOOK_S = 0.5
 """How often it asks whether there is something to do."""
