@@ -9,9 +9,10 @@ import pytest
 from msgspec import convert
 
 from queues.rig import Client
+from tidings import timers
 from tidings.matching import search, shelf
 from tidings.protocol.service import LATER, Asked
-from tidings.queues import service, serving, timers, transactions
+from tidings.queues import service, serving, transactions
 from tidings.steps import Steps
 
 

@@ -10,13 +10,14 @@ from msgspec.structs import replace
 
 from queues.rig import DONE, REJECT, UNOPENED, Client, Rig, job, numbers, pass_time
 from queues.stepping import begin, make_steps_small
+from tidings import timers
 from tidings.errors import QueueNotFound
 from tidings.event import Event
 from tidings.event.wire import encode_events
 from tidings.filters import Filter
 from tidings.matching import search
 from tidings.protocol.messages import Bye, Put, Settle
-from tidings.queues import Description, getting, manager, service, serving, timers, transaction, waiting
+from tidings.queues import Description, getting, manager, service, serving, transaction, waiting
 from tidings.queues.service import RESUME_S
 from tidings.steps import Steps, finish
 

@@ -23,7 +23,7 @@ from tidings.queues.getting import identity
 from tidings.queues.held import Identity
 from tidings.queues.manager import QueueManager
 from tidings.queues.service import RESUME_S
-from tidings.queues.timers import Timer
+from tidings.timers import Alarm
 
 ELSEWHERE = 1 << 62
 """Added to the numbers of messages that are held elsewhere: no message of a queue here has such a number."""
@@ -37,7 +37,7 @@ class Lot:
     def __init__(self, left: int, held_s: float | None) -> None:
         self.left = left
         self.held_s = held_s
-        self.timer: Timer | None = None
+        self.timer: Alarm | None = None
 
 
 class Hand:
@@ -70,7 +70,7 @@ class Hands:
         self._holders: dict[Identity, dict[int, Hand]] = {}
         self._told: dict[Session, dict[int, list[Hand]]] = {}  # what an earlier connection was told
         self._present: dict[Identity, set[Session]] = {}
-        self._missed: dict[Identity, Timer] = {}
+        self._missed: dict[Identity, Alarm] = {}
 
     def __len__(self) -> int:
         return len(self._hands)

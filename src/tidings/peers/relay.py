@@ -25,7 +25,7 @@ from tidings.protocol.failures import error_of
 from tidings.queues.arguments import Get
 from tidings.queues.description import SECONDS_MAX, Description, read_description
 from tidings.queues.elsewhere import Done
-from tidings.queues.timers import Timer, Timers
+from tidings.timers import Alarm, Alarms
 
 AWAY_S = 5.0
 """How long a peer that is away is waited for by what can't be put off."""
@@ -69,7 +69,7 @@ class Relay:
     Whoever drives it calls `begin` with a new connection, and `changed` after all that happens to that.
     """
 
-    def __init__(self, peer: Peer, timers: Timers, clock: Callable[[], float]) -> None:
+    def __init__(self, peer: Peer, timers: Alarms, clock: Callable[[], float]) -> None:
         self.peer = peer
         self.timers = timers
         self.clock = clock
@@ -79,7 +79,6 @@ class Relay:
         self.known: dict[str, Description] = {}
         self._settling: deque[tuple[int, str, Done]] = deque()
         self._was_up = False
-        self._giving_up: Timer | None = None
         self._is_given_up = True  # it has been away for too long to be waited for
 
     # What the driver calls
@@ -101,11 +100,11 @@ class Relay:
         if self.is_up is self._was_up:
             return
         self._was_up = self.is_up
-        self.timers.cancel(self._giving_up)
+        self.timers.cancel(self._give_up)
         if self.is_up:
             self._is_given_up = False
         else:
-            self._giving_up = self.timers.at(self.clock() + AWAY_S, self._give_up)
+            self.timers.at(self.clock() + AWAY_S, self._give_up)
 
     @property
     def is_up(self) -> bool:
@@ -220,7 +219,7 @@ class Asking:
         self._wait_s = wait_s
         self._number = 0
         self._session: str | None = None
-        self._timer: Timer | None = None
+        self._timer: Alarm | None = None
         self._connection: Connection | None = None
 
     def begin(self) -> None:
@@ -260,6 +259,7 @@ class Asking:
     def finish(self, result: Any, error: TidingsError | None) -> None:
         """Answer, once."""
         self._relay.timers.cancel(self._timer)
+        self._timer = None
         answer, self._answer = self._answer, None
         if answer is not None:
             answer(result, error)

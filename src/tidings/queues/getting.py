@@ -231,6 +231,7 @@ class Readers:
         if reader.transaction is not None:
             reader.transaction.waiting.pop(reader.asked.number, None)
         self._manager.timers.cancel(reader.timer)
+        reader.timer = None
         self._manager.ready_readers.pop(reader, None)
         waiting = self._waiting.get(reader.asked.session, {})
         waiting.pop(reader.asked.number, None)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from tidings.queues.message import Message, Numbers
-from tidings.queues.timers import Timers
 from tidings.steps import Steps
 from tidings.store.interface import Operation
+from tidings.timers import Alarms
 
 if TYPE_CHECKING:
     from tidings.queues.held import Held
@@ -23,7 +23,7 @@ class Host(Protocol):
     """What a queue needs of the manager."""
 
     numbers: Numbers
-    timers: Timers
+    timers: Alarms
     fresh: OrderedDict[int, int]
 
     @property

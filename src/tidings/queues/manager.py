@@ -33,7 +33,6 @@ from tidings.queues.host import Undo
 from tidings.queues.letters import DEAD, Letters
 from tidings.queues.message import Message, Numbers, counter_of, origin_of
 from tidings.queues.queue import Queue
-from tidings.queues.timers import Timers
 from tidings.queues.types import TYPES, Volatile
 from tidings.queues.waiting import Reader
 from tidings.steps import Steps
@@ -47,6 +46,7 @@ from tidings.store.interface import (
     Revise,
     StoredMessage,
 )
+from tidings.timers import Alarms
 
 QUEUES_MAX = 100_000
 """Queues and aliases of one node."""
@@ -66,7 +66,7 @@ class QueueManager:
         self.lasts = lasts
         self.types = {**TYPES, **{kind.name: kind for kind in types}}
         self.numbers = Numbers()
-        self.timers = Timers()
+        self.timers = Alarms()
         self.held: dict[int, Held] = {}
         self.holders: dict[Identity, dict[int, Held]] = {}
         self.ready_readers: dict[Reader, None] = {}  # those who have got something in this tick

@@ -34,7 +34,6 @@ from tidings.queues.host import Host, Undo
 from tidings.queues.locks import Locks
 from tidings.queues.message import Message, completed, event_bytes, sight
 from tidings.queues.parts import Part, Parts
-from tidings.queues.timers import Timer
 from tidings.queues.types import Volatile
 from tidings.queues.waiting import WAITING_MAX, Reader, Waiting
 from tidings.steps import Steps
@@ -71,7 +70,7 @@ class Queue:
         self._returned: dict[int, int] = {}  # how often those were handed out that have come back
         self._parts = Parts()
         self._expiry = Expiry(description.expiry)
-        self._timer: Timer | None = None
+        self._wakes_at = inf  # when it is woken
         self._waking: Steps[None] | None = None  # what is overdue, as far as that was not dealt with yet
         self._handed = handed
         self._doubtful = handed  # messages up to this number may have been handed out before a restart
@@ -527,12 +526,13 @@ class Queue:
         self._forget(message)
 
     def _wake_at(self, at: float) -> None:
-        if self._timer is None or self._timer.act is None or self._timer.at > at:
-            self._host.timers.cancel(self._timer)
-            self._timer = self._host.timers.at(at, self._wake)
+        if at < self._wakes_at:
+            self._wakes_at = at
+            self._host.timers.at(at, self._wake)
 
     def _wake(self, _now: float) -> None:
         """Let go of what has expired, and take back what was held for too long."""
+        self._wakes_at = inf
         if self._waking is None:
             self._waking = self._overdue()
             self._host.begin(self._waking)
@@ -563,7 +563,7 @@ class Queue:
     def close(self) -> Steps[None]:
         """The queue is there no longer, nor what is in readers' hands: what is left to be done for that."""
         self.is_closed = True
-        self._host.timers.cancel(self._timer)
+        self._host.timers.cancel(self._wake)
         held, self.held = self.held, {}
         self.in_transactions = {}
         self._timed.clear()

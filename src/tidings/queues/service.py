@@ -47,11 +47,11 @@ from tidings.queues.manager import QueueManager
 from tidings.queues.message import Message, check_length, completed
 from tidings.queues.queue import Queue
 from tidings.queues.serving import AT_ONCE
-from tidings.queues.timers import Timer
 from tidings.queues.transaction import Transaction
 from tidings.queues.transactions import Transactions
 from tidings.steps import Steps
 from tidings.store.interface import Operation
+from tidings.timers import Alarm
 
 FEW = 8
 """Events up to which it is quicker to decode them than to ask what is known of them."""
@@ -76,7 +76,7 @@ class QueueService:
         self._readers = Readers(manager)
         # More than one session, if a HELLO comes late on a connection that the client has given up.
         self._present: dict[Identity, set[Session]] = {}
-        self._missed: dict[Identity, Timer] = {}  # who was lost, until it comes back or is given up
+        self._missed: dict[Identity, Alarm] = {}  # who was lost, until it comes back or is given up
         self._transactions = Transactions(manager, self._readers)
         self.others: Others | None = None  # who knows of queues elsewhere, and what is held there
 

@@ -15,7 +15,7 @@ from tidings.event import Batch
 from tidings.matching import Shelf
 from tidings.queues.message import BYTES_EACH, Message, sight
 from tidings.queues.queue import Queue
-from tidings.queues.timers import Timer
+from tidings.timers import Alarm
 
 if TYPE_CHECKING:
     from tidings.protocol.session import Session
@@ -38,7 +38,7 @@ class Transaction:
         self.session = session
         self.number = number
         self._tell = grow
-        self.timer: Timer | None = None
+        self.timer: Alarm | None = None
         self.held: dict[int, Held] = {}
         self.locked: dict[tuple[Queue, int], None] = {}
         self.waiting: dict[int, Reader] = {}  # by the numbers of their requests

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from tidings.protocol.service import Asked
     from tidings.queues.held import Held, Identity
     from tidings.queues.queue import Queue
-    from tidings.queues.timers import Timer
     from tidings.queues.transaction import Transaction
+    from tidings.timers import Alarm
 
 WAITING_MAX = 100_000
 """Readers that may wait at one queue."""
@@ -107,7 +107,7 @@ class Reader:
         self.is_searching = False  # what is there is looked through for it, and it is told when that ends
         self.search: Progress | None = None  # how far that has come
         self.is_over = False  # it is not to be told anything any more
-        self.timer: Timer | None = None
+        self.timer: Alarm | None = None
 
     @property
     def takes_any(self) -> bool:

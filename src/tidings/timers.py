@@ -1,0 +1,117 @@
+"""Timers: keys, each with the moment at which it is due, the earliest first.
+
+    timers.at(now + 5, session)          # due in 5 s; a moment that was set before does not count any more
+    timers.cancel(session)
+    for session in timers.due(now): …    # to be called at `wake_at`
+
+A key is anything hashable: a session, the number of a message, or what is to be called (`Alarms`). An entry
+that was moved or cancelled lets go of its key at once, and stays in the heap until its moment has come or
+until most entries are such. So to set and to cancel cost little however many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from heapq import heapify, heappop, heappush
+from math import inf
+from typing import Any, Generic, TypeVar
+
+from tidings.steps import Steps
+
+TIDY_AFTER = 1_000
+"""Entries without a key, beside as many as there are others, before they are swept out."""
+AT_ONCE = 64
+"""Entries that are looked at in one step."""
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class Timers(Generic[Key]):
+    """See the module; of keys that are due at the same moment, the one that was set first comes first."""
+
+    __slots__ = ("_entries", "_heap", "_made")
+
+    def __init__(self) -> None:
+        self._heap: list[list[Any]] = []  # moment, number, key or None
+        self._entries: dict[Key, list[Any]] = {}
+        self._made = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._entries
+
+    def at(self, moment: float, key: Key) -> Key:
+        """Have a key due at a moment and at no other, never if that is inf; return the key."""
+        self.cancel(key)
+        if moment < inf:
+            self._made += 1
+            entry = self._entries[key] = [moment, self._made, key]
+            heappush(self._heap, entry)
+            if len(self._heap) > 2 * len(self._entries) + TIDY_AFTER:
+                self._heap = list(self._entries.values())
+                heapify(self._heap)
+        return key
+
+    def by(self, moment: float, key: Key) -> None:
+        """Have a key due at a moment, unless it is due earlier."""
+        if moment < self.moment(key):
+            self.at(moment, key)
+
+    def cancel(self, key: Key | None) -> None:
+        """Have a key not due any more; None, or one that is not set, is passed over."""
+        entry = self._entries.pop(key, None)  # type: ignore[arg-type]  # None is never set
+        if entry is not None:
+            entry[2] = None
+
+    def moment(self, key: Key) -> float:
+        """Return when a key is due, inf if never."""
+        entry = self._entries.get(key)
+        return inf if entry is None else entry[0]
+
+    @property
+    def wake_at(self) -> float:
+        """When something may be due. It can be earlier: no more than AT_ONCE cancelled ones are passed."""
+        if not self._heap:
+            return inf
+        if self._heap[0][2] is None:
+            self._pass_over()
+        return self._heap[0][0] if self._heap else inf
+
+    def _pass_over(self) -> None:
+        heap = self._heap
+        for _ in range(AT_ONCE):
+            if not heap or heap[0][2] is not None:
+                break
+            heappop(heap)
+
+    def due(self, now: float, most: float = inf) -> Iterator[Key]:
+        """Take out the keys that are due, also such as are set meanwhile; look at so many entries at most."""
+        heap = self._heap
+        while heap and heap[0][0] <= now and most > 0:
+            most -= 1
+            key = heappop(heap)[2]
+            if key is not None:
+                del self._entries[key]
+                yield key
+                heap = self._heap  # it may have been swept
+
+
+class Alarms(Timers[Callable[[float], None]]):
+    """Timers whose keys are what is to be called, with the time it is then."""
+
+    __slots__ = ()
+
+    def wake(self, now: float) -> Steps[None]:
+        """Call all that is due, in steps; what that sets for now is called too."""
+        while True:
+            for act in self.due(now, AT_ONCE):
+                act(now)
+            if self.wake_at > now:
+                return
+            yield
+
+
+Alarm = Callable[[float], None]
+"""What `Alarms` calls; to be kept by whoever may want to cancel it."""
