@@ -12,7 +12,8 @@ from tidings.event.values import ATTRIBUTES_MAX
 from tidings.filters import Filter
 from tidings.protocol.frames import FRAME_MAX, encode
 from tidings.protocol.messages import HANDLE, Put, Settle
-from tidings.queues import expiry, getting, queue
+from tidings.queues import getting, queue
+from tidings.timers import TIDY_AFTER
 
 
 def client(**fields: object) -> Client:
@@ -39,9 +40,9 @@ def test_a_lease_that_is_renewed_again_and_again_leaves_nothing_behind() -> None
     ann = client(expiry=True)
     ann.put("jobs", Event("job", n=1, ttl_s=10.0))
     (hand,) = ann.read("jobs")
-    for lease_s in range(3 * expiry.TIDY_AFTER):
+    for lease_s in range(3 * TIDY_AFTER):
         ann.rig.queues.find("jobs").renew(hand.number, 100.0 + lease_s)
-    assert len(ann.rig.queues.find("jobs")._expiry._heap) <= expiry.TIDY_AFTER + 3
+    assert len(ann.rig.queues.find("jobs")._expiry._heap) <= TIDY_AFTER + 3
     pass_time(ann.rig, 1_000.0)
     assert numbers(ann.read("jobs")) == [1]
 

@@ -243,7 +243,7 @@ class Queue:
     @property
     def is_plain(self) -> bool:
         """Whether everything on the shelf can be taken by anyone."""
-        return not self.locks and self._expiry.next_at > self._host.now
+        return not self.locks and self._expiry.wake_at > self._host.now
 
     def serve_first(self, reader: Reader) -> None:
         """Give a reader that takes whatever comes first some of it."""
@@ -361,7 +361,7 @@ class Queue:
         undo = None
         if not isinstance(held.holder, tuple):
             number = held.message.number
-            undo = partial(self._unfinish, held, self._parts.of(number), self._expiry.at(number))
+            undo = partial(self._unfinish, held, self._parts.of(number), self._expiry.moment(number))
         self._forget(held.message, undo)
         self._host.report(self, held.message, "delivered")
 
@@ -384,7 +384,7 @@ class Queue:
         message, most = held.message, self.description.deliveries_max
         if self.is_closed:
             self._forget(message)
-        elif self._expiry.at(message.number) <= self._host.now:
+        elif self._expiry.moment(message.number) <= self._host.now:
             self._expire(message)
         elif counts and most is not None and held.delivery >= most:
             self.bury(message, reason or f"was handed out {held.delivery} times", held.delivery)
@@ -420,7 +420,7 @@ class Queue:
             self._doubted.discard(message.number)
             self._lost.discard(message.number)
         if self.description.expiry:
-            self._expiry.forget(message.number)
+            self._expiry.cancel(message.number)
         self._host.keep(self._gone(message), undo)
 
     def _gone(self, message: Message) -> Sequence[Operation]:
@@ -453,7 +453,7 @@ class Queue:
             self.shelf.remove(message.number)
         else:
             return  # it was thrown away since
-        self._expiry.forget(message.number)
+        self._expiry.cancel(message.number)
         self._numbers_of(message)
 
     def _unfinish(self, held: Held, parts: list[Part], expires_at: float) -> None:
@@ -482,12 +482,12 @@ class Queue:
     def _expire_at(self, number: int, at: float) -> None:
         """Let a message live until then, whatever becomes of the wall clock."""
         if at < inf:
-            self._expiry.note(number, at)
+            self._expiry.at(at, number)
             self._wake_at(at)
 
     def left_s(self, number: int) -> float:
         """How long a message has to live yet."""
-        return max(0.0, self._expiry.at(number) - self._host.now)
+        return max(0.0, self._expiry.moment(number) - self._host.now)
 
     def renew(self, number: int, lease_s: float) -> float:
         """Let a message on the shelf live for so long from now on; how long it is. 0 ends it."""
@@ -511,11 +511,11 @@ class Queue:
 
     def is_expired(self, number: int) -> bool:
         """Whether a message on the shelf has outlived its time, and is to be swept out."""
-        return self._expiry.next_at <= self._host.now and self._expiry.is_over(number, self._host.now)
+        return self._expiry.wake_at <= self._host.now and self._expiry.moment(number) <= self._host.now
 
     def sweep(self) -> None:
         """Let go of messages that have outlived their time, of many of them some."""
-        if self._expiry.next_at > self._host.now:
+        if self._expiry.wake_at > self._host.now:
             return
         for number in self._expiry.due(self._host.now, serving.AT_ONCE):
             if number in self.shelf:
@@ -552,7 +552,7 @@ class Queue:
     def _due_at(self) -> float:
         """When something expires, or has been held for too long."""
         first = next(iter(self._timed.values()), None)  # all may be held equally long: in the order of time
-        return min(self._expiry.next_at, inf if first is None else first.due)
+        return min(self._expiry.wake_at, inf if first is None else first.due)
 
     def _give_back_late(self) -> None:
         """Take back what is held for too long, of many messages some."""
