@@ -10,13 +10,11 @@ different keys are all required, and a place that is not known is no contradicti
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
-from math import inf
-
 from tidings.filters import Filter
 from tidings.gateway.areas import EVERYWHERE, Box
 from tidings.gateway.effects import Advertise, Effect, Widen, Withdraw
 from tidings.gateway.ranges import WHOLE, Span
+from tidings.timers import Timers
 
 WITHDRAW_AFTER_S = 300.0
 """How long an advertisement stays with nothing behind it."""
@@ -29,7 +27,7 @@ WIDENED_MAX = 8
 class Offer:
     """One advertisement: what is behind it, by type, and how far it reaches."""
 
-    __slots__ = ("box", "counts", "idle_at", "number", "span", "type", "widened")
+    __slots__ = ("box", "counts", "number", "span", "type", "widened")
 
     def __init__(self, number: int, type: str | None, span: Span, box: Box) -> None:
         self.number = number
@@ -38,7 +36,6 @@ class Offer:
         self.box = box
         self.counts: dict[str, int] = {}
         self.widened = 0
-        self.idle_at = inf  # when the last of what was behind it went
 
     def covers(self, span: Span, box: Box) -> bool:
         """Whether sensors of this range and place are covered."""
@@ -81,7 +78,7 @@ class Offers:
         self._offers: dict[int, Offer] = {}
         self._by_type: dict[str, Offer] = {}
         self._rest: Offer | None = None  # the one that offers anything
-        self._idle: list[tuple[float, int]] = []
+        self._idle: Timers[int] = Timers()  # those with nothing behind them, by when they go
         self._numbers = 0
 
     def __len__(self) -> int:
@@ -105,7 +102,7 @@ class Offers:
         else:
             effects = self.widen(type, span, box)
         offer.counts[type] = offer.counts.get(type, 0) + 1
-        offer.idle_at = inf
+        self._idle.cancel(offer.number)
         return effects
 
     def widen(self, type: str, span: Span | None, box: Box | None) -> list[Effect]:
@@ -125,14 +122,13 @@ class Offers:
             if offer is self._rest:
                 del self._by_type[type]
         if not offer.counts:
-            offer.idle_at = now
-            heappush(self._idle, (now + WITHDRAW_AFTER_S, offer.number))
+            self._idle.at(now + WITHDRAW_AFTER_S, offer.number)
 
     def wake(self, now: float) -> list[Effect]:
         """Withdraw those with nothing behind them for long enough."""
         effects: list[Effect] = []
-        while self.wake_at <= now:
-            offer = self._offers.pop(heappop(self._idle)[1])
+        for number in self._idle.due(now):
+            offer = self._offers.pop(number)
             if offer is self._rest:
                 self._rest = None
             else:
@@ -144,13 +140,7 @@ class Offers:
     @property
     def wake_at(self) -> float:
         """When there is something to withdraw."""
-        while self._idle:
-            at, number = self._idle[0]
-            offer = self._offers.get(number)
-            if offer is not None and offer.idle_at + WITHDRAW_AFTER_S == at:
-                return at
-            heappop(self._idle)  # something came behind it since
-        return inf
+        return self._idle.wake_at
 
     def _for_new(self, type: str, span: Span, box: Box) -> tuple[Offer, list[Effect]]:
         """The advertisement for a type that has none."""
