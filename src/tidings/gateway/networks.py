@@ -9,8 +9,8 @@ lease of silence it is gone.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from heapq import heappop, heappush
 from math import inf
+from operator import attrgetter
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -19,6 +19,7 @@ from tidings.gateway.areas import Box
 from tidings.gateway.messages import Sensor
 from tidings.gateway.ranges import Span, span_of
 from tidings.gateway.wants import Want
+from tidings.leases import Leases
 
 NETWORKS_MAX = 100_000
 """Networks of a gateway."""
@@ -96,13 +97,13 @@ class Network:
         "asked_at",
         "box",
         "caller",
-        "deadline",
         "heard_at",
         "instruments",
         "is_owed",
         "key",
         "known",
         "lease_s",
+        "lost_at",
         "others",
         "sensing_id",
         "strays",
@@ -118,8 +119,8 @@ class Network:
         self.known: dict[str, str] = {}  # the type of each sensor that it registered or sent readings of
         self.strays: set[tuple[str, str]] = set()  # names and types of readings it never registered
         self.lease_s = inf
+        self.lost_at = now  # when its connection broke
         self.heard_at = now
-        self.deadline = inf  # when it is asked, or dropped
         self.is_owed = False  # not all that it must be asked could be said
         self.asked_at = -inf  # when its lease was over and it was asked
 
@@ -135,6 +136,13 @@ class Network:
         return self.heard_at < self.asked_at
 
     @property
+    def ends_at(self) -> float:
+        """When it is asked if it is there, or given up."""
+        if self.key is None:
+            return self.lost_at + GRACE_S
+        return max(self.heard_at, self.asked_at) + self.lease_s
+
+    @property
     def owner(self) -> str:
         """The user it belongs to, or nobody known."""
         return self.caller.user
@@ -147,7 +155,7 @@ class Networks:
         self.table: dict[str, Network] = {}  # by sensing-id; readings are looked up here
         self._by_key: dict[Key, dict[str, Network]] = {}
         self._former: dict[Key, dict[str, Network]] = {}  # those that have gone over to another connection
-        self._deadlines: list[tuple[float, str]] = []
+        self._leases: Leases[Network] = Leases(attrgetter("ends_at"))
 
     def __len__(self) -> int:
         return len(self.table)
@@ -181,7 +189,7 @@ class Networks:
             self._leave(network, key)
             self._reach(network, key)
         network.lease_s, network.heard_at = lease_s, now
-        self._set_deadline(network, now + lease_s)
+        self._leases.watch(network)
         return is_new
 
     def lost(self, key: Key, now: float) -> list[Network]:
@@ -201,7 +209,8 @@ class Networks:
                 continue
             for instrument in network.instruments.values():
                 instrument.doubt()
-            self._set_deadline(network, now + GRACE_S)
+            network.lost_at = now
+            self._leases.watch(network)
         return networks
 
     def _leave(self, network: Network, key: Key) -> None:
@@ -231,7 +240,7 @@ class Networks:
         for key in list(network.others):
             self._forget(network, key)
         del self.table[network.sensing_id]
-        network.deadline = inf
+        self._leases.drop(network)
 
     def due(self, now: float) -> tuple[list[Network], list[Network]]:
         """Those whose lease is over, which are to be asked, and those that are given up.
@@ -240,38 +249,22 @@ class Networks:
         """
         asked, given_up = [], []
         sensors = 0
-        while self.wake_at <= now and sensors < DUE_SENSORS:
-            network = self.table[heappop(self._deadlines)[1]]
+        for network in self._leases.ended(now, DUE_SENSORS):
             sensors += 1 + len(network.instruments)
-            network.deadline = inf
-            if network.key is not None and network.heard_at + network.lease_s > now:
-                self._set_deadline(network, network.heard_at + network.lease_s)
-            elif network.key is None or network.is_asked:
+            if network.key is None or network.is_asked:
                 given_up.append(network)
             else:
                 network.asked_at = now
-                self._set_deadline(network, now + network.lease_s)
+                self._leases.watch(network)
                 asked.append(network)
+            if sensors >= DUE_SENSORS:
+                break
         return asked, given_up
 
     @property
     def wake_at(self) -> float:
         """When `due` has something."""
-        while self._deadlines:
-            at, sensing_id = self._deadlines[0]
-            network = self.table.get(sensing_id)
-            if network is not None and network.deadline == at:
-                return at
-            heappop(self._deadlines)  # it was moved, or the network is gone
-        return inf
-
-    def _set_deadline(self, network: Network, at: float) -> None:
-        """Note when to look at a network; a later moment is found when the earlier one has come."""
-        if at == inf:
-            network.deadline = inf
-        elif at < network.deadline or network.key is None:
-            network.deadline = at
-            heappush(self._deadlines, (at, network.sensing_id))
+        return self._leases.wake_at
 
     def _detach(self, network: Network) -> None:
         if network.key is None:

@@ -5,13 +5,12 @@ They can't be asked for anything; they are only known by what they sent last.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from math import inf
 
 from tidings.gateway.checks import is_type
 from tidings.gateway.effects import Effect
 from tidings.gateway.offers import Offers
+from tidings.leases import Leases
 
 STRANGERS_MAX = 10_000
 """Networks that are known without having registered; readings of more are taken, but not advertised."""
@@ -32,11 +31,12 @@ class Stranger:
 
 
 class Strangers:
-    """All of them, who was silent longest first."""
+    """All of them."""
 
     def __init__(self, offers: Offers) -> None:
         self._offers = offers
-        self._strangers: OrderedDict[str, Stranger] = OrderedDict()
+        self._strangers: dict[str, Stranger] = {}
+        self._leases: Leases[str] = Leases(lambda one: self._strangers[one].heard_at + SILENT_S_MAX)
 
     def __len__(self) -> int:
         return len(self._strangers)
@@ -48,8 +48,8 @@ class Strangers:
             if len(self._strangers) >= STRANGERS_MAX:
                 return []
             stranger = self._strangers[sensing_id] = Stranger(now)
+            self._leases.watch(sensing_id)
         stranger.heard_at = now
-        self._strangers.move_to_end(sensing_id)
         effects: list[Effect] = []
         for type in types:
             if type not in stranger.types and len(stranger.types) < TYPES_MAX and is_type(type):
@@ -59,21 +59,20 @@ class Strangers:
 
     def forget(self, sensing_id: str, now: float) -> None:
         """It has registered, or was silent for too long; one that is not known is passed over."""
+        self._leases.drop(sensing_id)
         stranger = self._strangers.pop(sensing_id, None)
         for type in stranger.types if stranger is not None else ():
             self._offers.remove(type, now)
 
     def wake(self, now: float) -> None:
         """Forget those who were silent for too long."""
-        while self.wake_at <= now:
-            self.forget(next(iter(self._strangers)), now)
+        for sensing_id in self._leases.ended(now):
+            self.forget(sensing_id, now)
 
     @property
     def wake_at(self) -> float:
         """When there is one to forget."""
-        for stranger in self._strangers.values():
-            return stranger.heard_at + SILENT_S_MAX
-        return inf
+        return self._leases.wake_at
 
     def __iter__(self) -> Iterator[tuple[str, Stranger]]:
         return iter(self._strangers.items())
