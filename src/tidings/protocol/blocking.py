@@ -12,7 +12,6 @@ more: it drops events as `drop-oldest` does, until it gives credit again.
 
 from __future__ import annotations
 
-from math import inf
 from typing import TYPE_CHECKING
 
 from tidings.event import Batch
@@ -61,13 +60,15 @@ class BlockingOutlet(DroppingOutlet):
         first = _last_run(rows)
         publisher.hold(self, int(counters[first]), int(counters[-1]), goes_on=first == 0)
         self.holding[publisher] = None
-        broker.holds.begin(self, broker.now)
+        broker.holds.by(broker.now + HOLD_S_MAX, self)  # who held others before has no more time for that
 
     def grant(self, total: int) -> None:
         """Send what waited; one that gives credit may hold publishers."""
         if total > self.total:
             self.is_given_up = False
-            self.session.broker.holds.renew(self, self.session.broker.now)
+            broker = self.session.broker
+            if self in broker.holds:
+                broker.holds.at(broker.now + HOLD_S_MAX, self)
         super().grant(total)
 
     def release(self) -> None:
@@ -85,7 +86,7 @@ class BlockingOutlet(DroppingOutlet):
 
     def close(self) -> None:
         """Nobody waits for this subscription any more."""
-        self.session.broker.holds.end(self)
+        self.session.broker.holds.cancel(self)
         for publisher in self.holding:
             publisher.let_go(self)
         self.holding.clear()
@@ -98,36 +99,6 @@ class BlockingOutlet(DroppingOutlet):
     def _limits(self) -> tuple[int, int]:
         """Room for what several publishers may have on its way before they are held."""
         return super()._limits if self.is_given_up else (BLOCKED_MAX, BLOCKED_SIZE_MAX)
-
-
-class Holds:
-    """The subscriptions of a node that hold publishers, and until when each may without credit."""
-
-    def __init__(self) -> None:
-        self._until: dict[BlockingOutlet, float] = {}  # the first to be given up first
-
-    def begin(self, outlet: BlockingOutlet, now: float) -> None:
-        """A subscription holds a publisher; one that held others before has no more time for that."""
-        self._until.setdefault(outlet, now + HOLD_S_MAX)
-
-    def renew(self, outlet: BlockingOutlet, now: float) -> None:
-        """It has given credit."""
-        if self._until.pop(outlet, None) is not None:
-            self._until[outlet] = now + HOLD_S_MAX
-
-    def end(self, outlet: BlockingOutlet) -> None:
-        """It holds nobody any more."""
-        self._until.pop(outlet, None)
-
-    @property
-    def wake_at(self) -> float:
-        """When `wake` is to be called."""
-        return next(iter(self._until.values()), inf)
-
-    def wake(self, now: float) -> None:
-        """Time has passed: those who gave no credit are given up."""
-        while self.wake_at <= now:
-            next(iter(self._until)).give_up()
 
 
 def _last_run(rows: Rows) -> int:

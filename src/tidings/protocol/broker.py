@@ -39,7 +39,7 @@ from tidings.protocol.answers import Answers
 from tidings.protocol.archive import Archive
 from tidings.protocol.background import Background
 from tidings.protocol.backlog import Backlog
-from tidings.protocol.blocking import Holds
+from tidings.protocol.blocking import BlockingOutlet
 from tidings.protocol.bystander import Bystander
 from tidings.protocol.errands import Errand
 from tidings.protocol.failures import failure_of
@@ -58,6 +58,7 @@ from tidings.store.interface import (
     State,
     StoredBatch,
 )
+from tidings.timers import Timers
 from tidings.turns import SLICE_S, Share, Turns, adapted
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class Broker:
         self.exchange = Exchange()
         self.answers = Answers()
         self.published: Published | None = None  # what is being delivered
-        self.holds = Holds()
+        self.holds: Timers[BlockingOutlet] = Timers()  # who holds publishers, by when it must give credit
         self.sessions: dict[Session, None] = {}  # in their order, as streams are: a run can be repeated
         self._names: dict[str, Session] = {}
         self._clients: dict[Identity, set[Session]] = {}  # those that were let in, by who they are
@@ -381,7 +382,8 @@ class Broker:
     def wake(self, now: float) -> None:
         """Time has passed; for the services, while sessions are woken one by one."""
         self.now = now
-        self.holds.wake(now)
+        for outlet in self.holds.due(now):
+            outlet.give_up()
         for service in self.services:
             service.wake(now)
 
