@@ -235,7 +235,7 @@ def test_a_session_whose_waking_fails_does_not_keep_others_from_theirs(
 
     for peer in (rig.connect(), rig.connect()):
         monkeypatch.setattr(peer.session, "wake", wake)
-    rig.pass_time((driver_module.WAKES_APART + 1.5) * driver_module.WAKE_S)  # two looks
+    rig.pass_time(2.5 * driver_module.WAKE_S)  # two looks
     assert len(woken) == 4
 
 

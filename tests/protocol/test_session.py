@@ -13,6 +13,7 @@ from strategies import damaged
 from protocol.rig import Peer, Rig, event, persistent, reliable
 from tidings.event.wire import encode_events
 from tidings.interest.interests import TOLD_AT_A_TIME
+from tidings.leases import Leases
 from tidings.protocol import session, subscriptions
 from tidings.protocol.frames import FIRST_FRAME_MAX, FRAME_MAX, encode
 from tidings.protocol.messages import (
@@ -31,6 +32,7 @@ from tidings.protocol.messages import (
     Request,
     Welcome,
 )
+from tidings.protocol.session import Session
 from tidings.store.interface import Durable, Put
 
 HELLO = Hello([1], "sys", 1, "ann")
@@ -360,16 +362,59 @@ def test_a_session_takes_its_subscriptions_and_advertisements_with_it() -> None:
 # Silence and ends
 
 
+def wake(rig: Rig) -> list[Session]:
+    """Wake the sessions whose time has come."""
+    late = []
+    for one in rig.broker.late(rig.now):
+        late.append(one)
+        one.wake(rig.now)
+    return late
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["say", "read", "ask", "hello"])), max_size=60))
+def test_all_whose_time_has_come_are_woken_and_no_others(acts: list[tuple[int, str]]) -> None:
+    rig = Rig()
+    peers = [rig.connect() for _ in range(4)]
+    for number, act in acts:
+        peer = peers[number]
+        match act:
+            case "hello" if peer.session.origin is None and not peer.session.is_closed:
+                peer.send(Hello([1], f"sys{number}", 1, "ann"))
+            case "say":
+                peer.send(Pong() if peer.session.origin else Ping())
+            case "ask":  # the answer waits until it is read
+                peer.send(Ping(1))
+            case "read":
+                rig.run()
+        for _ in range(7):
+            rig.now += 1.0
+            due = {one for one in rig.broker.sessions if one.wake_at <= rig.now}
+            assert set(wake(rig)) == due
+
+
+def test_a_look_costs_nothing_while_nobody_is_late() -> None:
+    rig = Rig()
+    peer = rig.peer()
+    rig.broker._silent = Leases(lambda one: looked.append(one) or one.wake_at)  # type: ignore[func-returns-value]
+    looked: list[Session] = []
+    rig.broker._silent.watch(peer.session)
+    for _ in range(10 * int(session.SILENT_S_MAX)):
+        rig.now += 1.0
+        peer.send(Pong())
+        assert wake(rig) == []
+    assert len(looked) <= 1 + 10 + 1
+
+
 def test_who_says_no_hello_is_given_up() -> None:
     rig = Rig()
     peer = rig.connect()
     assert peer.session.wake_at == rig.now + session.HELLO_S_MAX
     rig.now = peer.session.wake_at - 0.1
     peer.send_raw(b"\x00")
-    peer.session.wake(rig.now)
+    wake(rig)
     assert not peer.session.is_closed
     rig.now += 0.1
-    peer.session.wake(rig.now)
+    wake(rig)
     assert ending(peer) == "timeout"
 
 
@@ -377,11 +422,11 @@ def test_a_silent_client_is_asked_and_then_given_up() -> None:
     rig = Rig()
     peer = rig.peer()
     rig.now = peer.session.wake_at
-    peer.session.wake(rig.now)
+    wake(rig)
     rig.run()
     assert len(peer.got(Ping)) == 1
     rig.now = peer.session.wake_at
-    peer.session.wake(rig.now)
+    wake(rig)
     assert ending(peer) == "timeout"
 
 
@@ -392,7 +437,7 @@ def test_a_client_that_takes_nothing_of_what_waits_for_it_is_given_up() -> None:
     for _ in range(20):  # it says something again and again, and reads nothing
         rig.now += session.SILENT_S_MAX / 4
         peer.send(Pong())
-        peer.session.wake(rig.now)
+        wake(rig)
     assert peer.session.is_closed
     assert rig.broker.tallies["closed", "limit"] == 1
 
@@ -402,7 +447,7 @@ def test_a_client_that_answers_is_kept() -> None:
     peer = rig.peer()
     for _ in range(5):
         rig.now = peer.session.wake_at
-        peer.session.wake(rig.now)
+        wake(rig)
         rig.tick()
         peer.send(Pong())
     rig.run()
@@ -416,7 +461,7 @@ def test_bytes_that_make_no_frame_are_no_sign_of_life() -> None:
     for _ in range(2):
         rig.now = peer.session.wake_at
         peer.send_raw(b"\x00")
-        peer.session.wake(rig.now)
+        wake(rig)
     assert peer.session.is_closed
 
 

@@ -53,10 +53,7 @@ READ_SIZE_MAX = 128 << 10
 UNREAD_SIZE_MAX = 256 << 10
 """Bytes of whole frames of one peer that may wait before no more are read from it."""
 WAKE_S = 1.0
-"""How often the driver wakes, to weigh sessions and to look after what nobody calls for."""
-WAKES_APART = 5
-"""Wakings from one look to the next at whether the time of a session has come: it has tens of seconds."""
-
+"""How often the driver wakes, to weigh sessions, to wake silent ones and to look after what is left."""
 ALARM_S_MAX = 3_600.0
 """How far ahead a timer is set at most: loops may refuse one for centuries, which a ttl can ask for."""
 CLOSE_S_MAX = 6.0
@@ -138,7 +135,6 @@ class Driver:
         self._reading = Lasting("the store can't be read", "the store can be read again")
         self._errands = ThreadPoolExecutor(ERRANDS_AT_A_TIME, "tidings errand")
         self._computing = ThreadPoolExecutor(1, "tidings computing")
-        self._wakes = 0
         self._waking = loop.call_later(WAKE_S, self._wake, loop.time() + WAKE_S)
         self._alarm: asyncio.TimerHandle | None = None  # for what is due before the next waking
         self._alarm_at = inf
@@ -421,10 +417,8 @@ class Driver:
         self._waking = self._loop.call_at(following, self._wake, following)
         self.schedule()
         now = self.time()
-        if self._wakes % WAKES_APART == 0:
-            for session in [one for one in self.broker.sessions if one.wake_at <= now]:
-                self._survives(session.caller.peer, session.wake, now)
-        self._wakes += 1
+        for session in self.broker.late(now):
+            self._survives(session.caller.peer, session.wake, now)
         self.broker.weigh()
         self._logins.wake()
         for trouble in (self._writing, self._reading):

@@ -21,7 +21,7 @@ from collections import Counter as Tally
 from collections import deque
 from itertools import groupby
 from math import inf
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import structs
@@ -33,6 +33,7 @@ from tidings.event.header import DELIVERIES
 from tidings.exchange import Exchange, Rows, Subscription
 from tidings.filters import Filter
 from tidings.ids import Origin
+from tidings.leases import Leases
 from tidings.protocol.access import OWN, Caller, Check, Gate, OpenGate, Permit
 from tidings.protocol.advertised import Advertised
 from tidings.protocol.answers import Answers
@@ -62,7 +63,7 @@ from tidings.timers import Timers
 from tidings.turns import SLICE_S, Share, Turns, adapted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from tidings.protocol.service import Asked, Heard, Service
 
@@ -123,6 +124,7 @@ class Broker:
         self.holds: Timers[BlockingOutlet] = Timers()  # who holds publishers, by when it must give credit
         self.sessions: dict[Session, None] = {}  # in their order, as streams are: a run can be repeated
         self._names: dict[str, Session] = {}
+        self._silent: Leases[Session] = Leases(attrgetter("wake_at"))
         self._clients: dict[Identity, set[Session]] = {}  # those that were let in, by who they are
         self.position = self.position_durable = state.position
         self.position_logged = state.position  # of the last event in the log, or of one behind it
@@ -174,6 +176,7 @@ class Broker:
         self._sessions_made += 1
         session = Session(self, f"{self.boot}-{self._sessions_made}", now, caller)
         self.sessions[session] = None
+        self._silent.watch(session)
         self._names[session.name] = session
         self.count("connections")
         return session
@@ -181,6 +184,7 @@ class Broker:
     def forget(self, session: Session) -> None:
         """The connection of a session is gone."""
         self.sessions.pop(session, None)
+        self._silent.drop(session)
         self._names.pop(session.name, None)
 
     def supersede(self, name: str, origin: Origin) -> None:
@@ -212,6 +216,12 @@ class Broker:
         for session in [one for one in self.sessions if one.is_swollen or one.outbox.size]:
             session.weigh()
         self.memory.enforce()
+
+    def late(self, now: float) -> Iterator[Session]:
+        """The sessions that have to be woken, for `wake` of each. To be called now and then."""
+        for session in list(self._silent.ended(now)):
+            yield session
+            self._silent.watch(session)
 
     def share_of(self, user: str, own: Share) -> Share:
         """The share of time that a user has with all sessions; the owner has one in each."""

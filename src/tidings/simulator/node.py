@@ -137,7 +137,7 @@ class SimulatedNode:
             self._schedule()
 
     def _wake(self) -> None:
-        for session in list(self.broker.sessions):
+        for session in self.broker.late(self.time()):
             session.wake(self.time())
         self._ring()
         self._after(WAKE_S, self._wake)
