@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from heapq import heappop, heappush
-from itertools import count
+from math import inf
 from typing import Any, NamedTuple
 
 from tidings.errors import TidingsError
@@ -15,6 +14,7 @@ from tidings.protocol.calls import Answer
 from tidings.queues.arguments import Get
 from tidings.queues.message import BYTES_EACH, Message, sight
 from tidings.queues.waiting import ANSWER_SIZE_LIMIT, ANSWER_SIZE_MAX
+from tidings.timers import Timers
 
 FIRST = -(2**63)
 """A place before all others."""
@@ -68,7 +68,7 @@ class Reader:
         self.filter = filter
         self.answer = answer
         self.deadline: float | None = None  # by then it fails, if the database is away
-        self.due: float | None = None  # by then it is told that there is nothing
+        self.due = inf  # by then it is told that there is nothing
         self.is_cancelled = False
         self.begin()
 
@@ -144,22 +144,21 @@ class Lines:
     def __init__(self) -> None:
         self._lines: dict[int, dict[Reader, None]] = {}
         self._woken: dict[int, None] = {}
-        self._dues: list[tuple[float, int, int, Reader]] = []
-        self._turns = count()
+        self._dues: Timers[tuple[int, Reader]] = Timers()
 
     def add(self, queue: int, reader: Reader) -> None:
         """Let a reader wait at the end of the line; one that is there stays where it is."""
         line = self._lines.setdefault(queue, {})
         if reader not in line:
             line[reader] = None
-            if reader.due is not None:
-                heappush(self._dues, (reader.due, next(self._turns), queue, reader))
+            self._dues.at(reader.due, (queue, reader))
 
     def remove(self, queue: int, readers: Iterable[Reader]) -> None:
         """They wait no longer; who does not wait is passed over."""
         line = self._lines.get(queue, {})
         for reader in readers:
             line.pop(reader, None)
+            self._dues.cancel((queue, reader))
         if not line:
             self._lines.pop(queue, None)
 
@@ -172,7 +171,9 @@ class Lines:
     def close(self, queue: int) -> list[Reader]:
         """A queue is there no longer: those who waited at it."""
         self._woken.pop(queue, None)
-        return list(self._lines.pop(queue, ()))
+        line = list(self._lines.get(queue, ()))
+        self.remove(queue, line)
+        return line
 
     def wake(self, queue: int) -> None:
         """Those who wait at a queue are to look."""
@@ -215,17 +216,13 @@ class Lines:
         return woken
 
     @property
-    def due_at(self) -> float | None:
-        """When the next reader has waited for long enough."""
-        while self._dues and self._dues[0][3] not in self._lines.get(self._dues[0][2], ()):
-            heappop(self._dues)
-        return self._dues[0][0] if self._dues else None
+    def due_at(self) -> float:
+        """When the next reader may have waited for long enough."""
+        return self._dues.wake_at
 
     def take_due(self, now: float) -> list[Reader]:
         """Those who have waited for long enough; they wait no longer."""
-        due: list[Reader] = []
-        while (at := self.due_at) is not None and at <= now:
-            _, _, queue, reader = heappop(self._dues)
+        due = list(self._dues.due(now))
+        for queue, reader in due:
             self.remove(queue, [reader])
-            due.append(reader)
-        return due
+        return [reader for _, reader in due]

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
+from math import inf
 from typing import Any
 
 from tidings.errors import QueueError, QueueNotFound, Refused, TidingsError
@@ -179,7 +180,7 @@ class SharedQueues:
         now, wait_s = time.monotonic(), reader.wanted.wait_s
         if wait_s is not None:
             reader.deadline = now + (wait_s or CALL_S)
-            reader.due = now + wait_s if wait_s else None
+            reader.due = now + wait_s if wait_s else inf
         self._worker.jobs.add(reader)
 
     def got(self, getting: Getting) -> None:

@@ -273,8 +273,7 @@ class Worker:
     # Time
 
     def _next_at(self) -> float:
-        due = self.lines.due_at
-        return min(self._upkeep_at, self._look_at, self._upkeep_at if due is None else due)
+        return min(self._upkeep_at, self._look_at, self.lines.due_at)
 
     def _keep_up(self, now: float) -> None:
         """Do what is due."""
