@@ -7,7 +7,7 @@ takes long, is an errand of `History`; what it may tell is what the client may s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import inf
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from tidings.errors import Refused
 from tidings.filters import Filter
+from tidings.leases import Leases
 from tidings.log import arguments
 from tidings.log.arguments import READ_SIZE_MAX
 from tidings.log.custody import Custody, Retention
@@ -68,7 +69,9 @@ class LogService(Bystander):
         self._reads: dict[Session, int] = {}
         self._thinned = 0  # the position up to which a log in memory was given up
         self._size_thinned = 0  # and how many bytes had been logged then
-        self._leases_end = self._next_end()  # when the first of them may
+        self._leases: Leases[Archive] = Leases(attrgetter("ends_at"))
+        for archive in broker.places.archives:
+            self._leases.watch(archive)
         self.scanned = 0  # bytes of answers, ever: how much is read of the log
         self.operations: Operations = {
             "log.status": (arguments.Nothing, self._status),
@@ -118,8 +121,8 @@ class LogService(Bystander):
         if found is None or has_left:
             self._check_room(session, terms)
             self._broker.exchange.unindexed.check(session.bound or "", granted)
-        if found is not None and has_left:
-            places.end_durable(found)  # it comes back, and begins where it says
+        if isinstance(found, Archive) and has_left:
+            self._end(found)  # it comes back, and begins where it says
         archive = places.open_durable(record, granted, session.bound)
         if not isinstance(archive, Archive) or archive.terms.holds != terms.holds:
             raise Refused("exists", f"{name!r} is the name of something else")
@@ -127,7 +130,7 @@ class LogService(Bystander):
         archive.renew(terms)
         places.refilter(archive, granted)
         archive.subscription.user = session.bound
-        self._leases_end = min(self._leases_end, archive.ends_at)
+        self._leases.watch(archive)
         return archive
 
     def _check_room(self, session: Session, terms: Terms) -> None:
@@ -154,7 +157,7 @@ class LogService(Bystander):
         if owner != asked.session.owner:
             asked.session.permit.check_manage()
         archive = self._named(owner, told.name)
-        self._broker.places.end_durable(archive)
+        self._end(archive)
         if told.resumable and archive.terms.holds:
             self._note_left(archive)
         return {}
@@ -165,15 +168,17 @@ class LogService(Bystander):
         assert record is not None
         left = [one for one in broker.places.archives if one.terms.left and _is_of(one, user, record.owner)]
         if len(left) >= LEFT_MAX:
-            broker.places.end_durable(min(left, key=lambda one: one.ends_at))
+            self._end(min(left, key=lambda one: one.ends_at))
         terms = Terms(
             log=True, passive=True, lease_s=LEFT_S, until=broker.wall + LEFT_S, left=True, user=user
         )
         options = msgspec.msgpack.encode(terms)
         nothing = Filter("FALSE")
-        broker.places.open_durable(
+        kept = broker.places.open_durable(
             replace(record, filter=str(nothing), options=options), nothing, archive.subscription.user
         )
+        assert isinstance(kept, Archive), "its terms say so"
+        self._leases.watch(kept)
 
     def _named(self, owner: str, name: str) -> Archive:
         found = self._broker.places.find_durable(owner, name)
@@ -253,21 +258,20 @@ class LogService(Bystander):
     @property
     def wake_at(self) -> float:
         """When a lease ends, or retention is looked after."""
-        return min(self._leases_end, self.custody.wake_at)
+        return min(self._leases.wake_at, self.custody.wake_at)
 
     def wake(self, now: float) -> None:
         """End readers that were not heard of, and give up what is too old or too much."""
-        for archive in self._broker.places.archives:
-            if archive.ends_at <= now:
-                if not archive.terms.left:
-                    self._broker.count("leases_ended")
-                self._broker.places.end_durable(archive)
-        self._leases_end = self._next_end()
+        for archive in self._leases.ended(now):
+            if not archive.terms.left:
+                self._broker.count("leases_ended")
+            self._end(archive)
         if now >= self.custody.wake_at:
             self.custody.wake(now)
 
-    def _next_end(self) -> float:
-        return min((archive.ends_at for archive in self._broker.places.archives), default=inf)
+    def _end(self, archive: Archive) -> None:
+        self._leases.drop(archive)
+        self._broker.places.end_durable(archive)
 
     def finish_tick(self) -> None:
         """Note how the log has grown; one in memory must not grow for ever."""
