@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 from math import inf
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, overload
 
 from tidings.timers import Timers
 
@@ -63,9 +63,13 @@ def deadline(moment: float, wall: float, now: float, limit_s: float = inf) -> fl
     return now + min(moment - wall, limit_s)
 
 
-def granted_s(*asked_s: float | None) -> float | None:
-    """Return how long a lease is of which this was asked and allowed: the shortest that is not None."""
-    return min((one for one in asked_s if one is not None), default=None)
+@overload
+def granted_s(lease_s: float, most_s: float | None) -> float: ...
+@overload
+def granted_s(lease_s: float | None, most_s: float | None) -> float | None: ...
+def granted_s(lease_s: float | None, most_s: float | None) -> float | None:
+    """Return how long a lease is that was asked for, and is given for so long at most; None is for ever."""
+    return min((float(one) for one in (lease_s, most_s) if one is not None), default=None)
 
 
 def renewal_s(lease_s: float) -> float:

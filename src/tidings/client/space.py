@@ -28,6 +28,7 @@ from tidings.errors import QueueNotFound, UserError
 from tidings.event import Event
 from tidings.event.header import EMPTY_HEADER
 from tidings.ids import StoredIds, make_id, new_system
+from tidings.leases import granted_s
 from tidings.queues.description import SECONDS_MAX, Description
 
 
@@ -143,8 +144,7 @@ class Space:
         about = self.description
         if not about.expiry:
             return None
-        asked = about.ttl_s if lease_s is None else lease_s
-        return min((float(one) for one in (asked, about.lease_s_max) if one is not None), default=None)
+        return granted_s(about.ttl_s if lease_s is None else lease_s, about.lease_s_max)
 
     def _new_id(self) -> str:
         origin = self._ids.origin

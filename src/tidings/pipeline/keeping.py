@@ -22,13 +22,12 @@ from typing import Any
 
 from tidings.client import blocking
 from tidings.errors import Disconnected, NoAnswer, Refused, TidingsError, UserError
+from tidings.leases import renewal_s
 from tidings.pipeline.ending import ENDING
 from tidings.pipeline.offsets import Standing
 from tidings.pipeline.options import LEASE_S, ReadOptions, label_of
 from tidings.pipeline.reaching import ANSWER_S_MAX, connect, standing_of, told_of
 
-RENEWALS_PER_LEASE = 3
-"""How often a lease is renewed before it would end, so that one renewal may be late."""
 LEAVE_S_MAX = 30.0
 """How long nodes have to hear that a query ends, else the lease sees to it; nobody waits for that."""
 
@@ -211,7 +210,7 @@ class Readers:
     def _keep(self) -> None:
         """What the thread does: renew all leases now and then."""
         assert self._options.lease_s is not None
-        pause_s = self._options.lease_s / RENEWALS_PER_LEASE
+        pause_s = renewal_s(self._options.lease_s)
         while not self._stopping.wait(pause_s):
             for label in sorted(self._places):
                 try:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from tidings.errors import MessageNotHeld, QueueError
 from tidings.event.header import EMPTY_HEADER
 from tidings.filters import Filter
+from tidings.leases import granted_s
 from tidings.postgres.catalog import Known
 from tidings.postgres.putting import expires_at, packed
 from tidings.postgres.readers import FIRST
@@ -70,8 +71,7 @@ def renew(turn: Turn, known: Known, identity: str, lease_s: float) -> float:
     if lease_s and not known.description.expiry:
         raise QueueError(known.name, "its messages have no lease: it was made without expiry=True")
     message = _lock_message(turn, known, identity)
-    most = known.description.lease_s_max
-    granted = lease_s if most is None else min(lease_s, most)
+    granted = granted_s(lease_s, known.description.lease_s_max)
     if granted <= 0:
         turn.do("DELETE FROM tidings.messages WHERE queue = %s AND number = %s", known.key, message.number)
         return 0.0

@@ -33,7 +33,7 @@ from tidings.event.header import DELIVERIES
 from tidings.exchange import Exchange, Rows, Subscription
 from tidings.filters import Filter
 from tidings.ids import Origin
-from tidings.leases import Leases
+from tidings.leases import Leases, deadline
 from tidings.protocol.access import OWN, Caller, Check, Gate, OpenGate, Permit
 from tidings.protocol.advertised import Advertised
 from tidings.protocol.answers import Answers
@@ -381,7 +381,7 @@ class Broker:
 
     def deadline(self, moment: float, limit_s: float = inf) -> float:
         """When `now` reaches a moment of the wall clock as that stands now, in `limit_s` at the latest."""
-        return self.now + min(moment - self.wall, limit_s)
+        return deadline(moment, self.wall, self.now, limit_s)
 
     @property
     def wake_at(self) -> float:

@@ -20,6 +20,7 @@ from tidings.event.header import EMPTY_HEADER, PRIORITY_DEFAULT
 from tidings.event.values import TIME_US_MAX, time_from_us
 from tidings.event.wire import decode_event
 from tidings.ids import Handed, Origin
+from tidings.leases import granted_s
 from tidings.protocol.frames import FRAME_MAX
 from tidings.queues.description import Description
 from tidings.store.interface import StoredMessage
@@ -134,8 +135,7 @@ def completed(wanted: Description, raw: bytes) -> bytes:
     header = event.header or EMPTY_HEADER
     if wanted.priority is not None and header.priority == PRIORITY_DEFAULT:
         header = replace(header, priority=wanted.priority)
-    ttl_s = wanted.ttl_s if header.ttl_s is None else header.ttl_s
-    lives_s = [one for one in (ttl_s, wanted.lease_s_max) if one is not None]
-    if lives_s:
-        header = replace(header, ttl_s=min(lives_s))
+    ttl_s = granted_s(wanted.ttl_s if header.ttl_s is None else header.ttl_s, wanted.lease_s_max)
+    if ttl_s is not None:
+        header = replace(header, ttl_s=ttl_s)
     return raw if header == event.header else event_bytes(replace(event, header=header))

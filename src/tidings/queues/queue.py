@@ -25,6 +25,7 @@ from tidings.event.header import EMPTY_HEADER
 from tidings.event.wire import array_head
 from tidings.exchange import Subscription
 from tidings.filters import Filter
+from tidings.leases import granted_s
 from tidings.matching import Shelf
 from tidings.queues import serving
 from tidings.queues.description import Description, encode
@@ -493,8 +494,7 @@ class Queue:
         """Let a message on the shelf live for so long from now on; how long it is. 0 ends it."""
         if number in self.locks:
             raise MessageNotHeld(self.name, f"message {number} was read in a transaction that is open")
-        most = self.description.lease_s_max
-        granted = lease_s if most is None else min(lease_s, most)
+        granted = granted_s(lease_s, self.description.lease_s_max)
         message = self.shelf[number]
         if granted <= 0:
             self.drop(number)

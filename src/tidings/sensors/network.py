@@ -20,14 +20,13 @@ from msgspec.structs import asdict
 
 from tidings.backoff import Backoff
 from tidings.gateway.messages import Ack, Deregister, Error, Point, Redirect, Register, Sensor, Subscribe
+from tidings.leases import renewal_s
 from tidings.sensors.hearing import Heard
 
 WAITING_MAX = 1_000
 """Messages of one network that may wait for their acknowledgement: fewer than a gateway tells apart."""
 DATAGRAMS_WAITING_MAX = 32
 """The same for one that speaks in datagrams, of which too many at a time get lost."""
-RENEWALS_PER_LEASE = 3
-"""How often a lease is renewed before it would be over, since datagrams get lost."""
 REPEAT_S, REPEAT_S_MAX = 1.0, 30.0
 """After how long a datagram that is not acknowledged is repeated: the first time, and after many.
 
@@ -126,7 +125,7 @@ class Network:
         self._cookie: str | None = None
         self._renew_at = inf
         # Up to the share of the lease: the first datagrams may get lost.
-        self._renewal = Backoff(None, REPEAT_S, (lease_s or 0.0) / RENEWALS_PER_LEASE)
+        self._renewal = Backoff(None, REPEAT_S, renewal_s(lease_s or 0.0))
         self._answer_at = -inf  # not earlier than this
         self._repeat_s = REPEAT_S_MAX if lease_s is None else REPEAT_S
         self._waiting: dict[int, _Waiting] = {}
