@@ -20,7 +20,7 @@ from tidings.sensors.city import KINDS, CityNetwork
 from tidings.sensors.hearing import Heard
 from tidings.sensors.link import Link, Place, sensing_id_of, wait_connected
 from tidings.sensors.network import Effect, Say, Switched, Troubled
-from tidings.sensors.wheel import Wheel
+from tidings.timers import Alarms
 
 CONNECTING_MAX = 64
 """Connections that are being made at the same time."""
@@ -32,6 +32,8 @@ CHUNK_MESSAGES = 512
 """Messages that are made beforehand for each connection where they go as fast as they can."""
 DATAGRAMS_PER_TURN = 64
 IDLE_S = 0.05
+TICK_S = 0.01
+"""How often it is looked who has something to say."""
 CONNECT_S_MAX = 30.0
 REPORT_S = 1.0
 
@@ -90,7 +92,7 @@ class Simulation:
         wanted = min(load.connections or load.networks, load.networks)
         self._groups = [Group(self, place, gate) for _ in range(wanted)]
         self._begin = time.monotonic()
-        self._wheel: Wheel[Callable[[float], None]] = Wheel(self._begin)
+        self._timers = Alarms()
 
     @property
     def groups(self) -> list[Group]:
@@ -117,17 +119,16 @@ class Simulation:
 
     async def _work(self) -> None:
         self._begin = time.monotonic()
-        self._wheel = Wheel(self._begin)
         self._schedule()
         flood = asyncio.ensure_future(self._flood()) if self._load.rate == 0 else None
         try:
-            is_over = False
+            is_over, now = False, self._begin
             while not is_over:
-                await asyncio.sleep(self._wheel.wait_s(time.monotonic()))
+                await asyncio.sleep(max(0.0, now + TICK_S - time.monotonic()))
                 is_over = self._is_over() or bool(flood and flood.done())  # what is due is done even so
                 now = time.monotonic()
                 self.tally.elapsed_s = now - self._begin
-                for act in self._wheel.due(now):
+                for act in list(self._timers.due(now)):  # what is set meanwhile comes with the next tick
                     act(now)
         finally:
             if flood is not None:
@@ -162,10 +163,10 @@ class Simulation:
             nonlocal due
             due = max(due + period_s, now - 1.0)
             act(now)
-            self._wheel.add(due, again)
+            self._timers.at(due, again)
 
         due = start + period_s
-        self._wheel.add(due, again)
+        self._timers.at(due, again)
 
     def _churn(self, now: float) -> None:
         """A network leaves and another comes; or its connection breaks, and it comes back."""
