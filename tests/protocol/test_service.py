@@ -30,7 +30,6 @@ class Echo:
     def __init__(self) -> None:
         self.heard: list[str] = []
         self.later: list[Asked] = []
-        self.wake_at = inf
         self.frames: dict[Any, Any] = {}
 
     @property
@@ -189,11 +188,12 @@ def test_a_service_hears_what_became_of_commits() -> None:
     assert "failed" in echo.heard
 
 
-def test_the_broker_is_woken_when_the_first_service_wants_to_be() -> None:
+def test_the_broker_is_woken_when_a_service_has_something_to_do() -> None:
     echo = Echo()
     rig = rig_with(echo)
     assert rig.broker.wake_at == inf
-    echo.wake_at = 1_005.0
+    rig.broker.timers.at(1_009.0, lambda now: echo.heard.append(f"too late, at {now}"))
+    rig.broker.timers.at(1_005.0, echo.wake)
     assert rig.broker.wake_at == 1_005.0
     rig.broker.wake(1_006.0)
-    assert "woken at 1006.0" in echo.heard
+    assert echo.heard[-1] == "woken at 1006.0"

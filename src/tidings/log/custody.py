@@ -6,7 +6,6 @@ Others write the files: who seals asks up to where that is wanted, and tells how
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import inf
 from typing import Any
 
 from msgspec import Struct
@@ -53,7 +52,8 @@ class Custody:
         self._refuse_later()
         self._reach = self._reached() if self.span.files else 0  # where files end that adjoin
         self._retention = retention
-        self._retain_at = broker.now + RETAIN_S
+        if not retention.is_endless:
+            broker.timers.at(broker.now + RETAIN_S, self._retain)
         self._go = go
         self._sealings: list[tuple[int, Asked]] = []  # who waits for the log to be sealed up to where
         self._schedule = Schedule(seal_s, self.sealed_last, broker.now)
@@ -226,14 +226,9 @@ class Custody:
 
     # Time
 
-    @property
-    def wake_at(self) -> float:
-        """When it is to be looked what is too old or too much."""
-        return inf if self._retention.is_endless else self._retain_at
-
-    def wake(self, now: float) -> None:
+    def _retain(self, now: float) -> None:
         """Give up what is too old or too much."""
-        self._retain_at = now + RETAIN_S
+        self._broker.timers.at(now + RETAIN_S, self._retain)
         age_s, size = self._retention.age_s_max, self._retention.size_max
         # What is given up does not come back: by a wall clock that was set ahead it would be too much.
         today = min(now, self._broker.wall)

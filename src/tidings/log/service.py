@@ -71,7 +71,7 @@ class LogService(Bystander):
         self._size_thinned = 0  # and how many bytes had been logged then
         self._leases: Leases[Archive] = Leases(attrgetter("ends_at"))
         for archive in broker.places.archives:
-            self._leases.watch(archive)
+            self._watch(archive)
         self.scanned = 0  # bytes of answers, ever: how much is read of the log
         self.operations: Operations = {
             "log.status": (arguments.Nothing, self._status),
@@ -130,7 +130,7 @@ class LogService(Bystander):
         archive.renew(terms)
         places.refilter(archive, granted)
         archive.subscription.user = session.bound
-        self._leases.watch(archive)
+        self._watch(archive)
         return archive
 
     def _check_room(self, session: Session, terms: Terms) -> None:
@@ -178,7 +178,7 @@ class LogService(Bystander):
             replace(record, filter=str(nothing), options=options), nothing, archive.subscription.user
         )
         assert isinstance(kept, Archive), "its terms say so"
-        self._leases.watch(kept)
+        self._watch(kept)
 
     def _named(self, owner: str, name: str) -> Archive:
         found = self._broker.places.find_durable(owner, name)
@@ -255,19 +255,17 @@ class LogService(Bystander):
 
     # Time
 
-    @property
-    def wake_at(self) -> float:
-        """When a lease ends, or retention is looked after."""
-        return min(self._leases.wake_at, self.custody.wake_at)
+    def _watch(self, archive: Archive) -> None:
+        self._leases.watch(archive)
+        self._broker.timers.by(self._leases.wake_at, self._end_late)
 
-    def wake(self, now: float) -> None:
-        """End readers that were not heard of, and give up what is too old or too much."""
+    def _end_late(self, now: float) -> None:
+        """End readers that were not heard of."""
         for archive in self._leases.ended(now):
             if not archive.terms.left:
                 self._broker.count("leases_ended")
             self._end(archive)
-        if now >= self.custody.wake_at:
-            self.custody.wake(now)
+        self._broker.timers.at(self._leases.wake_at, self._end_late)
 
     def _end(self, archive: Archive) -> None:
         self._leases.drop(archive)

@@ -107,6 +107,7 @@ class Sinks(Bystander):
         self._staging = Staging(self._charge)
         useless = restore(self._staging, staged, lambda moment: self._broker.deadline(moment, 0.0))
         self._store_drop(useless)
+        self._broker.timers.at(self._left_at, self._give_up_left)
         numbers = manager.numbers
         numbers.last = max([numbers.last, *(one.number for one in staged)])
         self.operations = {
@@ -146,6 +147,7 @@ class Sinks(Bystander):
         number = self._manager.numbers.next(self._broker.wall)
         piece = Piece(number, wanted.raw, session.origin.source, checked)
         self._staging.add(key, wanted.attempt, piece, self._broker.now)
+        self._broker.timers.by(self._left_at, self._give_up_left)
         stored = Enqueue(stored_piece(key, wanted.attempt, wanted.number, piece))
         self._manager.keep([stored], partial(self._staging.remove, key, wanted.attempt, piece))
 
@@ -253,6 +255,7 @@ class Sinks(Bystander):
             del self._done[key[:2]]
         self._done.update(forgotten)
         self._staging.put_back(key, dropped, self._broker.now)
+        self._broker.timers.by(self._left_at, self._give_up_left)
 
     def _publish(self, session: Session, origin: Handed, pieces: list[Piece]) -> None:
         for piece in pieces:
@@ -284,15 +287,16 @@ class Sinks(Bystander):
     # Time
 
     @property
-    def wake_at(self) -> float:
+    def _left_at(self) -> float:
         """When what was left the longest goes."""
         oldest = next(iter(self._staging.runs.values()), None)
         return inf if oldest is None else oldest.touched + LEFT_S
 
-    def wake(self, now: float) -> None:
+    def _give_up_left(self, now: float) -> None:
         """Time has passed: what nobody came back for goes."""
-        while self.wake_at <= now:
+        while self._left_at <= now:
             self._give_up(next(iter(self._staging.runs)))
+        self._broker.timers.at(self._left_at, self._give_up_left)
 
     def status(self) -> dict[str, Any]:
         """How the sinks stand."""

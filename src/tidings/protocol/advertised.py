@@ -7,7 +7,6 @@ the list again, at its own pace; many changes in a row are one.
 
 from __future__ import annotations
 
-from math import inf
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta, Struct
@@ -113,19 +112,17 @@ class Advertised(Bystander):
 
     def finish_tick(self) -> None:
         """Tell those who wait of a change, unless they were told of one just now."""
-        if self.wake_at <= self._broker.now:
-            waiting, self._waiting = self._waiting, {}
-            self._pause_until = self._broker.now + PAUSE_S
-            for session, some in waiting.items():
-                session.do(self._tell_all(some))
+        if not self._waiting or self._waits_since == self.version:
+            return
+        if self._broker.now < self._pause_until:
+            self._broker.timers.by(self._pause_until, self._go_on)
+            return
+        waiting, self._waiting = self._waiting, {}
+        self._pause_until = self._broker.now + PAUSE_S
+        for session, some in waiting.items():
+            session.do(self._tell_all(some))
 
-    @property
-    def wake_at(self) -> float:
-        """When those who wait are to be told, if they are."""
-        return self._pause_until if self._waiting and self._waits_since != self.version else inf
-
-    def wake(self, now: float) -> None:  # noqa: ARG002
-        """The pause may be over."""
+    def _go_on(self, _now: float) -> None:
         self.finish_tick()
 
 

@@ -28,6 +28,13 @@ class Background:
         self._steps.append(steps)
         self._turns.add(self, self._share)
 
+    def begin(self, steps: Steps[None]) -> bool:
+        """Take the first step now, the others from the end of this tick on; whether there are others."""
+        has_more = next(steps, _END) is not _END
+        if has_more:
+            self.add(steps)
+        return has_more
+
     def work(self, until: float) -> bool:
         """Go on until this moment of the turns' clock; whether more is left. Called when it is its turn."""
         while self._steps:

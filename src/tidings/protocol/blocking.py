@@ -60,15 +60,16 @@ class BlockingOutlet(DroppingOutlet):
         first = _last_run(rows)
         publisher.hold(self, int(counters[first]), int(counters[-1]), goes_on=first == 0)
         self.holding[publisher] = None
-        broker.holds.by(broker.now + HOLD_S_MAX, self)  # who held others before has no more time for that
+        # One that held others before has no more time for that.
+        broker.timers.by(broker.now + HOLD_S_MAX, self._give_up)
 
     def grant(self, total: int) -> None:
         """Send what waited; one that gives credit may hold publishers."""
         if total > self.total:
             self.is_given_up = False
             broker = self.session.broker
-            if self in broker.holds:
-                broker.holds.at(broker.now + HOLD_S_MAX, self)
+            if self._give_up in broker.timers:
+                broker.timers.at(broker.now + HOLD_S_MAX, self._give_up)
         super().grant(total)
 
     def release(self) -> None:
@@ -77,7 +78,7 @@ class BlockingOutlet(DroppingOutlet):
         if not self.waiting:
             self.close()
 
-    def give_up(self) -> None:
+    def _give_up(self, _now: float) -> None:
         """No credit came for too long: nobody is held, and the oldest are dropped from now on."""
         self.is_given_up = True
         self.session.broker.count("holds_ended", reason=NO_CREDIT)
@@ -86,7 +87,7 @@ class BlockingOutlet(DroppingOutlet):
 
     def close(self) -> None:
         """Nobody waits for this subscription any more."""
-        self.session.broker.holds.cancel(self)
+        self.session.broker.timers.cancel(self._give_up)
         for publisher in self.holding:
             publisher.let_go(self)
         self.holding.clear()

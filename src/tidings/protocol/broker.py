@@ -40,7 +40,6 @@ from tidings.protocol.answers import Answers
 from tidings.protocol.archive import Archive
 from tidings.protocol.background import Background
 from tidings.protocol.backlog import Backlog
-from tidings.protocol.blocking import BlockingOutlet
 from tidings.protocol.bystander import Bystander
 from tidings.protocol.errands import Errand
 from tidings.protocol.failures import failure_of
@@ -59,7 +58,7 @@ from tidings.store.interface import (
     State,
     StoredBatch,
 )
-from tidings.timers import Timers
+from tidings.timers import Alarms
 from tidings.turns import SLICE_S, Share, Turns, adapted
 
 if TYPE_CHECKING:
@@ -121,7 +120,7 @@ class Broker:
         self.exchange = Exchange()
         self.answers = Answers()
         self.published: Published | None = None  # what is being delivered
-        self.holds: Timers[BlockingOutlet] = Timers()  # who holds publishers, by when it must give credit
+        self.timers = Alarms()  # what is to be done at a time, by whichever part of the broker or service
         self.sessions: dict[Session, None] = {}  # in their order, as streams are: a run can be repeated
         self._names: dict[str, Session] = {}
         self._silent: Leases[Session] = Leases(attrgetter("wake_at"))
@@ -139,7 +138,6 @@ class Broker:
         self.ledger = Ledger(state.counters)
         self.services: list[Service] = []
         self._ticking: list[Service] = []  # those of them with something to do when a tick ends
-        self._waking: list[Service] = []  # those that want to be woken
         self.operations: dict[str, tuple[Any, Callable[[Asked, Any], Any]]] = {}
         self.frames: dict[type[Message], Heard] = {}
         self.background = Background(self.turns)  # long work that no session waits for
@@ -163,8 +161,6 @@ class Broker:
         self.services.append(service)
         if _is_own(service, "finish_tick"):
             self._ticking.append(service)
-        if _is_own(service, "wake_at"):
-            self._waking.append(service)
         self.operations.update(service.operations)
         self.frames.update(service.frames)
 
@@ -386,16 +382,12 @@ class Broker:
     @property
     def wake_at(self) -> float:
         """When `wake` is to be called."""
-        services = min([service.wake_at for service in self._waking], default=inf)
-        return min(services, self.holds.wake_at)
+        return self.timers.wake_at
 
     def wake(self, now: float) -> None:
-        """Time has passed; for the services, while sessions are woken one by one."""
+        """Do what is to be done at this time, in steps; sessions are woken one by one, see `late`."""
         self.now = now
-        for outlet in self.holds.due(now):
-            outlet.give_up()
-        for service in self.services:
-            service.wake(now)
+        self.background.begin(self.timers.wake(now))
 
     # Publishing
 

@@ -6,7 +6,6 @@ It is told who comes and goes when the others are.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import inf
 from typing import Any
 
 from tidings.exchange import Subscription
@@ -21,11 +20,6 @@ class Bystander:
 
     operations: Mapping[str, tuple[Any, Callable[[Asked, Any], Any]]] = {}
     frames: Mapping[type[Message], Heard] = {}
-
-    @property
-    def wake_at(self) -> float:
-        """It need not be woken."""
-        return inf
 
     def greeted(self, session: Session) -> bool:  # noqa: ARG002
         """A client is there; nothing is held for it here."""
@@ -59,6 +53,3 @@ class Bystander:
     def failed(self, lost: list[Operation]) -> list[Operation]:
         """These could not be stored; all of them are others'."""
         return lost
-
-    def wake(self, now: float) -> None:
-        """Time has passed."""

@@ -92,10 +92,3 @@ class Service(Protocol):
 
     def failed(self, lost: list[Operation]) -> list[Operation]:
         """These could not be stored, nor what waits; what of them is to be stored nonetheless."""
-
-    @property
-    def wake_at(self) -> float:
-        """When `wake` is to be called."""
-
-    def wake(self, now: float) -> None:
-        """Time has passed."""

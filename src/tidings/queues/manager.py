@@ -46,7 +46,6 @@ from tidings.store.interface import (
     Revise,
     StoredMessage,
 )
-from tidings.timers import Alarms
 
 QUEUES_MAX = 100_000
 """Queues and aliases of one node."""
@@ -66,7 +65,7 @@ class QueueManager:
         self.lasts = lasts
         self.types = {**TYPES, **{kind.name: kind for kind in types}}
         self.numbers = Numbers()
-        self.timers = Alarms()
+        self.timers = broker.timers
         self.held: dict[int, Held] = {}
         self.holders: dict[Identity, dict[int, Held]] = {}
         self.ready_readers: dict[Reader, None] = {}  # those who have got something in this tick
@@ -365,10 +364,7 @@ class QueueManager:
 
     def begin(self, steps: Steps[None]) -> Steps[None] | None:
         """Have long work done to its end, the first step now; what is left, for who waits for that."""
-        if next(steps, _DONE) is _DONE:
-            return None
-        self.broker.background.add(steps)
-        return _follow(steps)
+        return _follow(steps) if self.broker.background.begin(steps) else None
 
     def ready(self, reader: Reader) -> None:
         """A reader has got something, and is to be told when the tick ends."""
@@ -448,9 +444,6 @@ def _follow(steps: Steps[None]) -> Steps[None]:
     """Do steps that are done in the background too: those who wait for the end help, and may leave."""
     for _ in steps:
         yield
-
-
-_DONE = object()
 
 
 def _nothing(_queue: Queue) -> None:

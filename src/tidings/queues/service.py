@@ -573,15 +573,6 @@ class QueueService:
         """These could not be stored: what clients do again is undone, the rest is to be stored."""
         return self.manager.failed(lost)
 
-    @property
-    def wake_at(self) -> float:
-        """When `wake` is to be called."""
-        return self.manager.timers.wake_at
-
-    def wake(self, now: float) -> None:
-        """Time has passed."""
-        self.manager.begin(self.manager.timers.wake(now))
-
 
 def read_batch(events: bytes, origin: Origin | None) -> tuple[Batch, Sequence[int]]:
     """Events that came, with their counters; CodecError if they are not all events."""
