@@ -91,6 +91,7 @@ class AgainstSorting(RuleBasedStateMachine):
             key: self.moments.get(key, (inf, 0))[0] for key in range(10)
         }
         assert all((key in self.timers) == (key in self.moments) for key in range(10))
+        assert set(self.timers) == set(self.moments)
 
 
 TestAgainstSorting = AgainstSorting.TestCase

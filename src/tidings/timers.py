@@ -39,6 +39,9 @@ class Timers(Generic[Key]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def __iter__(self) -> Iterator[Key]:
+        return iter(list(self._entries))
+
     def __contains__(self, key: Key) -> bool:
         return key in self._entries
 
@@ -73,9 +76,7 @@ class Timers(Generic[Key]):
     @property
     def wake_at(self) -> float:
         """When something may be due. It can be earlier: no more than AT_ONCE cancelled ones are passed."""
-        if not self._heap:
-            return inf
-        if self._heap[0][2] is None:
+        if self._heap and self._heap[0][2] is None:
             self._pass_over()
         return self._heap[0][0] if self._heap else inf
 

@@ -12,6 +12,7 @@ from psycopg import Connection, OperationalError
 
 from tidings.postgres.schema import LOCK
 from tidings.postgres.turn import Turn
+from tidings.timers import Timers
 
 RESUME_S = 3.0
 """How long the lock of a life may be free, by the clock of whoever watches, before that life is over."""
@@ -33,14 +34,14 @@ def enter(connection: Connection[tuple[Any, ...]], node: str, life: int | None) 
 
 
 class Lives:
-    """The lives whose locks are free, and since when that was noticed."""
+    """The lives whose locks are free, and until when their nodes may come back."""
 
     def __init__(self) -> None:
-        self._missed: dict[int, float] = {}
+        self._missed: Timers[int] = Timers()
 
     def over(self, turn: Turn, now: float) -> list[int]:
         """Those that have been gone for too long."""
-        free = turn.rows(
+        rows = turn.rows(
             """
             SELECT life FROM tidings.lives WHERE life NOT IN (
                 SELECT objid::int FROM pg_locks
@@ -50,12 +51,16 @@ class Lives:
             """,
             LOCK,
         )
-        self._missed = {life: self._missed.get(life, now) for (life,) in free}
-        return [life for life, since in self._missed.items() if now - since >= RESUME_S]
+        free = {life for (life,) in rows}
+        for life in set(self._missed) - free:
+            self._missed.cancel(life)
+        for life in free:
+            self._missed.by(now + RESUME_S, life)
+        return list(self._missed.due(now))
 
     def forget(self) -> None:
         """The connection was lost: all locks were free when the server was away."""
-        self._missed.clear()
+        self._missed = Timers()
 
 
 def end(turn: Turn, life: int) -> bool:
