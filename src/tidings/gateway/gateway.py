@@ -197,11 +197,8 @@ class Gateway:
     @property
     def wake_at(self) -> float:
         """When `wake` is to be called next."""
-        return (
-            0.0
-            if self.is_behind
-            else min(self._networks.wake_at, self._strangers.wake_at, self._offers.wake_at)
-        )
+        first = min(self._networks.wake_at, self._strangers.wake_at, self._offers.wake_at)
+        return 0.0 if self.is_behind else first
 
     # What is known
 

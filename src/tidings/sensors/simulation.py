@@ -157,7 +157,7 @@ class Simulation:
 
     def _every(self, start: float, period_s: float, act: Callable[[float], None]) -> None:
         """Do something again and again; what is late is not made up for twice."""
-        due = start
+        due = start + period_s
 
         def again(now: float) -> None:
             nonlocal due
@@ -165,7 +165,6 @@ class Simulation:
             act(now)
             self._timers.at(due, again)
 
-        due = start + period_s
         self._timers.at(due, again)
 
     def _churn(self, now: float) -> None:
