@@ -9,6 +9,8 @@ A driver (the node, or the simulator) hands in what arrives and carries out what
     for session in broker.take_dirty(): session.output()              frames that may leave now
     for stream in broker.take_reads(): stream.take(store.read(…))     backlog, in pieces
     for errand in broker.take_errands(): errand.conclude(…)           what was run in a thread
+    broker.wake(now), at `wake_at`                                    what is to be done at a time
+    for session in broker.late(now): session.wake(now)                who is silent, once a second or so
 
 Marks count the commits. A frame that promises something waits in its outbox for the mark of the commit that
 the promise depends on, so that nothing is acknowledged or delivered before it is safe.
@@ -214,7 +216,7 @@ class Broker:
         self.memory.enforce()
 
     def late(self, now: float) -> Iterator[Session]:
-        """The sessions that have to be woken, for `wake` of each. To be called now and then."""
+        """The sessions that have to be woken, which is to be done before the next is asked for."""
         for session in list(self._silent.ended(now)):
             yield session
             self._silent.watch(session)

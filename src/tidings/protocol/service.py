@@ -2,7 +2,7 @@
 
 A service adds operations, which are asked for by requests, and frames of the numbered stream: those that a
 client sends again after a cut, and that the broker lets through once. It is told when clients come and go,
-when a tick ends and what became of its commit.
+when a tick ends and what became of its commit. What it does at a time, it sets in `Broker.timers`.
 """
 
 from __future__ import annotations
