@@ -1,0 +1,132 @@
+"""Numbers that were had: what comes again is recognised, in whatever order numbers come.
+
+    seen = SeenNumbers()
+    seen.count_up(7)          # a producer that counts upwards: 1 to 7 were had
+    seen.add(10)              # had as well; 8 and 9 are a gap
+    seen.reopen(3)            # refused, or lost: it may come again
+    8 in seen, seen.gaps      # (False, [Span(3, 3), Span(8, 9)])
+
+Of each producer the highest number is kept, and the gaps below it. So one that counts upwards costs one
+comparison and no memory, and one whose numbers come in disorder as much as there are gaps. `last` and `gaps`
+are all that has to be stored to go on later. Gaps have an age, by which they are given up; `Producers` bounds
+of how many something is remembered.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Hashable, Iterable
+from operator import attrgetter
+from typing import Generic, NamedTuple, TypeVar
+
+GAPS_MAX = 10_000
+"""Gaps of one producer; beyond that the lowest is given up: what is in it counts as had."""
+
+
+class Span(NamedTuple):
+    """Numbers from `first` to `last` that were not had, and since when that is known."""
+
+    first: int
+    last: int
+    since: float = 0.0
+
+
+_first, _last = attrgetter("first"), attrgetter("last")
+
+
+class SeenNumbers:
+    """The numbers of one producer that were had: all up to `last`, save those in `gaps`."""
+
+    __slots__ = ("gaps", "last")
+
+    def __init__(self, last: int = 0, gaps: Iterable[Span] = ()) -> None:
+        self.last = last
+        self.gaps: list[Span] = []  # in ascending order, none next to another
+        for gap in gaps:
+            self.reopen(*gap)
+
+    def __contains__(self, number: int) -> bool:
+        if number > self.last:
+            return False
+        at = bisect_right(self.gaps, number, key=_first) - 1 if self.gaps else -1
+        return at < 0 or number > self.gaps[at].last
+
+    def count_up(self, number: int) -> int:
+        """Have everything up to this number that is in no gap; how far it was before."""
+        before = self.last
+        if number > before:
+            self.last = number
+        return before
+
+    def add(self, first: int, last: int | None = None, now: float = 0.0) -> int:
+        """Have these numbers; what was passed over before them is a gap from now on. How many were new."""
+        last = first if last is None else last
+        if first == last == self.last + 1:  # as mostly
+            self.last = last
+            return 1
+        behind = self.count_up(last) + 1
+        if first > behind:
+            self.reopen(behind, first - 1, now)
+        return max(0, last + 1 - max(first, behind)) + self._fill(first, last)
+
+    def _fill(self, first: int, last: int) -> int:
+        """Take these numbers out of the gaps; how many were in them."""
+        gaps = self.gaps
+        begin, end = bisect_left(gaps, first, key=_last), bisect_right(gaps, last, key=_first)
+        touched = gaps[begin:end]
+        left = [Span(one.first, first - 1, one.since) for one in touched if one.first < first]
+        left += [Span(last + 1, one.last, one.since) for one in touched if one.last > last]
+        gaps[begin:end] = left
+        self._bound()
+        return sum(min(last, one.last) - max(first, one.first) + 1 for one in touched)
+
+    def reopen(self, first: int, last: int | None = None, now: float = 0.0) -> None:
+        """Have these numbers no longer: they may come again. Of gaps that meet, the oldest gives the age."""
+        last = first if last is None else last
+        self.count_up(last)
+        gaps = self.gaps
+        begin, end = bisect_left(gaps, first - 1, key=_last), bisect_right(gaps, last + 1, key=_first)
+        met = [Span(first, last, now), *gaps[begin:end]]
+        gaps[begin:end] = [Span(min(map(_first, met)), max(map(_last, met)), min(one.since for one in met))]
+        self._bound()
+
+    def _bound(self) -> None:
+        if len(self.gaps) > GAPS_MAX:
+            del self.gaps[0]
+
+    def give_up(self, since: float) -> list[Span]:
+        """Close the gaps that are known since that moment or before, and return them."""
+        closed = [one for one in self.gaps if one.since <= since]
+        if closed:
+            self.gaps = [one for one in self.gaps if one.since > since]
+        return closed
+
+
+Key = TypeVar("Key", bound=Hashable)
+Memory = TypeVar("Memory")
+
+
+class Producers(dict[Key, Memory], Generic[Key, Memory]):
+    """What is remembered of each producer, such as (system, epoch): the one heard of last stands last."""
+
+    def __init__(self, make: Callable[[], Memory], producers_max: int) -> None:
+        """`make` begins the memory of a producer; past `producers_max` the first one is forgotten."""
+        super().__init__()
+        self._make = make
+        self._producers_max = producers_max
+
+    def heard(self, key: Key) -> Memory:
+        """The memory of a producer that was just heard of."""
+        memory = self.pop(key, None)
+        if memory is None:
+            memory = self.begin(key)
+        else:
+            self[key] = memory
+        return memory
+
+    def begin(self, key: Key) -> Memory:
+        """The memory of a producer that is new; the one not heard of for longest may be forgotten."""
+        memory = self[key] = self._make()
+        if len(self) > self._producers_max:
+            del self[next(iter(self))]
+        return memory
