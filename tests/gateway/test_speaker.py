@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidings.gateway.effects import Effect, Say
@@ -171,13 +171,30 @@ def test_a_number_is_new_until_it_is_taken_and_again_after_it_was_refused(
             pending.discard(seq)
 
 
+@given(st.integers(-3, 3), st.integers(1, 2_000), st.lists(st.integers(0, WINDOW - 1), min_size=1))
+@settings(max_examples=25)
+def test_the_last_numbers_are_known_also_where_a_network_begins_anew(
+    first: int, step: int, repeats: list[int]
+) -> None:
+    sequences, came_at = Sequences(), dict[int, int]()
+    one, other = range(first, first + step * 2 * WINDOW, step), range(10**7, 10**7 + WINDOW)
+    sent = [*range(5_000, 5_010), *one, *other, *one[:9]]  # which were forgotten meanwhile
+    for place, seq in enumerate(sent):
+        if place - came_at.get(seq, -2 * WINDOW) >= 2 * WINDOW:
+            assert sequences.take("net", seq) is Standing.NEW
+            sequences.finish("net", seq)
+        came_at[seq] = place
+        repeated = sent[max(0, place - repeats[place % len(repeats)])]
+        assert sequences.take("net", repeated) is Standing.DONE
+
+
 def test_so_many_numbers_are_remembered_and_so_many_wait() -> None:
     sequences = Sequences()
-    for seq in range(WINDOW + 1):
+    for seq in range(2 * WINDOW + 1):
         sequences.take("net", seq)
         sequences.finish("net", seq)
-    assert sequences.take("net", 1) is Standing.DONE
-    assert sequences.take("net", 0) is Standing.NEW
+    assert sequences.take("net", WINDOW) is Standing.DONE
+    assert sequences.take("net", WINDOW - 1) is Standing.NEW
     for seq in range(PENDING_MAX):
         sequences.take("other", seq)
     assert sequences.take("other", PENDING_MAX) is Standing.PENDING

@@ -1,21 +1,25 @@
 """Numbered readings: repeated over a link that breaks, counted once, acknowledged when they are safe.
 
 A number is *pending* from when its readings are handed on until the node has taken them; only then is it
-acknowledged, and remembered among the last WINDOW of its network. What the node refuses is forgotten, so
-that the network may send it again.
+acknowledged, and remembered among the last WINDOW of its network: those, as a network may begin anew with its
+numbers. What the node refuses is forgotten, so that the network may send it again.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
 from enum import Enum
 
+from tidings.event.values import INT_MIN
+from tidings.seen import Producers, SeenNumbers
+
 WINDOW = 1_024
-"""Numbers of one network that are remembered after they were acknowledged."""
+"""Numbers of one network that are remembered after they were acknowledged, at least: up to twice as many."""
 PENDING_MAX = 10_000
 """Numbers of one network that may wait for the node."""
 NETWORKS_MAX = 100_000
 """Networks whose numbers are remembered; the one that used none for longest is forgotten."""
+
+_BELOW = INT_MIN - 1
 
 
 class Standing(Enum):
@@ -27,18 +31,18 @@ class Standing(Enum):
 
 
 class Sequence:
-    """The numbers of one network."""
+    """The numbers of one network: those done last, and the WINDOW before them."""
 
-    __slots__ = ("done", "order", "pending")
+    __slots__ = ("before", "count", "done", "pending")
 
     def __init__(self) -> None:
         self.pending: set[int] = set()
-        self.done: set[int] = set()
-        self.order: deque[int] = deque()
+        self.done, self.before = SeenNumbers(_BELOW), SeenNumbers(_BELOW)
+        self.count = 0  # of those done last
 
     def take(self, seq: int) -> Standing:
         """Readings of this number came; a new number is pending from now on, if there is room for it."""
-        if seq in self.done:
+        if seq in self.done or seq in self.before:
             return Standing.DONE
         if seq in self.pending or len(self.pending) >= PENDING_MAX:
             return Standing.PENDING  # without room: it is repeated, since nobody acknowledges it
@@ -48,29 +52,21 @@ class Sequence:
     def finish(self, seq: int) -> None:
         """The node has taken the readings."""
         self.pending.discard(seq)
-        if seq in self.done:
-            return
-        self.done.add(seq)
-        self.order.append(seq)
-        if len(self.order) > WINDOW:
-            self.done.discard(self.order.popleft())
+        if self.count == WINDOW:
+            self.done, self.before = SeenNumbers(_BELOW), self.done
+            self.count = 0
+        self.count += self.done.add(seq)
 
 
 class Sequences:
     """The numbers of all networks that use them."""
 
     def __init__(self) -> None:
-        self._sequences: OrderedDict[str, Sequence] = OrderedDict()
+        self._sequences: Producers[str, Sequence] = Producers(Sequence, NETWORKS_MAX)
 
     def take(self, sensing_id: str, seq: int) -> Standing:
         """Readings of this number came."""
-        sequence = self._sequences.get(sensing_id)
-        if sequence is None:
-            sequence = self._sequences[sensing_id] = Sequence()
-            if len(self._sequences) > NETWORKS_MAX:
-                self._sequences.popitem(last=False)
-        self._sequences.move_to_end(sensing_id)
-        return sequence.take(seq)
+        return self._sequences.heard(sensing_id).take(seq)
 
     def finish(self, sensing_id: str, seq: int) -> None:
         """The node has taken the readings of this number."""
