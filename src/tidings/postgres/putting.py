@@ -17,6 +17,7 @@ from tidings.postgres.turn import PUT, Turn
 from tidings.protocol.ledger import Identity, identity_of
 from tidings.queues.description import Description
 from tidings.queues.message import Message, Numbers, check_length, completed, counter_of, sight
+from tidings.seen import SeenNumbers, Span
 from tidings.store.packing import PLAIN, pack
 
 REFUSED_MAX = 1_000
@@ -50,10 +51,9 @@ class Counted:
 
     def __init__(self, turn: Turn, queue: int, clients: Iterable[Identity]) -> None:
         self._queue = queue
-        self._counters: dict[Identity, int] = {}
-        self._refused: dict[Identity, set[int]] = {}
+        self._seen = {client: SeenNumbers() for client in clients}
         self._changed: dict[Identity, None] = {}
-        wanted = list(clients)
+        wanted = list(self._seen)
         if wanted:
             found = turn.rows(
                 "SELECT system, epoch, counter, refused FROM tidings.counted"
@@ -64,30 +64,26 @@ class Counted:
                 queue,
             )
             for system, epoch, counter, refused in found:
-                self._counters[system, epoch] = counter
-                self._refused[system, epoch] = set(refused)
+                self._seen[system, epoch] = SeenNumbers(counter, map(Span, refused, refused))
 
     def has(self, client: Identity | None, counter: int) -> bool:
         """Whether an event was put before."""
-        if client is None:
-            return False
-        return counter <= self._counters.get(client, 0) and counter not in self._refused.get(client, ())
+        return client is not None and counter in self._seen[client]
 
     def count(self, client: Identity | None, counter: int, is_refused: bool) -> None:
         """It is put now, or is refused."""
         if client is None:
             return
         self._changed[client] = None
-        self._counters[client] = max(counter, self._counters.get(client, 0))
-        refused = self._refused.setdefault(client, set())
+        seen = self._seen[client]
         if is_refused:
-            refused.add(counter)
-        else:
-            refused.discard(counter)
+            seen.reopen(counter)
+        elif counter <= seen.count_up(counter):
+            seen.add(counter)
 
     def keep(self, turn: Turn) -> None:
         """Store what has changed; most have never been refused anything, and are stored together."""
-        plain = [client for client in self._changed if not self._refused[client]]
+        plain = [client for client in self._changed if not self._seen[client].gaps]
         if plain:
             turn.do(
                 "INSERT INTO tidings.counted SELECT %s, system, epoch, counter, '{}', tidings.now_us()"
@@ -96,17 +92,18 @@ class Counted:
                 self._queue,
                 [system for system, _ in plain],
                 [epoch for _, epoch in plain],
-                [self._counters[client] for client in plain],
+                [self._seen[client].last for client in plain],
             )
         for client in self._changed:
-            if self._refused[client]:
+            seen = self._seen[client]
+            if seen.gaps:
                 turn.do(
                     "INSERT INTO tidings.counted VALUES (%s, %s, %s, %s, %s::bigint[], tidings.now_us())"
                     + _RECOUNT,
                     self._queue,
                     *client,
-                    self._counters[client],
-                    sorted(self._refused[client])[-REFUSED_MAX:],
+                    seen.last,
+                    [one for gap in seen.gaps for one in range(gap.first, gap.last + 1)][-REFUSED_MAX:],
                 )
 
 
