@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from protocol.rig import Rig
 from queues.rig import Client
@@ -42,7 +43,7 @@ def site(letter: bytes) -> Site:
 class Wire:
     """One connection between a stream and the other node."""
 
-    def __init__(self, sender: Sender, far: Site) -> None:
+    def __init__(self, sender: Sender[Any], far: Site) -> None:
         self.sender = sender
         self.far = far
         self.session = far.broker.connect(far.now)
@@ -83,7 +84,7 @@ class Crossing:
         self.order: Order = order
         self.name = name
         self.is_cut = False
-        self.wires: dict[Sender, Wire] = {}
+        self.wires: dict[Sender[Any], Wire] = {}
         self.ann = Client(self.near, "ann")
         self.bob = Client(self.far, "bob")
         target, _, peer = name.removeprefix("to:").rpartition("@")

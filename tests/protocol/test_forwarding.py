@@ -39,27 +39,27 @@ class Noted:
     def __init__(self) -> None:
         self.heard: list[object] = []
 
-    def welcomed(self, counter: int, refused: list[Refusal]) -> None:
-        self.heard.append(("welcomed", counter, [(one.first, one.last) for one in refused]))
+    def welcomed(self, counter: int) -> None:
+        self.heard.append(("welcomed", counter))
+
+    def settled(self, item: str, failure: Failure | None) -> None:
+        self.heard.append((item, failure and failure.code))
 
     def accepted(self, counter: int) -> None:
         self.heard.append(("accepted", counter))
-
-    def refused(self, refusal: Refusal) -> None:
-        self.heard.append(("refused", refusal.first, refusal.last))
 
     def lost(self) -> None:
         self.heard.append("lost")
 
 
-def sender() -> tuple[Sender, Noted]:
+def sender() -> tuple[Sender[str], Noted]:
     noted = Noted()
     made = Sender(Origin("near", 5), noted, lambda: ("ann", "secret"))
     made.connect(0.0)
     return made, noted
 
 
-def welcomed() -> tuple[Sender, Noted]:
+def welcomed() -> tuple[Sender[str], Noted]:
     made, noted = sender()
     made.output()
     made.receive(encode(WELCOME), 0.0)
@@ -67,7 +67,7 @@ def welcomed() -> tuple[Sender, Noted]:
     return made, noted
 
 
-def said(made: Sender) -> list[tuple[Message, bytes]]:
+def said(made: Sender[str]) -> list[tuple[Message, bytes]]:
     return list(FrameReader(FRAME_MAX).feed(b"".join(made.output())))
 
 
@@ -91,14 +91,15 @@ def test_it_comes_again_with_the_session_it_had() -> None:
 def test_a_welcome_tells_what_was_had_and_refused() -> None:
     made, noted = sender()
     made.receive(encode(WELCOME), 0.0)
-    assert noted.heard == [("welcomed", 7, [(3, 4)])]
+    assert noted.heard == [("welcomed", 7)]
+    assert [made.stream.refusal(number) for number in (2, 3, 5)] == [None, WELCOME.refused[0], None]
     assert (made.is_up, made.node) == (True, "far")
 
 
 def test_events_go_with_their_numbers_and_their_origin() -> None:
     made, _ = welcomed()
     made.seen = 7
-    made.send("jobs", Origin("ann", 1, "annie"), [8, 300], [RAW, RAW], [b"rest"])
+    made.send("jobs", Origin("ann", 1, "annie"), [8, 300], [RAW, RAW], ["a", "b"], [b"rest"])
     (part, bearer), (message, events) = said(made)
     assert part == Forward("jobs", b"")
     assert Batch(bearer)[0].body == b"rest"
@@ -111,19 +112,19 @@ def test_what_is_under_way_takes_room_until_it_is_accepted() -> None:
     made, noted = welcomed()
     assert made.is_clear
     assert made.room == 1_000
-    made.send("jobs", Origin(), [8], [RAW])
-    made.send("jobs", Origin(), [9], [RAW])
+    made.send("jobs", Origin(), [8], [RAW], ["a"])
+    made.send("jobs", Origin(), [9], [RAW], ["b"])
     under_way = sum(len(encode(message, events)) for message, events in said(made))
     assert made.room == 1_000 - under_way
     made.receive(encode(Refusal(9, 9, Failure("queue-full", "full"))) + encode(Accepted(9)), 0.0)
-    assert noted.heard == [("refused", 9, 9), ("accepted", 9)]
+    assert noted.heard == [("a", None), ("b", "queue-full"), ("accepted", 9)]
     assert made.is_clear
     assert made.room == 1_000
 
 
 def test_nothing_may_be_sent_while_the_node_is_away() -> None:
     made, noted = welcomed()
-    made.send("jobs", Origin(), [8], [RAW])
+    made.send("jobs", Origin(), [8], [RAW], ["a"])
     made.lost()
     assert (made.is_clear, made.room, made.output()) == (False, 0, [])
     assert noted.heard == ["lost"]
@@ -207,5 +208,5 @@ def test_answers_may_come_in_any_pieces(cuts: list[int]) -> None:
     edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     for begin, end in pairwise(edges):
         made.receive(data[begin:end], 0.0)
-    assert noted.heard == [("welcomed", 7, [(3, 4)]), ("refused", 8, 8), ("accepted", 8)]
+    assert noted.heard == [("welcomed", 7), ("accepted", 8)]
     assert made.is_given_up

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from tidings.backoff import Backoff
 from tidings.errors import TidingsError
@@ -48,7 +48,7 @@ class Reach(NamedTuple):
 class Wire(Carrier):
     """One stream on a socket; dialled, and dialled again when it is lost, until `end`."""
 
-    def __init__(self, sender: Sender, reach: Reach, tell: Callable[[str], None]) -> None:
+    def __init__(self, sender: Sender[Any], reach: Reach, tell: Callable[[str], None]) -> None:
         """`tell` is called with each thing that goes wrong, and with nothing when something has come."""
         super().__init__(sender)
         self._sender = sender
@@ -114,7 +114,7 @@ class Run:
         self._driver = driver
         self._reach = reach
         self._loop = asyncio.get_running_loop()
-        self._wires: dict[Sender, Wire] = {}
+        self._wires: dict[Sender[Any], Wire] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._is_due = False
         self._soon()

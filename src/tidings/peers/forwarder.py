@@ -65,7 +65,7 @@ class Forwarder:
         outgoing.forwarder = self
 
     @property
-    def senders(self) -> list[Sender]:
+    def senders(self) -> list[Sender[Held]]:
         """The streams that are to be connected."""
         if self.is_closed:
             return []
@@ -220,7 +220,7 @@ class Forwarder:
             backlog.pop()
         return (number for number in islice(reversed(backlog), RUN_COUNT) if number in shelf)
 
-    def _run(self, sender: Sender, numbers: Iterable[int]) -> list[Held]:
+    def _run(self, sender: Sender[Held], numbers: Iterable[int]) -> list[Held]:
         """Take the first of these that are on disk and can be in one frame that fits the window."""
         queue, broker, fresh = self.outgoing.queue, self.outgoing.broker, self.outgoing.manager.fresh
         durable, holder = broker.mark_durable, (broker.node, queue.key)

@@ -16,7 +16,7 @@ from tidings.event.header import EMPTY_HEADER
 from tidings.event.wire import decode_event
 from tidings.ids import Origin
 from tidings.protocol.forwarding import Sender
-from tidings.protocol.messages import Failure, Refusal
+from tidings.protocol.messages import Failure
 from tidings.queues.held import Held
 from tidings.queues.message import Message, event_bytes
 from tidings.queues.queue import Queue
@@ -37,10 +37,9 @@ class Lane:
 
     def __init__(self, forwarder: Forwarder, epoch: int, sweep: int, says: Says | None) -> None:
         self.sweep = sweep
-        self.sender = Sender(Origin(forwarder.outgoing.broker.node, epoch), self, says)
+        self.sender: Sender[Held] = Sender(Origin(forwarder.outgoing.broker.node, epoch), self, says)
+        self.settled = forwarder.outgoing.settle_held
         self._forwarder = forwarder
-        self._held: deque[tuple[int, Held]] = deque()  # what is under way, with its number on the stream
-        self._refusals: deque[Refusal] = deque()
         # Up to which numbers all is settled, by the mark of the commit that says so.
         self._settled: deque[tuple[int, int]] = deque()
 
@@ -51,32 +50,23 @@ class Lane:
     @property
     def has_room(self) -> bool:
         """Whether further messages may be under way, as far as their number goes."""
-        return len(self._held) < UNDER_WAY_MAX
+        return len(self.sender.stream) < UNDER_WAY_MAX
 
     @property
     def is_busy(self) -> bool:
         """Whether anything is under way."""
-        return bool(self._held)
+        return bool(self.sender.stream)
 
     # What the other node says
 
-    def welcomed(self, counter: int, refused: list[Refusal]) -> None:
+    def welcomed(self, counter: int) -> None:
         """It is there, and has had everything up to this number."""
-        self._refusals = deque(sorted(refused, key=_first))
         self._forwarder.welcomed(self, counter)
 
     def accepted(self, counter: int) -> None:
         """It has everything up to this number."""
-        held, outgoing = self._held, self._forwarder.outgoing
-        while held and held[0][0] <= counter:
-            number, one = held.popleft()
-            outgoing.settle_held(one, self.failure_of(number))
         self.note_settled(counter)
         self._forwarder.pump()
-
-    def refused(self, refusal: Refusal) -> None:
-        """It would not have these."""
-        self._refusals.append(refusal)
 
     def lost(self) -> None:
         """It is there no longer."""
@@ -84,10 +74,8 @@ class Lane:
 
     def failure_of(self, counter: int) -> Failure | None:
         """Why it would not have what has this number, None if it has it; asked in ascending order."""
-        refusals = self._refusals
-        while refusals and refusals[0].last < counter:
-            refusals.popleft()
-        return refusals[0].failure if refusals and refusals[0].first <= counter else None
+        refusal = self.sender.stream.refusal(counter)
+        return None if refusal is None else refusal.failure
 
     # What is sent
 
@@ -99,24 +87,18 @@ class Lane:
         raws = [_with_rest_of_life(queue, held.message) if expires else held.message.raw for held in run]
         origin = run[0].message.origin or _NO_ORIGIN
         parts = queue.parts_of(run[0].message.number)
-        self.sender.send(self._forwarder.outgoing.target, origin, numbers, raws, parts)
-        self._held += zip(numbers, run, strict=True)
+        self.sender.send(self._forwarder.outgoing.target, origin, numbers, raws, run, parts)
 
     def give_back(self) -> None:
         """What is under way may have to be sent again."""
-        held, self._held = self._held, deque()
         queue = self._forwarder.outgoing.queue
-        for _, one in held:
+        for one in self.sender.stream.cut():
             if queue.held.get(one.message.number) is one:
                 queue.give_back(one, counts=False)
 
     def failed(self) -> None:
-        """Commits were not made: what was put with them is not there, nor is it known what was settled."""
-        queue = self._forwarder.outgoing.queue
+        """Commits were not made: it is not known what was settled."""
         self._settled.clear()
-        self._held = deque(
-            (counter, one) for counter, one in self._held if queue.held.get(one.message.number) is one
-        )
 
     # What the other node need not remember any more
 
@@ -144,7 +126,3 @@ def _with_rest_of_life(queue: Queue, message: Message) -> bytes:
     if header.ttl_s is None:
         return message.raw
     return event_bytes(replace(event, header=replace(header, ttl_s=queue.left_s(message.number))))
-
-
-def _first(refusal: Refusal) -> int:
-    return refusal.first

@@ -1,6 +1,6 @@
 """The sending end of FORWARD: one numbered stream to another node, without I/O.
 
-Unlike a client's `Connection`, it numbers nothing itself and holds nothing: whoever stores what it sends has
+Unlike a client's `Connection`, it numbers nothing itself and stores nothing: whoever stores what it sends has
 numbers that grow, and says the same ones again after a cut or a crash, under the same system and epoch. The
 node at the other end tells, whenever it welcomes the stream, up to which number it has had everything.
 
@@ -10,16 +10,16 @@ after each of these and after what was sent.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from struct import pack
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
 from tidings.errors import CodecError, TidingsError
 from tidings.event.wire import array_head
 from tidings.ids import Origin
+from tidings.numbered import Outbound
 from tidings.protocol.failures import error_of
 from tidings.protocol.frames import encode
 from tidings.protocol.messages import (
@@ -40,39 +40,41 @@ from tidings.protocol.talk import Talk
 _encode_event = msgspec.msgpack.Encoder().encode
 
 
-class Listener(Protocol):
+Item = TypeVar("Item")
+_Item = TypeVar("_Item", contravariant=True)
+
+
+class Listener(Protocol[_Item]):
     """Who hears what comes of a stream."""
 
-    def welcomed(self, counter: int, refused: list[Refusal]) -> None:
-        """The node is there: it has had everything up to this number, and would not do some of it."""
+    def welcomed(self, counter: int) -> None:
+        """The node is there: it has had everything up to this number; `stream` knows what it has refused."""
+
+    def settled(self, item: _Item, failure: Failure | None) -> None:
+        """The node has an item, as safe as it must be, or would not have it."""
 
     def accepted(self, counter: int) -> None:
-        """The node has everything up to this number, as safe as it must be."""
-
-    def refused(self, refusal: Refusal) -> None:
-        """It would not do what has these numbers; said before they are accepted."""
+        """The node has everything up to this number; said after all items up to there were settled."""
 
     def lost(self) -> None:
-        """The node is there no longer; said once for each time it was."""
+        """The node is there no longer; said once for each time it was. What is in flight was not settled."""
 
 
-class Sender(Talk):
+class Sender(Talk, Generic[Item]):
     """See the module; `says` gives the user and the secret of each HELLO."""
 
     def __init__(
-        self, origin: Origin, listener: Listener, says: Callable[[], tuple[str, str]] | None = None
+        self, origin: Origin, listener: Listener[Item], says: Callable[[], tuple[str, str]] | None = None
     ) -> None:
         super().__init__()
         self.origin = origin
         self.seen = 0  # answers up to this number are kept here, and need not be there any more
         self.node = ""
         self.trouble: TidingsError | None = None  # what the node said when it ended the connection
+        self.stream: Outbound[Item, Refusal] = Outbound()
         self._listener = listener
         self._says = says
         self._session: str | None = None
-        self._window = 0
-        self._flying: deque[tuple[int, int]] = deque()  # last number and size of what is not accepted yet
-        self._flying_size = 0
 
     # What the driver calls
 
@@ -94,10 +96,9 @@ class Sender(Talk):
 
     def lost(self) -> None:
         """The transport is gone, or to be gone."""
-        self._flying.clear()
-        self._flying_size = 0
         if self._end():
             self._listener.lost()
+        self.stream.cut()
 
     def close(self) -> None:
         """Say goodbye: no more will be sent."""
@@ -114,12 +115,12 @@ class Sender(Talk):
     @property
     def room(self) -> int:
         """How many bytes may be sent now, to stay within the window."""
-        return self._window - self._flying_size if self.is_up else 0
+        return self.stream.window - self.stream.size if self.is_up else 0
 
     @property
     def is_clear(self) -> bool:
         """Whether nothing is under way: then something may be sent however large it is."""
-        return self.is_up and not self._flying
+        return self.is_up and not self.stream
 
     def send(
         self,
@@ -127,20 +128,19 @@ class Sender(Talk):
         origin: Origin,
         numbers: Sequence[int],
         raws: Sequence[bytes],
+        items: Sequence[Item],
         parts: Sequence[bytes] = (),
     ) -> None:
         """Send events of one origin, with `parts` of the body of the first; there must be room.
 
-        The numbers grow, from call to call too.
+        The numbers grow, from call to call too; `items` are what the listener knows them by.
         """
         frames = [encode(Forward(queue, b""), _bearer(part)) for part in parts]
         packed = pack(f">{len(numbers)}Q", *numbers)
         message = Forward(queue, packed, origin.system, origin.epoch, origin.source, self.seen)
         frames.append(encode(message, array_head(len(raws)) + b"".join(raws)))
-        size = sum(map(len, frames))
         self._frames += frames
-        self._flying.append((numbers[-1], size))
-        self._flying_size += size
+        self.stream.send(numbers, items, sum(map(len, frames)))
 
     # What the node says
 
@@ -152,17 +152,19 @@ class Sender(Talk):
         handler(self, message)
 
     def _greeted(self, welcome: Welcome) -> None:
-        self.node, self._session, self._window = welcome.node, welcome.session, welcome.window
+        self.node, self._session = welcome.node, welcome.session
         self.is_up = True
-        self._listener.welcomed(welcome.counter, welcome.refused)
+        self.stream.resume(welcome.window, welcome.refused)
+        self._listener.welcomed(welcome.counter)
 
     def _accepted(self, message: Accepted) -> None:
-        while self._flying and self._flying[0][0] <= message.counter:
-            self._flying_size -= self._flying.popleft()[1]
+        settled = self._listener.settled
+        for item, refusal in self.stream.acknowledge(message.counter):
+            settled(item, None if refusal is None else refusal.failure)
         self._listener.accepted(message.counter)
 
     def _refused(self, message: Refusal) -> None:
-        self._listener.refused(message)
+        self.stream.refuse(message)
 
     def _asked(self, message: Ping) -> None:
         self._frames.append(encode(Pong(message.number)))
@@ -180,7 +182,7 @@ def _bearer(part: bytes) -> bytes:
     return array_head(1) + _encode_event((0, "part", 0, {}, None, part))
 
 
-_HANDLERS: dict[type[Message], Callable[[Sender, Any], None]] = {
+_HANDLERS: dict[type[Message], Callable[[Sender[Any], Any], None]] = {
     Welcome: Sender._greeted,
     Accepted: Sender._accepted,
     Refusal: Sender._refused,
