@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import chain
 
 import msgspec
 from msgspec.structs import replace
@@ -23,6 +24,7 @@ from tidings.errors import EventError
 from tidings.event import Event
 from tidings.event.wire import array_head, count_in_head
 from tidings.ids import Ids
+from tidings.numbered import Outbound
 from tidings.protocol.frames import FRAME_MAX, PLAIN_HEAD, PLAIN_PUBLISH, PUBLISH, encode
 from tidings.protocol.messages import HANDLE, Commit, Failure, Publish, Put, Refusal, Settle
 
@@ -73,9 +75,7 @@ class Publications:
         """Bytes held."""
         self._next_counter = ids.next_counter
         self._next_counters = ids.next_counters
-        self._window = 0
-        self._flying: deque[Run] = deque()  # sent on this connection and not accepted
-        self._flying_size = 0
+        self._stream: Outbound[Run, Refusal] = Outbound()  # sent on this connection and not accepted
         self._waiting: deque[Run] = deque()
         self._fresh: list[bytes] = []  # the items of the run that is being gathered
         self._fresh_size = 0
@@ -94,7 +94,7 @@ class Publications:
     @property
     def is_empty(self) -> bool:
         """Whether everything was accepted or given up."""
-        return not (self._fresh or self._waiting or self._flying)
+        return not (self._fresh or self._waiting or self._stream)
 
     # What comes in
 
@@ -195,24 +195,21 @@ class Publications:
         frames: list[bytes] = []
         while self._waiting:
             run = self._waiting[0]
-            if self._flying and self._flying_size + run.size > self._window:
+            if not self._stream.fits(run.size):
                 break
             run.was_sent = True
-            self._flying.append(self._waiting.popleft())
-            self._flying_size += run.size
+            self._stream.send((run.last,), (self._waiting.popleft(),), run.size)
             frames.append(run.frame(self.accepted))
         return frames
 
     def accept(self, counter: int) -> None:
         """The node has everything up to this counter."""
         before, self.accepted = self.accepted, max(self.accepted, counter)
-        while self._flying and self._flying[0].last <= counter:
-            run = self._flying.popleft()
+        for run, _ in self._stream.acknowledge(counter):
             if self._refused and run.head is None and not run.is_kept:
                 self._pass_over(range(before + 1, run.last + 1))
-            before, size = run.last, run.size
-            self._flying_size -= size
-            self.size -= size
+            before = run.last
+            self.size -= run.size
         if self.is_empty:
             self.accepted = self.last  # what was given up behind it is as safe as it asked to be
 
@@ -230,14 +227,13 @@ class Publications:
         transient event that the one before it may have handed on.
         """
         self.accept(counter)
-        self._window = window
         # What is sent again may be done this time.
         self._refused = {one: failure for one, failure in self._refused.items() if one <= counter}
-        for run in () if is_same_boot else self._flying:
+        again = self._stream.cut()
+        for run in () if is_same_boot else again:
             run.may_be_done = True
-        self._waiting.extendleft(reversed(self._flying))
-        self._flying.clear()
-        self._flying_size = 0
+        self._waiting.extendleft(reversed(again))
+        self._stream.resume(window)
         self._give_up(
             run
             for run in self._waiting
@@ -260,15 +256,12 @@ class Publications:
         first = max(refusal.first, self.accepted + 1)
         last = min(refusal.last, self.last)
         if refusal.failure.code == "not-yours" and not refusal.failure.details.get("queue"):
-            first = max([first, *(run.last + 1 for run in self._under_way() if run.may_be_done)])
+            runs = chain(self._stream, self._waiting)
+            first = max([first, *(run.last + 1 for run in runs if run.may_be_done)])
         for counter in range(first, last + 1):
             self._refused[counter] = refusal.failure
         while len(self._refused) > REFUSALS_MAX:
             del self._refused[next(iter(self._refused))]
-
-    def _under_way(self) -> Iterable[Run]:
-        yield from self._flying
-        yield from self._waiting
 
     def refusal(self, counter: int) -> Failure | None:
         """Why the node has not done what has this counter, None if it has; it is told once."""
