@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidings import numbered
 from tidings.errors import CodecError
 from tidings.ids import Origin
 from tidings.protocol import ledger as ledger_module
@@ -90,7 +91,7 @@ def test_a_refusal_of_which_only_the_beginning_was_seen_is_told_again() -> None:
 def test_the_oldest_refusals_of_a_client_that_does_not_look_are_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ledger_module, "REFUSALS_MAX", 2)
+    monkeypatch.setattr(numbered, "REFUSALS_MAX", 2)
     ledger = Ledger([])
     for counter in (1, 2, 3):
         ledger.refuse(ANN, refusal(counter, counter))

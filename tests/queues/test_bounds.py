@@ -177,4 +177,4 @@ def test_who_only_says_hello_leaves_nothing_behind() -> None:
     rig = Rig()
     for number in range(100):
         Client(rig, f"s{number}").leave()
-    assert not rig.broker.ledger._seen
+    assert not rig.broker.ledger._clients

@@ -20,7 +20,9 @@ import msgspec
 
 from tidings.errors import CodecError
 from tidings.ids import Handed, Origin
+from tidings.numbered import Inbound
 from tidings.protocol.messages import Refusal
+from tidings.seen import Producers
 from tidings.store.interface import Count, Counter, Operation
 
 if TYPE_CHECKING:
@@ -28,10 +30,9 @@ if TYPE_CHECKING:
 
 SYSTEMS_MAX = 100_000
 """Systems whose counters are remembered; those not heard of for longest are forgotten."""
-REFUSALS_MAX = 10_000
-"""Refusals that are remembered of one client that does not say it has seen them; the oldest are forgotten."""
 
 Identity = tuple[str, int]
+Client = Inbound[Refusal]
 
 
 def identity_of(origin: Origin) -> Identity:
@@ -41,48 +42,49 @@ def identity_of(origin: Origin) -> Identity:
 
 
 class Ledger:
-    """See the module."""
+    """See the module: the receiving ends of all clients, and which of them wait for which commit."""
 
     def __init__(self, counters: Iterable[Counter]) -> None:
-        self._counters: dict[Identity, int] = {}
-        self._refusals: dict[Identity, list[Refusal]] = {}
-        self._seen: dict[Identity, int] = {}  # up to where clients have had all answers
+        self._clients: Producers[Identity, Client] = Producers(Inbound, SYSTEMS_MAX)
         self._due: dict[Identity, bool] = {}  # who waits for this tick's commit; whether its count is stored
-        self._flying: dict[Identity, int] = {}  # who waits for a commit, and how far it had counted
-        self._flights: deque[tuple[int, dict[Identity, int]]] = deque()  # the same by the mark of the commit
-        self._pending: dict[Identity, dict[int, None]] = {}  # counters that are not done yet, in their order
+        # Who waits for a commit, by its mark, and how far they had counted.
+        self._flights: deque[tuple[int, dict[Identity, int]]] = deque()
+        self._pending: dict[Identity, Client] = {}  # those of which something is being done elsewhere
         self._settled: dict[Identity, None] = {}  # who has had anything done of that since the last tick
         for one in counters:
-            self._counters[one.system, one.epoch] = one.counter
-            if one.refused:
-                refused = msgspec.msgpack.decode(one.refused, type=list[Refusal])
-                self._refusals[one.system, one.epoch] = refused
-        self._durable = dict(self._counters)
+            refused = msgspec.msgpack.decode(one.refused, type=list[Refusal]) if one.refused else ()
+            self._clients[one.system, one.epoch] = Inbound(one.counter, refused)
 
     def counter_of(self, origin: Origin) -> int:
         """The highest counter known of a client."""
-        return self._counters.get(identity_of(origin), 0)
+        client = self._clients.get(identity_of(origin))
+        return 0 if client is None else client.last
+
+    def _client(self, identity: Identity) -> Client:
+        return self._clients.get(identity) or self._clients.begin(identity)
 
     # What is being done elsewhere
 
     def pend(self, origin: Origin, counter: int) -> None:
         """What a client has just done with this counter, or did not yet, is not safe before `settle`."""
-        self._pending.setdefault(identity_of(origin), {})[counter] = None
+        identity = identity_of(origin)
+        client = self._pending[identity] = self._pending.get(identity) or self._client(identity)
+        client.pending[counter] = None
 
     def settle(self, origin: Origin, counter: int) -> None:
         """It is done, or was refused."""
         identity = identity_of(origin)
-        pending = self._pending.get(identity, {})
-        if counter in pending:
-            del pending[counter]
+        client = self._pending.get(identity)
+        if client is not None and counter in client.pending:
+            del client.pending[counter]
             self._settled[identity] = None
-            if not pending:
+            if not client.pending:
                 del self._pending[identity]
 
     def safe_of(self, origin: Origin, counter: int) -> int:
         """Up to where all is done of what a client has done up to this counter."""
-        pending = self._pending.get(identity_of(origin)) if self._pending else None
-        return min(counter, next(iter(pending)) - 1) if pending else counter
+        client = self._pending.get(identity_of(origin)) if self._pending else None
+        return counter if client is None else client.safe(counter)
 
     def take_settled(self) -> Iterable[Identity]:
         """Clients of which more may be safe than at the last tick."""
@@ -96,58 +98,57 @@ class Ledger:
         if isinstance(origin, Handed):
             return  # the client may be known here too, and counts by itself
         identity = identity_of(origin)
-        if counter > self._counters.get(identity, 0):
-            self._counters[identity] = self._durable[identity] = counter
+        client = self._clients.get(identity)
+        if client is None:
+            self._clients[identity] = Inbound(counter)
+        elif counter > client.last:
+            client.last = client.stored = counter
 
     def count_up(self, origin: Origin, counter: int) -> int:
-        """Note how far a client has counted, and forget those not heard of for longest; how far it had."""
+        """Note how far a client has counted, and forget those not heard of for longest; how far it had.
+
+        On the hot path: `heard` and `count_up` are written out.
+        """
         identity = identity_of(origin)
-        before = self._counters.get(identity, 0)
-        if counter <= before:
-            return before
-        self._counters.pop(identity, None)  # taken out, so that it stands last
-        self._counters[identity] = counter
-        if len(self._counters) > SYSTEMS_MAX:
-            forgotten = next(iter(self._counters))
-            for known in (self._counters, self._durable, self._refusals, self._seen, self._due, self._flying):
-                known.pop(forgotten, None)
+        client = self._clients.pop(identity, None)
+        if client is None:
+            client = self._clients.begin(identity)
+        else:
+            self._clients[identity] = client
+        before = client.last
+        if counter > before:
+            client.last = counter
         return before
 
     def is_waiting(self, origin: Origin) -> bool:
         """Whether anything that a client has done waits for a commit."""
         identity = identity_of(origin)
-        return identity in self._due or identity in self._flying
+        if identity in self._due or not self._flights:
+            return identity in self._due
+        return any(identity in flight for _, flight in self._flights)
 
     def needs_no_more(self, origin: Origin) -> None:
         """Nothing of what a client has done so far waits for a commit: none of it is to be done again."""
-        identity = identity_of(origin)
-        self._durable[identity] = self._counters.get(identity, 0)
+        client = self._clients.get(identity_of(origin))
+        if client is not None:
+            client.stored = client.last
 
     # What was refused
 
     def refuse(self, origin: Origin, refusal: Refusal) -> None:
         """Remember that something was refused, until the client has seen that."""
-        refused = self._refusals.setdefault(identity_of(origin), [])
-        refused.append(refusal)
-        if len(refused) > REFUSALS_MAX:
-            del refused[0]
+        self._client(identity_of(origin)).refuse(refusal)
 
     def see(self, origin: Origin, counter: int) -> None:
         """The client has had all answers up to this counter."""
-        identity = identity_of(origin)
-        if identity in self._counters:
-            self._seen[identity] = counter
-        refused = self._refusals.get(identity)
-        if refused is not None and refused[0].last <= counter:
-            rest = [one for one in refused if one.last > counter]
-            if rest:
-                self._refusals[identity] = rest
-            else:
-                del self._refusals[identity]
+        client = self._clients.get(identity_of(origin))
+        if client is not None:
+            client.hear(counter)
 
     def refused(self, origin: Origin) -> list[Refusal]:
         """What was refused, and may not have been seen."""
-        return list(self._refusals.get(identity_of(origin), ()))
+        client = self._clients.get(identity_of(origin))
+        return [] if client is None else list(client.refusals)
 
     # Commits
 
@@ -167,10 +168,11 @@ class Ledger:
 
     def gone(self, origin: Origin, counter: int) -> None:
         """Something that told how far a client has counted is not stored any more."""
-        identity = identity_of(origin)
         if isinstance(origin, Handed):
             return
-        if counter > self._seen.get(identity, 0):  # otherwise the client will not come again with it
+        identity = identity_of(origin)
+        client = self._clients.get(identity)
+        if client is None or counter > client.heard:  # otherwise the client will not come again with it
             self._due[identity] = True
 
     def take_due(self, wall: float, mark: int) -> list[Operation]:
@@ -178,46 +180,44 @@ class Ledger:
         due, self._due = self._due, {}
         if not due:
             return []
-        flight = {identity: self._counters.get(identity, 0) for identity in due}
-        self._flying.update(flight)
-        self._flights.append((mark, flight))
+        clients = {identity: self._client(identity) for identity in due}
+        self._flights.append((mark, {identity: client.last for identity, client in clients.items()}))
         # What was refused must be stored too, since what is stored may stand behind it.
-        stored = [one for one, is_stored in due.items() if is_stored or one in self._refusals]
-        return [Count(self._counter(identity, int(wall * 1e6))) for identity in stored]
-
-    def _counter(self, identity: Identity, seen_us: int) -> Counter:
-        refused = self._refusals.get(identity)
-        stored = msgspec.msgpack.encode(refused) if refused else b""
-        return Counter(*identity, self._counters.get(identity, 0), seen_us, stored)
+        seen_us = int(wall * 1e6)
+        return [
+            Count(_counter(identity, client, seen_us))
+            for identity, client in clients.items()
+            if due[identity] or client.refusals
+        ]
 
     def durable(self, mark: int) -> None:
         """The commits up to this mark are on disk."""
         while self._flights and self._flights[0][0] <= mark:
             for identity, counter in self._flights.popleft()[1].items():
-                if counter > self._durable.get(identity, 0):
-                    self._durable[identity] = counter
-                if self._flying.get(identity) == counter:
-                    del self._flying[identity]
+                client = self._clients.get(identity)
+                if client is not None and counter > client.stored:
+                    client.stored = counter
 
     def failed(self) -> set[Identity]:
         """The commits that were under way were not made, nor this tick's: who has to do something again."""
         uncounted = {identity for _, flight in self._flights for identity in flight} | self._due.keys()
-        self._due, self._flying = {}, {}
+        self._due = {}
         self._flights.clear()
         for identity in uncounted:
-            before = self._durable.get(identity, 0)
-            self._counters[identity] = before
-            pending = {one: None for one in self._pending.pop(identity, ()) if one <= before}
-            if pending:
-                self._pending[identity] = pending
-            refused = [one for one in self._refusals.pop(identity, []) if one.last <= before]
-            if refused:
-                self._refusals[identity] = refused
+            client = self._client(identity)
+            client.set_back()
+            if not client.pending:
+                self._pending.pop(identity, None)
         return uncounted
 
     def keep_again(self, identities: Iterable[Identity]) -> None:
         """Have counts stored again: what told them may be gone with what is stored nonetheless."""
-        self._due.update({one: True for one in identities if self._durable.get(one)})
+        self._due.update({one: True for one in identities if self._client(one).stored})
+
+
+def _counter(identity: Identity, client: Client, seen_us: int) -> Counter:
+    refused = msgspec.msgpack.encode(client.refusals) if client.refusals else b""
+    return Counter(*identity, client.last, seen_us, refused)
 
 
 def check_growing(counters: Sequence[int], last: int) -> None:
