@@ -11,7 +11,7 @@ from tidings.gateway.effects import Effect, Say
 from tidings.gateway.messages import Ack, Error, Redirect, Sensor, Subscribe, Unsubscribe, encode
 from tidings.gateway.networks import Address
 from tidings.gateway.offers import Offers
-from tidings.gateway.sequences import PENDING_MAX, WINDOW, Sequences, Standing
+from tidings.gateway.sequences import PENDING_MAX, WINDOW, Sequence, Standing
 from tidings.gateway.speaker import ADDRESSES_MAX, FACTOR, HOSTS_MAX, Speaker
 from tidings.gateway.strangers import SILENT_S_MAX, STRANGERS_MAX, TYPES_MAX, Strangers
 
@@ -154,20 +154,20 @@ def test_hosts_where_something_was_stopped_are_forgotten_if_there_are_no_others(
 def test_a_number_is_new_until_it_is_taken_and_again_after_it_was_refused(
     steps: list[tuple[str, int]],
 ) -> None:
-    sequences = Sequences()
+    sequence = Sequence()
     pending: set[int] = set()
     done: set[int] = set()
     for step, seq in steps:
         if step == "take":
             expected = Standing.DONE if seq in done else Standing.PENDING if seq in pending else Standing.NEW
-            assert sequences.take("net", seq) is expected
+            assert sequence.take(seq) is expected
             pending |= {seq} - done
         elif step == "finish" and seq in pending:
-            sequences.finish("net", seq)
+            sequence.finish(seq)
             done.add(seq)
             pending.discard(seq)
         elif step == "forget":
-            sequences.forget("net", seq)
+            sequence.pending.discard(seq)
             pending.discard(seq)
 
 
@@ -176,30 +176,30 @@ def test_a_number_is_new_until_it_is_taken_and_again_after_it_was_refused(
 def test_the_last_numbers_are_known_also_where_a_network_begins_anew(
     first: int, step: int, repeats: list[int]
 ) -> None:
-    sequences, came_at = Sequences(), dict[int, int]()
+    sequence, came_at = Sequence(), dict[int, int]()
     one, other = range(first, first + step * 2 * WINDOW, step), range(10**7, 10**7 + WINDOW)
     sent = [*range(5_000, 5_010), *one, *other, *one[:9]]  # which were forgotten meanwhile
     for place, seq in enumerate(sent):
         if place - came_at.get(seq, -2 * WINDOW) >= 2 * WINDOW:
-            assert sequences.take("net", seq) is Standing.NEW
-            sequences.finish("net", seq)
+            assert sequence.take(seq) is Standing.NEW
+            sequence.finish(seq)
         came_at[seq] = place
         repeated = sent[max(0, place - repeats[place % len(repeats)])]
-        assert sequences.take("net", repeated) is Standing.DONE
+        assert sequence.take(repeated) is Standing.DONE
 
 
 def test_so_many_numbers_are_remembered_and_so_many_wait() -> None:
-    sequences = Sequences()
+    sequence, other = Sequence(), Sequence()
     for seq in range(2 * WINDOW + 1):
-        sequences.take("net", seq)
-        sequences.finish("net", seq)
-    assert sequences.take("net", WINDOW) is Standing.DONE
-    assert sequences.take("net", WINDOW - 1) is Standing.NEW
+        sequence.take(seq)
+        sequence.finish(seq)
+    assert sequence.take(WINDOW) is Standing.DONE
+    assert sequence.take(WINDOW - 1) is Standing.NEW
     for seq in range(PENDING_MAX):
-        sequences.take("other", seq)
-    assert sequences.take("other", PENDING_MAX) is Standing.PENDING
-    sequences.finish("other", 0)
-    assert sequences.take("other", PENDING_MAX) is Standing.NEW
+        other.take(seq)
+    assert other.take(PENDING_MAX) is Standing.PENDING
+    other.finish(0)
+    assert other.take(PENDING_MAX) is Standing.NEW
 
 
 def test_strangers_and_their_types_are_limited_and_forgotten() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidings.gateway.messages import Ack, Error, Point, Redirect, Sensor, Subscribe, Unsubscribe
-from tidings.gateway.sequences import Sequences, Standing
+from tidings.gateway.sequences import Sequence, Standing
 from tidings.sensors.network import (
     REPEAT_S_MAX,
     WAITING_MAX,
@@ -189,7 +189,7 @@ def test_no_more_may_wait_than_a_gateway_tells_apart() -> None:
 @given(st.lists(st.sampled_from(["offer", "lose", "ack", "cut"])))
 def test_over_links_that_break_every_reading_counts_once(steps: list[str]) -> None:
     """The other side is the gateway's own bookkeeping of numbers; what a cut link carried is lost."""
-    network, sequences = connected(seq=0, always=True), Sequences()
+    network, sequence = connected(seq=0, always=True), Sequence()
     taken: list[int] = []
     arrived: list[int] = []
     offered = 0
@@ -198,9 +198,9 @@ def test_over_links_that_break_every_reading_counts_once(steps: list[str]) -> No
         for message in said(effects):
             if "sensing" in message:
                 seq = message["sensing"]["seq"]
-                if sequences.take("n", seq) is Standing.NEW:
+                if sequence.take(seq) is Standing.NEW:
                     taken.append(message["sensing"]["sensors"][0]["value"])
-                    sequences.finish("n", seq)
+                    sequence.finish(seq)
                 if acknowledges:
                     told = network.hear(Ack("n", seq), 0.0)
                     arrived.extend(effect.tag for effect in told if isinstance(effect, Arrived))

@@ -58,22 +58,6 @@ class Sequence:
         self.count += self.done.add(seq)
 
 
-class Sequences:
-    """The numbers of all networks that use them."""
-
-    def __init__(self) -> None:
-        self._sequences: Producers[str, Sequence] = Producers(Sequence, NETWORKS_MAX)
-
-    def take(self, sensing_id: str, seq: int) -> Standing:
-        """Readings of this number came."""
-        return self._sequences.heard(sensing_id).take(seq)
-
-    def finish(self, sensing_id: str, seq: int) -> None:
-        """The node has taken the readings of this number."""
-        if sensing_id in self._sequences:
-            self._sequences[sensing_id].finish(seq)
-
-    def forget(self, sensing_id: str, seq: int) -> None:
-        """The node has not taken them: they may come again."""
-        if sensing_id in self._sequences:
-            self._sequences[sensing_id].pending.discard(seq)
+def sequences() -> Producers[str, Sequence]:
+    """The numbers of all networks that use them, by their sensing-id."""
+    return Producers(Sequence, NETWORKS_MAX)

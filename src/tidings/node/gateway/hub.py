@@ -446,11 +446,11 @@ class Hub:
 
     def _progressed(self) -> None:
         """The node has taken something: acknowledge what is safe, and read on if there is room."""
-        for done in self._outgoing.settled():
-            if done.is_accepted:
-                self._do(self.gateway.accepted(done.sensing_id, done.seq, done.key))
+        for one, is_stored in self._outgoing.settled():
+            if is_stored:
+                self._do(self.gateway.accepted(one.sensing_id, one.seq, one.key))
             else:
-                self.gateway.rejected(done.sensing_id, done.seq)
+                self.gateway.rejected(one.sensing_id, one.seq)
         if self._paused and self._uplink.has_room:
             self._read_on()
 

@@ -52,15 +52,6 @@ class Numbered(Struct, frozen=True):
     last: int  # when everything up to here is accepted, so is this
 
 
-class Done(Struct, frozen=True):
-    """What became of a numbered message."""
-
-    key: Key
-    sensing_id: str
-    seq: int
-    is_accepted: bool
-
-
 class Outgoing:
     """See the module."""
 
@@ -111,12 +102,11 @@ class Outgoing:
         for (is_kept, _), some in sorts.items():
             self._send_specials(some, failed, is_kept)
 
-    def settled(self) -> Iterator[Done]:
-        """The numbered messages of which it is known by now what became of them."""
+    def settled(self) -> Iterator[tuple[Numbered, bool]]:
+        """The numbered messages of which it is known by now what became of them; whether they were stored."""
         while self._waiting and self._waiting[0].last <= self._uplink.accepted:
             one = self._waiting.popleft()
-            is_refused = self._uplink.is_refused(one.counters)
-            yield Done(one.key, one.sensing_id, one.seq, not is_refused)
+            yield one, not self._uplink.is_refused(one.counters)
 
     @property
     def waiting(self) -> int:
