@@ -103,11 +103,11 @@ def test_past_so_many_gaps_the_lowest_counts_as_had(monkeypatch: pytest.MonkeyPa
 
 @given(st.lists(st.integers(0, 9), max_size=40), st.integers(1, 4))
 def test_the_producers_heard_of_last_are_remembered(heard: list[int], most: int) -> None:
-    producers: Producers[int, list[int]] = Producers(list, most)
+    producers: Producers[int, list[int]] = Producers(most)
     order: list[int] = []
     for key in heard:
         is_known = key in order
-        memory = producers.heard(key)
+        memory = producers.heard(key, list)
         assert memory == ([key] if is_known else [])
         memory[:] = [key]
         order = [*(one for one in order if one != key), key][-most:]

@@ -107,26 +107,23 @@ Memory = TypeVar("Memory")
 
 
 class Producers(dict[Key, Memory], Generic[Key, Memory]):
-    """What is remembered of each producer, such as (system, epoch): the one heard of last stands last."""
+    """What is remembered of each producer, such as (system, epoch); the one heard of last stands last."""
 
-    def __init__(self, make: Callable[[], Memory], producers_max: int) -> None:
-        """`make` begins the memory of a producer; past `producers_max` the first one is forgotten."""
+    def __init__(self, producers_max: int) -> None:
         super().__init__()
-        self._make = make
         self._producers_max = producers_max
 
-    def heard(self, key: Key) -> Memory:
-        """The memory of a producer that was just heard of."""
-        memory = self.pop(key, None)
+    def heard(self, key: Key, begin: Callable[[], Memory]) -> Memory:
+        """The memory of a producer that was just heard of; `begin` makes that of a new one."""
+        memory = self.get(key)
         if memory is None:
-            memory = self.begin(key)
-        else:
-            self[key] = memory
+            memory = begin()
+        self.put(key, memory)
         return memory
 
-    def begin(self, key: Key) -> Memory:
-        """The memory of a producer that is new; the one not heard of for longest may be forgotten."""
-        memory = self[key] = self._make()
+    def put(self, key: Key, memory: Memory) -> None:
+        """Remember this of a producer that was just heard of; the first one goes if there are too many."""
+        self.pop(key, None)
+        self[key] = memory
         if len(self) > self._producers_max:
             del self[next(iter(self))]
-        return memory

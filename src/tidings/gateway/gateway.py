@@ -27,11 +27,12 @@ from tidings.gateway.offers import Offers
 from tidings.gateway.policy import Figures, Policy
 from tidings.gateway.registry import Registry
 from tidings.gateway.report import describe, describe_stranger
-from tidings.gateway.sequences import Standing, sequences
+from tidings.gateway.sequences import NETWORKS_MAX, Sequence, Standing
 from tidings.gateway.serving import Served, serves
 from tidings.gateway.speaker import Speaker
 from tidings.gateway.strangers import Strangers
 from tidings.gateway.wants import wants_of
+from tidings.seen import Producers
 from tidings.steps import Steps, finish
 
 ERRORS_MAX = 100
@@ -50,7 +51,7 @@ class Gateway:
         self._interest = Interest()
         self._offers = Offers()
         self._strangers = Strangers(self._offers)
-        self._sequences = sequences()
+        self._sequences: Producers[str, Sequence] = Producers(NETWORKS_MAX)
         self._speaker = Speaker(secret)
         self._registry = Registry(self._networks, self._interest, self._offers)
         self._asker = Asker(self._networks, self._interest, self._speaker, self.policy)
@@ -150,17 +151,17 @@ class Gateway:
 
         Where that connection is gone by now, to where the network has come again.
         """
-        self._sequences.heard(sensing_id).finish(seq)
+        self._sequences.heard(sensing_id, Sequence).finish(seq)
         self._speaker.say(self._now_at(sensing_id, key), Ack(sensing_id, seq), self._effects)
         return self.said()
 
     def recall(self, sensing_id: str, seq: int) -> None:
         """The node has had the readings of that number, as was found out at the start."""
-        self._sequences.heard(sensing_id).finish(seq)
+        self._sequences.heard(sensing_id, Sequence).finish(seq)
 
     def rejected(self, sensing_id: str, seq: int) -> None:
         """The node has not taken the readings of that number: they may be sent again."""
-        self._sequences.heard(sensing_id).pending.discard(seq)
+        self._sequences.heard(sensing_id, Sequence).pending.discard(seq)
 
     # What the node says, and time
 
@@ -340,7 +341,7 @@ class Gateway:
         return message.sensors
 
     def _is_new(self, key: Key, sensing_id: str, seq: int) -> bool:
-        standing = self._sequences.heard(sensing_id).take(seq)
+        standing = self._sequences.heard(sensing_id, Sequence).take(seq)
         if standing is Standing.NEW:
             return True
         self.figures.repeated += 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import Enum
 
 from tidings.event.values import INT_MIN
-from tidings.seen import Producers, SeenNumbers
+from tidings.seen import SeenNumbers
 
 WINDOW = 1_024
 """Numbers of one network that are remembered after they were acknowledged, at least: up to twice as many."""
@@ -56,8 +56,3 @@ class Sequence:
             self.done, self.before = SeenNumbers(_BELOW), self.done
             self.count = 0
         self.count += self.done.add(seq)
-
-
-def sequences() -> Producers[str, Sequence]:
-    """The numbers of all networks that use them, by their sensing-id."""
-    return Producers(Sequence, NETWORKS_MAX)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -21,11 +21,10 @@ from tidings.event import Batch
 from tidings.ids import Origin
 from tidings.protocol.frames import encode
 from tidings.protocol.messages import Acknowledge, Credit, Deliver
+from tidings.seen import Producers
 
 ORIGINS_MAX = 256
 """Origins of which it is remembered what came last; beyond that, the one longest silent is forgotten."""
-
-T = TypeVar("T")
 
 
 class Subscriber(Protocol):
@@ -78,8 +77,8 @@ class Intake:
         self._position = 0  # the highest one that came on this connection
         self._acknowledged = self._acknowledged_sent = 0
         self._had_position = 0  # what came before this connection
-        self._had_counters: dict[Origin, int] = {}
-        self._latest: dict[Origin, Batch] = {}  # the last batch without positions of each origin
+        self._had_counters: Producers[Origin, int] = Producers(ORIGINS_MAX)
+        self._latest: Producers[Origin, Batch] = Producers(ORIGINS_MAX)  # the last ones without positions
 
     @property
     def position(self) -> int:
@@ -119,7 +118,7 @@ class Intake:
         """Note what the application has had, so that it is left out if it comes again."""
         self._had_position = max(self._had_position, self._position)
         for origin, batch in self._latest.items():
-            _put_last(self._had_counters, origin, _last_counter(batch))
+            self._had_counters.put(origin, _last_counter(batch))
         self._latest.clear()
 
     # Deliveries
@@ -163,7 +162,7 @@ class Intake:
                 return batch.take(rows)
             del self._had_counters[origin]
         if len(batch):
-            _put_last(self._latest, origin, batch)
+            self._latest.put(origin, batch)
         return batch
 
     # What the application does
@@ -192,14 +191,6 @@ class Intake:
             self._granted = total
             frames.append(encode(Credit(self.number, total)))
         return frames
-
-
-def _put_last(kept: dict[Origin, T], origin: Origin, value: T) -> None:
-    """Keep a value as the newest one, within the limit."""
-    kept.pop(origin, None)
-    kept[origin] = value
-    if len(kept) > ORIGINS_MAX:
-        del kept[next(iter(kept))]
 
 
 def _last_counter(batch: Batch) -> int:

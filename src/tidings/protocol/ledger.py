@@ -45,7 +45,7 @@ class Ledger:
     """See the module: the receiving ends of all clients, and which of them wait for which commit."""
 
     def __init__(self, counters: Iterable[Counter]) -> None:
-        self._clients: Producers[Identity, Client] = Producers(Inbound, SYSTEMS_MAX)
+        self._clients: Producers[Identity, Client] = Producers(SYSTEMS_MAX)
         self._due: dict[Identity, bool] = {}  # who waits for this tick's commit; whether its count is stored
         # Who waits for a commit, by its mark, and how far they had counted.
         self._flights: deque[tuple[int, dict[Identity, int]]] = deque()
@@ -61,7 +61,7 @@ class Ledger:
         return 0 if client is None else client.last
 
     def _client(self, identity: Identity) -> Client:
-        return self._clients.get(identity) or self._clients.begin(identity)
+        return self._clients.get(identity) or self._clients.heard(identity, Inbound)
 
     # What is being done elsewhere
 
@@ -112,7 +112,7 @@ class Ledger:
         identity = identity_of(origin)
         client = self._clients.pop(identity, None)
         if client is None:
-            client = self._clients.begin(identity)
+            client = self._clients.heard(identity, Inbound)
         else:
             self._clients[identity] = client
         before = client.last
