@@ -5,8 +5,8 @@ The numbers of a stream grow; some may be left out. The receiver says up to whic
 remembers that until the sender says that it has heard it. When they meet again after a cut, the receiver says
 how far it has come and what it has refused, and the sender goes on behind that.
 
-Items come from memory, from a queue or from a cursor on what is stored. So `Outbound` only knows those in
-flight: whoever feeds it takes back what was in flight when the connection was cut, and sends it again.
+Items come from memory, from a queue or from a cursor on what is stored. So `Outbound` knows only those in
+flight: whoever feeds it takes them back when the connection is cut, and sends them again.
 """
 
 from __future__ import annotations

@@ -6,21 +6,23 @@
     seen.reopen(3)            # refused, or lost: it may come again
     8 in seen, seen.gaps      # (False, [Span(3, 3), Span(8, 9)])
 
-Of each producer the highest number is kept, and the gaps below it. So one that counts upwards costs one
-comparison and no memory, and one whose numbers come in disorder as much as there are gaps. `last` and `gaps`
-are all that has to be stored to go on later. Gaps have an age, by which they are given up; `Producers` bounds
-of how many something is remembered.
+Of each producer the highest number is kept, and the gaps below it: these two are to be stored to go on later.
+So one that counts upwards costs one comparison, and one whose numbers come in disorder as much as there are
+gaps. Gaps have an age, by which they are given up; `Producers` bounds of how many something is remembered.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 from operator import attrgetter
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 GAPS_MAX = 10_000
-"""Gaps of one producer; beyond that the lowest is given up: what is in it counts as had."""
+"""Gaps of one producer; beyond that the lowest are given up: what is in them counts as had."""
+
+Key = TypeVar("Key")
+Memory = TypeVar("Memory")
 
 
 class Span(NamedTuple):
@@ -31,7 +33,7 @@ class Span(NamedTuple):
     since: float = 0.0
 
 
-_first, _last = attrgetter("first"), attrgetter("last")
+_first, _last, _since = attrgetter("first"), attrgetter("last"), attrgetter("since")
 
 
 class SeenNumbers:
@@ -46,16 +48,15 @@ class SeenNumbers:
             self.reopen(*gap)
 
     def __contains__(self, number: int) -> bool:
-        if number > self.last:
-            return False
-        at = bisect_right(self.gaps, number, key=_first) - 1 if self.gaps else -1
-        return at < 0 or number > self.gaps[at].last
+        if number > self.last or not self.gaps:
+            return number <= self.last
+        at = bisect_right(self.gaps, number, key=_first)
+        return not at or number > self.gaps[at - 1].last
 
     def count_up(self, number: int) -> int:
         """Have everything up to this number that is in no gap; how far it was before."""
         before = self.last
-        if number > before:
-            self.last = number
+        self.last = max(before, number)
         return before
 
     def add(self, first: int, last: int | None = None, now: float = 0.0) -> int:
@@ -71,42 +72,34 @@ class SeenNumbers:
 
     def _fill(self, first: int, last: int) -> int:
         """Take these numbers out of the gaps; how many were in them."""
-        gaps = self.gaps
-        begin, end = bisect_left(gaps, first, key=_last), bisect_right(gaps, last, key=_first)
-        touched = gaps[begin:end]
-        left = [Span(one.first, first - 1, one.since) for one in touched if one.first < first]
-        left += [Span(last + 1, one.last, one.since) for one in touched if one.last > last]
-        gaps[begin:end] = left
-        self._bound()
-        return sum(min(last, one.last) - max(first, one.first) + 1 for one in touched)
+        begin, end = bisect_left(self.gaps, first, key=_last), bisect_right(self.gaps, last, key=_first)
+        met = self.gaps[begin:end]
+        left = [Span(one.first, first - 1, one.since) for one in met if one.first < first]
+        left += [Span(last + 1, one.last, one.since) for one in met if one.last > last]
+        self._replace(begin, end, left)
+        return sum(min(last, one.last) - max(first, one.first) + 1 for one in met)
 
     def reopen(self, first: int, last: int | None = None, now: float = 0.0) -> None:
         """Have these numbers no longer: they may come again. Of gaps that meet, the oldest gives the age."""
         last = first if last is None else last
         self.count_up(last)
-        gaps = self.gaps
-        begin, end = bisect_left(gaps, first - 1, key=_last), bisect_right(gaps, last + 1, key=_first)
-        met = [Span(first, last, now), *gaps[begin:end]]
-        gaps[begin:end] = [Span(min(map(_first, met)), max(map(_last, met)), min(one.since for one in met))]
-        self._bound()
+        begin = bisect_left(self.gaps, first - 1, key=_last)
+        end = bisect_right(self.gaps, last + 1, key=_first)
+        met = [Span(first, last, now), *self.gaps[begin:end]]
+        self._replace(begin, end, [Span(min(map(_first, met)), max(map(_last, met)), min(map(_since, met)))])
 
-    def _bound(self) -> None:
-        if len(self.gaps) > GAPS_MAX:
-            del self.gaps[0]
+    def _replace(self, begin: int, end: int, gaps: list[Span]) -> None:
+        self.gaps[begin:end] = gaps
+        del self.gaps[:-GAPS_MAX]
 
     def give_up(self, since: float) -> list[Span]:
         """Close the gaps that are known since that moment or before, and return them."""
         closed = [one for one in self.gaps if one.since <= since]
-        if closed:
-            self.gaps = [one for one in self.gaps if one.since > since]
+        self.gaps = [one for one in self.gaps if one.since > since]
         return closed
 
 
-Key = TypeVar("Key", bound=Hashable)
-Memory = TypeVar("Memory")
-
-
-class Producers(dict[Key, Memory], Generic[Key, Memory]):
+class Producers(dict[Key, Memory]):
     """What is remembered of each producer, such as (system, epoch); the one heard of last stands last."""
 
     def __init__(self, producers_max: int) -> None:
