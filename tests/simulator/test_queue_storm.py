@@ -96,7 +96,7 @@ def stay_locked(_self: locks.Locks, _number: int, ended: transaction.Transaction
 
 
 def resume_with_nothing(self: Publications, counter: int, window: int, is_same_boot: bool) -> None:
-    self._flying.clear()
+    self._stream.cut()
     self._waiting.clear()
     RESUME(self, counter, window, is_same_boot)
 
