@@ -36,10 +36,7 @@ from tidings.protocol.messages import (
     Deliver,
     Failure,
     Hello,
-    Message,
     Notice,
-    Ping,
-    Pong,
     Refusal,
     Reply,
     Welcome,
@@ -94,14 +91,6 @@ class Connection(Talk):
         known = self.node, self.boot or 0, self.position
         hello = Hello([VERSION], system, epoch, self._name, self.session, seen, user, secret, *known)
         self._begin(hello, now)
-
-    def receive(self, data: bytes, now: float) -> None:
-        """Bytes have arrived; what is no answer of a node ends the connection, not the client."""
-        try:
-            for message, events in self._read(data, now):
-                self._take(message, events)
-        except CodecError:
-            self.is_given_up = True
 
     def lost(self, _now: float) -> None:
         """The transport is gone: what can't be sent again fails, the rest waits for the next one."""
@@ -292,13 +281,6 @@ class Connection(Talk):
 
     # What the node says
 
-    def _take(self, message: Message, events: bytes) -> None:
-        handler = _HANDLERS.get(type(message))
-        is_in_turn = isinstance(message, Bye) or self.is_up is not isinstance(message, Welcome)
-        if handler is None or not is_in_turn:
-            raise CodecError("$", f"{type(message).__name__} is not for a client now")
-        handler(self, message, events)
-
     def _greeted(self, welcome: Welcome, _events: bytes) -> None:
         if self.session is None and welcome.counter:
             self.close(_used_before(self._origin))
@@ -360,30 +342,21 @@ class Connection(Talk):
             self._due.pop(intake := self._intakes.pop(notice.number), None)
             intake.subscriber.ended(_member(details, "reason", str))
 
-    def _asked(self, message: Ping, _events: bytes) -> None:
-        self._frames.append(encode(Pong(message.number)))
-
-    def _heard(self, _message: Pong, _events: bytes) -> None:
-        """Being heard is all that was wanted."""
-
     def _parted(self, message: Bye, _events: bytes) -> None:
         self.is_given_up = True
         self.parting = message.text
         if message.code in _FATAL:
             self.close(error_of(Failure(message.code, message.text)))
 
-
-_HANDLERS: dict[type[Message], Callable[[Connection, Any, bytes], None]] = {
-    Welcome: Connection._greeted,
-    Accepted: Connection._accepted,
-    Refusal: Connection._refused,
-    Reply: Connection._replied,
-    Deliver: Connection._delivered,
-    Notice: Connection._noticed,
-    Ping: Connection._asked,
-    Pong: Connection._heard,
-    Bye: Connection._parted,
-}
+    handlers = {  # noqa: RUF012 - see Talk
+        Welcome: _greeted,
+        Accepted: _accepted,
+        Refusal: _refused,
+        Reply: _replied,
+        Deliver: _delivered,
+        Notice: _noticed,
+        Bye: _parted,
+    }
 
 
 def _used_before(origin: Origin) -> UserError:

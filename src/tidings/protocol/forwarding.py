@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from struct import pack
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from tidings.errors import CodecError, TidingsError
 from tidings.event.wire import array_head
 from tidings.ids import Origin
 from tidings.numbered import Outbound
@@ -29,9 +28,6 @@ from tidings.protocol.messages import (
     Failure,
     Forward,
     Hello,
-    Message,
-    Ping,
-    Pong,
     Refusal,
     Welcome,
 )
@@ -70,7 +66,6 @@ class Sender(Talk, Generic[Item]):
         self.origin = origin
         self.seen = 0  # answers up to this number are kept here, and need not be there any more
         self.node = ""
-        self.trouble: TidingsError | None = None  # what the node said when it ended the connection
         self.stream: Outbound[Item, Refusal] = Outbound()
         self._listener = listener
         self._says = says
@@ -85,14 +80,6 @@ class Sender(Talk, Generic[Item]):
         system, epoch = self.origin.system or "", self.origin.epoch
         hello = Hello([VERSION], system, epoch, "", self._session, self.seen, user, secret)
         self._begin(hello, now)
-
-    def receive(self, data: bytes, now: float) -> None:
-        """Bytes have arrived; what is no answer of a node ends the connection."""
-        try:
-            for message, _ in self._read(data, now):
-                self._take(message)
-        except CodecError as error:
-            self.is_given_up, self.trouble = True, error
 
     def lost(self) -> None:
         """The transport is gone, or to be gone."""
@@ -144,49 +131,28 @@ class Sender(Talk, Generic[Item]):
 
     # What the node says
 
-    def _take(self, message: Message) -> None:
-        handler = _HANDLERS.get(type(message))
-        is_in_turn = isinstance(message, Bye) or self.is_up is not isinstance(message, Welcome)
-        if handler is None or not is_in_turn:
-            raise CodecError("$", f"{type(message).__name__} is not for a client now")
-        handler(self, message)
-
-    def _greeted(self, welcome: Welcome) -> None:
+    def _greeted(self, welcome: Welcome, _events: bytes) -> None:
         self.node, self._session = welcome.node, welcome.session
         self.is_up = True
         self.stream.resume(welcome.window, welcome.refused)
         self._listener.welcomed(welcome.counter)
 
-    def _accepted(self, message: Accepted) -> None:
+    def _accepted(self, message: Accepted, _events: bytes) -> None:
         settled = self._listener.settled
         for item, refusal in self.stream.acknowledge(message.counter):
             settled(item, None if refusal is None else refusal.failure)
         self._listener.accepted(message.counter)
 
-    def _refused(self, message: Refusal) -> None:
+    def _refused(self, message: Refusal, _events: bytes) -> None:
         self.stream.refuse(message)
 
-    def _asked(self, message: Ping) -> None:
-        self._frames.append(encode(Pong(message.number)))
-
-    def _heard(self, _message: Pong) -> None:
-        """Being heard is all that was wanted."""
-
-    def _parted(self, message: Bye) -> None:
+    def _parted(self, message: Bye, _events: bytes) -> None:
         self.is_given_up = True
         self.trouble = error_of(Failure(message.code, message.text))
+
+    handlers = {Welcome: _greeted, Accepted: _accepted, Refusal: _refused, Bye: _parted}  # noqa: RUF012
 
 
 def _bearer(part: bytes) -> bytes:
     """An event that bears a part of a body, and says nothing else."""
     return array_head(1) + _encode_event((0, "part", 0, {}, None, part))
-
-
-_HANDLERS: dict[type[Message], Callable[[Sender[Any], Any], None]] = {
-    Welcome: Sender._greeted,
-    Accepted: Sender._accepted,
-    Refusal: Sender._refused,
-    Ping: Sender._asked,
-    Pong: Sender._heard,
-    Bye: Sender._parted,
-}

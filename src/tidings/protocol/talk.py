@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
-from tidings.protocol.frames import REPLY_MAX, Frame, FrameReader, encode
-from tidings.protocol.messages import Hello, Ping
+from tidings.errors import CodecError, TidingsError
+from tidings.protocol.frames import REPLY_MAX, FrameReader, encode
+from tidings.protocol.messages import Bye, Hello, Message, Ping, Pong, Welcome
 
 WELCOME_S_MAX = 10.0
 """How long a node may take to answer HELLO."""
@@ -16,9 +18,13 @@ SILENT_S_MAX = 20.0
 class Talk:
     """The part of a client's core that is about the connection, whatever is said on it."""
 
+    handlers: ClassVar[Mapping[type[Message], Callable[[Any, Any, bytes], None]]]
+    """What is done with each message that a node may send, beside PING and PONG."""
+
     def __init__(self) -> None:
         self.is_up = False  # WELCOME has come
         self.is_given_up = False  # the driver is to end the transport
+        self.trouble: TidingsError | None = None  # why, as far as that is known
         self._reader = FrameReader(REPLY_MAX)
         self._frames: list[bytes] = []
         self._heard_at: float | None = None  # None while there is no transport
@@ -30,13 +36,26 @@ class Talk:
         self._heard_at, self._is_asked, self.is_given_up = now, False, False
         self._frames = [encode(hello)]
 
-    def _read(self, data: bytes, now: float) -> Iterator[Frame]:
-        """What has come, until the node is given up; CodecError for what is no frame."""
-        for frame in self._reader.feed(data):
-            if self.is_given_up:
-                return
-            self._heard_at, self._is_asked = now, False
-            yield frame
+    def receive(self, data: bytes, now: float) -> None:
+        """Bytes have arrived; what is no answer of a node ends the connection."""
+        try:
+            for message, events in self._reader.feed(data):
+                if self.is_given_up:
+                    return
+                self._heard_at, self._is_asked = now, False
+                self._take(message, events)
+        except CodecError as error:
+            self.is_given_up, self.trouble = True, error
+
+    def _take(self, message: Message, events: bytes) -> None:
+        handler = self.handlers.get(type(message))
+        is_in_turn = isinstance(message, Bye) or self.is_up is not isinstance(message, Welcome)
+        if is_in_turn and handler is not None:
+            handler(self, message, events)
+        elif is_in_turn and isinstance(message, Ping):
+            self._frames.append(encode(Pong(message.number)))
+        elif not (is_in_turn and isinstance(message, Pong)):
+            raise CodecError("$", f"{type(message).__name__} is not for a client now")
 
     def _end(self) -> bool:
         """The transport is gone; whether the node had welcomed us on it."""
