@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from tidings import Event, Filter
 from tidings import exchange as exchange_module
 from tidings.event import Batch
-from tidings.exchange import Advertisement, Exchange, Positions, Rows, Subscription
+from tidings.exchange import Advertisement, Exchange, Positions, Rows, Sink, Subscription
 
 
-class Heap:
+class Heap(Sink):
     """A sink that keeps what it gets."""
 
     def __init__(self) -> None:

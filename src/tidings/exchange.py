@@ -13,6 +13,7 @@ take what flows and demand nothing.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
+from enum import Enum
 from typing import Any, Protocol, cast
 
 from tidings.event import Batch
@@ -28,6 +29,7 @@ __all__ = [
     "Exchange",
     "Grant",
     "Later",
+    "Need",
     "Positions",
     "Rows",
     "Sink",
@@ -50,8 +52,24 @@ Positions = Sequence[int | None] | None
 """Where each row of a batch is stored, None for a row, or for all of them, that is not."""
 
 
+class Need(Enum):
+    """What must be stored of the events that a sink gets, so that it can have them again."""
+
+    NOTHING = 0
+    RELIABLE = 1  # the events that ask for it
+    EVERYTHING = 2
+    LOGGED = 3  # everything, and kept in the log
+
+
+_NOTHING = Need.NOTHING  # Python takes longer to find a member of an enumeration than to call a method
+
+
 class Sink(Protocol):
     """Where the events of a subscription go."""
+
+    def need(self, count: int) -> Need:  # noqa: ARG002
+        """What must be stored of the events that match, being asked before each batch that has `count`."""
+        return _NOTHING
 
     def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
         """Take these rows of the batch; called once for each batch that has any."""
@@ -103,7 +121,7 @@ class Subscription:
         self.later = later
 
 
-class Grant:
+class Grant(Sink):
     """The sink of a filter that says what someone may publish: it takes nothing, the match is all."""
 
     def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:

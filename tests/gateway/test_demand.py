@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from tidings.event import Batch
-from tidings.exchange import TOLD_MAX, Advertisement, Exchange, Rows, Subscription
+from tidings.exchange import TOLD_MAX, Advertisement, Exchange, Rows, Sink, Subscription
 from tidings.filters import Filter
 from tidings.gateway.effects import Advertise, Effect, Say, Widen, Withdraw
 from tidings.gateway.gateway import Gateway
@@ -13,7 +13,7 @@ from tidings.gateway.messages import Message, Register, Sensor, Subscribe, Unsub
 from tidings.gateway.networks import Caller
 
 
-class Nowhere:
+class Nowhere(Sink):
     """A sink that nothing is sent to."""
 
     def deliver(self, batch: Batch, rows: Rows, positions: object) -> None:

@@ -18,7 +18,7 @@ from postgres.rig import GIVE_BACK, UNOPENED, Client, Node, job, numbers
 from postgres.server import Server
 from tidings.errors import MessageNotHeld, QueueExists, QueueFull, QueueNotFound, TidingsError
 from tidings.event import Batch
-from tidings.exchange import Subscription
+from tidings.exchange import Sink, Subscription
 from tidings.filters import Filter
 
 ROOT = Path(__file__).parent.parent.parent
@@ -128,7 +128,7 @@ def test_readers_of_one_client_are_told_of_a_queue_that_another_node_deletes(sta
 # Watching
 
 
-class Copies:
+class Copies(Sink):
     """A sink that keeps what it gets."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from protocol.rig import Peer, Rig, event, reliable
 from protocol.test_memory import tight
 from protocol.test_turns import settle, sliced
 from tidings.event import Batch, Event
-from tidings.exchange import Positions, Rows, Subscription
+from tidings.exchange import Positions, Rows, Sink, Subscription
 from tidings.filters import Filter
 from tidings.protocol import backlog
 from tidings.protocol.arguments import Subscribe, inbox_name
@@ -24,7 +24,7 @@ from tidings.protocol.messages import Bye
 UNINDEXED = "n < m"
 
 
-class Kept:
+class Kept(Sink):
     """A sink that keeps the counters of what it gets."""
 
     def __init__(self) -> None:

@@ -7,6 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.rig import Rig, event, persistent, reliable, with_header
+from tidings.event import Batch
+from tidings.exchange import Need, Positions, Rows, Sink, Subscription
+from tidings.filters import Filter
 from tidings.protocol import broker as broker_module
 from tidings.protocol import ledger as ledger_module
 from tidings.protocol import places
@@ -366,6 +369,41 @@ def test_what_only_one_of_two_wants_is_kept_for_it() -> None:
     rig.run()
     assert ann.counters(1) == [2, 4]
     assert ann.counters(2) == [1, 3]
+
+
+class Needy(Sink):
+    """A sink that takes nothing, and has stored what it needs."""
+
+    def __init__(self, need: Need) -> None:
+        self._need = need
+
+    def need(self, count: int) -> Need:
+        assert count == 3
+        return self._need
+
+    def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("need", "kept", "logged"),
+    [
+        (Need.NOTHING, [3], [3]),
+        (Need.RELIABLE, [2, 3], [3]),
+        (Need.EVERYTHING, [1, 2, 3], [3]),
+        (Need.LOGGED, [1, 2, 3], [1, 2, 3]),
+    ],
+)
+def test_what_a_sink_needs_of_its_events_is_stored(need: Need, kept: list[int], logged: list[int]) -> None:
+    rig = Rig()
+    ann = rig.peer()
+    rig.broker.exchange.subscribe(Subscription(Filter(), Needy(need)))
+    ann.publish(event(1), reliable(2), persistent(3))
+    operations = rig.tick()
+    rig.sync()
+    found = [one.batch for one in operations if isinstance(one, Append)]
+    assert [one.counter for batch in found for one in Batch(batch.raw)] == kept
+    assert [one.counter for batch in found if batch.persistent for one in Batch(batch.raw)] == logged
 
 
 def test_a_durable_subscription_made_and_ended_in_one_tick_leaves_nothing() -> None:

@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tidings.event import Batch
-from tidings.exchange import Positions, Rows
+from tidings.exchange import Need, Positions, Rows
 from tidings.filters import Filter
 from tidings.protocol.access import NOBODY, OWNER, Gate, Permit
 from tidings.protocol.streams import Stream
@@ -97,6 +97,10 @@ class Archive(Stream):
     def _keep(self, record: Durable) -> None:
         self.record = record
         self.broker.places.keep(record)
+
+    def need(self, count: int) -> Need:  # noqa: ARG002
+        """Have all that matches kept in the log."""
+        return Need.LOGGED
 
     def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
         """They are in the log, and that is all."""

@@ -32,14 +32,13 @@ from tidings.errors import NotAllowed, TidingsError
 from tidings.event import Batch, Event
 from tidings.event.check import Checked, check
 from tidings.event.header import DELIVERIES
-from tidings.exchange import Exchange, Rows, Subscription
+from tidings.exchange import Exchange, Need, Rows, Subscription
 from tidings.filters import Filter
 from tidings.ids import Origin
 from tidings.leases import Leases, deadline
 from tidings.protocol.access import OWN, Caller, Check, Gate, OpenGate, Permit
 from tidings.protocol.advertised import Advertised
 from tidings.protocol.answers import Answers
-from tidings.protocol.archive import Archive
 from tidings.protocol.background import Background
 from tidings.protocol.backlog import Backlog
 from tidings.protocol.bystander import Bystander
@@ -77,6 +76,7 @@ DELIVERED_AT_ONCE = 8_192
 DELIVERIES_FEW = 8
 """Subscriptions that are always served in one step; and the rows that each costs beside its own."""
 
+_NOTHING, _RELIABLE, _LOGGED = Need.NOTHING, Need.RELIABLE, Need.LOGGED
 _PERSISTENT = DELIVERIES.index("persistent")
 _rows_of = itemgetter(1)  # of one of `Matches`
 
@@ -590,15 +590,15 @@ class Broker:
         persistent = {row for row, code in enumerate(codes) if code == _PERSISTENT}
         wanted = set(persistent)
         for subscription, rows in matches:
-            sink = subscription.sink
-            if isinstance(sink, Archive):
-                persistent.update(rows)
+            need = subscription.sink.need(len(rows))
+            if need is _NOTHING:
+                continue
+            if need is not _RELIABLE:
                 wanted.update(rows)
-            elif isinstance(sink, Stream):
-                if sink.is_kept(len(rows)):
-                    wanted.update(rows)
-                elif sink.record is not None and not checked.is_plain:
-                    wanted.update(row for row in rows if checked.deliveries[row])
+                if need is _LOGGED:
+                    persistent.update(rows)
+            elif not checked.is_plain:
+                wanted.update(row for row in rows if checked.deliveries[row])
         if not wanted and checked.is_plain:
             return None
         positions: list[int | None] = [None] * len(batch)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from tidings.event import Batch
 from tidings.event.model import HEADER_READERS
 from tidings.event.wire import HEAD_SIZE
-from tidings.exchange import Positions, Rows
+from tidings.exchange import Need, Positions, Rows
 from tidings.ids import Origin
 from tidings.protocol.frames import encode, encode_head
 from tidings.protocol.messages import Deliver, Notice
@@ -43,6 +43,8 @@ SHARED_SIZE_MIN = 16 << 10
 """Bytes of events from which on they are not copied for each subscription that gets all of a batch."""
 MEMORY = "memory"
 """The reason for which events are dropped past a budget."""
+
+_NOTHING = Need.NOTHING
 
 
 class Outlet(ABC):
@@ -69,6 +71,10 @@ class Outlet(ABC):
     def grant(self, total: int) -> None:
         """The client can take so many events, counted from the beginning."""
         self.total = max(self.total, total)
+
+    def need(self, count: int) -> Need:  # noqa: ARG002
+        """Have nothing stored; see Sink."""
+        return _NOTHING
 
     @abstractmethod
     def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:

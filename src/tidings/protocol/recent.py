@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidings.event import Batch, Event
 from tidings.event.wire import array_head
-from tidings.exchange import Positions, Rows
+from tidings.exchange import Positions, Rows, Sink
 from tidings.ids import Origin
 from tidings.protocol.outlets import MEMORY, Outlet
 from tidings.steps import Steps
@@ -33,7 +33,7 @@ Value = tuple[Origin | None, bytes] | None
 """From whom an event came, and its bytes; None for one that has outlived its time."""
 
 
-class Gathering:
+class Gathering(Sink):
     """The sink of a subscription while its last values are looked for: what is published meanwhile waits."""
 
     def __init__(self, outlet: Outlet) -> None:

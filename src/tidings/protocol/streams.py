@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from tidings.event import Batch, Event
-from tidings.exchange import Positions, Rows, Subscription
+from tidings.exchange import Need, Positions, Rows, Subscription
 from tidings.filters import Filter
 from tidings.ids import Origin
 from tidings.protocol.answers import hears
@@ -119,11 +119,13 @@ class Stream(Outlet):
 
     # New events
 
-    def is_kept(self, count: int) -> bool:
-        """Whether events that ask for no storing must be stored for it, being asked before each batch."""
+    def need(self, count: int) -> Need:
+        """What must be stored for it: everything while it spills, else what asks for it if it is durable."""
         if self.keeps_all and self.is_abreast and self.credit < count:
             self.is_abreast = False
-        return self.keeps_all and not self.is_abreast
+        if self.keeps_all and not self.is_abreast:
+            return Need.EVERYTHING
+        return Need.NOTHING if self.record is None else Need.RELIABLE
 
     def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
         """Send what is new, if the client is abreast and can take it; otherwise it stays in the store."""

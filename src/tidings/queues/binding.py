@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tidings.errors import QueueFull
 from tidings.event import Batch
-from tidings.exchange import Positions, Rows
+from tidings.exchange import Positions, Rows, Sink
 from tidings.queues.message import LENGTH_MAX, Message
 from tidings.queues.queue import Queue
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tidings.queues.manager import QueueManager
 
 
-class Bound:
+class Bound(Sink):
     """Puts publications that match into a queue; those it has no room for are dead letters.
 
     `is_outward`: they go to another node, where neither requests of clients of this one nor the answers to
