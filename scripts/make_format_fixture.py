@@ -37,6 +37,7 @@ class Content(Struct, frozen=True):
     counters: list[store.Counter]
     queues: list[store.QueueRecord]
     messages: list[store.StoredMessage]
+    records: list[store.SetRecord] = []  # since format 3
 
 
 def commits() -> Iterator[list[store.Operation]]:
@@ -56,6 +57,9 @@ def commits() -> Iterator[list[store.Operation]]:
     yield [store.Dequeue(number * 100 + 1) for number in range(1, 14, 2)]
     yield [store.Put(store.Durable("all", "ann", "value > 40", 90, 145, b"\x81\xa1x\x01"))]
     yield [store.PutQueue(store.QueueRecord(1, "queue 1", 2_000, b"\x80")), store.DropQueue(3)]
+    for key, value in (("", b""), ("ä", b"v" * 300), ("long" * 1024, b"v" * 9000), ("gone", b"v")):
+        yield [store.SetRecord(kind, key, value) for kind in ("sink", "archive")]
+    yield [store.SetRecord("sink", "", b"changed"), store.DropRecord("archive", "gone")]
     yield [store.Drop("gone", "ann"), store.Trim(80)]
     yield [store.Discard(60)]
 
@@ -88,6 +92,7 @@ def content_of(model: Model, node: str) -> Content:
         list(model.counters.values()),
         list(model.queues.values()),
         [model.messages[number] for number in sorted(model.messages)],
+        [store.SetRecord(*key, value) for key, value in model.records.items()],
     )
 
 

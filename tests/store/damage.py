@@ -8,13 +8,15 @@ from random import Random
 
 from msgspec import Struct
 
-from tests.store.samples import Model, batch, everything, last, message
+from tests.store.samples import Model, batch, everything, last, message, records_of
+from tidings.store.database import making
 from tidings.store.interface import (
     Append,
     Count,
     Counter,
     Dequeue,
     DropQueue,
+    DropRecord,
     Durable,
     Enqueue,
     Operation,
@@ -22,10 +24,12 @@ from tidings.store.interface import (
     PutQueue,
     QueueRecord,
     Revise,
+    SetRecord,
     StoredBatch,
     StoredMessage,
     Trim,
 )
+from tidings.store.records import FORMAT, Head, Meta, head_row, tables_of
 from tidings.store.sqlite import SqliteStore
 
 MESSAGE_SIZES = [30, 200, 900, 900, 900, 6000]
@@ -44,13 +48,28 @@ class Made(Struct):
     states: list[list[StoredBatch]]  # what there was after each commit
     sizes: list[int]  # how large the file was when each batch was committed
     queues: list[QueueRecord] = []
+    records: dict[tuple[str, str], bytes] = {}
     messages: list[StoredMessage] = []
     message_states: list[list[StoredMessage]] = []  # which there were after each commit
 
 
-def make(path: Path, seed: int, commits: int = 40, trims: bool = True, logged: bool = False) -> Made:
-    """A store of so many commits; `logged`: all of them in the log, as after a crash, else in the file."""
+def make(
+    path: Path,
+    seed: int,
+    commits: int = 40,
+    trims: bool = True,
+    logged: bool = False,
+    version: int = FORMAT,
+) -> Made:
+    """A store of so many commits; `logged`: all of them in the log, as after a crash, else in the file.
+
+    It was made with the tables of a `version`, and has got those of the others when it was opened.
+    """
     random = Random(seed)
+    (path / "made").mkdir()
+    with making(path / "made" / "tidings.db", Meta("node", 0, version)) as connection:
+        table = tables_of(version)[1]
+        connection.execute(table.put, head_row(Head("node", 0), table))
     store = SqliteStore(path / "made")
     made = Made(path / "crashed", store.state.node, [], [], [], [], [[]], [])
     position, model = 0, Model()
@@ -75,6 +94,7 @@ def make(path: Path, seed: int, commits: int = 40, trims: bool = True, logged: b
         model.commit(of_queues)
         operations += of_queues
         made.queues, made.messages = list(model.queues.values()), by_number(model)
+        made.records = model.records
         made.message_states.append(made.messages)
         store.commit(operations)
         made.states.append(list(made.batches))
@@ -96,6 +116,8 @@ def queue_operations(random: Random, commit: int, model: Model) -> list[Operatio
         PutQueue(QueueRecord(commit % 5, f"queue{commit % 5}", commit, b"description" * 9))
     ]
     done += [DropQueue(commit % 4)] if commit % 7 == 6 else []
+    done.append(SetRecord("sink", f"sink{commit % 6}", b"%d" % commit * random.choice((1, 50, 2000))))
+    done += [DropRecord("sink", f"sink{commit % 5}")] if commit % 9 == 6 else []
     there = sorted(model.messages)
     share = 0.9 if commit % 10 == 4 else 0.1
     gone = [number for number in there if random.random() < share]
@@ -154,6 +176,7 @@ class Found(Struct):
     durables: list[Durable]
     counters: list[Counter]
     queues: list[QueueRecord]
+    records: dict[tuple[str, str], bytes]
     messages: list[StoredMessage]
     damage: list[str]
 
@@ -177,6 +200,8 @@ def found(path: Path) -> Found:
     assert (again.state.node, again.state.boot) == (state.node, state.boot + 1)
     assert by_name(again.state.durables) == by_name(state.durables)
     assert again.state.queues == state.queues
+    assert records_of(again) == records_of(store)
     assert list(again.messages()) == [*messages, message(number, 1)]
     again.close()
-    return Found(state.node, batches, state.durables, state.counters, state.queues, messages, damage)
+    kept = state.durables, state.counters, state.queues, records_of(store)
+    return Found(state.node, batches, *kept, messages, damage)

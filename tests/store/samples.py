@@ -15,6 +15,7 @@ from tidings.store.interface import (
     Discard,
     Drop,
     DropQueue,
+    DropRecord,
     Durable,
     Enqueue,
     Operation,
@@ -22,6 +23,7 @@ from tidings.store.interface import (
     PutQueue,
     QueueRecord,
     Revise,
+    SetRecord,
     Store,
     StoredBatch,
     StoredMessage,
@@ -59,6 +61,7 @@ class Model:
         self.counters: dict[tuple[str, int], Counter] = {}
         self.queues: dict[int, QueueRecord] = {}
         self.messages: dict[int, StoredMessage] = {}
+        self.records: dict[tuple[str, str], bytes] = {}
 
     def commit(self, operations: Iterable[Operation]) -> None:
         trimmed = self.trimmed
@@ -90,6 +93,10 @@ class Model:
                     self.queues[queue.key] = queue
                 case DropQueue(key):
                     self.queues.pop(key, None)
+                case SetRecord(kind, name, value):
+                    self.records[kind, name] = value
+                case DropRecord(kind, name):
+                    self.records.pop((kind, name), None)
 
     def read(self, position: int, size_max: int) -> list[StoredBatch]:
         return fitting([one for one in self.batches if last(one) >= position], size_max)
@@ -116,6 +123,12 @@ def everything(store: Store, size_max: int = 10_000) -> Iterator[StoredBatch]:
         position = last(found[-1]) + 1
 
 
+def records_of(store: Store) -> dict[tuple[str, str], bytes]:
+    """All records that a store had when it was opened."""
+    kinds = store.state.kinds
+    return {(kind, key): value for kind in kinds for key, value in store.state.records(kind).items()}
+
+
 _names = st.sampled_from(["a", "b", "ü"])
 _numbers = st.integers(0, 2**63 - 1)
 _small = st.integers(0, 60)
@@ -124,7 +137,7 @@ _descriptions = _options | st.just(b"d" * 5000)
 _keys = st.sampled_from([1, 2, 2**63 - 1])
 
 
-_KINDS = [Append, Append, Append, Put, Drop, Count, Trim, Discard, PutQueue, DropQueue]
+_KINDS = [Append, Append, Append, Put, Drop, Count, Trim, Discard, PutQueue, DropQueue, SetRecord, DropRecord]
 
 
 @st.composite
@@ -202,4 +215,6 @@ _OTHERS: dict[type, st.SearchStrategy[Operation]] = {
         st.builds(QueueRecord, _keys, _names, _numbers, st.binary(max_size=9) | st.just(b"d" * 5000)),
     ),
     DropQueue: st.builds(DropQueue, _keys),
+    SetRecord: st.builds(SetRecord, _names, _names | st.just("k" * 4096), _descriptions),
+    DropRecord: st.builds(DropRecord, _names, _names),
 }

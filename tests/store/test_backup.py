@@ -15,13 +15,23 @@ from effort import often
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.store.samples import Model, batch, everything, message, operations
+from tests.store.samples import Model, batch, everything, message, operations, records_of
 from tests.store.test_directory import set_format
 from tests.store.test_processes import CHILD, ENVIRONMENT
 from tidings.errors import InternalError, StoreDamaged, StoreError, StoreInUse, StoreTooNew
 from tidings.store.backup import Summary, back_up, restore
 from tidings.store.directory import Directory
-from tidings.store.interface import Append, Count, Counter, Durable, Enqueue, Put, PutQueue, QueueRecord
+from tidings.store.interface import (
+    Append,
+    Count,
+    Counter,
+    Durable,
+    Enqueue,
+    Put,
+    PutQueue,
+    QueueRecord,
+    SetRecord,
+)
 from tidings.store.sqlite import SqliteStore
 
 NOW = 1.8e9
@@ -34,6 +44,7 @@ def filled(path: Path, count: int = 50) -> SqliteStore:
     store = SqliteStore(path)
     store.commit([Put(Durable("behind", "ann", "", 3, 5)), Put(Durable("up", "ann", "", count, count))])
     store.commit([PutQueue(QueueRecord(1, "jobs", 4, b"")), Count(Counter("child", 1, 7, 0))])
+    store.commit([SetRecord("sink", key, b"value") for key in ("one", "two", "three")])
     for number in range(1, count + 1):
         store.commit([Append(batch(number)), Enqueue(message(number, size=3000))])
     return store
@@ -52,9 +63,10 @@ def test_a_backup_of_a_store_at_work_holds_all_that_was_committed_before(tmp_pat
         summary = back_up(tmp_path / "node", tmp_path / "backup")
         store.commit([Append(batch(51))])
     size = (tmp_path / "backup").stat().st_size
-    assert summary == Summary(store.state.node, 1, 50, size, 50, 50, 1, 2)
+    assert summary == Summary(store.state.node, 1, 50, size, 50, 50, 1, 2, 3)
     with closing(restored(tmp_path / "backup", tmp_path / "copy")) as copy:
         assert list(everything(copy)) == [batch(number) for number in range(1, 51)]
+        assert records_of(copy) == {("sink", key): b"value" for key in ("one", "two", "three")}
         assert list(copy.messages()) == [message(number, size=3000) for number in range(1, 51)]
         assert copy.state.counters == [Counter("child", 1, 7, 0)]
         assert copy.damage == []
@@ -247,6 +259,7 @@ def test_whatever_was_stored_is_restored(
             key: one.name for key, one in model.queues.items()
         }
         assert {(one.owner, one.name) for one in copy.state.durables} == set(model.durables)
+        assert records_of(copy) == model.records
 
 
 def test_a_directory_with_a_store_is_refused_and_left_as_it_is(tmp_path: Path) -> None:

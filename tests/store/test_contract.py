@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.store.openers import LASTING, Opener, openers, reopened
-from tests.store.samples import Model, batch, everything, operations
+from tests.store.samples import Model, batch, everything, operations, records_of
 from tidings.errors import InternalError
 from tidings.store.interface import (
     Append,
@@ -31,7 +31,7 @@ from tidings.store.interface import (
 def test_a_new_store_knows_nothing(opener: Opener) -> None:
     state = opener().state
     assert (state.boot, state.position, state.durables, state.counters) == (1, 0, [], [])
-    assert state.queues == []
+    assert (state.queues, state.records("sink")) == ([], {})
 
 
 def test_what_is_appended_is_read_from_the_position_on(opener: Opener) -> None:
@@ -173,6 +173,7 @@ def assert_same_state(store: Store, model: Model) -> None:
     assert {(one.owner, one.name): one for one in store.state.durables} == model.durables
     assert {(one.system, one.epoch): one for one in store.state.counters} == model.counters
     assert {one.key: one for one in store.state.queues} == model.queues
+    assert records_of(store) == model.records
 
 
 def assert_same_content(store: Store, model: Model, data: st.DataObject) -> None:

@@ -73,14 +73,14 @@ def test_a_newer_format_is_refused_by_both_numbers_and_left_as_it_is(tmp_path: P
     SqliteStore(tmp_path).close()
     set_format(tmp_path, 7)
     before = (tmp_path / "tidings.db").read_bytes()
-    with pytest.raises(StoreTooNew, match="has format 7, this tidings knows formats up to 2"):
+    with pytest.raises(StoreTooNew, match="has format 7, this tidings knows formats up to 3"):
         SqliteStore(tmp_path)
     assert (tmp_path / "tidings.db").read_bytes() == before
 
 
 def test_a_newer_format_with_other_tables_is_refused_not_rebuilt(tmp_path: Path) -> None:
     SqliteStore(tmp_path).close()
-    set_format(tmp_path, 3)
+    set_format(tmp_path, 4)
     connection = connect(tmp_path / "tidings.db")
     connection.execute("DROP TABLE stream")
     connection.close()

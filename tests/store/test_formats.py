@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from scripts.make_format_fixture import FOLDER, Content, write
-from tests.store.samples import batch, everything, message
+from tests.store.samples import batch, everything, message, records_of
 from tidings.store.backup import back_up, restore
 from tidings.store.interface import Append, Enqueue
 from tidings.store.records import FORMAT
@@ -38,6 +38,7 @@ def check(store: SqliteStore, content: Content) -> None:
     assert store.state.durables == content.durables
     assert store.state.counters == content.counters
     assert store.state.queues == content.queues
+    assert records_of(store) == {(one.kind, one.key): one.value for one in content.records}
 
 
 def check_all(folder: Path, number: int, home: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,8 +60,8 @@ def test_nothing_is_committed_after_a_commit_during_which_the_files_went(
     store = SqliteStore(tmp_path / "node")
     write = Database._write
 
-    def write_and_lose(database: Database, statements: list[tuple[str, list[tuple[object, ...]]]]) -> None:
-        write(database, statements)  # type: ignore[arg-type]  # rows as they come
+    def write_and_lose(database: Database, *arguments: Any) -> None:
+        write(database, *arguments)
         (tmp_path / "node").rename(tmp_path / "elsewhere")
 
     monkeypatch.setattr(Database, "_write", write_and_lose)

@@ -22,7 +22,7 @@ from tidings.errors import CodecError, NotAllowed, Refused
 from tidings.event import Batch
 from tidings.event.check import Checked, check
 from tidings.ids import Handed, new_system
-from tidings.log.done import Done, forgetting, known
+from tidings.log.done import DONE, Done
 from tidings.log.staging import (
     BYTES_EACH,
     Piece,
@@ -41,7 +41,7 @@ from tidings.protocol.ledger import check_growing
 from tidings.protocol.service import Asked
 from tidings.protocol.session import Session
 from tidings.queues import QueueManager, Volatile, open_queues
-from tidings.store.interface import Count, Counter, Dequeue, Enqueue, Operation, Store, StoredMessage
+from tidings.store.interface import Dequeue, Enqueue, Operation, State, Store, StoredMessage
 
 PIECE_SIZE_MAX = 4 << 20
 """Bytes of the events that are staged at once."""
@@ -97,13 +97,11 @@ class Abort(Struct, frozen=True):
 class Sinks(Bystander):
     """See the module; a service of the broker, behind that of the queues, in whose store pieces lie."""
 
-    def __init__(
-        self, manager: QueueManager, counters: Iterable[Counter] = (), staged: Sequence[StoredMessage] = ()
-    ) -> None:
-        """`counters` and `staged` are what was stored, of sinks among others, and for them."""
+    def __init__(self, manager: QueueManager, state: State, staged: Sequence[StoredMessage] = ()) -> None:
+        """`state` and `staged` are what was stored, of sinks among others, and for them."""
         self._manager = manager
         self._broker = manager.broker
-        self._done = known(counters)
+        self._done = DONE.known(state)
         self._staging = Staging(self._charge)
         useless = restore(self._staging, staged, lambda moment: self._broker.deadline(moment, 0.0))
         self._store_drop(useless)
@@ -225,13 +223,12 @@ class Sinks(Bystander):
         sink, now_us = key[:2], int(self._broker.wall * 1e6)
         forgotten = self._make_room(sink)
         if wanted.batch is None:
-            after, records = done.with_run(sink, wanted.run, now_us)
+            after = done.with_run(wanted.run, now_us)
         else:
-            after, records = done.with_batch(sink, wanted.batch, wanted.query, now_us)
-        records += [record for other in forgotten for record in forgetting(other, now_us)]
+            after = done.with_batch(wanted.batch, wanted.query, now_us)
         dropped = self._staging.drop(key)
         self._done[sink] = after
-        operations: list[Operation] = [*_dequeued(dropped), *map(Count, records)]
+        operations: list[Operation] = [*_dequeued(dropped), DONE.set(sink, after), *map(DONE.drop, forgotten)]
         self._manager.keep(operations, partial(self._undo, key, done, dropped, forgotten))
 
     def _make_room(self, sink: SinkKey) -> dict[SinkKey, Done]:
@@ -314,7 +311,7 @@ def open_sinks(
     """Give a broker its queues, as `open_queues` does, and its sinks beside them, with what was stored."""
     staged: list[StoredMessage] = []
     manager = open_queues(broker, store, lasts, types, apart(store.messages(), staged))
-    broker.add(Sinks(manager, store.state.counters, staged))
+    broker.add(Sinks(manager, store.state, staged))
     return manager
 
 

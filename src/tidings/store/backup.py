@@ -54,6 +54,7 @@ class Summary(Struct, frozen=True):
     messages: int
     queues: int
     durables: int
+    records: int
     damage: list[str] = []  # records that are not as they were written, and are left out when it is opened
 
 
@@ -110,7 +111,8 @@ def restore(
             damage = _made_sound(new)
             _begin_later_life(new, now, renames)
             summary = _checked(new)
-        if damage and not (summary.events or summary.messages or summary.queues or summary.durables):
+        kept = summary.queues, summary.durables, summary.records
+        if damage and not (summary.events or summary.messages or any(kept)):
             raise StoreDamaged(str(file), "holds nothing that a node has written: is it a backup?")
         with trouble(directory):
             new.rename(home.database)
@@ -218,13 +220,11 @@ def _checked(path: Path) -> Summary:
             events = sum(_batch_sizes(database))
             found = (database.reader.messages_in(stock.runs[key]) for _, key in stock.in_order())
             messages = sum(len(some) for some in found if some is not None)
-        queues, durables = len(database.queues), len(database.durables)
+        kept = len(database.queues), len(database.durables), sum(map(len, database.records.values()))
     with trouble(path), path.open("rb") as file:
         os.fsync(file.fileno())
         size = os.fstat(file.fileno()).st_size
-    return Summary(
-        head.node, head.boot, head.position, size, events, messages, queues, durables, damage
-    )  # fmt: skip
+    return Summary(head.node, head.boot, head.position, size, events, messages, *kept, damage)
 
 
 def _batch_sizes(database: Database) -> Iterator[int]:
@@ -269,6 +269,7 @@ def _made_sound(copy: Path) -> list[str]:
 def _begin_later_life(copy: Path, now: float, renames: bool) -> None:
     """Leave behind whatever the node may have given out since the backup was made."""
     with closing(Database(copy, _unheard)) as database:
+        database.migrate()
         books, now_us = database.books, int(now * 1e6)
         name = new_system(os.urandom) if renames else books.head.node
         before = books.head

@@ -1,13 +1,13 @@
 """What a commit makes of a database: the statements of one transaction, and the books as they are after it.
 
-The books are the head, the place of every durable, counter and queue, and the stock of messages: with them
-no index is needed on disk. A plan changes nothing by itself, so a transaction that fails leaves the books as
-true as they were.
+The books are the head, the place of every durable, counter, queue and record, and the stock of messages: with
+them no index is needed on disk. A plan changes nothing by itself: a transaction that fails leaves the books
+as true as they were.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -17,23 +17,28 @@ from tidings.errors import InternalError
 from tidings.store.interface import (
     Append,
     Count,
+    Counter,
     Dequeue,
     Discard,
     Drop,
     DropQueue,
+    DropRecord,
     Enqueue,
     Operation,
     Put,
     PutQueue,
     Revise,
+    SetRecord,
     StoredBatch,
     Trim,
+    check_record,
 )
 from tidings.store.records import (
     COUNTER,
     DURABLE,
     HEAD,
     QUEUE,
+    RECORD,
     STREAM,
     SUM_MASK,
     Head,
@@ -47,6 +52,7 @@ from tidings.store.records import (
     elsewhere,
     head_row,
     queue_row,
+    record_row,
     stream_row,
 )
 from tidings.store.stock import Stock
@@ -60,10 +66,11 @@ DISCARD = "DELETE FROM stream WHERE first <= ?"
 
 _PUT_HEAD = HEAD.put
 
-# The table, then what is unique in it: owner and name, system and epoch, or nothing and the key of a queue.
+# The table, then what is unique in it: owner and name, system and epoch, kind and key, or nothing and the key
+# of a queue.
 RecordKey = tuple[str, str, str | int]
 # Where the head has the sum of a table's checksums.
-SUMS = {DURABLE.name: "durables", COUNTER.name: "counters", QUEUE.name: "queues"}
+SUMS = {DURABLE.name: "durables", COUNTER.name: "counters", QUEUE.name: "queues", RECORD.name: "records"}
 
 
 class Kept(Struct, frozen=True, gc=False):
@@ -105,7 +112,14 @@ class Books:
 class Plan:
     """The statements of one transaction, each with the rows it is run for, and what holds after it."""
 
-    def __init__(self, books: Books, operations: Sequence[Operation], fetch: Fetch) -> None:
+    def __init__(
+        self,
+        books: Books,
+        operations: Sequence[Operation],
+        fetch: Fetch,
+        unwanted: Iterable[Counter] = (),
+    ) -> None:
+        """`unwanted` are counters that go first, which no operation does."""
         self.statements: list[tuple[str, list[Row]]] = []
         self.head = replace(books.head, commits=books.head.commits + 1)
         self.row_max = books.row_max
@@ -113,6 +127,8 @@ class Plan:
         self._books = books
         self.turnover = Turnover(books.stock, fetch)
         take = self._takers(self.turnover)
+        for counter in unwanted:
+            self._remove(COUNTER, (COUNTER.name, counter.system, counter.epoch))
         for operation in operations:
             take[type(operation)](operation)
         self.head = self.turnover.conclude(self.head)
@@ -133,6 +149,8 @@ class Plan:
             Discard: self._discard,
             PutQueue: self._put_queue,
             DropQueue: self._drop_queue,
+            SetRecord: self._set_record,
+            DropRecord: self._drop_record,
         }
 
     def _run(self, statement: str, row: Row) -> None:
@@ -174,6 +192,16 @@ class Plan:
 
     def _drop_queue(self, operation: DropQueue) -> None:
         self._remove(QUEUE, (QUEUE.name, "", operation.key))
+
+    def _set_record(self, record: SetRecord) -> None:
+        check_record(record)
+        key = (RECORD.name, record.kind, record.key)
+        row = record_row(self._row_of(key), self.head.commits, record)
+        self._run(RECORD.put, row)
+        self._set(key, row)
+
+    def _drop_record(self, record: DropRecord) -> None:
+        self._remove(RECORD, (RECORD.name, record.kind, record.key))
 
     def _remove(self, table: Table, key: RecordKey) -> None:
         kept = self._kept(key)

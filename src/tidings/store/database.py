@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from tidings.errors import StoreFailed, StoreTooNew
 from tidings.store.books import Books, Plan
 from tidings.store.interface import Counter, Discard, Durable, Operation, QueueRecord, StoredMessage
+from tidings.store.migration import SCHEMA, converted
 from tidings.store.packing import PackingError
 from tidings.store.presence import Presence
 from tidings.store.reader import Reader, Report, run_row_of
@@ -31,11 +32,11 @@ from tidings.store.records import (
     HEAD,
     META,
     QUEUE,
+    RECORD,
     RUN,
     SETTLED,
     STREAM,
     SUM_MASK,
-    TABLES,
     Head,
     Meta,
     Row,
@@ -52,6 +53,8 @@ from tidings.store.records import (
     meta_of,
     meta_row,
     queue_of,
+    record_of,
+    tables_of,
 )
 from tidings.store.runs import FRONTS, Run, gone_of, messages_of, run_of
 from tidings.store.trouble import Broken, trouble
@@ -70,9 +73,6 @@ class Database:
     def __init__(self, path: Path, report: Report) -> None:
         """Raises Broken if it is damaged, StoreTooNew, or StoreFailed."""
         self.path = path
-        self.durables: list[Durable] = []
-        self.counters: list[Counter] = []
-        self.queues: list[QueueRecord] = []
         self.discarded = 0  # the position up to which persistent batches were given up too
         self._report = report
         self._lost: StoreFailed | None = None  # since when files were gone after a commit
@@ -89,13 +89,28 @@ class Database:
 
     def begin(self) -> None:
         """Count one more opening, and bring it into the file itself: an epoch must never be used twice."""
+        self.migrate()
         boot = max(self.books.meta.boot, self.books.head.boot) + 1
-        meta = Meta(self.books.meta.node, boot)  # from now on it is of our format
+        meta = replace(self.books.meta, boot=boot)
         head = replace(self.books.head, boot=meta.boot)
         self._transact([(META.put, [meta_row(meta)]), (HEAD.put, [head_row(head)])])
         self.books.meta, self.books.head = meta, head
         with trouble(self.path):
             self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def migrate(self) -> None:
+        """Bring a database of an earlier format to ours, all of it or nothing; it can be read without that.
+
+        Raises Broken, and as `Store.commit`.
+        """
+        meta = replace(self.books.meta, format=FORMAT)
+        if meta == self.books.meta:
+            return
+        unwanted, operations = converted(self.counters)
+        plan = Plan(self.books, operations, self._fetch, unwanted)
+        self._transact([(META.put, [meta_row(meta)]), *plan.statements], SCHEMA)
+        with trouble(self.path):
+            self.books = self._load(self._report)
 
     def commit(self, operations: Sequence[Operation]) -> None:
         """Do all of these, or nothing; durable on return. Raises Broken, and as `Store.commit`."""
@@ -121,21 +136,23 @@ class Database:
         with suppress(sqlite3.Error):
             self._writer.close()
 
-    def _transact(self, statements: list[tuple[str, list[Row]]]) -> None:
+    def _transact(self, statements: list[tuple[str, list[Row]]], schema: Sequence[str] = ()) -> None:
         if self._lost is not None:
             raise self._lost
         self._presence.check()
-        self._write(statements)
+        self._write(statements, schema)
         try:
             self._presence.check()
         except StoreFailed as error:
             self._lost = error  # what was written is not what the books say, so nothing may follow it
             raise
 
-    def _write(self, statements: list[tuple[str, list[Row]]]) -> None:
+    def _write(self, statements: list[tuple[str, list[Row]]], schema: Sequence[str]) -> None:
         with trouble(self.path):
             try:
                 self._writer.execute("BEGIN IMMEDIATE")
+                for change in schema:
+                    self._writer.execute(change)
                 for statement, rows in statements:
                     changed = self._writer.executemany(statement, rows).rowcount
                     if statement in COUNTED and changed != len(rows):
@@ -166,10 +183,11 @@ class Database:
         meta = meta_of(self._only_row(META))
         if meta.format > FORMAT:
             raise too_new(self.path, meta.format)
+        tables = tables_of(meta.format)
         schema = self._writer.execute("SELECT name, sql FROM sqlite_schema").fetchall()
-        if schema != [(table.name.encode(), table.schema.encode()) for table in TABLES]:
+        if schema != [(table.name.encode(), table.schema.encode()) for table in tables]:
             raise Broken("the schema is not as it was written")
-        books = Books(meta, head_of(self._only_row(HEAD)))
+        books = Books(meta, head_of(self._only_row(tables[1])))
         self._load_records(books, report)
         self._load_stock(books, report)
         self._check_end(books.head)
@@ -182,6 +200,10 @@ class Database:
         return link.last if link is not None and link.is_elsewhere else 0
 
     def _load_records(self, books: Books, report: Report) -> None:
+        self.durables: list[Durable] = []
+        self.counters: list[Counter] = []
+        self.queues: list[QueueRecord] = []
+        self.records: dict[str, dict[str, bytes]] = {}
         for row in self._sound_rows(DURABLE, books.head.durables, report):
             durable = durable_of(row)
             self.durables.append(durable)
@@ -194,6 +216,11 @@ class Database:
             queue = queue_of(row)
             self.queues.append(queue)
             books.note((QUEUE.name, "", queue.key), row)
+        if RECORD in tables_of(books.meta.format):
+            for row in self._sound_rows(RECORD, books.head.records, report):
+                record = record_of(row)
+                self.records.setdefault(record.kind, {})[record.key] = record.value
+                books.note((RECORD.name, record.kind, record.key), row)
 
     def _load_stock(self, books: Books, report: Report) -> None:
         settled = {row[0]: row for row in self._sound_rows(SETTLED, books.head.settled, report)}
@@ -265,7 +292,7 @@ def making(path: Path, meta: Meta) -> Iterator[sqlite3.Connection]:
         for setting in settings:
             connection.execute(f"PRAGMA {setting}")
         connection.execute("BEGIN")
-        for table in TABLES:
+        for table in tables_of(meta.format):
             connection.execute(table.schema)
         connection.execute(META.put, meta_row(meta))
         yield connection

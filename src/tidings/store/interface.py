@@ -6,15 +6,24 @@ grows. A durable subscription is a cursor on the stream, so an event is stored o
 The *messages* of queues are kept one by one, each under a number of its own, until they are taken away. What
 a queue is and which messages it has are kept apart: a queue that is dropped leaves its messages behind.
 
+*Records* are what services keep of their own, each under a kind and a key: see `kinds`.
+
 A commit is a list of operations that all happen or none, and is durable when `commit` returns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from msgspec import Struct
+
+from tidings.errors import InternalError
+
+RECORD_KEY_SIZE_MAX = 4 << 10
+"""Bytes of the key of a record."""
+RECORD_VALUE_SIZE_MAX = 64 << 10
+"""Bytes of its value: all records are read when a store is opened, and stay in memory."""
 
 
 class StoredBatch(Struct, frozen=True, gc=False):
@@ -86,6 +95,11 @@ class State(Struct, frozen=True):
     durables: list[Durable]
     counters: list[Counter]
     queues: list[QueueRecord] = []
+    kinds: Mapping[str, Mapping[str, bytes]] = {}  # of records, each with its keys and values
+
+    def records(self, kind: str) -> Mapping[str, bytes]:
+        """The records of a kind, by their keys."""
+        return self.kinds.get(kind, {})
 
 
 class Append(Struct, frozen=True, gc=False):
@@ -158,7 +172,44 @@ class DropQueue(Struct, frozen=True, gc=False):
     key: int
 
 
-Operation = Append | Put | Drop | Count | Trim | Discard | Enqueue | Revise | Dequeue | PutQueue | DropQueue
+class SetRecord(Struct, frozen=True, gc=False):
+    """Keep a record, in place of the one of this kind and key if there is one."""
+
+    kind: str
+    key: str
+    value: bytes
+
+
+class DropRecord(Struct, frozen=True, gc=False):
+    """Keep a record no longer; nothing happens if it is not there."""
+
+    kind: str
+    key: str
+
+
+Operation = (
+    Append
+    | Put
+    | Drop
+    | Count
+    | Trim
+    | Discard
+    | Enqueue
+    | Revise
+    | Dequeue
+    | PutQueue
+    | DropQueue
+    | SetRecord
+    | DropRecord
+)
+
+
+def check_record(record: SetRecord) -> None:
+    """Refuse a record that is too large; whoever makes it has limits by which none is."""
+    sizes = len(record.key.encode()), len(record.value)
+    if sizes[0] > RECORD_KEY_SIZE_MAX or sizes[1] > RECORD_VALUE_SIZE_MAX:
+        limits = f"RECORD_KEY_SIZE_MAX = {RECORD_KEY_SIZE_MAX} and {RECORD_VALUE_SIZE_MAX = }"
+        raise InternalError(f"record {record.kind!r}: {sizes[0]} and {sizes[1]} bytes are above {limits}")
 
 
 Stored = TypeVar("Stored", StoredBatch, StoredMessage)

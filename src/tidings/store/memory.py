@@ -27,6 +27,7 @@ from tidings.store.interface import (
     Discard,
     Drop,
     DropQueue,
+    DropRecord,
     Durable,
     Enqueue,
     Operation,
@@ -34,10 +35,12 @@ from tidings.store.interface import (
     PutQueue,
     QueueRecord,
     Revise,
+    SetRecord,
     State,
     StoredBatch,
     StoredMessage,
     Trim,
+    check_record,
     within,
 )
 from tidings.store.turnover import check_enqueue
@@ -108,6 +111,7 @@ class _Contents:
         self.counters: dict[tuple[str, int], Counter] = {}
         self.queues: dict[int, QueueRecord] = {}
         self.messages: dict[int, StoredMessage] = {}
+        self.records: dict[str, dict[str, bytes]] = {}
         self.discarded = 0
         self._trimmed = 0
         self._batches: list[StoredBatch] = []
@@ -127,6 +131,8 @@ class _Contents:
                     is_there[number] = True
                 case Dequeue(number):
                     is_there[number] = False
+                case SetRecord():
+                    check_record(operation)
 
     def apply(self, operations: Iterable[Operation]) -> None:
         trimmed = self._trimmed  # by earlier commits
@@ -155,6 +161,10 @@ class _Contents:
                     self.queues[queue.key] = queue
                 case DropQueue(key):
                     self.queues.pop(key, None)
+                case SetRecord(kind, name, value):
+                    self.records.setdefault(kind, {})[name] = value
+                case DropRecord(kind, name):
+                    self.records.get(kind, {}).pop(name, None)
 
     def _trim(self, position: int) -> None:
         begin = bisect_right(self._batches, self._trimmed, key=_last)
@@ -263,6 +273,7 @@ class SimulatedStore(MemoryStore):
             list(contents.durables.values()),
             list(contents.counters.values()),
             list(contents.queues.values()),
+            {kind: dict(found) for kind, found in contents.records.items()},
         )
         self._write([])
         disk.sync()

@@ -21,15 +21,16 @@ from typing import Self
 
 from msgspec import Struct
 
-from tidings.store.records import TABLES, Row
+from tidings.store.records import HEAD_BEFORE, TABLES, TABLES_BEFORE, Row
 from tidings.store.wal import PAGE_SIZE, read_log
 
 _INTERIOR, _LEAF = 0x05, 0x0D
 _LOCAL_MAX = PAGE_SIZE - 35
 _LOCAL_MIN = (PAGE_SIZE - 12) * 32 // 255 - 23
 _MORE = PAGE_SIZE - 4  # what a continuation page holds
-_ROOTS = range(2, 2 + len(TABLES))
-_WIDTHS = {table.width for table in TABLES}
+_ROOTS = range(2, 2 + len(TABLES_BEFORE))  # of the tables that were always there; a later one is anywhere
+_SCHEMA_AT = 100  # where the leaf with the schema begins in the first page
+_WIDTHS = {table.width for table in (*TABLES, HEAD_BEFORE)}
 _INTEGER_SIZES = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 
 
@@ -58,6 +59,7 @@ class Pages:
         self._log = {frame.page: index for index, frame in enumerate(self._frames)}
         size = os.fstat(self._file).st_size
         self.count = max([-(-size // PAGE_SIZE), *self._log])
+        self._roots = {*_ROOTS, *_later_roots(self.page(1))}
 
     def __enter__(self) -> Self:
         return self
@@ -86,7 +88,7 @@ class Pages:
     def _in_trees(self) -> set[int]:
         """The pages that are reached from the roots of our tables."""
         found: set[int] = set()
-        waiting = list(_ROOTS)
+        waiting = list(self._roots)
         while waiting:
             number = waiting.pop()
             if number not in found and 1 < number <= self.count:
@@ -110,7 +112,7 @@ class Pages:
 
     def _leaves(self) -> list[int]:
         """Pages that say they are leaves, and those that a tree takes for leaves whatever they say."""
-        leaves, interiors = set(_ROOTS), set()
+        leaves, interiors = set(self._roots), set()
         children: set[int] = set()
         for number in range(2, self.count + 1):
             page = self.page(number)
@@ -153,6 +155,17 @@ class Pages:
             following = int.from_bytes(more[:4], "big")
             rest -= _MORE
         return b"".join(parts).ljust(size, b"\0")
+
+
+def _later_roots(first: bytes) -> Iterator[int]:
+    """The first pages of the tables that came with later formats, by the schema in the first page of all."""
+    later = {table.name.encode() for table in TABLES} - {table.name.encode() for table in TABLES_BEFORE}
+    count = min(int.from_bytes(first[_SCHEMA_AT + 3 : _SCHEMA_AT + 5], "big"), len(TABLES))
+    for at in range(_SCHEMA_AT + 8, _SCHEMA_AT + 8 + 2 * count, 2):
+        cell = _cell(first, int.from_bytes(first[at : at + 2], "big"))
+        values = None if cell is None else _values(first[cell[2] : cell[2] + cell[1]])
+        if values is not None and values[1] in later and isinstance(values[3], int):
+            yield values[3]
 
 
 def _children(page: bytes) -> Iterator[int]:
@@ -224,7 +237,7 @@ def _size(kind: int) -> int | None:
         return 0
     if kind in _INTEGER_SIZES:
         return _INTEGER_SIZES[kind]
-    return (kind - 12) // 2 if kind >= 12 and kind % 2 == 0 else None
+    return (kind - 12) // 2 if kind >= 12 else None  # of bytes, or of a text, which only the schema has
 
 
 def _value(kind: int, data: bytes) -> int | bytes | None:

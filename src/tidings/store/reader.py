@@ -15,6 +15,7 @@ from tidings.store.interface import StoredBatch, StoredMessage, within
 from tidings.store.packing import PackingError
 from tidings.store.records import (
     HEAD,
+    HEAD_BEFORE,
     RUN,
     STREAM,
     Head,
@@ -103,7 +104,7 @@ class Reader:
             self._connection.execute("BEGIN")
             try:
                 row: Row = self._connection.execute("SELECT * FROM head").fetchone() or ()
-                if not is_sound(HEAD, row):
+                if not (is_sound(HEAD, row) or is_sound(HEAD_BEFORE, row)):
                     raise Broken("head: its row is not as it was written")
                 yield head_of(row)
             finally:

@@ -23,9 +23,9 @@ from typing import cast
 import msgspec
 from msgspec import Struct
 
-from tidings.store.interface import Counter, Durable, QueueRecord, StoredBatch
+from tidings.store.interface import Counter, Durable, QueueRecord, SetRecord, StoredBatch
 
-FORMAT = 2  # the second has rows in place of batches that lie elsewhere
+FORMAT = 3  # the second has rows in place of batches that lie elsewhere, the third has records
 SUM_MASK = 2**32 - 1
 
 Field = int | bytes | None
@@ -86,8 +86,10 @@ HEAD = Table(
         "run INT",
         "runs INT",
         "settled INT",
+        "records INT",
     ),
 )
+HEAD_BEFORE = Table(HEAD.name, HEAD.key, HEAD.columns[:-1])  # up to format 2
 DURABLE = Table(
     "durable",
     "id",
@@ -123,8 +125,15 @@ RUN = Table(
     has_content=True,
 )
 SETTLED = Table("settled", "id", ("changed INT", "gone BLOB"))
-TABLES = (META, HEAD, DURABLE, COUNTER, STREAM, QUEUE, RUN, SETTLED)
+RECORD = Table("record", "id", ("changed INT", "kind BLOB", "key BLOB", "value BLOB"))
+TABLES = (META, HEAD, DURABLE, COUNTER, STREAM, QUEUE, RUN, SETTLED, RECORD)
+TABLES_BEFORE = (META, HEAD_BEFORE, *TABLES[2:-1])
 ONLY_ROW = 1
+
+
+def tables_of(version: int) -> tuple[Table, ...]:
+    """The tables of a database of that format."""
+    return TABLES if version >= FORMAT else TABLES_BEFORE
 
 
 class Meta(Struct, frozen=True):
@@ -152,6 +161,7 @@ class Head(Struct, frozen=True):
     run: int = 0  # the highest key that a run ever had
     runs: int = 0  # the sum of the checksums of all runs
     settled: int = 0  # and of all that tells which of their messages are gone
+    records: int = 0  # and of all records
 
 
 class Link(Struct, frozen=True, gc=False):
@@ -225,10 +235,10 @@ def meta_row(meta: Meta) -> Row:
     return sealed(META, ONLY_ROW, (meta.format, meta.node.encode(), meta.boot))
 
 
-def head_row(head: Head) -> Row:
-    """A row for HEAD."""
+def head_row(head: Head, table: Table = HEAD) -> Row:
+    """A row for HEAD, or for the one before it."""
     node, *numbers = msgspec.structs.astuple(head)
-    return sealed(HEAD, ONLY_ROW, (node.encode(), *numbers))
+    return sealed(table, ONLY_ROW, (node.encode(), *numbers[: len(table.columns) - 1]))
 
 
 def durable_row(key: int, changed: int, durable: Durable) -> Row:
@@ -258,6 +268,11 @@ def queue_row(changed: int, queue: QueueRecord) -> Row:
     return sealed(QUEUE, queue.key, (changed, queue.name.encode(), queue.handed, queue.description))
 
 
+def record_row(key: int, changed: int, record: SetRecord) -> Row:
+    """A row for RECORD; `changed` is the number of the commit."""
+    return sealed(RECORD, key, (changed, record.kind.encode(), record.key.encode(), record.value))
+
+
 def meta_of(row: Row) -> Meta:
     """What a sound row of META says."""
     _, _, version, node, boot = cast("tuple[int, int, int, bytes, int]", row)
@@ -265,7 +280,7 @@ def meta_of(row: Row) -> Meta:
 
 
 def head_of(row: Row) -> Head:
-    """What a sound row of HEAD says."""
+    """What a sound row of HEAD, or of the one before it, says."""
     return Head(cast(bytes, row[2]).decode(), *cast("tuple[int, ...]", row[3:]))
 
 
@@ -284,6 +299,12 @@ def queue_of(row: Row) -> QueueRecord:
     """What a sound row of QUEUE says."""
     key, _, _, name, handed, description = cast("tuple[int, int, int, bytes, int, bytes]", row)
     return QueueRecord(key, name.decode(), handed, description)
+
+
+def record_of(row: Row) -> SetRecord:
+    """What a sound row of RECORD says."""
+    kind, key, value = cast("tuple[bytes, bytes, bytes]", row[3:])
+    return SetRecord(kind.decode(), key.decode(), value)
 
 
 def link_of(row: Row) -> Link:

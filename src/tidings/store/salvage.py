@@ -33,8 +33,10 @@ from tidings.store.records import (
     DURABLE,
     FORMAT,
     HEAD,
+    HEAD_BEFORE,
     META,
     QUEUE,
+    RECORD,
     RUN,
     SETTLED,
     STREAM,
@@ -56,8 +58,10 @@ from tidings.store.records import (
     link_of,
     meta_of,
     queue_of,
+    record_of,
     sealed,
     stream_row,
+    tables_of,
 )
 from tidings.store.salvage_runs import FoundRuns
 from tidings.store.trouble import trouble
@@ -70,6 +74,7 @@ POSITION_LEAP = 2**32
 class _Finds(Struct):
     """The sound rows of a database."""
 
+    format: int = FORMAT - 1  # ours if anything shows that: what is taken for older is only migrated again
     metas: list[Meta] = []
     heads: list[Head] = []
     records: dict[RecordKey, tuple[Table, Row]] = {}  # the newest of each
@@ -101,13 +106,14 @@ def rebuild(database: Path, head: Head | None) -> list[str]:
         problems = [] if finds.heads or head else ["head: is lost"]
         is_certain = head is not None or (bool(finds.heads) and not pages.has_log_damage)
         head = head or _head(finds, problems)
-        with making(new, Meta(head.node, head.boot)) as connection:
+        with making(new, Meta(head.node, head.boot, finds.format)) as connection:
             head = _copy_stream(pages, finds, head, connection, problems)
             head = _copy_records(finds, head, connection, problems)
             head = finds.runs.copy(pages, head, connection, problems)
             if not is_certain:
                 head = replace(head, position=head.position + POSITION_LEAP)
-            connection.execute(HEAD.put, head_row(head))
+            table = tables_of(finds.format)[1]
+            connection.execute(table.put, head_row(head, table))
         sync_directory(database.parent)
         new.rename(_rebuilt(database))
         finish_rebuild(database)
@@ -159,14 +165,17 @@ def _survey(pages: Pages) -> _Finds:
         if row is None:
             continue
         # A batch never changes, so an older page is as good; of anything else only the newest counts.
-        for table in (STREAM,) if place.is_old else TABLES:
+        for table in (STREAM,) if place.is_old else (*TABLES, HEAD_BEFORE):
             if is_sound(table, row):
                 _KEEP[table.name](finds, row, place)
+                if table in (HEAD, RECORD):
+                    finds.format = FORMAT
     return finds
 
 
 def _keep_meta(finds: _Finds, row: Row, _: Place) -> None:
     finds.metas.append(meta_of(row))
+    finds.format = max(finds.format, meta_of(row).format)
 
 
 def _keep_head(finds: _Finds, row: Row, _: Place) -> None:
@@ -185,6 +194,11 @@ def _keep_counter(finds: _Finds, row: Row, _: Place) -> None:
 
 def _keep_queue(finds: _Finds, row: Row, _: Place) -> None:
     _keep_newest(finds, (QUEUE.name, "", queue_of(row).key), QUEUE, row)
+
+
+def _keep_record(finds: _Finds, row: Row, _: Place) -> None:
+    record = record_of(row)
+    _keep_newest(finds, (RECORD.name, record.kind, record.key), RECORD, row)
 
 
 def _keep_newest(finds: _Finds, key: RecordKey, table: Table, row: Row) -> None:
@@ -214,6 +228,7 @@ _KEEP: dict[str, Callable[[_Finds, Row, Place], None]] = {
     QUEUE.name: _keep_queue,
     RUN.name: _keep_run,
     SETTLED.name: _keep_settled,
+    RECORD.name: _keep_record,
 }
 
 
@@ -260,7 +275,7 @@ def _links(pages: Pages, finds: _Finds, head: Head) -> Iterator[Link]:
 
 
 def _copy_records(finds: _Finds, head: Head, connection: sqlite3.Connection, problems: list[str]) -> Head:
-    """Write the durables, counters and queues that are left; tell if some are missing or too old."""
+    """Write the durables, counters, queues and records that are left; tell if some are missing or too old."""
     before = dict.fromkeys(SUMS, 0)
     after = dict.fromkeys(SUMS, 0)
     position = head.position

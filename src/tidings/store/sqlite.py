@@ -131,7 +131,7 @@ class SqliteStore:
             database = self._rebuild(self._database, broken)
             database.begin()
         head, lists = database.books.head, (database.durables, database.counters, database.queues)
-        return State(head.node, head.boot, head.position, *lists)
+        return State(head.node, head.boot, head.position, *lists, database.records)
 
     def _open_database(self) -> Database:
         if self._database is None:
@@ -178,6 +178,7 @@ class SqliteStore:
             for problem in rebuild(self._path, None if damaged is None else damaged.books.head):
                 self._report(problem)
             self._database = Database(self._path, self._report)
+            self._database.migrate()
             return self._database
 
     def _report(self, problem: str) -> None:

@@ -1,0 +1,57 @@
+"""Stores of earlier formats brought to ours, when they are opened.
+
+Up to format 2 there were no records. What sinks had published was kept in counters of systems that no client
+can have, `sink:user/sink`: with epoch 0 one more than the last batch, or 0 where the sink was forgotten; with
+epoch 2**30 a digest of the query whose batch it was; with others digests of runs without batches.
+
+This is what was written then and is written now: it does not change with the rest of the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from tidings.store.interface import Counter, Operation, SetRecord
+from tidings.store.records import HEAD, RECORD
+
+SCHEMA = (f"ALTER TABLE {HEAD.name} ADD COLUMN {HEAD.columns[-1]}", RECORD.schema)
+"""What gives a database the tables of format 3."""
+
+_SINK = "sink:"
+_QUERY = 1 << 30
+
+Fields = dict[str, Any]
+
+
+def converted(counters: Iterable[Counter]) -> tuple[list[Counter], list[Operation]]:
+    """What is not kept in that way any more, and what keeps it now."""
+    of_sinks = [one for one in counters if one.system.startswith(_SINK)]
+    sinks: dict[str, Fields] = {}
+    for one in sorted(of_sinks, key=lambda one: one.seen_us):
+        user, _, sink = one.system.removeprefix(_SINK).partition("/")
+        _learn(sinks.setdefault(_key(user, sink), {"runs": []}), one)
+    records = [
+        SetRecord("sink", key, msgspec.msgpack.encode(fields))
+        for key, fields in sinks.items()
+        if fields["runs"] or "batch" in fields
+    ]
+    return of_sinks, [*records]
+
+
+def _learn(sink: Fields, counter: Counter) -> None:
+    sink["used_us"] = counter.seen_us
+    if counter.epoch == _QUERY:
+        sink["query"] = counter.counter
+    elif counter.epoch:
+        sink["runs"].append(counter.counter)
+    elif counter.counter:
+        sink["batch"] = counter.counter - 1
+    else:
+        sink["runs"].clear()
+
+
+def _key(*parts: str) -> str:
+    return msgspec.json.encode(parts).decode()

@@ -1,0 +1,71 @@
+"""Records of services: typed, by kinds and keys, and of limited size."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import Struct
+
+from tests.store.openers import Opener, reopened
+from tests.store.samples import batch, everything
+from tidings.errors import InternalError
+from tidings.store.interface import (
+    RECORD_KEY_SIZE_MAX,
+    RECORD_VALUE_SIZE_MAX,
+    Append,
+    DropRecord,
+    Operation,
+    SetRecord,
+)
+from tidings.store.kinds import Kind
+
+
+class Link(Struct, frozen=True, omit_defaults=True):
+    """What a service might keep of a link."""
+
+    position: int
+    node: str = ""
+
+
+LINKS: Kind[tuple[str, str], Link] = Kind("link", Link)
+OTHERS: Kind[tuple[str], Link] = Kind("other", Link)
+
+
+def test_records_are_kept_by_kind_and_key(lasting: Opener) -> None:
+    store = lasting()
+    store.commit([LINKS.set(("a", "b"), Link(1)), OTHERS.set(("a",), Link(3))])
+    store.commit(
+        [
+            LINKS.set(('a","', "b"), Link(2)),
+            LINKS.set(("a", "b"), Link(4, "far")),
+            LINKS.drop(("not", "there")),
+        ]
+    )
+    state = reopened(store, lasting).state
+    assert LINKS.known(state) == {("a", "b"): Link(4, "far"), ('a","', "b"): Link(2)}
+    assert OTHERS.known(state) == {("a",): Link(3)}
+
+
+def test_a_record_that_is_dropped_is_gone(lasting: Opener) -> None:
+    store = lasting()
+    store.commit([OTHERS.set(("a",), Link(1)), OTHERS.set(("b",), Link(2)), OTHERS.drop(("a",))])
+    store.commit([OTHERS.set(("a",), Link(3)), DropRecord("link", '["b"]')])
+    store.commit([OTHERS.drop(("a",))])
+    assert OTHERS.known(reopened(store, lasting).state) == {("b",): Link(2)}
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        SetRecord("link", "ü" * (RECORD_KEY_SIZE_MAX // 2) + "k", b""),
+        SetRecord("link", "k", bytes(RECORD_VALUE_SIZE_MAX + 1)),
+    ],
+    ids=["key", "value"],
+)
+def test_a_record_above_the_limits_is_refused_with_its_commit(opener: Opener, record: SetRecord) -> None:
+    store = opener()
+    operations: list[Operation] = [Append(batch(1)), record]
+    with pytest.raises(InternalError, match=r"RECORD_KEY_SIZE_MAX = 4096 and RECORD_VALUE_SIZE_MAX = 65536"):
+        store.commit(operations)
+    assert list(everything(store)) == []
+    whole = SetRecord("link", "k" * RECORD_KEY_SIZE_MAX, bytes(RECORD_VALUE_SIZE_MAX))
+    store.commit([whole])
