@@ -355,6 +355,19 @@ def test_a_reader_has_made_and_kept_what_it_wants_until_it_leaves() -> None:
     assert counters(rows(ann)) == [2]
 
 
+def test_a_reader_that_comes_again_may_be_passive_or_no_longer() -> None:
+    rig = LogRig()
+    ann = rig.peer()
+    for passive, demanded in ((True, []), (False, ["n > 2"]), (True, [])):
+        ask(ann, "log.reader", name="spark", where="n > 2", passive=passive)
+        (told,) = ask(ann, "log.status")["readers"]
+        assert told["passive"] is passive
+        assert ask(rig.peer("other"), "advertise", number=1, filter="n > 0") == {"filters": demanded}
+        rig = rig.restart()
+        ann = rig.peer()
+        assert ask(rig.peer("other"), "advertise", number=1, filter="n > 0") == {"filters": demanded}
+
+
 def test_a_reader_that_is_not_heard_of_is_gone_when_its_lease_ends() -> None:
     rig = LogRig()
     ann, sensor = rig.peer(), rig.peer("sensor")

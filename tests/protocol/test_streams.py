@@ -93,6 +93,44 @@ def test_a_time_in_an_empty_past_is_now_and_is_not_looked_up_again() -> None:
     assert bob.counters() == [1, 2, 3]
 
 
+def looked_up_late() -> tuple[Rig, Peer, streams.Stream, int]:
+    """Of four events a durable subscription wants those from a time on, and that is not looked up yet."""
+    rig = Rig()
+    for counter in range(1, 5):
+        rig.now += 10
+        rig.peer(f"x{counter}").publish(persistent(counter))
+        rig.run()
+    peer, since_us = rig.peer("one"), int((rig.now - 10) * 1e6)
+    peer.request("subscribe", number=1, durable="d", since_us=since_us, credit=9)
+    rig.tick()
+    (stream,) = rig.broker.take_reads()
+    return rig, peer, stream, rig.store.position_at(since_us)
+
+
+def test_a_time_that_is_found_when_the_client_has_gone_is_found_for_the_next() -> None:
+    rig, first, stream, position = looked_up_late()
+    first.lose()
+    stream.begin(position)
+    stream.take(rig.store.read(stream.place, 1 << 20))
+    second = rig.peer("two")
+    second.subscribe(durable="d")
+    assert (first.counters(), second.counters()) == ([], [3, 4])
+
+
+def test_a_time_that_is_found_when_another_has_begun_there_changes_nothing() -> None:
+    rig, _, stream, position = looked_up_late()
+    second = rig.peer("two")
+    second.subscribe(durable="d")
+    assert second.counters() == [3, 4]
+    second.acknowledge(1, 4)
+    stream.begin(position)
+    stream.take(rig.store.read(stream.place, 1 << 20))
+    second.lose()
+    third = rig.peer("two")
+    third.subscribe(durable="d")
+    assert third.counters() == []
+
+
 def test_what_was_acknowledged_does_not_come_again() -> None:
     rig = Rig()
     bob = rig.peer()

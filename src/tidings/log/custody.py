@@ -217,12 +217,12 @@ class Custody:
     def needed(self) -> int:
         """The lowest position that some reader has not passed."""
         places = self._broker.places
-        return min((stream.cursor for stream in places.named), default=self._broker.position) + 1
+        return min((cursor.passed for cursor in places.named), default=self._broker.position) + 1
 
     def _holders(self, spent: int) -> list[str]:
         """The readers for whose sake something up to the position is kept."""
         places = self._broker.places
-        return [one.record.name for one in places.named if one.record and one.cursor < spent]
+        return [cursor.name for cursor in places.named if cursor.passed < spent]
 
     # Time
 

@@ -10,9 +10,6 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any
 
-import msgspec
-from msgspec.structs import replace
-
 from tidings.errors import Refused
 from tidings.filters import Filter
 from tidings.leases import Leases
@@ -23,6 +20,7 @@ from tidings.log.history import Answer, History
 from tidings.protocol.archive import Archive, Terms
 from tidings.protocol.broker import Broker
 from tidings.protocol.bystander import Bystander
+from tidings.protocol.cursors import Cursor, Options
 from tidings.protocol.errands import Errand
 from tidings.protocol.service import LATER, Asked
 from tidings.protocol.session import Session
@@ -42,6 +40,8 @@ LEFT_S = 365 * 86_400.0
 """How long it is known that a reader has left."""
 MEMORY_SIZE_MAX = 64 << 20
 """Bytes of events in the log of a node that has no directory; the oldest half goes when it is full."""
+
+_PASSIVE = Options(log=True, passive=True).encode()
 
 Operations = Mapping[str, tuple[Any, Callable[[Asked, Any], Any]]]
 
@@ -69,7 +69,7 @@ class LogService(Bystander):
         self._reads: dict[Session, int] = {}
         self._thinned = 0  # the position up to which a log in memory was given up
         self._size_thinned = 0  # and how many bytes had been logged then
-        self._leases: Leases[Archive] = Leases(attrgetter("ends_at"))
+        self._leases: Leases[Cursor] = Leases(attrgetter("ends_at"))
         for archive in broker.places.archives:
             self._watch(archive)
         self.scanned = 0  # bytes of answers, ever: how much is read of the log
@@ -85,20 +85,21 @@ class LogService(Bystander):
             **self.custody.operations,
         }
         if where is not None:
-            broker.places.add(Archive(broker, Filter(where)))
+            start = broker.position
+            broker.places.add(Archive(broker, Durable("", "", where, start, start, _PASSIVE), Terms()))
 
     # Who reads
 
     def _reader(self, asked: Asked, wanted: arguments.Reader) -> Any:
         until = None if wanted.lease_s is None else self._broker.wall + wanted.lease_s
         user = asked.session.permit.user
-        terms = Terms(True, wanted.passive, True, wanted.lease_s, until, user=user)
-        if wanted.resume and self._broker.places.find_durable(asked.session.owner, wanted.name) is None:
+        terms = Terms(True, wanted.lease_s, until, user=user)
+        if wanted.resume and self._broker.places.find(asked.session.owner, wanted.name) is None:
             problem = "its lease has ended, or somebody has removed it; what nobody else wanted was not kept"
             raise Refused("gone", f"the reader {wanted.name!r} is gone: {problem}")
-        archive = self._open(asked.session, wanted.name, wanted.where, terms, wanted.start)
+        archive = self._open(asked.session, wanted.name, wanted.where, terms, wanted.passive, wanted.start)
         return {
-            "cursor": archive.cursor,
+            "cursor": archive.passed,
             "end": self._broker.end_logged,
             "first": self.custody.first,
             "node": self._broker.node,
@@ -106,40 +107,47 @@ class LogService(Bystander):
 
     def _keep(self, asked: Asked, wanted: arguments.Keep) -> Any:
         asked.session.permit.require("keep", "having what others publish kept in the log")
-        terms = Terms(log=True, passive=True, user=asked.session.permit.user)
-        self._open(asked.session, wanted.name, wanted.where, terms, None)
+        terms = Terms(user=asked.session.permit.user)
+        self._open(asked.session, wanted.name, wanted.where, terms, True, None)
         return {}
 
-    def _open(self, session: Session, name: str, where: str, terms: Terms, start: int | None) -> Archive:
+    def _open(
+        self, session: Session, name: str, where: str, terms: Terms, passive: bool, start: int | None
+    ) -> Archive:
         """The archive of that name, made if there is none; its filter and terms are these from now on."""
         places, asked = self._broker.places, Filter(where)
         granted = session.narrow("subscribe", asked)
-        cursor = self._broker.position if start is None else max(0, start - 1)
-        record = Durable(name, session.owner, str(asked), cursor, cursor, msgspec.msgpack.encode(terms))
-        found = places.find_durable(session.owner, name)
-        has_left = isinstance(found, Archive) and found.terms.left
-        if found is None or has_left:
+        found = places.find(session.owner, name)
+        if found is None or found.has_left:
             self._check_room(session, terms)
             self._broker.exchange.unindexed.check(session.bound or "", granted)
-        if isinstance(found, Archive) and has_left:
-            self._end(found)  # it comes back, and begins where it says
-        archive = places.open_durable(record, granted, session.bound)
-        if not isinstance(archive, Archive) or archive.terms.holds != terms.holds:
-            raise Refused("exists", f"{name!r} is the name of something else")
-        archive.want(asked)
-        archive.renew(terms)
-        places.refilter(archive, granted)
-        archive.subscription.user = session.bound
+            if found is not None:
+                self._end(found)  # it comes back, and begins where it says
+            cursor = self._broker.position if start is None else max(0, start - 1)
+            options = Options(log=True, passive=passive).encode()
+            record = Durable(name, session.owner, str(asked), cursor, cursor, options)
+            archive = Archive(self._broker, record, terms, asked)
+            archive.allow(granted, session.bound)
+            places.open_archive(archive)
+        else:
+            archive = self._reopen(session, name, terms)
+            archive.demand(passive)
+            places.refilter(archive, asked, granted, session.bound)
         self._watch(archive)
+        return archive
+
+    def _reopen(self, session: Session, name: str, terms: Terms) -> Archive:
+        """Go on with an archive that is there; Refused if it is something else."""
+        archive = self._broker.places.find_archive(session.owner, name)
+        if archive is None or archive.terms.holds != terms.holds:
+            raise Refused("exists", f"{name!r} is the name of something else")
+        archive.renew(terms)
         return archive
 
     def _check_room(self, session: Session, terms: Terms) -> None:
         """A user counts as one, whatever its clients are called; those of the owner count one by one."""
         own = sum(
-            one.record is not None
-            and not one.terms.left
-            and one.terms.holds is terms.holds
-            and _is_of(one, terms.user, session.owner)
+            not one.has_left and one.terms.holds is terms.holds and _is_of(one, terms.user, session.owner)
             for one in self._broker.places.archives
         )
         who = repr(terms.user or session.owner)
@@ -164,25 +172,20 @@ class LogService(Bystander):
 
     def _note_left(self, archive: Archive) -> None:
         """Keep a record that a reader has left, which wants nothing."""
-        broker, record, user = self._broker, archive.record, archive.terms.user
-        assert record is not None
-        left = [one for one in broker.places.archives if one.terms.left and _is_of(one, user, record.owner)]
+        broker, user = self._broker, archive.terms.user
+        left = [one for one in broker.places.archives if one.has_left and _is_of(one, user, archive.owner)]
         if len(left) >= LEFT_MAX:
             self._end(min(left, key=lambda one: one.ends_at))
-        terms = Terms(
-            log=True, passive=True, lease_s=LEFT_S, until=broker.wall + LEFT_S, left=True, user=user
-        )
-        options = msgspec.msgpack.encode(terms)
-        nothing = Filter("FALSE")
-        kept = broker.places.open_durable(
-            replace(record, filter=str(nothing), options=options), nothing, archive.subscription.user
-        )
-        assert isinstance(kept, Archive), "its terms say so"
+        terms = Terms(lease_s=LEFT_S, until=broker.wall + LEFT_S, left=True, user=user)
+        position = archive.acknowledged
+        record = Durable(archive.name, archive.owner, "FALSE", position, position, _PASSIVE)
+        kept = Archive(broker, record, terms)
+        broker.places.open_archive(kept)
         self._watch(kept)
 
     def _named(self, owner: str, name: str) -> Archive:
-        found = self._broker.places.find_durable(owner, name)
-        if not isinstance(found, Archive) or found.terms.left:
+        found = self._broker.places.find_archive(owner, name)
+        if found is None or found.has_left:
             raise Refused("not-found", f"nobody reads the log under the name {name!r}")
         return found
 
@@ -261,15 +264,15 @@ class LogService(Bystander):
 
     def _end_late(self, now: float) -> None:
         """End readers that were not heard of."""
-        for archive in self._leases.ended(now):
-            if not archive.terms.left:
+        for cursor in self._leases.ended(now):
+            if not cursor.has_left:
                 self._broker.count("leases_ended")
-            self._end(archive)
+            self._end(cursor)
         self._broker.timers.at(self._leases.wake_at, self._end_late)
 
-    def _end(self, archive: Archive) -> None:
-        self._leases.drop(archive)
-        self._broker.places.end_durable(archive)
+    def _end(self, cursor: Cursor) -> None:
+        self._leases.drop(cursor)
+        self._broker.places.end(cursor)
 
     def finish_tick(self) -> None:
         """Note how the log has grown; one in memory must not grow for ever."""
@@ -291,7 +294,7 @@ class LogService(Bystander):
         manages = session.permit.manages
         if not manages:
             session.permit.grant("subscribe")
-        readers = [_told_of(archive) for archive in broker.places.archives if not archive.terms.left]
+        readers = [_told_of(archive) for archive in broker.places.archives if not archive.has_left]
         return {
             "node": broker.node,
             "name": broker.name,
@@ -319,19 +322,16 @@ class LogService(Bystander):
 
 def _is_of(archive: Archive, user: str, owner: str) -> bool:
     """Whether it is the user's, or that of a client of the node's owner, who count one by one."""
-    assert archive.record is not None
-    return archive.terms.user == user and (bool(user) or archive.record.owner == owner)
+    return archive.terms.user == user and (bool(user) or archive.owner == owner)
 
 
 def _told_of(archive: Archive) -> dict[str, Any]:
-    record, terms = archive.record, archive.terms
-    assert record is not None
     return {
-        "name": record.name,
-        "owner": record.owner,
-        "filter": record.filter,
-        "cursor": archive.cursor,
-        "holds": terms.holds,
-        "passive": terms.passive,
-        "lease_s": terms.lease_s,
+        "name": archive.name,
+        "owner": archive.owner,
+        "filter": str(archive.filter),
+        "cursor": archive.passed,
+        "holds": archive.terms.holds,
+        "passive": archive.subscription.passive,
+        "lease_s": archive.terms.lease_s,
     }

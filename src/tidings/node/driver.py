@@ -378,7 +378,7 @@ class Driver:
         self._reading.fail(str(error), self.time())
         self.broker.count("failures", reason="read")
         stream.is_reading = False
-        if stream.session is not None:
+        if not stream.is_over:
             stream.session.close("internal", "stored events can't be read")
             self.schedule()
         return False

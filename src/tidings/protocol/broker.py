@@ -155,7 +155,7 @@ class Broker:
         self._waiting: dict[Session, None] = {}  # those whose frames wait for a commit
         self._owing: dict[Session, None] = {}  # those that may have to be told that something was accepted
         self._sessions_made = 0
-        self.places = Places(self, state.durables)
+        self.places = Places(self, state)
         self.add(Advertised(self))
 
     def add(self, service: Service) -> None:

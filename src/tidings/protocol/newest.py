@@ -12,10 +12,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from tidings.event import Batch
 from tidings.exchange import Rows
+from tidings.protocol.cursors import Cursor
 from tidings.protocol.streams import TAKEN_AT_ONCE, Stream
 from tidings.steps import Steps
 from tidings.store.interface import StoredBatch
@@ -27,19 +26,12 @@ if TYPE_CHECKING:
 class NewestStream(Stream):
     """See the module. It reads forwards from `next`, and backwards from `_back` down to the cursor."""
 
-    _back = 0
-    _asked_back = 0
-
-    def attach(self, session: Session, number: int, credit: int) -> None:
-        """A client is there, and gets what it has not acknowledged, the newest first."""
-        assert self.record is not None
+    def __init__(self, cursor: Cursor, session: Session, number: int, credit: int) -> None:
+        super().__init__(cursor, session, number, credit)
         self._unfinished: deque[int] = deque()  # positions in the order of their delivery
-        self._back = self.broker.position
-        super().attach(session, number, credit)
-
-    def _rewind(self, _cursor: int) -> None:
-        self._last = self._back
+        self._back = self._last = self.broker.position
         self.next = self._back + 1
+        self._asked_back = 0
 
     @property
     def is_backward(self) -> bool:
@@ -53,8 +45,7 @@ class NewestStream(Stream):
 
     @property
     def _is_behind(self) -> bool:
-        assert self.record is not None
-        return self._back > self.record.cursor
+        return self._back > self.cursor.acknowledged
 
     # Reading
 
@@ -67,22 +58,22 @@ class NewestStream(Stream):
             self._asked_back = self._back
             self.broker.reads.append(self)
 
-    def _taking(self, stored: Sequence[StoredBatch], session: Session) -> Steps[None]:
+    def _taking(self, stored: Sequence[StoredBatch]) -> Steps[None]:
         """Send what was read, forwards or backwards."""
         if not self._asked_back:
-            yield from super()._taking(stored, session)
+            yield from super()._taking(stored)
             return
         asked, self._asked_back = self._asked_back, 0
         if asked == self._back:
-            yield from self._take_back(stored, session)
+            yield from self._take_back(stored)
         self.is_reading = False
         self.read_on()
 
-    def _take_back(self, stored: Sequence[StoredBatch], session: Session) -> Steps[None]:
+    def _take_back(self, stored: Sequence[StoredBatch]) -> Steps[None]:
         for one in stored:
             batch = self.batch_of(one)
             while self._is_behind and self._back >= one.first:
-                if self.credit <= 0 or self.session is not session or session.is_closed:
+                if self.credit <= 0 or self.is_over or self.session.is_closed:
                     return
                 self._take_rows_back(one, batch)
                 yield
@@ -91,9 +82,8 @@ class NewestStream(Stream):
 
     def _take_rows_back(self, stored: StoredBatch, batch: Batch) -> None:
         """Send what is wanted of the last rows of a stored batch that were not looked at yet."""
-        assert self.record is not None
         last = min(stored.count - 1, self._back - stored.first)
-        first = max(0, self.record.cursor + 1 - stored.first, last + 1 - TAKEN_AT_ONCE)
+        first = max(0, self.cursor.acknowledged + 1 - stored.first, last + 1 - TAKEN_AT_ONCE)
         rows = self._wanted(batch, range(last, first - 1, -1), stored)
         taken = rows[: self.credit]
         self._back = stored.first + (taken[-1] if len(taken) < len(rows) else first) - 1
@@ -124,14 +114,11 @@ class NewestStream(Stream):
 
     def _finish_back(self) -> None:
         """Nothing older is left to be delivered."""
-        assert self.record is not None
-        self._back = self.record.cursor
+        self._back = self.cursor.acknowledged
         self._move_cursor()
 
     def _move_cursor(self) -> None:
-        assert self.record is not None
-        cursor = min(self._unfinished, default=self.next) - 1
-        if not self._is_behind and cursor > self.record.cursor:
-            self.record = replace(self.record, cursor=cursor)
-            self._back = cursor
-            self.broker.places.keep(self.record)
+        finished = min(self._unfinished, default=self.next) - 1
+        if not self._is_behind and finished > self.cursor.acknowledged:
+            self._back = finished
+            self.cursor.acknowledge(finished)

@@ -1,9 +1,9 @@
 """Outlets on the stored stream: durable subscriptions, history, and what a slow client could not take.
 
-Such an outlet has a place in the stream, `next`. While it is *abreast*, new events are sent as they are
-published, with their positions. When it has no client, or its client no credit, it falls behind, and what
-comes is left in the store; with credit it reads on from `next`, at its client's pace, until it is abreast
-again. Every position goes by once, so there is no gap and no overlap where the two meet.
+Such an outlet has a cursor, behind which it begins, and a place in the stream, `next`. While it is *abreast*,
+new events are sent as they are published, with their positions. When its client has no credit it falls
+behind, and what comes is left in the store; with credit it reads on from `next`, at its client's pace, until
+it is abreast again. Every position goes by once, so there is no gap and no overlap where the two meet.
 
 Before events leave that may have to be marked as delivered twice, the stored `handed` is moved past them.
 """
@@ -13,19 +13,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from tidings.event import Batch, Event
-from tidings.exchange import Need, Positions, Rows, Subscription
-from tidings.filters import Filter
+from tidings.exchange import Need, Positions, Rows
 from tidings.ids import Origin
 from tidings.protocol.answers import hears
+from tidings.protocol.cursors import Cursor, unstored
 from tidings.protocol.outlets import Outlet
 from tidings.steps import Steps
-from tidings.store.interface import Durable, StoredBatch
+from tidings.store.interface import StoredBatch
 
 if TYPE_CHECKING:
-    from tidings.protocol.broker import Broker
     from tidings.protocol.session import Session
 
 TAKEN_AT_ONCE = 256
@@ -35,76 +32,61 @@ HANDED_AHEAD = 1_000
 
 
 class Stream(Outlet):
-    """A place in the stored stream, with or without a client.
+    """Delivers the stored stream to a client, from its cursor on, until the client goes.
 
-    `record` is what the store keeps of a durable subscription; None for history and for what was spilled,
-    which end with their session. `keeps_all` has even transient events stored while it is behind.
+    `keeps_all` has even transient events stored while it is behind.
     """
 
-    session: Session | None  # type: ignore[assignment]  # a durable subscription outlives its sessions
-
     def __init__(
-        self,
-        broker: Broker,
-        filter: Filter,
-        start: int,
-        record: Durable | None = None,
-        keeps_all: bool = False,
-        passive: bool = False,
+        self, cursor: Cursor, session: Session, number: int, credit: int, keeps_all: bool = False
     ) -> None:
-        super().__init__(None, 0, 0)  # type: ignore[arg-type]
-        self.broker = broker
-        self.subscription = Subscription(filter, self, passive, owner=record and record.owner)
-        self.next = start
-        self.record = record
+        super().__init__(session, number, credit)
+        self.broker = cursor.broker
+        self.cursor = cursor
+        self.subscription = cursor.subscription
         self.keeps_all = keeps_all
         self.is_abreast = False
         self.is_reading = False
-        self.since_us: int | None = None  # begin at this time instead of at `next`: see `begin`
-        self._asked = 0  # where the reading that is under way began
+        self.since_us = cursor.since_us  # begin at this time instead of at `next`: see `begin`
+        self.next = cursor.acknowledged + 1
         self._readable = 0  # up to here everything was on disk when it was asked for
-        self._last = start - 1  # the last position that was sent
-        self._seen = 0 if record is None else record.handed  # up to here it may have been delivered before
+        self._last = cursor.acknowledged  # the last position that was sent
+        self._seen = cursor.handed  # up to here it may have been delivered before
 
     @property
-    def cursor(self) -> int:
+    def passed(self) -> int:
         """The position up to which nothing is needed any more."""
-        if self.is_abreast and (self.record is None or self.record.cursor >= self._last):
+        cursor = self.cursor
+        if self.is_abreast and (not cursor.name or cursor.acknowledged >= self._last):
             return self.broker.position
-        return self.next - 1 if self.record is None else self.record.cursor
+        return cursor.acknowledged if cursor.name else self.next - 1
 
     # Its client
 
-    def attach(self, session: Session, number: int, credit: int) -> None:
-        """A client is there, and gets what it has not acknowledged."""
+    def attach(self) -> None:
+        """Let the client have what it has not acknowledged, and what comes."""
+        self.cursor.stream = self.subscription.sink = self
         self.broker.places.attach(self)
-        self.session, self.number, self.total, self.sent, self.lost = session, number, credit, 0, 0
-        self._head = None
-        if self.record is not None:
-            self._rewind(self.record.cursor)
-            self._seen = self.record.handed
-        self.is_abreast = False
         self.read_on()
 
-    def _rewind(self, cursor: int) -> None:
-        """Begin behind what was acknowledged."""
-        self._last = cursor
-        self.next = cursor + 1
+    @property
+    def is_over(self) -> bool:
+        """Whether the client has gone."""
+        return self.cursor.stream is not self
 
     def begin(self, position: int) -> None:
         """The position that `since_us` stands for; called by whoever drives the broker, before reading."""
         self.since_us = None
-        self.next = self._asked = position
-        if self.record is not None:
+        if self.cursor.stream in (self, None):  # else another client is there, and begins for itself
+            self.next = position
             self._last = position - 1
-            self.record = replace(self.record, cursor=position - 1, handed=position - 1)
-            self.broker.places.keep(self.record)
+            self.cursor.begin(position)
 
     def detach(self) -> None:
         """The client has gone; the store goes on for it."""
-        self.broker.places.detach(self)
-        self.session = None
+        self.cursor.stream, self.subscription.sink = None, self.cursor
         self.is_abreast = False
+        self.broker.places.detach(self)
 
     def grant(self, total: int) -> None:
         """Read on with more credit."""
@@ -113,9 +95,8 @@ class Stream(Outlet):
 
     def acknowledge(self, position: int) -> None:
         """The client has dealt with everything up to the position; what was never sent can't be meant."""
-        if self.record is not None and self.record.cursor < position < self.next:
-            self.record = replace(self.record, cursor=position)
-            self.broker.places.keep(self.record)
+        if self.cursor.name and self.cursor.acknowledged < position < self.next:
+            self.cursor.acknowledge(position)
 
     # New events
 
@@ -125,19 +106,16 @@ class Stream(Outlet):
             self.is_abreast = False
         if self.keeps_all and not self.is_abreast:
             return Need.EVERYTHING
-        return Need.NOTHING if self.record is None else Need.RELIABLE
+        return Need.RELIABLE if self.cursor.name else Need.NOTHING
 
     def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
         """Send what is new, if the client is abreast and can take it; otherwise it stays in the store."""
-        if self.session is None:
-            self.broker.count("dropped", _unstored(rows, positions), "away")
-            return
         sent = min(len(rows), self.credit) if self.is_abreast else 0
         if sent:
             self._send_new(batch, rows[:sent], positions)
         if sent < len(rows):
             self.is_abreast = False
-            self.lose(_unstored(rows[sent:], positions), "behind")
+            self.lose(unstored(rows[sent:], positions), "behind")
 
     def _send_new(self, batch: Batch, rows: Rows, positions: Positions) -> None:
         if positions is None:
@@ -163,18 +141,17 @@ class Stream(Outlet):
         if self._is_idle:
             if self.next > self.broker.position:
                 self.is_abreast = True
-                self.since_us = None
+                self.since_us = self.cursor.since_us = None
                 self.tell_gap()
             else:
                 self.is_reading = True
-                self._asked = self.next
                 self._readable = self.broker.position_durable
                 self.broker.reads.append(self)
 
     @property
     def _is_idle(self) -> bool:
         """Whether there is someone to read for, and nothing on its way to him."""
-        return self.session is not None and not (self.is_abreast or self.is_reading) and self.credit > 0
+        return not (self.is_over or self.is_abreast or self.is_reading) and self.credit > 0
 
     @property
     def is_backward(self) -> bool:
@@ -188,27 +165,22 @@ class Stream(Outlet):
 
     def take(self, stored: Sequence[StoredBatch]) -> None:
         """Stored events have been read, from `place` on; called by whoever drives the broker."""
-        if self.session is None:
-            self.is_reading = False
-        else:
-            self.session.do(self._taking(stored, self.session))
+        if not self.is_over:
+            self.session.do(self._taking(stored))
 
-    def _taking(self, stored: Sequence[StoredBatch], session: Session) -> Steps[None]:
-        """Send what is wanted of what was read, for as long as it is this client who wants it."""
-        is_same = self._asked == self.next  # otherwise another client has come meanwhile
-        if is_same:
-            yield from self._take(stored, session)
+    def _taking(self, stored: Sequence[StoredBatch]) -> Steps[None]:
+        """Send what is wanted of what was read, for as long as the client is there."""
+        yield from self._take(stored)
         self.is_reading = False
-        is_other = self.session is not session or not is_same
         # What is stored but not on disk yet is asked for when it is.
-        if is_other or not self.broker.position_durable < self.next <= self.broker.position:
+        if not self.broker.position_durable < self.next <= self.broker.position:
             self.read_on()
 
-    def _take(self, stored: Sequence[StoredBatch], session: Session) -> Steps[None]:
+    def _take(self, stored: Sequence[StoredBatch]) -> Steps[None]:
         for one in stored:
             batch, row = self.batch_of(one), max(0, self.next - one.first)
             while row < one.count:
-                if self.credit <= 0 or self.session is not session or session.is_closed:
+                if self.credit <= 0 or self.is_over or self.session.is_closed:
                     return
                 row = self._take_rows(one, batch, row)
                 yield
@@ -248,18 +220,12 @@ class Stream(Outlet):
 
     def _hand_out(self, position: int) -> None:
         """Have it stored that events up to the position may have been delivered, before they are."""
-        if self.record is not None and position > self.record.handed:
-            self.record = replace(self.record, handed=position + HANDED_AHEAD)
-            self.broker.places.keep(self.record)
+        if self.cursor.name and position > self.cursor.handed:
+            self.cursor.hand_out(position + HANDED_AHEAD)
 
 
 def _is_expired(ttl_s: float | None, stored: StoredBatch, wall: float) -> bool:
     return ttl_s is not None and stored.stored_us / 1e6 + ttl_s <= wall
-
-
-def _unstored(rows: Rows, positions: Positions) -> int:
-    """How many of the rows are not stored."""
-    return len(rows) if positions is None else sum(positions[row] is None for row in rows)
 
 
 def _runs(rows: Rows, positions: Sequence[int | None]) -> list[tuple[list[int], bool]]:

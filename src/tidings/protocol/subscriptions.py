@@ -18,10 +18,12 @@ from tidings.protocol.answers import hears
 from tidings.protocol.arguments import Advertise, Subscribe, Unadvertise, Unsubscribe
 from tidings.protocol.backlog import Backlog
 from tidings.protocol.blocking import BlockingOutlet
+from tidings.protocol.cursors import Cursor
 from tidings.protocol.errands import Errand
 from tidings.protocol.frames import encode
 from tidings.protocol.memory import filter_size
 from tidings.protocol.messages import Acknowledge, Credit, Notice
+from tidings.protocol.newest import NewestStream
 from tidings.protocol.outlets import DroppingOutlet, LatestOutlet, Outlet
 from tidings.protocol.recent import Gathering, last_values
 from tidings.protocol.streams import Stream
@@ -133,9 +135,15 @@ class Subscriptions:
         filter = self._reach(wanted, asked)
         is_unindexed = self._check_indexed(wanted, filter)
         if wanted.durable is not None:
-            self._add(wanted, self._open_durable(wanted, filter, asked))
+            cursor = self._open_durable(wanted.durable, wanted, filter, asked)
+            kind = NewestStream if wanted.order == "newest" else Stream
+            self._attach(wanted, kind(cursor, session, wanted.number, wanted.credit))
         elif wanted.is_stored or wanted.on_slow == "spill":
-            self._add(wanted, self._open_stream(wanted, filter, asked))
+            cursor = self._cursor("", wanted, filter, asked)
+            cursor.subscription.owner = session
+            self._broker.places.add(cursor)
+            keeps_all = wanted.on_slow == "spill"
+            self._attach(wanted, Stream(cursor, session, wanted.number, wanted.credit, keeps_all))
         else:
             outlet = _outlet(session, wanted)
             subscription = Subscription(
@@ -182,7 +190,7 @@ class Subscriptions:
         What is there already is no more.
         """
         session, places = self._session, self._broker.places
-        if wanted.durable is None or places.find_durable(session.owner, wanted.durable) is None:
+        if wanted.durable is None or places.find(session.owner, wanted.durable) is None:
             return self._broker.exchange.unindexed.check(session.bound or "", filter)
         return False
 
@@ -205,41 +213,35 @@ class Subscriptions:
                 return ending
         raise Refused("not-found", "this node has no queues")
 
-    def _open_durable(self, wanted: Subscribe, filter: Filter, asked: Filter) -> Stream:
-        """Begin a durable subscription, or go on with it; what was granted may change, and is not kept."""
-        assert wanted.durable is not None
-        start = self._start(wanted) - 1
-        record = Durable(wanted.durable, self._session.owner, str(asked), start, start, wanted.options)
-        is_new = self._broker.places.find_durable(self._session.owner, wanted.durable) is None
-        stream = self._broker.places.open_durable(record, filter, self._session.bound)
-        assert stream.record is not None
-        if Filter(stream.record.filter) != asked:
-            raise Refused("exists", f"{wanted.durable!r} exists with the filter {stream.record.filter}")
-        if stream.record.options != wanted.options:
-            raise Refused("exists", f"{wanted.durable!r} exists with another order, or is passive or not")
-        if stream.session is not None:
-            stream.session.end(stream.number, "taken over")
-        if is_new:
-            stream.since_us = wanted.since_us
-        self._broker.places.refilter(stream, filter)
-        stream.subscription.user = self._session.bound
-        stream.attach(self._session, wanted.number, wanted.credit)
-        return stream
+    def _open_durable(self, name: str, wanted: Subscribe, filter: Filter, asked: Filter) -> Cursor:
+        """The cursor of a durable subscription, made if there is none; what was granted is not kept."""
+        places = self._broker.places
+        cursor = places.find(self._session.owner, name)
+        if cursor is None:
+            cursor = self._cursor(name, wanted, filter, asked)
+            places.open(cursor)
+            return cursor
+        if cursor.filter != asked:
+            raise Refused("exists", f"{name!r} exists with the filter {cursor.filter}")
+        if cursor.options != wanted.options:
+            raise Refused("exists", f"{name!r} exists with another order, or is passive or not")
+        if cursor.stream is not None:
+            cursor.stream.session.end(cursor.stream.number, "taken over")
+        places.refilter(cursor, asked, filter, self._session.bound)
+        return cursor
 
-    def _open_stream(self, wanted: Subscribe, filter: Filter, asked: Filter) -> Stream:
-        stream = Stream(
-            self._broker,
-            filter,
-            self._start(wanted),
-            keeps_all=wanted.on_slow == "spill",
-            passive=wanted.passive,
-        )
-        stream.since_us = wanted.since_us
-        subscription = stream.subscription
-        subscription.user, subscription.owner, subscription.asked = self._session.bound, self._session, asked
-        self._broker.places.add(stream)
-        stream.attach(self._session, wanted.number, wanted.credit)
-        return stream
+    def _cursor(self, name: str, wanted: Subscribe, filter: Filter, asked: Filter) -> Cursor:
+        start = self._start(wanted) - 1
+        record = Durable(name, self._session.owner, str(asked), start, start, wanted.options)
+        cursor = Cursor(self._broker, record, asked)
+        cursor.allow(filter, self._session.bound)
+        cursor.since_us = wanted.since_us
+        return cursor
+
+    def _attach(self, wanted: Subscribe, stream: Stream) -> None:
+        stream.attach()
+        self._endings[wanted.number] = stream.detach
+        self._add(wanted, stream)
 
     def _start(self, wanted: Subscribe) -> int:
         """The first position that is wanted; for a time it is found when the store is read."""
@@ -251,12 +253,12 @@ class Subscriptions:
     def unsubscribe(self, unwanted: Unsubscribe) -> None:
         """End a subscription, a durable one for good."""
         if unwanted.durable is not None:
-            stream = self._broker.places.find_durable(self._session.owner, unwanted.durable)
-            if stream is None:
+            cursor = self._broker.places.find(self._session.owner, unwanted.durable)
+            if cursor is None:
                 raise Refused("not-found", f"there is no durable subscription {unwanted.durable!r}")
-            if stream.session is not None:
-                stream.session.end(stream.number, "unsubscribed")
-            self._broker.places.end_durable(stream)
+            if cursor.stream is not None:
+                cursor.stream.session.end(cursor.stream.number, "unsubscribed")
+            self._broker.places.end(cursor)
         elif unwanted.number in self._outlets:
             self._end(unwanted.number)
         else:
@@ -272,12 +274,7 @@ class Subscriptions:
         outlet.end()
         self.filter_size -= self._sizes.pop((Subscribe, number))
         self._session.heavier()
-        if isinstance(outlet, Stream):
-            outlet.detach()
-            if outlet.record is None:
-                self._broker.places.remove(outlet)
-        else:
-            self._endings.pop(number)()
+        self._endings.pop(number)()
 
     # Advertising
 

@@ -106,7 +106,7 @@ class Database:
         meta = replace(self.books.meta, format=FORMAT)
         if meta == self.books.meta:
             return
-        unwanted, operations = converted(self.counters)
+        unwanted, operations = converted(self.counters, self.durables)
         plan = Plan(self.books, operations, self._fetch, unwanted)
         self._transact([(META.put, [meta_row(meta)]), *plan.statements], SCHEMA)
         with trouble(self.path):

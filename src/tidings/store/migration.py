@@ -2,7 +2,8 @@
 
 Up to format 2 there were no records. What sinks had published was kept in counters of systems that no client
 can have, `sink:user/sink`: with epoch 0 one more than the last batch, or 0 where the sink was forgotten; with
-epoch 2**30 a digest of the query whose batch it was; with others digests of runs without batches.
+epoch 2**30 a digest of the query whose batch it was; with others digests of runs without batches. Archives
+had their terms among the options of their cursors.
 
 This is what was written then and is written now: it does not change with the rest of the code.
 """
@@ -13,8 +14,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from tidings.store.interface import Counter, Operation, SetRecord
+from tidings.store.interface import Counter, Durable, Operation, Put, SetRecord
 from tidings.store.records import HEAD, RECORD
 
 SCHEMA = (f"ALTER TABLE {HEAD.name} ADD COLUMN {HEAD.columns[-1]}", RECORD.schema)
@@ -26,8 +28,15 @@ _QUERY = 1 << 30
 Fields = dict[str, Any]
 
 
-def converted(counters: Iterable[Counter]) -> tuple[list[Counter], list[Operation]]:
-    """What is not kept in that way any more, and what keeps it now."""
+def converted(
+    counters: Iterable[Counter], durables: Iterable[Durable]
+) -> tuple[list[Counter], list[Operation]]:
+    """Counters that are none of clients, and what keeps instead what they and the options of archives say."""
+    sinks, records = _converted_sinks(counters)
+    return sinks, [*records, *(operation for one in durables for operation in _converted_archive(one))]
+
+
+def _converted_sinks(counters: Iterable[Counter]) -> tuple[list[Counter], list[SetRecord]]:
     of_sinks = [one for one in counters if one.system.startswith(_SINK)]
     sinks: dict[str, Fields] = {}
     for one in sorted(of_sinks, key=lambda one: one.seen_us):
@@ -38,7 +47,16 @@ def converted(counters: Iterable[Counter]) -> tuple[list[Counter], list[Operatio
         for key, fields in sinks.items()
         if fields["runs"] or "batch" in fields
     ]
-    return of_sinks, [*records]
+    return of_sinks, records
+
+
+def _converted_archive(durable: Durable) -> list[Operation]:
+    options = msgspec.msgpack.decode(durable.options) if durable.options else {}
+    if not options.get("log"):
+        return []
+    kept = {name: options.pop(name) for name in ("log", "passive") if name in options}
+    terms = SetRecord("archive", _key(durable.owner, durable.name), msgspec.msgpack.encode(options))
+    return [Put(replace(durable, options=msgspec.msgpack.encode(kept))), terms]
 
 
 def _learn(sink: Fields, counter: Counter) -> None:

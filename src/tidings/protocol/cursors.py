@@ -1,0 +1,134 @@
+"""Cursors: places on the stored stream, and whose they are.
+
+A cursor says which events its owner wants of the stream, and up to which position it needs nothing any more.
+One with a name is stored, and outlives connections and restarts; others end with their session. While nobody
+takes what matches, the cursor itself is the sink of its subscription, and only has stored what it needs. A
+client that is there has a *stream* from it on (`streams.py`), which is the sink then. A cursor that only has
+events kept is an *archive* (`archive.py`).
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from tidings.event import Batch
+from tidings.exchange import Need, Positions, Rows, Subscription
+from tidings.filters import Filter
+from tidings.store.interface import Drop, Durable, Operation, Put
+
+if TYPE_CHECKING:
+    from tidings.protocol.broker import Broker
+    from tidings.protocol.streams import Stream
+
+
+class Options(Struct, frozen=True, omit_defaults=True):
+    """What a stored cursor is for."""
+
+    log: bool = False  # it is an archive
+    passive: bool = False
+    newest: bool = False  # its client gets the newest events first
+
+    def encode(self) -> bytes:
+        """The options as they are stored; nothing for those of most."""
+        return b"" if self == Options() else msgspec.msgpack.encode(self)
+
+
+def options_of(record: Durable) -> Options:
+    """What a stored cursor is for."""
+    return msgspec.msgpack.decode(record.options, type=Options) if record.options else Options()
+
+
+class Cursor:
+    """See the module. What is asked for is stored; what was granted of that is only in the subscription."""
+
+    ends_at = inf
+    """When its lease ends, by the clock that never jumps."""
+    has_left = False
+    """Whether it wants nothing any more, and is only remembered."""
+
+    def __init__(self, broker: Broker, record: Durable, filter: Filter | None = None) -> None:
+        """`filter` is that of the record, where it has been read already."""
+        self.broker = broker
+        self.name = record.name
+        self.owner = record.owner
+        self.acknowledged = record.cursor
+        self.handed = record.handed  # up to here events may have been delivered
+        self.options = record.options
+        self.stream: Stream | None = None
+        self.since_us: int | None = None  # begin at this time instead: it is found when the store is read
+        asked, passive = Filter(record.filter) if filter is None else filter, options_of(record).passive
+        self.subscription = Subscription(asked, self, passive, owner=self.owner)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What no other cursor with a name has."""
+        return self.owner, self.name
+
+    @property
+    def filter(self) -> Filter:
+        """What is asked for."""
+        return self.subscription.asked
+
+    def allow(self, granted: Filter, user: str | None) -> None:
+        """Let it have what was granted; `user` is who is bound by rules, None for whoever is not."""
+        self.subscription.filter, self.subscription.user = granted, user
+
+    @property
+    def passed(self) -> int:
+        """The position up to which its owner needs nothing any more."""
+        return self.acknowledged if self.stream is None else self.stream.passed
+
+    @property
+    def released(self) -> int:
+        """The position up to which nothing need be in the store for it, save what is in the log."""
+        return self.passed
+
+    def acknowledge(self, position: int) -> None:
+        """Its owner has dealt with everything up to the position."""
+        self.acknowledged = position
+        self.broker.places.keep(self)
+
+    def hand_out(self, position: int) -> None:
+        """Events up to the position may be delivered from the next commit on."""
+        self.handed = position
+        self.broker.places.keep(self)
+
+    def begin(self, position: int) -> None:
+        """Everything before the position is not wanted: it was found for `since_us`."""
+        self.since_us = None
+        if self.name:
+            self.acknowledged = self.handed = position - 1
+            self.broker.places.keep(self)
+
+    def review(self) -> None:
+        """The rules have changed; a client is parted from, and finds that when it comes again."""
+
+    # The sink, while there is no stream
+
+    def need(self, count: int) -> Need:  # noqa: ARG002
+        """Have stored what asks for it."""
+        return Need.RELIABLE
+
+    def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:  # noqa: ARG002
+        """What is stored waits there, and the rest is for nobody."""
+        self.broker.count("dropped", unstored(rows, positions), "away")
+
+    # The store
+
+    def stored(self) -> Put:
+        """What keeps it."""
+        places = self.acknowledged, self.handed
+        return Put(Durable(self.name, self.owner, str(self.filter), *places, self.options))
+
+    def dropped(self) -> list[Operation]:
+        """What keeps it no longer."""
+        return [Drop(self.name, self.owner)]
+
+
+def unstored(rows: Rows, positions: Positions) -> int:
+    """How many of the rows are not stored."""
+    return len(rows) if positions is None else sum(positions[row] is None for row in rows)
