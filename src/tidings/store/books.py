@@ -41,18 +41,22 @@ from tidings.store.records import (
     RECORD,
     STREAM,
     SUM_MASK,
+    Field,
     Head,
     Link,
     Meta,
+    RecordKey,
     Row,
     Table,
     checksum_of,
-    counter_row,
-    durable_row,
+    counter_fields,
+    durable_fields,
     elsewhere,
     head_row,
+    key_of,
     queue_row,
-    record_row,
+    record_fields,
+    sealed,
     stream_row,
 )
 from tidings.store.stock import Stock
@@ -66,9 +70,6 @@ DISCARD = "DELETE FROM stream WHERE first <= ?"
 
 _PUT_HEAD = HEAD.put
 
-# The table, then what is unique in it: owner and name, system and epoch, kind and key, or nothing and the key
-# of a queue.
-RecordKey = tuple[str, str, str | int]
 # Where the head has the sum of a table's checksums.
 SUMS = {DURABLE.name: "durables", COUNTER.name: "counters", QUEUE.name: "queues", RECORD.name: "records"}
 
@@ -128,7 +129,7 @@ class Plan:
         self.turnover = Turnover(books.stock, fetch)
         take = self._takers(self.turnover)
         for counter in unwanted:
-            self._remove(COUNTER, (COUNTER.name, counter.system, counter.epoch))
+            self._remove(COUNTER, counter.system.encode(), counter.epoch)
         for operation in operations:
             take[type(operation)](operation)
         self.head = self.turnover.conclude(self.head)
@@ -169,41 +170,39 @@ class Plan:
         self._run(STREAM.put, stream_row(link))
 
     def _put(self, operation: Put) -> None:
-        durable = operation.durable
-        key = (DURABLE.name, durable.owner, durable.name)
-        row = durable_row(self._row_of(key), self.head.commits, durable)
-        self._run(DURABLE.put, row)
-        self._set(key, row)
+        self._keep(DURABLE, durable_fields(self.head.commits, operation.durable))
 
     def _count(self, operation: Count) -> None:
-        counter = operation.counter
-        key = (COUNTER.name, counter.system, counter.epoch)
-        row = counter_row(self._row_of(key), self.head.commits, counter)
-        self._run(COUNTER.put, row)
-        self._set(key, row)
-
-    def _put_queue(self, operation: PutQueue) -> None:
-        row = queue_row(self.head.commits, operation.queue)
-        self._run(QUEUE.put, row)
-        self._set((QUEUE.name, "", operation.queue.key), row)
-
-    def _drop(self, operation: Drop) -> None:
-        self._remove(DURABLE, (DURABLE.name, operation.owner, operation.name))
-
-    def _drop_queue(self, operation: DropQueue) -> None:
-        self._remove(QUEUE, (QUEUE.name, "", operation.key))
+        self._keep(COUNTER, counter_fields(self.head.commits, operation.counter))
 
     def _set_record(self, record: SetRecord) -> None:
         check_record(record)
-        key = (RECORD.name, record.kind, record.key)
-        row = record_row(self._row_of(key), self.head.commits, record)
-        self._run(RECORD.put, row)
+        self._keep(RECORD, record_fields(self.head.commits, record))
+
+    def _keep(self, table: Table, fields: Row) -> None:
+        """Write a row with these fields, in place of the one that keeps the same."""
+        key = table.name, fields[1], fields[2]
+        self._write(table, key, sealed(table, self._row_of(key), fields))
+
+    def _put_queue(self, operation: PutQueue) -> None:
+        row = queue_row(self.head.commits, operation.queue)
+        self._write(QUEUE, key_of(QUEUE, row), row)
+
+    def _write(self, table: Table, key: RecordKey, row: Row) -> None:
+        self._run(table.put, row)
         self._set(key, row)
 
-    def _drop_record(self, record: DropRecord) -> None:
-        self._remove(RECORD, (RECORD.name, record.kind, record.key))
+    def _drop(self, operation: Drop) -> None:
+        self._remove(DURABLE, operation.owner.encode(), operation.name.encode())
 
-    def _remove(self, table: Table, key: RecordKey) -> None:
+    def _drop_queue(self, operation: DropQueue) -> None:
+        self._remove(QUEUE, None, operation.key)
+
+    def _drop_record(self, record: DropRecord) -> None:
+        self._remove(RECORD, record.kind.encode(), record.key.encode())
+
+    def _remove(self, table: Table, first: Field, second: Field) -> None:
+        key = table.name, first, second
         kept = self._kept(key)
         if kept is not None:
             self._run(f"DELETE FROM {table.name} WHERE id = ?", (kept.row,))

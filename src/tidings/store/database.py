@@ -19,8 +19,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tidings.errors import StoreFailed, StoreTooNew
-from tidings.store.books import Books, Plan
-from tidings.store.interface import Counter, Discard, Durable, Operation, QueueRecord, StoredMessage
+from tidings.store.books import SUMS, Books, Plan
+from tidings.store.interface import Discard, Operation, StoredMessage
 from tidings.store.migration import SCHEMA, converted
 from tidings.store.packing import PackingError
 from tidings.store.presence import Presence
@@ -49,6 +49,7 @@ from tidings.store.records import (
     is_gap,
     is_sound,
     is_whole,
+    key_of,
     link_of,
     meta_of,
     meta_row,
@@ -200,27 +201,20 @@ class Database:
         return link.last if link is not None and link.is_elsewhere else 0
 
     def _load_records(self, books: Books, report: Report) -> None:
-        self.durables: list[Durable] = []
-        self.counters: list[Counter] = []
-        self.queues: list[QueueRecord] = []
+        def rows(table: Table) -> list[Row]:
+            if table not in tables_of(books.meta.format):
+                return []
+            found = self._sound_rows(table, getattr(books.head, SUMS[table.name]), report)
+            for row in found:
+                books.note(key_of(table, row), row)
+            return found
+
+        self.durables = list(map(durable_of, rows(DURABLE)))
+        self.counters = list(map(counter_of, rows(COUNTER)))
+        self.queues = list(map(queue_of, rows(QUEUE)))
         self.records: dict[str, dict[str, bytes]] = {}
-        for row in self._sound_rows(DURABLE, books.head.durables, report):
-            durable = durable_of(row)
-            self.durables.append(durable)
-            books.note((DURABLE.name, durable.owner, durable.name), row)
-        for row in self._sound_rows(COUNTER, books.head.counters, report):
-            counter = counter_of(row)
-            self.counters.append(counter)
-            books.note((COUNTER.name, counter.system, counter.epoch), row)
-        for row in self._sound_rows(QUEUE, books.head.queues, report):
-            queue = queue_of(row)
-            self.queues.append(queue)
-            books.note((QUEUE.name, "", queue.key), row)
-        if RECORD in tables_of(books.meta.format):
-            for row in self._sound_rows(RECORD, books.head.records, report):
-                record = record_of(row)
-                self.records.setdefault(record.kind, {})[record.key] = record.value
-                books.note((RECORD.name, record.kind, record.key), row)
+        for record in map(record_of, rows(RECORD)):
+            self.records.setdefault(record.kind, {})[record.key] = record.value
 
     def _load_stock(self, books: Books, report: Report) -> None:
         settled = {row[0]: row for row in self._sound_rows(SETTLED, books.head.settled, report)}

@@ -30,6 +30,8 @@ SUM_MASK = 2**32 - 1
 
 Field = int | bytes | None
 Row = tuple[Field, ...]
+RecordKey = tuple[str, Field, Field]
+"""A table, and what is unique in it: owner and name, system and epoch, kind and key, or a queue's own key."""
 
 _ELSEWHERE = -1  # an epoch that no batch has
 
@@ -241,16 +243,25 @@ def head_row(head: Head, table: Table = HEAD) -> Row:
     return sealed(table, ONLY_ROW, (node.encode(), *numbers[: len(table.columns) - 1]))
 
 
-def durable_row(key: int, changed: int, durable: Durable) -> Row:
-    """A row for DURABLE; `changed` is the number of the commit."""
+def key_of(table: Table, row: Row) -> RecordKey:
+    """What no other sound row has that keeps something by name, or a queue."""
+    return (table.name, None, row[0]) if table is QUEUE else (table.name, row[3], row[4])
+
+
+def durable_fields(changed: int, durable: Durable) -> Row:
+    """The fields of a row for DURABLE; `changed` is the number of the commit."""
     texts = durable.owner.encode(), durable.name.encode(), durable.filter.encode()
-    return sealed(DURABLE, key, (changed, *texts, durable.cursor, durable.handed, durable.options))
+    return (changed, *texts, durable.cursor, durable.handed, durable.options)
 
 
-def counter_row(key: int, changed: int, counter: Counter) -> Row:
-    """A row for COUNTER; `changed` is the number of the commit."""
-    numbers = counter.epoch, counter.counter, counter.seen_us
-    return sealed(COUNTER, key, (changed, counter.system.encode(), *numbers, counter.refused))
+def counter_fields(changed: int, counter: Counter) -> Row:
+    """The same for COUNTER."""
+    return changed, counter.system.encode(), counter.epoch, counter.counter, counter.seen_us, counter.refused
+
+
+def record_fields(changed: int, record: SetRecord) -> Row:
+    """The same for RECORD."""
+    return changed, record.kind.encode(), record.key.encode(), record.value
 
 
 def stream_row(link: Link) -> Row:
@@ -266,11 +277,6 @@ def stream_row(link: Link) -> Row:
 def queue_row(changed: int, queue: QueueRecord) -> Row:
     """A row for QUEUE; `changed` is the number of the commit."""
     return sealed(QUEUE, queue.key, (changed, queue.name.encode(), queue.handed, queue.description))
-
-
-def record_row(key: int, changed: int, record: SetRecord) -> Row:
-    """A row for RECORD; `changed` is the number of the commit."""
-    return sealed(RECORD, key, (changed, record.kind.encode(), record.key.encode(), record.value))
 
 
 def meta_of(row: Row) -> Meta:

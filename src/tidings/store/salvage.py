@@ -17,6 +17,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -24,7 +25,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tidings.ids import new_system
-from tidings.store.books import SUMS, RecordKey
+from tidings.store.books import SUMS
 from tidings.store.database import connect, making, too_new
 from tidings.store.directory import sync_directory
 from tidings.store.pages import Pages, Place
@@ -45,20 +46,19 @@ from tidings.store.records import (
     Head,
     Link,
     Meta,
+    RecordKey,
     Row,
     Table,
     changed_in,
     checksum_of,
-    counter_of,
     durable_of,
     head_of,
     head_row,
     is_gap,
     is_sound,
+    key_of,
     link_of,
     meta_of,
-    queue_of,
-    record_of,
     sealed,
     stream_row,
     tables_of,
@@ -182,26 +182,8 @@ def _keep_head(finds: _Finds, row: Row, _: Place) -> None:
     finds.heads.append(head_of(row))
 
 
-def _keep_durable(finds: _Finds, row: Row, _: Place) -> None:
-    durable = durable_of(row)
-    _keep_newest(finds, (DURABLE.name, durable.owner, durable.name), DURABLE, row)
-
-
-def _keep_counter(finds: _Finds, row: Row, _: Place) -> None:
-    counter = counter_of(row)
-    _keep_newest(finds, (COUNTER.name, counter.system, counter.epoch), COUNTER, row)
-
-
-def _keep_queue(finds: _Finds, row: Row, _: Place) -> None:
-    _keep_newest(finds, (QUEUE.name, "", queue_of(row).key), QUEUE, row)
-
-
-def _keep_record(finds: _Finds, row: Row, _: Place) -> None:
-    record = record_of(row)
-    _keep_newest(finds, (RECORD.name, record.kind, record.key), RECORD, row)
-
-
-def _keep_newest(finds: _Finds, key: RecordKey, table: Table, row: Row) -> None:
+def _keep_newest(table: Table, finds: _Finds, row: Row, _: Place) -> None:
+    key = key_of(table, row)
     known = finds.records.get(key)
     if known is None or changed_in(known[1]) < changed_in(row):
         finds.records[key] = table, row
@@ -222,13 +204,10 @@ def _keep_settled(finds: _Finds, row: Row, _: Place) -> None:
 _KEEP: dict[str, Callable[[_Finds, Row, Place], None]] = {
     META.name: _keep_meta,
     HEAD.name: _keep_head,
-    DURABLE.name: _keep_durable,
-    COUNTER.name: _keep_counter,
     STREAM.name: _keep_stream,
-    QUEUE.name: _keep_queue,
     RUN.name: _keep_run,
     SETTLED.name: _keep_settled,
-    RECORD.name: _keep_record,
+    **{table.name: partial(_keep_newest, table) for table in (DURABLE, COUNTER, QUEUE, RECORD)},
 }
 
 
