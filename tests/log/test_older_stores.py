@@ -14,6 +14,7 @@ from queues.rig import Client, numbers, pass_time
 
 from scripts.make_node_fixture import FOLDER, LEASE_S, DiskRig, write
 from tidings.protocol.archive import TERMS
+from tidings.store.interface import Drop
 from tidings.store.records import FORMAT
 
 FORMATS = range(2, FORMAT + 1)
@@ -83,16 +84,17 @@ def test_readers_and_what_is_kept_go_on_until_their_leases_end(rig: DiskRig) -> 
     assert {one["name"] for one in client.ask("log.status")["readers"]} == {"stopped", "kept"}
 
 
-def test_an_archive_that_has_lost_its_terms_is_forgotten(rig: DiskRig, tmp_path: Path) -> None:
+def test_an_archive_that_has_lost_its_place_or_its_terms_is_forgotten(rig: DiskRig, tmp_path: Path) -> None:
     rig.run()
-    rig.store.commit([TERMS.drop(("bob/spark", "kept"))])
+    rig.store.commit([TERMS.drop(("bob/spark", "kept")), Drop("stopped", "bob/spark")])
     rig.store.close()
     again = DiskRig(tmp_path / "node")
     again.run()
-    assert {one.name for one in again.broker.places.named} == {"query", "stopped", "all", "news"}
+    assert {one.name for one in again.broker.places.named} == {"query", "all", "news"}
     again.store.close()
     last = DiskRig(tmp_path / "node")
-    assert "kept" not in {one.name for one in last.store.state.durables}
+    assert {one.name for one in last.store.state.durables} == {"query", "all", "news"}
+    assert set(TERMS.known(last.store.state)) == {("bob/spark", "query")}
     last.store.close()
 
 

@@ -2,27 +2,26 @@
 
 A cursor says which events its owner wants of the stream, and up to which position it needs nothing any more.
 One with a name is stored, and outlives connections and restarts; others end with their session. While nobody
-takes what matches, the cursor itself is the sink of its subscription, and only has stored what it needs. A
-client that is there has a *stream* from it on (`streams.py`), which is the sink then. A cursor that only has
-events kept is an *archive* (`archive.py`).
+takes what matches, the cursor itself is the sink of its subscription, and only has stored what it needs; a
+*consumer* that is there is the sink then, such as the stream to a client (`streams.py`). A cursor that has
+none, and only has events kept, is an *archive* (`archive.py`).
 """
 
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 from msgspec import Struct
 
 from tidings.event import Batch
-from tidings.exchange import Need, Positions, Rows, Subscription
+from tidings.exchange import Need, Positions, Rows, Sink, Subscription
 from tidings.filters import Filter
 from tidings.store.interface import Drop, Durable, Operation, Put
 
 if TYPE_CHECKING:
     from tidings.protocol.broker import Broker
-    from tidings.protocol.streams import Stream
 
 
 class Options(Struct, frozen=True, omit_defaults=True):
@@ -42,6 +41,17 @@ def options_of(record: Durable) -> Options:
     return msgspec.msgpack.decode(record.options, type=Options) if record.options else Options()
 
 
+class Consumer(Sink, Protocol):
+    """Who takes the events of a cursor while it is there."""
+
+    @property
+    def passed(self) -> int:
+        """The position up to which it needs nothing any more."""
+
+    def part(self, reason: str) -> None:
+        """Leave the cursor: it ends, or another takes its events."""
+
+
 class Cursor:
     """See the module. What is asked for is stored; what was granted of that is only in the subscription."""
 
@@ -58,7 +68,7 @@ class Cursor:
         self.acknowledged = record.cursor
         self.handed = record.handed  # up to here events may have been delivered
         self.options = record.options
-        self.stream: Stream | None = None
+        self.consumer: Consumer | None = None
         self.since_us: int | None = None  # begin at this time instead: it is found when the store is read
         asked, passive = Filter(record.filter) if filter is None else filter, options_of(record).passive
         self.subscription = Subscription(asked, self, passive, owner=self.owner)
@@ -80,12 +90,20 @@ class Cursor:
     @property
     def passed(self) -> int:
         """The position up to which its owner needs nothing any more."""
-        return self.acknowledged if self.stream is None else self.stream.passed
+        return self.acknowledged if self.consumer is None else self.consumer.passed
 
     @property
     def released(self) -> int:
         """The position up to which nothing need be in the store for it, save what is in the log."""
         return self.passed
+
+    def attach(self, consumer: Consumer) -> None:
+        """Let someone take its events, from what is not acknowledged on; nobody does so yet."""
+        self.consumer = self.subscription.sink = consumer
+
+    def detach(self) -> None:
+        """Nobody takes its events any more."""
+        self.consumer, self.subscription.sink = None, self
 
     def acknowledge(self, position: int) -> None:
         """Its owner has dealt with everything up to the position."""
@@ -107,7 +125,7 @@ class Cursor:
     def review(self) -> None:
         """The rules have changed; a client is parted from, and finds that when it comes again."""
 
-    # The sink, while there is no stream
+    # The sink, while there is no consumer
 
     def need(self, count: int) -> Need:  # noqa: ARG002
         """Have stored what asks for it."""

@@ -38,15 +38,18 @@ class Places:
         self._restore(state)
 
     def _restore(self, state: State) -> None:
+        """Go on with what was stored; what damage has left of an archive without its terms is dropped."""
         terms = TERMS.known(state)
         for record in state.durables:
             key = record.owner, record.name
             if not options_of(record).log:
                 self._open(Cursor(self._broker, record))
             elif key in terms:
-                self._open_archive(Archive(self._broker, record, terms[key]))
+                self._open_archive(Archive(self._broker, record, terms.pop(key)))
             else:
-                self._broker.store(Drop(record.name, record.owner))  # damage has cost its terms
+                self._broker.store(Drop(record.name, record.owner))
+        for key in terms:
+            self._broker.store(TERMS.drop(key))
 
     # Those with a name
 

@@ -65,28 +65,32 @@ class Stream(Outlet):
 
     def attach(self) -> None:
         """Let the client have what it has not acknowledged, and what comes."""
-        self.cursor.stream = self.subscription.sink = self
+        self.cursor.attach(self)
         self.broker.places.attach(self)
         self.read_on()
 
     @property
     def is_over(self) -> bool:
         """Whether the client has gone."""
-        return self.cursor.stream is not self
+        return self.cursor.consumer is not self
 
     def begin(self, position: int) -> None:
         """The position that `since_us` stands for; called by whoever drives the broker, before reading."""
         self.since_us = None
-        if self.cursor.stream in (self, None):  # else another client is there, and begins for itself
+        if self.cursor.consumer in (self, None):  # else another client is there, and begins for itself
             self.next = position
             self._last = position - 1
             self.cursor.begin(position)
 
     def detach(self) -> None:
         """The client has gone; the store goes on for it."""
-        self.cursor.stream, self.subscription.sink = None, self.cursor
+        self.cursor.detach()
         self.is_abreast = False
         self.broker.places.detach(self)
+
+    def part(self, reason: str) -> None:
+        """End it for its client, who is told why."""
+        self.session.end(self.number, reason)
 
     def grant(self, total: int) -> None:
         """Read on with more credit."""

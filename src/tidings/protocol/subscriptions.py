@@ -225,8 +225,8 @@ class Subscriptions:
             raise Refused("exists", f"{name!r} exists with the filter {cursor.filter}")
         if cursor.options != wanted.options:
             raise Refused("exists", f"{name!r} exists with another order, or is passive or not")
-        if cursor.stream is not None:
-            cursor.stream.session.end(cursor.stream.number, "taken over")
+        if cursor.consumer is not None:
+            cursor.consumer.part("taken over")
         places.refilter(cursor, asked, filter, self._session.bound)
         return cursor
 
@@ -256,8 +256,8 @@ class Subscriptions:
             cursor = self._broker.places.find(self._session.owner, unwanted.durable)
             if cursor is None:
                 raise Refused("not-found", f"there is no durable subscription {unwanted.durable!r}")
-            if cursor.stream is not None:
-                cursor.stream.session.end(cursor.stream.number, "unsubscribed")
+            if cursor.consumer is not None:
+                cursor.consumer.part("unsubscribed")
             self._broker.places.end(cursor)
         elif unwanted.number in self._outlets:
             self._end(unwanted.number)
