@@ -368,6 +368,21 @@ def test_a_reader_that_comes_again_may_be_passive_or_no_longer() -> None:
         assert ask(rig.peer("other"), "advertise", number=1, filter="n > 0") == {"filters": demanded}
 
 
+def test_a_reader_is_no_subscription() -> None:
+    rig = LogRig()
+    ann = rig.peer()
+    ask(ann, "log.reader", name="spark", where="n > 2", lease_s=30)
+    assert refusal(ann, "unsubscribe", durable="spark")[0] == "not-found"
+    assert refusal(ann, "subscribe", number=1, filter="n > 2", durable="spark")[0] == "exists"
+    ann.subscribe(2, "n > 2", durable="other")
+    assert refusal(ann, "log.reader", name="other", where="n > 2") == (
+        "exists",
+        "'other' is the name of something else",
+    )
+    rig.pass_time(30)
+    assert [one["name"] for one in rig.broker.places.status()] == ["other"]
+
+
 def test_a_reader_that_is_not_heard_of_is_gone_when_its_lease_ends() -> None:
     rig = LogRig()
     ann, sensor = rig.peer(), rig.peer("sensor")

@@ -42,6 +42,8 @@ TERMS: Kind[tuple[str, str], Terms] = Kind("archive", Terms)
 class Archive(Cursor):
     """See the module."""
 
+    is_archive = True
+
     def __init__(self, broker: Broker, record: Durable, terms: Terms, filter: Filter | None = None) -> None:
         super().__init__(broker, record, filter)
         self.terms = terms

@@ -57,6 +57,8 @@ class Cursor:
 
     ends_at = inf
     """When its lease ends, by the clock that never jumps."""
+    is_archive = False
+    """Whether it only has events kept, and nobody consumes them."""
     has_left = False
     """Whether it wants nothing any more, and is only remembered."""
 

@@ -254,7 +254,7 @@ class Subscriptions:
         """End a subscription, a durable one for good."""
         if unwanted.durable is not None:
             cursor = self._broker.places.find(self._session.owner, unwanted.durable)
-            if cursor is None:
+            if cursor is None or cursor.is_archive:
                 raise Refused("not-found", f"there is no durable subscription {unwanted.durable!r}")
             if cursor.consumer is not None:
                 cursor.consumer.part("unsubscribed")
