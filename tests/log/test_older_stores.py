@@ -13,6 +13,7 @@ from protocol.rig import event
 from queues.rig import Client, numbers, pass_time
 
 from scripts.make_node_fixture import FOLDER, LEASE_S, DiskRig, write
+from tidings.peers.transmission import Transmission
 from tidings.protocol.archive import TERMS
 from tidings.store.interface import Drop
 from tidings.store.records import FORMAT
@@ -103,6 +104,12 @@ def test_durable_subscriptions_get_what_they_have_not_acknowledged(rig: DiskRig)
     client.peer.subscribe(1, "n > 0", durable="all")
     assert client.peer.positions()[0] == 2
     client.peer.subscribe(2, "n > 100", durable="news", order="newest", passive=True)
+
+
+def test_what_waits_for_another_node_goes_on_with_its_sweep(rig: DiskRig) -> None:
+    outgoing = Transmission(rig.queues).outgoing("far", "jobs")
+    assert (outgoing.node, outgoing.sweep) == ("far-node", 1_000_000_008)
+    assert outgoing.queue.description.properties == {}
 
 
 def test_messages_wait_in_their_queues(rig: DiskRig) -> None:

@@ -11,6 +11,7 @@ from queues.rig import Client, job, numbers
 from tidings.errors import QueueError
 from tidings.peers.hands import Hands
 from tidings.peers.puts import Puts
+from tidings.peers.transmission import TRANSMISSIONS
 from tidings.protocol.messages import Put, Refusal
 from tidings.queues.description import Description
 
@@ -187,6 +188,21 @@ def test_a_put_that_waits_for_a_peer_is_answered_when_its_queue_is_deleted() -> 
     assert made.ann.accepted == 0
     made.ann.ask("queue.delete", queue=JOBS)
     assert made.ann.accepted == 1
+
+
+def test_what_is_stored_of_a_transmission_queue_goes_with_it() -> None:
+    made = crossing()
+    made.outgoing.begin_sweep()
+    made.near.run()
+    ((key, record),) = TRANSMISSIONS.known(made.near.state).items()
+    assert record.sweep == made.outgoing.sweep > 0
+    assert "properties" not in made.ann.describe(JOBS)
+    made.ann.ask("queue.delete", queue=JOBS)
+    assert TRANSMISSIONS.known(made.near.state) == {}
+    made.near.store.commit([TRANSMISSIONS.set(key, record)])  # it was deleted while nobody forwarded anything
+    again = made.near.restart()
+    again.run()
+    assert TRANSMISSIONS.known(again.state) == {}
 
 
 def test_a_failed_commit_leaves_nobody_waiting() -> None:

@@ -41,7 +41,7 @@ from tidings.protocol.ledger import check_growing
 from tidings.protocol.service import Asked
 from tidings.protocol.session import Session
 from tidings.queues import QueueManager, Volatile, open_queues
-from tidings.store.interface import Dequeue, Enqueue, Operation, State, Store, StoredMessage
+from tidings.store.interface import Dequeue, Enqueue, Operation, Store, StoredMessage
 
 PIECE_SIZE_MAX = 4 << 20
 """Bytes of the events that are staged at once."""
@@ -97,11 +97,11 @@ class Abort(Struct, frozen=True):
 class Sinks(Bystander):
     """See the module; a service of the broker, behind that of the queues, in whose store pieces lie."""
 
-    def __init__(self, manager: QueueManager, state: State, staged: Sequence[StoredMessage] = ()) -> None:
-        """`state` and `staged` are what was stored, of sinks among others, and for them."""
+    def __init__(self, manager: QueueManager, staged: Sequence[StoredMessage] = ()) -> None:
+        """`staged` is what was stored for sinks among the messages of queues."""
         self._manager = manager
         self._broker = manager.broker
-        self._done = DONE.known(state)
+        self._done = DONE.known(self._broker.state)
         self._staging = Staging(self._charge)
         useless = restore(self._staging, staged, lambda moment: self._broker.deadline(moment, 0.0))
         self._store_drop(useless)
@@ -311,7 +311,7 @@ def open_sinks(
     """Give a broker its queues, as `open_queues` does, and its sinks beside them, with what was stored."""
     staged: list[StoredMessage] = []
     manager = open_queues(broker, store, lasts, types, apart(store.messages(), staged))
-    broker.add(Sinks(manager, store.state, staged))
+    broker.add(Sinks(manager, staged))
     return manager
 
 

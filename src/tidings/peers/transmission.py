@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tidings.errors import QueueError, Refused, TidingsError, UserError
@@ -32,13 +33,26 @@ from tidings.queues.manager import QueueManager
 from tidings.queues.message import Message, check_length
 from tidings.queues.queue import Queue
 from tidings.store.interface import Operation
+from tidings.store.kinds import Kind
 
 UPSTREAM = "upstream"
 """What the node is called to which everything that is published here goes on."""
-SWEEP, NODE = "sweep", "node"
-"""Properties of a transmission queue: up to which number its newest messages go first; where they go."""
 
 Done = Callable[[TidingsError | None], None]
+
+
+class TransmissionRecord(Struct, frozen=True, omit_defaults=True):
+    """What is stored of a transmission queue beside what is stored of every queue."""
+
+    sweep: int = 0  # messages up to this number go the newest first
+    node: str = ""  # the id of the other node, once it was there
+
+
+TRANSMISSIONS: Kind[tuple[str], TransmissionRecord] = Kind("transmission", TransmissionRecord)
+
+
+def _key(queue: Queue) -> tuple[str]:
+    return (str(queue.key),)
 
 
 class Forwards(Protocol):
@@ -68,10 +82,11 @@ class Waiting(NamedTuple):
 class Outgoing:
     """One transmission queue, and what becomes of its messages."""
 
-    def __init__(self, manager: QueueManager, queue: Queue) -> None:
+    def __init__(self, manager: QueueManager, queue: Queue, record: TransmissionRecord) -> None:
         address = queue.name.removeprefix(TRANSMISSION)
         self.target, _, self.peer = address.rpartition("@")
         self.queue = queue
+        self.record = record
         self.manager = manager
         self.broker = manager.broker
         self.forwarder: Forwards | None = None
@@ -86,28 +101,28 @@ class Outgoing:
     @property
     def sweep(self) -> int:
         """Messages up to this number go the newest first; 0 if none do."""
-        return int(self.queue.description.properties.get(SWEEP, 0))
+        return self.record.sweep
 
     def begin_sweep(self) -> int:
         """Have all messages that are there go the newest first; the mark of the commit that says so."""
         queue, sweep = self.queue, self.manager.numbers.next(self.broker.wall)
         queue.pass_over(sweep)
-        return self._note(SWEEP, sweep)
+        return self._note(replace(self.record, sweep=sweep))
 
     @property
     def node(self) -> str:
         """The id of the other node, once it was there."""
-        return str(self.queue.description.properties.get(NODE, ""))
+        return self.record.node
 
     def meet(self, node: str) -> None:
         """The other node is there, and has this id."""
         if node != self.node:
-            self._note(NODE, node)
+            self._note(replace(self.record, node=node))
 
-    def _note(self, name: str, value: str | int) -> int:
-        properties = {**self.queue.description.properties, name: value}
-        self.queue.description = replace(self.queue.description, properties=properties)
-        return self.manager.keep([self.queue.record()] if self.queue.description.keep else [])
+    def _note(self, record: TransmissionRecord) -> int:
+        self.record = record
+        is_kept = self.queue.description.keep
+        return self.manager.keep([TRANSMISSIONS.set(_key(self.queue), record)] if is_kept else [])
 
     # What becomes of messages
 
@@ -180,8 +195,11 @@ class Transmission(Bystander):
         self.is_there: Callable[[str], bool] = _is_nowhere
         """Whether a peer is there, so that its answer can be waited for."""
         manager.on_new = self._look_at
+        known = TRANSMISSIONS.known(self._broker.state)
         for queue in manager:
-            self._look_at(queue)
+            self._look_at(queue, known.pop(_key(queue), None))
+        for key in known:  # of queues that were deleted where nobody heard of it
+            self._broker.store(TRANSMISSIONS.drop(key))
 
     def __iter__(self) -> Iterator[Outgoing]:
         return iter(list(self._outgoing.values()))
@@ -202,12 +220,12 @@ class Transmission(Bystander):
             raise QueueError(name, "it does not keep the order of arrival: nothing can be forwarded")
         return self._outgoing[name]
 
-    def _look_at(self, queue: Queue) -> None:
-        """See whether a queue is for another node."""
+    def _look_at(self, queue: Queue, record: TransmissionRecord | None = None) -> None:
+        """See whether a queue is for another node; the record is that of one that was there before."""
         if queue.name.startswith(TRANSMISSION) and "@" in queue.name and _keeps_order(queue):
             if queue.name in self._outgoing:
                 self._drop(self._outgoing[queue.name])  # it was deleted, and is made anew
-            self._outgoing[queue.name] = Outgoing(self._manager, queue)
+            self._outgoing[queue.name] = Outgoing(self._manager, queue, record or TransmissionRecord())
 
     def put(
         self,
@@ -295,6 +313,8 @@ class Transmission(Bystander):
     def _drop(self, outgoing: Outgoing) -> None:
         """A queue was deleted."""
         del self._outgoing[outgoing.queue.name]
+        if outgoing.queue.description.keep:
+            self._broker.store(TRANSMISSIONS.drop(_key(outgoing.queue)))
         outgoing.tell_all()
         if outgoing.forwarder is not None:
             outgoing.forwarder.close()

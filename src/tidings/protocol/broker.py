@@ -111,6 +111,7 @@ class Broker:
         self.memory = Memory(budgets or Budgets())
         self._shares: dict[str, Share] = {}  # by user
         self.turns = Turns(_standing, let_work) if turns is None else turns
+        self.state = state  # as it was when the store was opened
         self.node = state.node
         self.name = name
         self.boot = state.boot

@@ -107,7 +107,7 @@ class Database:
         meta = replace(self.books.meta, format=FORMAT)
         if meta == self.books.meta:
             return
-        unwanted, operations = converted(self.counters, self.durables)
+        unwanted, operations = converted(self.counters, self.durables, self.queues)
         plan = Plan(self.books, operations, self._fetch, unwanted)
         self._transact([(META.put, [meta_row(meta)]), *plan.statements], SCHEMA)
         with trouble(self.path):

@@ -3,7 +3,8 @@
 Up to format 2 there were no records. What sinks had published was kept in counters of systems that no client
 can have, `sink:user/sink`: with epoch 0 one more than the last batch, or 0 where the sink was forgotten; with
 epoch 2**30 a digest of the query whose batch it was; with others digests of runs without batches. Archives
-had their terms among the options of their cursors.
+had their terms among the options of their cursors, and the queues in which messages wait for other nodes had
+`sweep` and `node` among their properties.
 
 This is what was written then and is written now: it does not change with the rest of the code.
 """
@@ -16,7 +17,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from tidings.store.interface import Counter, Durable, Operation, Put, SetRecord
+from tidings.store.interface import Counter, Durable, Operation, Put, PutQueue, QueueRecord, SetRecord
 from tidings.store.records import HEAD, RECORD
 
 SCHEMA = (f"ALTER TABLE {HEAD.name} ADD COLUMN {HEAD.columns[-1]}", RECORD.schema)
@@ -24,16 +25,22 @@ SCHEMA = (f"ALTER TABLE {HEAD.name} ADD COLUMN {HEAD.columns[-1]}", RECORD.schem
 
 _SINK = "sink:"
 _QUERY = 1 << 30
+_TRANSMISSION = "to:"
 
 Fields = dict[str, Any]
 
 
 def converted(
-    counters: Iterable[Counter], durables: Iterable[Durable]
+    counters: Iterable[Counter], durables: Iterable[Durable], queues: Iterable[QueueRecord]
 ) -> tuple[list[Counter], list[Operation]]:
-    """Counters that are none of clients, and what keeps instead what they and the options of archives say."""
+    """Counters that are none of clients, and what keeps instead what they, archives and queues have kept."""
     sinks, records = _converted_sinks(counters)
-    return sinks, [*records, *(operation for one in durables for operation in _converted_archive(one))]
+    operations: list[Operation] = [*records]
+    for durable in durables:
+        operations += _converted_archive(durable)
+    for queue in queues:
+        operations += _converted_queue(queue)
+    return sinks, operations
 
 
 def _converted_sinks(counters: Iterable[Counter]) -> tuple[list[Counter], list[SetRecord]]:
@@ -57,6 +64,18 @@ def _converted_archive(durable: Durable) -> list[Operation]:
     kept = {name: options.pop(name) for name in ("log", "passive") if name in options}
     terms = SetRecord("archive", _key(durable.owner, durable.name), msgspec.msgpack.encode(options))
     return [Put(replace(durable, options=msgspec.msgpack.encode(kept))), terms]
+
+
+def _converted_queue(queue: QueueRecord) -> list[Operation]:
+    if not queue.name.startswith(_TRANSMISSION):
+        return []
+    description = msgspec.msgpack.decode(queue.description)
+    properties = description.get("properties", {})
+    kept = {name: properties.pop(name) for name in ("sweep", "node") if name in properties}
+    if not kept:
+        return []
+    record = SetRecord("transmission", _key(str(queue.key)), msgspec.msgpack.encode(kept))
+    return [PutQueue(replace(queue, description=msgspec.msgpack.encode(description))), record]
 
 
 def _learn(sink: Fields, counter: Counter) -> None:
