@@ -1,0 +1,156 @@
+"""Replies that come later: a value or an error, once, for whoever waits for it in the same thread.
+
+    reply: Deferred[int] = Deferred()
+    reply.then(show, report)      one of these is called, at once if the outcome is there already
+    reply.resolve(3)
+
+Whoever makes a `Deferred` resolves or fails it; whoever gets it adds callbacks, or cancels it when nobody
+wants the outcome any more. An outcome that comes after the first one, or after `cancel`, is passed over: so a
+maker need not remember whether it has replied, and a caller that has cancelled hears nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any, Generic, TypeVar
+
+from tidings.errors import TidingsError
+
+Value = TypeVar("Value")
+Other = TypeVar("Other")
+
+
+class _State(Enum):
+    WAITING, DONE, FAILED, CANCELLED = range(4)
+
+
+class Deferred(Generic[Value]):
+    """See the module. `on_cancel` is called once, if it is cancelled before it has an outcome."""
+
+    __slots__ = ("_callbacks", "_on_cancel", "_outcome", "_state")
+
+    def __init__(self, on_cancel: Callable[[], None] | None = None) -> None:
+        self._state = _State.WAITING
+        self._outcome: Any = None
+        self._callbacks: list[tuple[Callable[[Value], None], Callable[[TidingsError], None]]] = []
+        self._on_cancel = on_cancel
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has an outcome, or was cancelled."""
+        return self._state is not _State.WAITING
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether nobody wants the outcome any more."""
+        return self._state is _State.CANCELLED
+
+    def resolve(self, value: Value) -> None:
+        """Give it its value."""
+        self._end(_State.DONE, value)
+
+    def fail(self, error: TidingsError) -> None:
+        """Give it an error instead."""
+        self._end(_State.FAILED, error)
+
+    def take(self, value: Value, error: TidingsError | None) -> None:
+        """Give it the error, if there is one, or else the value; the callback of a request of a client."""
+        if error is None:
+            self.resolve(value)
+        else:
+            self.fail(error)
+
+    def cancel(self) -> None:
+        """Have none of the callbacks called that were not called yet."""
+        on_cancel = self._on_cancel
+        if self._end(_State.CANCELLED, None) and on_cancel is not None:
+            on_cancel()
+
+    def then(
+        self, done: Callable[[Value], None], failed: Callable[[TidingsError], None] | None = None
+    ) -> None:
+        """Have `done` called with the value, or `failed` with the error; callbacks keep their order."""
+        self._callbacks.append((done, _pass_over if failed is None else failed))
+        self._tell()
+
+    def map(
+        self,
+        value: Callable[[Value], Other],
+        error: Callable[[TidingsError], TidingsError] | None = None,
+    ) -> Deferred[Other]:
+        """The reply with this function of the value; a TidingsError that it raises is the outcome then.
+
+        `error` does the same for errors. Cancelling it cancels this one.
+        """
+        mapped: Deferred[Other] = Deferred(self.cancel)
+
+        def done(found: Value) -> None:
+            try:
+                mapped.resolve(value(found))
+            except TidingsError as wrong:
+                mapped.fail(wrong)
+
+        self.then(done, mapped.fail if error is None else lambda wrong: mapped.fail(error(wrong)))
+        return mapped
+
+    def _end(self, state: _State, outcome: Any) -> bool:
+        """Note the outcome, and tell of it; whether it is the first one."""
+        if self._state is not _State.WAITING:
+            return False
+        self._state, self._outcome, self._on_cancel = state, outcome, None
+        self._tell()
+        return True
+
+    def _tell(self) -> None:
+        """Call those who have not been called, once there is an outcome."""
+        while self._callbacks and self._state is not _State.WAITING:
+            done, failed = self._callbacks.pop(0)
+            if self._state is _State.DONE:
+                done(self._outcome)
+            elif self._state is _State.FAILED:
+                failed(self._outcome)
+
+
+def resolved(value: Value) -> Deferred[Value]:
+    """A reply that is there already."""
+    reply: Deferred[Value] = Deferred()
+    reply.resolve(value)
+    return reply
+
+
+def failed(error: TidingsError) -> Deferred[Any]:
+    """An error that is there already."""
+    reply: Deferred[Any] = Deferred()
+    reply.fail(error)
+    return reply
+
+
+def gathered(replies: Sequence[Deferred[Value]]) -> Deferred[list[Value]]:
+    """The values of all that have one, in the order of the replies, when the last of them is over."""
+    found: dict[int, Value] = {}
+    left = len(replies)
+    all_found: Deferred[list[Value]] = Deferred()
+
+    def end() -> None:
+        nonlocal left
+        left -= 1
+        if left <= 0:
+            all_found.resolve([found[place] for place in sorted(found)])
+
+    def wait_for(place: int, reply: Deferred[Value]) -> None:
+        def done(value: Value) -> None:
+            found[place] = value
+            end()
+
+        reply.then(done, lambda _error: end())
+
+    if not replies:
+        end()
+    for place, reply in enumerate(replies):
+        wait_for(place, reply)
+    return all_found
+
+
+def _pass_over(_error: TidingsError) -> None:
+    """For errors that nobody wants to know of."""
