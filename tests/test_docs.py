@@ -48,6 +48,7 @@ from tidings.protocol.worker import UNREAD_SIZE_MAX
 from tidings.queues import (
     arguments,
     description,
+    inflight,
     letters,
     manager,
     open_queues,
@@ -407,7 +408,7 @@ def test_the_limits_of_queues_are_those_in_force() -> None:
         "service.STATUS_QUEUES_MAX": f"{service.STATUS_QUEUES_MAX:,}",
         "arguments.GET_MAX": f"{arguments.GET_MAX:,}",
         "waiting.ANSWER_COUNT_MAX": f"{waiting.ANSWER_COUNT_MAX:,}",
-        "service.RESUME_S": f"{service.RESUME_S:g} s",
+        "inflight.RESUME_S": f"{inflight.RESUME_S:g} s",
         "transactions.TRANSACTION_S_MAX": f"{transactions.TRANSACTION_S_MAX:g} s",
         "transactions.TRANSACTIONS_MAX": f"{transactions.TRANSACTIONS_MAX:,}",
         "transaction.MESSAGES_MAX": f"{transaction.MESSAGES_MAX:,}",

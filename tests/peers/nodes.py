@@ -7,6 +7,7 @@ carried when the world is run, and which can be cut and mended.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from protocol.guarded import Book
@@ -17,16 +18,15 @@ from queues.rig import Client
 from tidings.errors import NotAllowed, TidingsError
 from tidings.event import Batch
 from tidings.ids import StoredIds
-from tidings.peers.abroad import Abroad
+from tidings.peers.backend import Peers
 from tidings.peers.registry import Peer, Registry
 from tidings.peers.relay import Relay
-from tidings.peers.ways import Peers
 from tidings.protocol.access import Rule
 from tidings.protocol.connection import Connection
 from tidings.protocol.session import Session
 from tidings.queues.description import TRANSMISSION, Description
 from tidings.queues.queue import Queue
-from tidings.queues.service import QueueService
+from tidings.replies import Deferred
 from tidings.store.memory import SimulatedDisk, SimulatedStore
 
 __all__ = ["Client", "Home", "Link", "away_node"]
@@ -56,25 +56,18 @@ class Kept:
         self.is_there = False
         self.undone: list[Callable[[TidingsError | None], None]] = []
 
-    def put(
-        self,
-        session: Session,
-        peer: str,
-        queue: str,
-        batch: Batch,
-        done: Callable[[int, TidingsError | None], None],
-    ) -> None:
+    def put(self, session: Session, peer: str, queue: str, batch: Batch) -> list[Deferred[None]]:
         self.puts.append((peer, queue, [event.values.get("n") for event in batch]))
-        self.undone += [self._later(row, done) for row in range(len(batch))]
+        return [self._later() for _ in range(len(batch))]
 
-    def _later(
-        self, row: int, done: Callable[[int, TidingsError | None], None]
-    ) -> Callable[[TidingsError | None], None]:
-        return lambda error: done(row, error)
+    def _later(self) -> Deferred[None]:
+        reply: Deferred[None] = Deferred()
+        self.undone.append(partial(reply.take, None))
+        return reply
 
-    def follow(self, session: Session, peer: str, queue: str, number: int, done: Any) -> bool:
-        self.undone.append(done)
-        return self.is_there
+    def follow(self, session: Session, peer: str, queue: str, number: int) -> Deferred[None] | None:
+        reply = self._later()
+        return reply if self.is_there else None
 
     def queue(self, peer: str, queue: str) -> Queue:
         name = f"{TRANSMISSION}{queue}@{peer}"
@@ -158,9 +151,7 @@ class Home:
         self.registry = Registry("home", self.rig.broker.node, addresses, self.rig.now)
         self.kept = Kept(self.rig)
         self.peers = Peers(self.registry, self.kept)
-        (queues,) = (one for one in self.rig.broker.services if isinstance(one, QueueService))
-        self.abroad = Abroad(queues, [self.peers])
-        self.rig.broker.add(self.abroad)
+        self.rig.queues.backends.append(self.peers)
         self.links = {name: Link(self, name, away_node(name)) for name in given}
         if connect:
             for link in self.links.values():

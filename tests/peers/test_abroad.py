@@ -10,7 +10,7 @@ from queues.rig import DONE, GIVE_BACK, REJECT, Hand, job, numbers
 
 from tidings.errors import NotAllowed, QueueFull
 from tidings.protocol.messages import Notice
-from tidings.queues.service import RESUME_S
+from tidings.queues.inflight import RESUME_S
 
 AT_KITCHEN = "jobs@kitchen"
 
@@ -250,7 +250,7 @@ def test_what_the_peer_took_back_is_not_held_any_more(home: Home) -> None:
     ann = home.client()
     hands = ann.get(AT_KITCHEN)
     home.pass_time(5.5)
-    assert (stand(owner), len(home.abroad.hands)) == ((1, 0), 0)
+    assert (stand(owner), home.rig.queues.in_flight.elsewhere) == ((1, 0), 0)
     ann.settle(DONE, *hands)
     home.run()
     assert [code for _, _, code in ann.refusals] == ["not-yours"]
@@ -262,7 +262,7 @@ def test_a_settled_message_leaves_nothing_behind(home: Home) -> None:
     ann = home.client()
     ann.settle(DONE, *ann.get(AT_KITCHEN))
     home.run()
-    assert (len(home.abroad.hands), home.abroad.hands._holders) == (0, {})
+    assert (home.rig.queues.in_flight.elsewhere, home.rig.queues.in_flight.holders) == (0, {})
     assert home.rig.queues.timers.wake_at == float("inf")
 
 

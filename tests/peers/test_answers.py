@@ -52,7 +52,7 @@ def row(**changes: Any) -> dict[str, Any]:
 def test_an_answer_that_no_node_gives_is_an_error(result: Any) -> None:
     home, ann = answering("get", result)
     assert ann.fails("get", queue="jobs@kitchen").code == "protocol"
-    assert len(home.abroad.hands) == 0
+    assert home.rig.queues.in_flight.elsewhere == 0
     ann.create("here")
     ann.put("here", 1)
     home.run()

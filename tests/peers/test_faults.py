@@ -158,4 +158,4 @@ def test_a_message_is_in_its_queue_until_it_is_done_with(taken: list[Step]) -> N
     assert done.isdisjoint(left)
     assert set(left) | said == set(range(world.made))
     assert world.owner.describe("jobs").get("in_flight", 0) == 0
-    assert len(world.home.abroad.hands) == 0
+    assert world.home.rig.queues.in_flight.elsewhere == 0

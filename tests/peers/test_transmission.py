@@ -2,44 +2,50 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 import pytest
 from peers.crossing import JOBS, Crossing, Site, site
 from queues.rig import Client, job, numbers
 
 from tidings.errors import QueueError
-from tidings.peers.hands import Hands
-from tidings.peers.puts import Puts
+from tidings.event import Batch
 from tidings.peers.transmission import TRANSMISSIONS
-from tidings.protocol.messages import Put, Refusal
+from tidings.protocol.messages import Refusal
+from tidings.protocol.session import Session
+from tidings.queues.backend import QueueBackend, QueueRef
 from tidings.queues.description import Description
+from tidings.replies import Deferred
 
 
 class To:
-    """The way to `jobs@far`, as clients of the near node go it."""
+    """The queue `jobs@far`, as clients of the near node put into it."""
 
     address = "jobs@far"
 
     def __init__(self, near: Site) -> None:
         self._transmission = near.transmission
 
-    def put(self, session: Any, batch: Any, done: Any) -> None:
-        self._transmission.put(session, "far", "jobs", batch, done)
+    def put(self, session: Session, batch: Batch) -> Sequence[Deferred[None]]:
+        return self._transmission.put(session, "far", "jobs", batch)
+
+
+class Far:
+    """The far node, which has one queue."""
+
+    types = ()
+
+    def __init__(self, near: Site) -> None:
+        self._near = near
+
+    def resolve(self, address: str) -> QueueRef | None:
+        return cast(QueueRef, To(self._near)) if address == To.address else None
 
 
 def lead(near: Site) -> None:
     """Let what clients put into `jobs@far` go that way."""
-    puts, way = Puts(near.broker, Hands(near.queues)), To(near)
-    here = near.broker.frames[Put]
-
-    def put(session: Any, message: Put, events: bytes) -> None:
-        if message.queue == way.address:
-            puts.put(session, message, events, way)  # type: ignore[arg-type]
-        else:
-            here(session, message, events)
-
-    near.broker.frames[Put] = put
+    near.queues.backends.append(cast(QueueBackend, Far(near)))
 
 
 def crossing(**queue: Any) -> Crossing:

@@ -9,20 +9,24 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 from effort import patience
+from msgspec import structs
 from msgspec.structs import replace
 
 from tidings.errors import TidingsError
 from tidings.event import Batch, Event
 from tidings.event.wire import decode_event
+from tidings.filters import Filter
 from tidings.ids import Origin
 from tidings.postgres import open_postgres
 from tidings.protocol.messages import DONE, GIVE_BACK, REJECT, UNOPENED
 from tidings.protocol.session import Session
 from tidings.queues.arguments import Find, Get
 from tidings.queues.description import Description
+from tidings.replies import Deferred
 
 __all__ = ["DONE", "GIVE_BACK", "REJECT", "UNOPENED", "Answered", "Client", "Hand", "Node", "job", "numbers"]
 
@@ -63,15 +67,16 @@ class Client:
 
 
 class Answered:
-    """An answer that is there or not."""
+    """A reply that is there or not."""
 
-    def __init__(self) -> None:
+    def __init__(self, reply: Deferred[Any]) -> None:
         self.is_there = False
         self.result: Any = None
         self.error: TidingsError | None = None
-        self.cancel: Callable[[], None] = lambda: None
+        self.cancel = reply.cancel
+        reply.then(partial(self._take, error=None), partial(self._take, None))
 
-    def __call__(self, result: Any, error: TidingsError | None) -> None:
+    def _take(self, result: Any, error: TidingsError | None) -> None:
         assert not self.is_there, "answered twice"
         self.is_there, self.result, self.error = True, result, error
 
@@ -80,7 +85,7 @@ class Answered:
         assert self.is_there
         if self.error is not None:
             raise self.error
-        return [Hand(*one) for one in self.result["messages"]]
+        return [Hand(*structs.astuple(one)[:-1]) for one in self.result.messages]
 
 
 class Node:
@@ -110,44 +115,31 @@ class Node:
         return answered.result
 
     def way(self, name: str) -> Any:
-        self.until(lambda: self.shared.find(name))
-        return self.shared.find(name)
+        self.until(lambda: self.shared.resolve(name))
+        return self.shared.resolve(name)
 
     def create(self, name: str = "jobs", **wanted: Any) -> Description:
-        answered = Answered()
-        self.shared.create(Description(name=name, type="postgres", **wanted), answered)
-        return cast(Description, self.wait(answered))
+        made = self.shared.create(Description(name=name, type="postgres", **wanted))
+        return cast(Description, self.wait(Answered(made)))
 
     def describe(self, name: str = "jobs") -> Description:
-        answered = Answered()
-        self.way(name).describe(answered)
-        return cast(Description, self.wait(answered))
+        return cast(Description, self.wait(Answered(self.way(name).describe())))
 
     def delete(self, name: str = "jobs") -> None:
-        answered = Answered()
-        self.shared.delete(self.way(name), answered)
-        self.wait(answered)
+        self.wait(Answered(self.shared.delete(self.way(name))))
 
     def purge(self, name: str = "jobs", where: str = "") -> int:
-        answered = Answered()
-        self.shared.purge(self.way(name), where, answered)
-        return cast(int, self.wait(answered))
+        filter = Filter(where) if where else None
+        return cast(int, self.wait(Answered(self.way(name).purge(filter))))
 
     def search(self, **sought: Any) -> list[Description]:
-        found: list[list[Description]] = []
-        self.shared.search(Find(**sought), lambda told, _error: found.append(told))
-        self.until(lambda: found)
-        return found[0]
+        return cast(list[Description], self.wait(Answered(self.shared.search(Find(**sought)))))
 
     def send(self, batch: Batch, name: str = "jobs") -> dict[int, TidingsError | None]:
         """Put a batch; the rows that are done, with their errors, as they come."""
         done: dict[int, TidingsError | None] = {}
-
-        def told(row: int, error: TidingsError | None) -> None:
-            assert row not in done, "told twice"
-            done[row] = error
-
-        self.way(name).put(NOBODY, batch, told)
+        for row, reply in enumerate(self.way(name).put(NOBODY, batch)):
+            reply.then(partial(done.__setitem__, row), partial(done.__setitem__, row))
         return done
 
     def put(self, client: Client, *events: Event, name: str = "jobs") -> list[TidingsError | None]:
@@ -158,9 +150,7 @@ class Node:
 
     def ask(self, name: str = "jobs", **wanted: Any) -> Answered:
         """A get that may have to wait."""
-        answered = Answered()
-        answered.cancel = self.way(name).get(Get(queue=name, **wanted), answered)
-        return answered
+        return Answered(self.way(name).get(Get(queue=name, **wanted)))
 
     def get(self, name: str = "jobs", **wanted: Any) -> list[Hand]:
         answered = self.ask(name, **wanted)
@@ -168,11 +158,7 @@ class Node:
         return answered.hands
 
     def settle(self, hand: Hand, outcome: int = DONE, text: str = "", name: str = "jobs") -> None:
-        done: list[TidingsError | None] = []
-        self.way(name).settle(hand.number, hand.delivery, outcome, text, done.append)
-        self.until(lambda: done)
-        if done[0] is not None:
-            raise done[0]
+        self.wait(Answered(self.way(name).settle(hand.number, hand.delivery, outcome, text)))
 
     def take(self, name: str = "jobs", **wanted: Any) -> list[Hand]:
         """Get messages and be done with them."""

@@ -90,10 +90,9 @@ def test_what_cannot_wait_for_a_database_is_told_that_it_is_away(
     monkeypatch.setattr(shared, "SEARCH_S", 0.1)
     node = Node(f"host={tmp_path} user=tidings dbname=none", "a")
     try:
-        way = node.shared.find("jobs")
+        way = node.shared.resolve("jobs")
         assert way is not None  # it may be there
-        told, got = Answered(), node.ask(wait_s=0.2)
-        way.describe(told)
+        told, got = Answered(way.describe()), node.ask(wait_s=0.2)
         for answered in (told, got):
             with pytest.raises(Disconnected, match=r"the database postgresql://tidings@.*/none is away"):
                 node.wait(answered)
@@ -109,8 +108,7 @@ def test_what_is_put_waits_until_the_database_is_there(server: Server) -> None:
     node = Node(server.conninfo, "a")
     try:
         node.until(lambda: node.states)
-        answered = Answered()
-        node.shared.create(Description(name="jobs", type="postgres"), answered)
+        node.shared.create(Description(name="jobs", type="postgres"))
         sent = node.send(Client().batch([job(1)]))
         assert not sent
         server.start()
@@ -131,8 +129,7 @@ def test_a_server_that_says_nothing_does_not_keep_a_node_from_closing(
         (pid,) = found.fetchone() or (0,)
     os.kill(pid, signal.SIGSTOP)
     try:
-        way, told = node.way("jobs"), Answered()
-        way.describe(told)
+        told = Answered(node.way("jobs").describe())
         node.close()
         assert not told.is_there
     finally:

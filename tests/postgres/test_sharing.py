@@ -33,7 +33,7 @@ def test_a_queue_that_one_node_makes_is_there_for_all(start: Start) -> None:
     with pytest.raises(QueueExists, match="max_messages is 5, not None"):
         second.create()
     second.delete()
-    first.until(lambda: first.shared.find("jobs") is None)
+    first.until(lambda: first.shared.resolve("jobs") is None)
     assert first.create().id != made.id
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import psycopg
 import pytest
@@ -89,12 +90,11 @@ def test_a_job_that_cannot_be_done_fails_alone(node: Node) -> None:
     way, done = node.way("jobs"), dict[str, object]()
     clients = [Client(name) for name in ("a", "b", "c")]
     clients[1].origin = Origin("b", 1, "no\0text")  # which no text in PostgreSQL can be
-    answered = Answered()
-    way.describe(answered)  # keeps the thread busy, so that the puts wait together
+    way.describe()  # keeps the thread busy, so that the puts wait together
     for client in clients:
-        batch = client.batch([job(1)])
-        name = str(client.origin.system)
-        way.put(None, batch, lambda _row, error, name=name: done.update({name: error}))
+        (reply,) = way.put(None, client.batch([job(1)]))
+        told = partial(done.__setitem__, str(client.origin.system))
+        reply.then(told, told)
     node.until(lambda: len(done) == 3)
     assert (done["a"], type(done["b"]), done["c"]) == (None, InternalError, None)
     assert numbers(node.get(count=5)) == [1, 1]
@@ -104,12 +104,11 @@ def test_who_waited_is_given_nothing_that_was_taken_for_him_in_vain(node: Node) 
     node.create()
     waiting = node.ask(wait_s=None)
     node.until(lambda: node.describe().waiting == 1)
-    way, done = node.way("jobs"), list[object]()
     client = Client("b")
     client.origin = Origin("b", 1, "no\0text")
-    way.put(None, client.batch([job(1)]), lambda _row, error: done.append(error))
-    node.until(lambda: done)
-    assert isinstance(done[0], InternalError)
+    (reply,) = node.way("jobs").put(None, client.batch([job(1)]))
+    with pytest.raises(InternalError):
+        node.wait(Answered(reply))
     assert not waiting.is_there
     node.put(Client("a"), job(2))
     node.until(lambda: waiting.is_there)

@@ -10,11 +10,11 @@ import pytest
 from msgspec import Struct
 
 from protocol.rig import Rig, persistent
-from tidings.errors import NotAllowed, QueueFull
-from tidings.exchange import Subscription
+from tidings.errors import QueueFull
 from tidings.protocol.messages import Bye, Reply
 from tidings.protocol.service import LATER, Asked
 from tidings.protocol.session import Session
+from tidings.replies import Deferred
 from tidings.store.interface import Operation
 
 
@@ -30,6 +30,7 @@ class Echo:
     def __init__(self) -> None:
         self.heard: list[str] = []
         self.later: list[Asked] = []
+        self.deferred: list[Deferred[str]] = []
         self.frames: dict[Any, Any] = {}
 
     @property
@@ -38,6 +39,7 @@ class Echo:
             "echo": (Word, self._echo),
             "echo.later": (Word, self._later),
             "echo.full": (Word, self._full),
+            "echo.deferred": (Word, self._deferred),
         }
 
     def _echo(self, _asked: Asked, wanted: Word) -> str:
@@ -47,6 +49,10 @@ class Echo:
         self.later.append(asked)
         return LATER
 
+    def _deferred(self, _asked: Asked, _wanted: Word) -> Deferred[str]:
+        self.deferred.append(Deferred())
+        return self.deferred[-1]
+
     def _full(self, _asked: Asked, wanted: Word) -> None:
         raise QueueFull(wanted.word, "no room")
 
@@ -55,9 +61,6 @@ class Echo:
 
     def parted(self, session: Session, is_clean: bool) -> None:
         self.heard.append("parted cleanly" if is_clean else "parted")
-
-    def watch(self, session: Session, name: str, subscription: Subscription) -> Callable[[], None]:
-        raise NotAllowed("an echo can't be watched")
 
     def finish_tick(self) -> None:
         self.heard.append("tick")
@@ -197,3 +200,19 @@ def test_the_broker_is_woken_when_a_service_has_something_to_do() -> None:
     assert rig.broker.wake_at == 1_005.0
     rig.broker.wake(1_006.0)
     assert echo.heard[-1] == "woken at 1006.0"
+
+
+def test_an_operation_that_returns_a_reply_is_answered_when_that_is_there() -> None:
+    echo = Echo()
+    rig = rig_with(echo)
+    ann = rig.peer()
+    ann.request("echo.deferred", word="x")
+    ann.request("echo.deferred", word="y")
+    rig.run()
+    assert ann.got(Reply) == []
+    echo.deferred[1].fail(QueueFull("jobs", "no room"))
+    echo.deferred[0].resolve("now")
+    rig.run()
+    refused, done = ann.got(Reply)
+    assert refused.error is not None
+    assert (refused.error.code, done.result) == ("queue-full", "now")

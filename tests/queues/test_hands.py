@@ -6,7 +6,7 @@ import pytest
 
 from queues.rig import DONE, GIVE_BACK, UNOPENED, Client, Rig, numbers, pass_time
 from tidings.protocol.messages import Bye, Refusal, Settle
-from tidings.queues.service import RESUME_S
+from tidings.queues.inflight import RESUME_S
 
 
 def client(**fields: object) -> Client:

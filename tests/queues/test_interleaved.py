@@ -23,8 +23,9 @@ from tidings.filters import Filter
 from tidings.protocol.messages import Bye
 from tidings.protocol.service import LATER
 from tidings.queues import Message, Queue
+from tidings.queues.inflight import RESUME_S
 from tidings.queues.message import sight
-from tidings.queues.service import RESUME_S, QueueService
+from tidings.queues.service import QueueService
 from tidings.steps import Steps, finish
 
 NAMES = ("a", "b", "c", "d")
@@ -100,7 +101,7 @@ class Interleaved(RuleBasedStateMachine):
     @rule(choice=st.integers(0, 3), outcome=st.sampled_from([DONE, GIVE_BACK, UNOPENED]))
     def settle(self, choice: int, outcome: int) -> None:
         name = self._idle(choice)
-        hands = {} if name is None else dict(self.rig.queues.holders.get((name, 1), {}))
+        hands = {} if name is None else dict(self.rig.queues.in_flight.holders.get((name, 1), {}))
         if name is not None and hands:
             held = next(iter(hands.values()))
             client = self.clients[name]
@@ -129,7 +130,7 @@ class Interleaved(RuleBasedStateMachine):
         self.rig.run()
         self._look()
         pass_time(self.rig, RESUME_S + 0.1)
-        assert (name, 1) not in self.rig.queues.holders
+        assert (name, 1) not in self.rig.queues.in_flight.holders
         self._look()
         client.come()
 

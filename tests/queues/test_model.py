@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from queues.rig import DONE, GIVE_BACK, UNOPENED, Client, Hand, Rig, job, numbers, pass_time
 from tidings.protocol.messages import Bye, Commit
-from tidings.queues.service import RESUME_S
+from tidings.queues.inflight import RESUME_S
 from tidings.queues.transactions import TRANSACTION_S
 
 QUEUES = ("stored", "fast")

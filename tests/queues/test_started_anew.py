@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from queues.rig import DONE, Client, Rig, numbers, pass_time
 from tidings.protocol.messages import Hello, Refusal
-from tidings.queues.service import RESUME_S
+from tidings.queues.inflight import RESUME_S
 
 
 def holder() -> Client:

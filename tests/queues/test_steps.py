@@ -18,7 +18,7 @@ from tidings.filters import Filter
 from tidings.matching import search
 from tidings.protocol.messages import Bye, Put, Settle
 from tidings.queues import Description, getting, manager, service, serving, transaction, waiting
-from tidings.queues.service import RESUME_S
+from tidings.queues.inflight import RESUME_S
 from tidings.steps import Steps, finish
 
 
@@ -116,7 +116,7 @@ def test_a_search_that_is_not_wanted_any_more_leaves_nothing_in_hands(ends: str)
     bob = Client(ann.rig, "b")
     _, steps = begin(ann, "get", queue="jobs", where="s LIKE '%1%'", count=10)
     assert steps is not None
-    while len(ann.rig.queues.held) < 3:
+    while len(ann.rig.queues.in_flight.held) < 3:
         next(steps)
     if ends == "left":
         ann.peer.send(Bye())
@@ -139,7 +139,7 @@ def test_a_search_in_a_queue_that_is_deleted_ends_with_that() -> None:
     bob.ask("queue.delete", queue="jobs")
     with pytest.raises(QueueNotFound):
         finish(steps)
-    assert not ann.rig.queues.held
+    assert not ann.rig.queues.in_flight.held
 
 
 @pytest.mark.usefixtures("small_steps")
@@ -149,7 +149,7 @@ def test_a_search_in_a_transaction_that_is_over_meanwhile_has_taken_nothing() ->
     ann.begin(1, timeout_s=1.0)
     number, steps = begin(ann, "get", queue="jobs", where="s LIKE '%1%'", count=10, transaction=1)
     assert steps is not None
-    while len(ann.rig.queues.held) < 3:
+    while len(ann.rig.queues.in_flight.held) < 3:
         next(steps)
     pass_time(ann.rig, 2.0)
     finish(steps)
@@ -168,7 +168,7 @@ def test_what_was_found_and_could_not_be_stored_is_not_told() -> None:
     ann.rig.tick()
     number, steps = begin(ann, "get", queue="jobs", where="s = 'last' AND s LIKE 'l%t'", count=2)
     assert steps is not None
-    while not ann.rig.queues.held:
+    while not ann.rig.queues.in_flight.held:
         next(steps)
     ann.rig.fail()
     finish(steps)
@@ -190,7 +190,7 @@ def test_a_deleted_queue_is_gone_at_once_and_its_messages_bit_by_bit() -> None:
     ann.rig.run()
     assert bob.refusals[-1][2] == "not-yours"
     assert ann.rig.queues.size == 0
-    assert not ann.rig.queues.held
+    assert not ann.rig.queues.in_flight.held
     assert not list(ann.rig.store.messages())
 
 

@@ -10,7 +10,8 @@ from effort import often
 from tidings.protocol.broker import Broker
 from tidings.protocol.ledger import Ledger
 from tidings.protocol.publications import Publications
-from tidings.queues import locks, queue, service, transaction
+from tidings.queues import inflight, locks, queue, transaction
+from tidings.queues.inflight import InFlight
 from tidings.queues.service import QueueService
 from tidings.simulator import queue_storm
 from tidings.simulator.node import EPOCH_S, SimulatedNode
@@ -114,8 +115,8 @@ FAULTS: dict[str, tuple[Any, str, Any, str]] = {
     "hands out what is settled": (queue.Queue, "finish", finish_as_if_given_back, "on disk|left again"),
     "does not mark": (queue.Queue, "give_back", give_back_unopened, "is not marked"),
     "hands out twice": (queue.Queue, "_take_up", hand_without_holding, "two hands|left again"),
-    "takes back too early": (service, "RESUME_S", -1.0, "in two hands|left again"),
-    "never takes back": (QueueService, "_take_back", passing_over, "in hands"),
+    "takes back too early": (inflight, "RESUME_S", -1.0, "in two hands|left again"),
+    "never takes back": (InFlight, "_take_back", passing_over, "in hands"),
     "forgets what it has counted": (Ledger, "count_up", count_nothing, "twice"),
     "loses what was put in a transaction": (
         transaction.Transaction, "puts", property(lambda _self: []), "not on disk|dealt with",

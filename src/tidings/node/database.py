@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from tidings.node import logs
 from tidings.node.driver import Driver
-from tidings.peers.abroad import Abroad
 from tidings.postgres import open_postgres
 
 if TYPE_CHECKING:
@@ -18,12 +17,12 @@ if TYPE_CHECKING:
 class Database:
     """The queues of one database; made on the loop of the node, and closed before the driver is."""
 
-    def __init__(self, conninfo: str, driver: Driver, abroad: Abroad) -> None:
+    def __init__(self, conninfo: str, driver: Driver) -> None:
         """ConfigError for what is no conninfo, MissingExtra; a database that is away is waited for."""
         self._driver = driver
         self._loop = asyncio.get_running_loop()
         self.queues: SharedQueues = open_postgres(conninfo, driver.broker.node, self._call, self._tell)
-        abroad.places.append(self.queues)
+        driver.queues.backends.append(self.queues)
 
     def _call(self, act: Callable[[], None]) -> None:
         """Called in the thread of the database: have something done on the loop."""

@@ -18,13 +18,12 @@ from tidings.ids import ClockIds, new_system
 from tidings.node import logs, metrics
 from tidings.node.driver import Driver
 from tidings.node.forwarding import Reach, certified
-from tidings.peers.abroad import Abroad
+from tidings.peers.backend import Peers, Transmissions
 from tidings.peers.registry import Neighbours, Peer, Registry
 from tidings.peers.relay import Relay
-from tidings.peers.ways import Peers, Transmissions
+from tidings.protocol.bystander import Bystander
 from tidings.protocol.connection import Connection
 from tidings.queues.description import TRANSMISSION
-from tidings.queues.service import QueueService
 from tidings.transport.dial import Dial, Hopeless, dial
 from tidings.transport.link import Link
 
@@ -108,10 +107,8 @@ class Peering:
         broker = driver.broker
         self.registry = Registry(broker.name, broker.node, peers.addresses, driver.time())
         self.peers = Peers(self.registry, transmissions)
-        queues = next(one for one in broker.services if isinstance(one, QueueService))
-        self.abroad = Abroad(queues, [self.peers])
-        self.abroad.tell = lambda: {"peers": self.status()}
-        broker.add(self.abroad)
+        driver.queues.backends.append(self.peers)
+        broker.add(Told(self))
         self._driver = driver
         self._credentials = peers.credentials
         self._system = new_system(os.urandom)
@@ -263,6 +260,17 @@ class Peering:
         yield metrics.Metric("tidings_peer_there", "gauge", "Whether a peer is there.", there)
         waiting = [({"peer": one["name"]}, float(one["waiting"])) for one in told]
         yield metrics.Metric("tidings_peer_waiting", "gauge", "Messages that wait here for a peer.", waiting)
+
+
+class Told(Bystander):
+    """What the node says of its peers; a service of the broker."""
+
+    def __init__(self, peering: Peering) -> None:
+        self._peering = peering
+
+    def status(self) -> dict[str, Any]:
+        """How each peer stands."""
+        return {"peers": self._peering.status()}
 
 
 def _is_secured(peer: Peer) -> bool:

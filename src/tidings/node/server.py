@@ -171,7 +171,7 @@ class Node:
     def _join_database(self) -> None:
         """Have the queues of a database beside the node's own, if the settings name one."""
         if self.config.postgres is not None:
-            self._database = Database(self.config.postgres, self.driver, self.peering.abroad)
+            self._database = Database(self.config.postgres, self.driver)
 
     def _tell_damage(self) -> None:
         """Log what the store has found damaged since the last time."""

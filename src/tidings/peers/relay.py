@@ -10,21 +10,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Annotated, Any
+from functools import partial
+from typing import Any
 
 import msgspec
-from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from tidings.errors import CodecError, Disconnected, NotAllowed, QueueError, TidingsError
-from tidings.ids import NUMBER_MAX
 from tidings.peers.registry import Peer
-from tidings.protocol.calls import Answer
 from tidings.protocol.connection import Connection
 from tidings.protocol.failures import error_of
 from tidings.queues.arguments import Get
-from tidings.queues.description import SECONDS_MAX, Description, read_description
-from tidings.queues.elsewhere import Done
+from tidings.queues.backend import NOTHING, Handed
+from tidings.queues.description import Description, read_description
+from tidings.replies import Deferred, failed
 from tidings.timers import Alarm, Alarms
 
 AWAY_S = 5.0
@@ -35,32 +34,6 @@ ANSWER_S = 8.0
 """How long it may take to answer beyond the time that it was given."""
 KNOWN_MAX = 1_000
 """Descriptions of a peer's queues that are remembered for when it is away."""
-
-
-class Row(Struct, array_like=True, frozen=True):
-    """A message as it is handed out; what a peer says is checked as what a client says."""
-
-    number: Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
-    delivery: Annotated[int, Meta(ge=0, lt=2**32)]
-    redelivered: bool
-    system: str | None
-    epoch: int
-    source: str | None
-    parts: int
-    raw: bytes
-    received: int | None = None  # its number where the queue is, the time at which that took it in
-
-
-class Handed(Struct, frozen=True):
-    """The answer to a `get`."""
-
-    messages: list[Row]
-    last: int = 0
-    next: Any = None
-    held_s: Annotated[float, Meta(ge=0, le=SECONDS_MAX)] | None = None
-
-
-NOTHING = Handed([])
 
 
 class Relay:
@@ -77,7 +50,7 @@ class Relay:
         """Has the driver send what was said; called after each thing."""
         self.connection: Connection | None = None
         self.known: dict[str, Description] = {}
-        self._settling: deque[tuple[int, str, Done]] = deque()
+        self._settling: deque[tuple[int, str, Deferred[None]]] = deque()
         self._was_up = False
         self._is_given_up = True  # it has been away for too long to be waited for
 
@@ -122,29 +95,28 @@ class Relay:
 
     # Requests
 
-    def ask(self, operation: str, arguments: dict[str, Any], answer: Answer, wait_s: float) -> None:
+    def ask(self, operation: str, arguments: dict[str, Any], wait_s: float) -> Deferred[Any]:
         """Have the peer do something that may be done twice, within this time; Disconnected if it is not."""
         if not self.is_up and (self._is_given_up or wait_s == 0):
-            answer(None, self.away())
-        else:
-            Asking(self, operation, arguments, answer, wait_s).begin()
+            return failed(self.away())
+        asking = Asking(self, operation, arguments, wait_s)
+        asking.begin()
+        return asking.reply
 
-    def describe(self, queue: str, answer: Answer) -> None:
+    def describe(self, queue: str) -> Deferred[Description]:
         """What a queue is; what is known of it, if the peer is away."""
+        reply: Deferred[Description] = Deferred()
 
-        def told(result: Any, error: TidingsError | None) -> None:
-            if error is None:
-                try:
-                    answer(self.learn(result), None)
-                except CodecError as wrong:
-                    answer(None, wrong)
-            elif isinstance(error, Disconnected):
-                answer(self.last_known(queue), None)
+        def fail(error: TidingsError) -> None:
+            if isinstance(error, Disconnected):
+                reply.resolve(self.last_known(queue))
             else:
-                answer(None, self.named(queue, error))
+                reply.fail(self.named(queue, error))
 
         # By the id of the node, so that it asks nobody else.
-        self.ask("queue.describe", {"queue": f"{queue}@{self.peer.node}"}, told, DESCRIBE_S)
+        asked = self.ask("queue.describe", {"queue": f"{queue}@{self.peer.node}"}, DESCRIBE_S)
+        asked.map(self.learn).then(reply.resolve, fail)
+        return reply
 
     def learn(self, told: Any) -> Description:
         """A description as the peer tells it; CodecError if it is none."""
@@ -160,16 +132,15 @@ class Relay:
         known = self.known.get(queue) or Description(name=queue)
         return replace(known, node=self.peer.name, is_away=True)
 
-    def get(self, queue: str, wanted: Get, answer: Answer) -> Callable[[], None]:
-        """Get messages; what cancels it, and gives back what it has got."""
-        arguments = msgspec.to_builtins(replace(wanted, queue=queue))
-        getting = Getting(self, queue, arguments, answer, wanted.wait_s)
+    def get(self, queue: str, wanted: Get) -> Deferred[Handed]:
+        """Get messages; one that is cancelled gives back what it has got."""
         cannot_wait = wanted.wait_s == 0 or wanted.up_to is not None or wanted.after is not None
         if not self.is_up and (cannot_wait or self.connection is None):
-            answer(None, self.away())
-        else:
-            getting.begin()
-        return getting.cancel
+            return failed(self.away())
+        arguments = msgspec.to_builtins(replace(wanted, queue=queue))
+        getting = Getting(self, queue, arguments, wanted.wait_s)
+        getting.begin()
+        return getting.reply
 
     def named(self, queue: str, error: TidingsError) -> TidingsError:
         """An error of the peer's, as it is told here."""
@@ -181,41 +152,40 @@ class Relay:
 
     # What becomes of messages
 
-    def settle(self, queue: str, number: int, delivery: int, outcome: int, text: str, done: Done) -> None:
-        """Say what becomes of a message; `done` is called when the peer has heard it, or may not."""
+    def settle(self, queue: str, number: int, delivery: int, outcome: int, text: str) -> Deferred[None]:
+        """Say what becomes of a message; the reply is there when the peer has heard it, or may not."""
         if self.connection is None or self.connection.failure is not None:
-            done(self.away())
-            return
+            return failed(self.away())
+        reply: Deferred[None] = Deferred()
         counter = self.connection.settle(number, delivery, outcome, text)
         if self._is_given_up and not self.is_up:
-            done(self.away("what becomes of the message is said when it is back"))
+            reply.fail(self.away("what becomes of the message is said when it is back"))
         else:
-            self._settling.append((counter, queue, done))
+            self._settling.append((counter, queue, reply))
         self.flush()
+        return reply
 
     def _settle_accepted(self, connection: Connection) -> None:
         publications = connection.publications
         while self._settling and self._settling[0][0] <= publications.accepted:
-            counter, queue, done = self._settling.popleft()
+            counter, queue, reply = self._settling.popleft()
             failure = publications.refusal(counter)
-            done(None if failure is None else self.named(queue, error_of(failure)))
+            reply.take(None, None if failure is None else self.named(queue, error_of(failure)))
 
     def _fail_settling(self) -> None:
         settling, self._settling = self._settling, deque()
-        for _, _, done in settling:
-            done(self.away("whether it has heard what became of the message is not known"))
+        for _, _, reply in settling:
+            reply.fail(self.away("whether it has heard what became of the message is not known"))
 
 
 class Asking:
     """A request to a peer that is answered once, at the latest when its time is up."""
 
-    def __init__(
-        self, relay: Relay, operation: str, arguments: dict[str, Any], answer: Answer, wait_s: float | None
-    ) -> None:
+    def __init__(self, relay: Relay, operation: str, arguments: dict[str, Any], wait_s: float | None) -> None:
+        self.reply: Deferred[Any] = Deferred(partial(self.give_up, None))
         self._relay = relay
         self._operation = operation
         self._arguments = arguments
-        self._answer: Answer | None = answer
         self._wait_s = wait_s
         self._number = 0
         self._session: str | None = None
@@ -257,12 +227,10 @@ class Asking:
         connection.cancel(self._number)
 
     def finish(self, result: Any, error: TidingsError | None) -> None:
-        """Answer, once."""
+        """Reply, once."""
         self._relay.timers.cancel(self._timer)
         self._timer = None
-        answer, self._answer = self._answer, None
-        if answer is not None:
-            answer(result, error)
+        self.reply.take(result, error)
 
 
 class Getting(Asking):
@@ -271,17 +239,9 @@ class Getting(Asking):
     The peer waits as long as it was told to, anew after each cut; so it is here that the time is watched.
     """
 
-    def __init__(
-        self, relay: Relay, queue: str, arguments: dict[str, Any], answer: Answer, wait_s: float | None
-    ) -> None:
-        super().__init__(relay, "get", arguments, answer, wait_s)
+    def __init__(self, relay: Relay, queue: str, arguments: dict[str, Any], wait_s: float | None) -> None:
+        super().__init__(relay, "get", arguments, wait_s)
         self._queue = queue
-
-    def cancel(self) -> None:
-        """It is not wanted any more; to be called instead of taking the answer."""
-        if self._answer is not None:
-            self._answer = None
-            self.give_up(None)
 
     def _answered(self, result: Any, error: TidingsError | None) -> None:
         if error is not None:

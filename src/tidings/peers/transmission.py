@@ -11,8 +11,7 @@ node will not have then becomes a dead letter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
@@ -32,13 +31,12 @@ from tidings.queues.held import Held
 from tidings.queues.manager import QueueManager
 from tidings.queues.message import Message, check_length
 from tidings.queues.queue import Queue
+from tidings.replies import Deferred, failed, resolved
 from tidings.store.interface import Operation
 from tidings.store.kinds import Kind
 
 UPSTREAM = "upstream"
 """What the node is called to which everything that is published here goes on."""
-
-Done = Callable[[TidingsError | None], None]
 
 
 class TransmissionRecord(Struct, frozen=True, omit_defaults=True):
@@ -76,7 +74,7 @@ class Waiting(NamedTuple):
     """Who is to be told what another node says of a message."""
 
     session: Session
-    done: Done
+    reply: Deferred[None]
 
 
 class Outgoing:
@@ -158,7 +156,7 @@ class Outgoing:
         """Tell whoever has put a message what has become of it."""
         waiting = self.waiting.pop(number, None)
         if waiting is not None:
-            waiting.done(error)
+            waiting.reply.take(None, error)
 
     def tell_all(self) -> None:
         """The other node is away: what was put is safe here."""
@@ -227,43 +225,35 @@ class Transmission(Bystander):
                 self._drop(self._outgoing[queue.name])  # it was deleted, and is made anew
             self._outgoing[queue.name] = Outgoing(self._manager, queue, record or TransmissionRecord())
 
-    def put(
-        self,
-        session: Session,
-        peer: str,
-        queue: str,
-        batch: Batch,
-        done: Callable[[int, TidingsError | None], None],
-    ) -> None:
-        """Put events; `done` is called once with each row, when the peer has it, or it is safe here.
+    def put(self, session: Session, peer: str, queue: str, batch: Batch) -> Sequence[Deferred[None]]:
+        """Put events; a reply for each, when the peer has it, or it is safe here.
 
         What is safe here is so with this tick's commit, for which the session's acceptance waits.
         """
         try:
             outgoing = self.outgoing(peer, queue)
         except UserError as error:
-            for row in range(len(batch)):
-                done(row, error)
-            return
-        is_awaited = outgoing.is_attended or self.is_there(peer)
-        for row, raw in enumerate(batch.raws):
-            try:
-                message = self._put(session, outgoing.queue, raw, batch)
-            except (UserError, Refused) as error:
-                done(row, error)
-                continue
-            if is_awaited:
-                outgoing.waiting[message.number] = Waiting(session, partial(done, row))
-            else:
-                done(row, None)
+            return [failed(error)] * len(batch)
+        return [self._put_one(session, outgoing, raw, batch) for raw in batch.raws]
 
-    def follow(self, session: Session, peer: str, queue: str, number: int, done: Done) -> bool:
-        """Have it told what the peer says of a message that was just put; False if it is safe as it is."""
-        outgoing = self.outgoing(peer, queue)
-        is_awaited = outgoing.is_attended or self.is_there(peer)
-        if is_awaited:
-            outgoing.waiting[number] = Waiting(session, done)
-        return is_awaited
+    def _put_one(self, session: Session, outgoing: Outgoing, raw: bytes, batch: Batch) -> Deferred[None]:
+        try:
+            message = self._put(session, outgoing.queue, raw, batch)
+        except (UserError, Refused) as error:
+            return failed(error)
+        return self._await(session, outgoing, message.number) or resolved(None)
+
+    def follow(self, session: Session, peer: str, queue: str, number: int) -> Deferred[None] | None:
+        """What the peer says of a message that was just put; None if it is safe as it is."""
+        return self._await(session, self.outgoing(peer, queue), number)
+
+    def _await(self, session: Session, outgoing: Outgoing, number: int) -> Deferred[None] | None:
+        """What the peer says of a message; None if it is away."""
+        if not (outgoing.is_attended or self.is_there(outgoing.peer)):
+            return None
+        reply: Deferred[None] = Deferred()
+        outgoing.waiting[number] = Waiting(session, reply)
+        return reply
 
     def _put(self, session: Session, queue: Queue, raw: bytes, batch: Batch) -> Message:
         check_length(raw)

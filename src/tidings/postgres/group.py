@@ -46,7 +46,7 @@ class Group:
         except TidingsError as error:
             self._turn.tell(partial(ask.fail, error))
         else:
-            self._turn.tell(partial(ask.answer, result, None))
+            self._turn.tell(partial(ask.reply.resolve, result))
 
     def _put(self, puts: Sequence[Put]) -> None:
         for known, some in self._by_queue(puts):

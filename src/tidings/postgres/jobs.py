@@ -9,12 +9,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from tidings.errors import TidingsError
 from tidings.postgres.putting import Put
 from tidings.postgres.readers import Reader
 from tidings.postgres.settling import Settle
 from tidings.postgres.turn import Turn
-from tidings.protocol.calls import Answer
+from tidings.replies import Deferred
 
 GROUP_MAX = 2_000
 GROUP_BYTES_MAX = 16 << 20
@@ -24,20 +23,17 @@ GROUP_BYTES_MAX = 16 << 20
 class Ask:
     """What is neither put, settled nor got: done in a turn of its own, in its place between other jobs.
 
-    `run` is called in the thread with that turn, `answer` on the loop with what it has returned.
+    `run` is called in the thread with that turn; the reply is what it has returned, on the loop.
     """
 
-    __slots__ = ("answer", "deadline", "is_again", "run")
+    __slots__ = ("deadline", "fail", "is_again", "reply", "run")
 
-    def __init__(self, run: Callable[[Turn], Any], answer: Answer, deadline: float | None) -> None:
+    def __init__(self, run: Callable[[Turn], Any], deadline: float | None) -> None:
         self.run = run
-        self.answer = answer
+        self.reply: Deferred[Any] = Deferred()
+        self.fail = self.reply.fail
         self.is_again = False  # it was tried before, and may have been done
         self.deadline = deadline
-
-    def fail(self, error: TidingsError) -> None:
-        """It could not be done."""
-        self.answer(None, error)
 
 
 Job = Put | Settle | Reader | Ask

@@ -49,11 +49,11 @@ def agreeing(queues: Iterable[Known], sought: Find) -> list[Known]:
     return [one for one in queues if one.description.agrees(terms)]
 
 
-def purge(turn: Turn, known: Known, filter: Filter) -> int:
+def purge(turn: Turn, known: Known, filter: Filter | None) -> int:
     """Throw away all messages that match and are in nobody's hands; how many they were."""
     count = 0
     for page in _pages(turn, known):
-        numbers = [message.number for message in page if filter.matches(sight(message))]
+        numbers = [one.number for one in page if filter is None or filter.matches(sight(one))]
         if numbers:
             count += turn.do(
                 "DELETE FROM tidings.messages WHERE queue = %s AND number IN (SELECT number"

@@ -7,7 +7,7 @@ its message was taken long ago; and one that was refused, and whose sender never
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import LiteralString
 
 from tidings.errors import QueueFull, QueueNotFound, Refused, TidingsError
@@ -17,33 +17,33 @@ from tidings.postgres.turn import PUT, Turn
 from tidings.protocol.ledger import Identity, identity_of
 from tidings.queues.description import Description
 from tidings.queues.message import Message, Numbers, check_length, completed, counter_of, sight
+from tidings.replies import Deferred
 from tidings.seen import SeenNumbers, Span
 from tidings.store.packing import PLAIN, pack
 
 REFUSED_MAX = 1_000
 """Refused counters that are kept of one client; the oldest are forgotten, and taken for done."""
 
-RowDone = Callable[[int, TidingsError | None], None]
-Told = tuple[RowDone, int, TidingsError | None]
+Told = tuple[Deferred[None], TidingsError | None]
 
 
 class Put:
     """Events that one client puts into one queue, in their order."""
 
-    __slots__ = ("address", "deadline", "done", "origin", "raws", "size")
+    __slots__ = ("address", "deadline", "origin", "raws", "replies", "size")
 
-    def __init__(self, address: str, raws: list[bytes], origin: Origin | None, done: RowDone) -> None:
+    def __init__(self, address: str, raws: list[bytes], origin: Origin | None) -> None:
         self.address = address
         self.raws = raws
         self.origin = origin
-        self.done = done
+        self.replies: list[Deferred[None]] = [Deferred() for _ in raws]
         self.size = sum(map(len, raws))
         self.deadline: float | None = None  # it waits until the database is there
 
     def fail(self, error: TidingsError) -> None:
         """None of them could be put."""
-        for row in range(len(self.raws)):
-            self.done(row, error)
+        for reply in self.replies:
+            reply.fail(error)
 
 
 class Counted:
@@ -123,24 +123,24 @@ def put_all(turn: Turn, known: Known, puts: Sequence[Put]) -> None:
     told: list[Told] = []
     for put in puts:
         client, error = _client(put.origin), None
-        for row, raw in enumerate(put.raws):
+        for reply, raw in zip(put.replies, put.raws, strict=True):
             counter = counter_of(raw)
             if not counted.has(client, counter):
                 error = error or _objection(known, raw, room - len(messages))
                 counted.count(client, counter, error is not None)
                 if error is None:
                     messages.append(Message(numbers.next(0), completed(known.description, raw), put.origin))
-                told.append((put.done, row, error))
+                told.append((reply, error))
             else:
-                told.append((put.done, row, None))
+                told.append((reply, None))
     insert(turn, known, messages)
     counted.keep(turn)
     turn.tell(lambda: _tell(told))
 
 
 def _tell(told: list[Told]) -> None:
-    for done, row, error in told:
-        done(row, error)
+    for reply, error in told:
+        reply.take(None, error)
 
 
 def _client(origin: Origin | None) -> Identity | None:

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import inf
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from tidings.errors import TidingsError
 from tidings.filters import Filter
 from tidings.postgres.settling import message_of
 from tidings.postgres.turn import Row
-from tidings.protocol.calls import Answer
 from tidings.queues.arguments import Get
+from tidings.queues.backend import Delivered, Handed
 from tidings.queues.message import BYTES_EACH, Message, sight
 from tidings.queues.waiting import ANSWER_SIZE_LIMIT, ANSWER_SIZE_MAX
+from tidings.replies import Deferred
 from tidings.timers import Timers
 
 FIRST = -(2**63)
 """A place before all others."""
-
-Hand = tuple[Any, ...]
-"""A message as it is handed out."""
 
 
 class Candidate(NamedTuple):
@@ -47,26 +44,28 @@ class Reader:
 
     __slots__ = (
         "address",
-        "answer",
         "deadline",
         "due",
+        "fail",
         "filter",
         "is_cancelled",
         "is_cut",
         "is_searching",
         "is_stale",
         "place",
+        "reply",
         "seen",
         "size",
         "taken",
         "wanted",
     )
 
-    def __init__(self, address: str, wanted: Get, filter: Filter | None, answer: Answer) -> None:
+    def __init__(self, address: str, wanted: Get, filter: Filter | None) -> None:
         self.address = address
         self.wanted = wanted
         self.filter = filter
-        self.answer = answer
+        self.reply: Deferred[Handed] = Deferred()
+        self.fail = self.reply.fail
         self.deadline: float | None = None  # by then it fails, if the database is away
         self.due = inf  # by then it is told that there is nothing
         self.is_cancelled = False
@@ -74,7 +73,7 @@ class Reader:
 
     def begin(self) -> None:
         """It has nothing, and is to look at everything."""
-        self.taken: dict[int, tuple[Candidate, Hand | None]] = {}
+        self.taken: dict[int, tuple[Candidate, Delivered | None]] = {}
         self.size = 0
         self.is_cut = False  # there was one more, which did not fit
         self.is_searching = False  # it has looked up to its place only
@@ -122,7 +121,7 @@ class Reader:
         self.is_cut = bool(self.taken) and self.size + candidate.size > ANSWER_SIZE_LIMIT
         return not self.is_cut
 
-    def take(self, candidate: Candidate, hand: Hand | None = None) -> None:
+    def take(self, candidate: Candidate, hand: Delivered | None = None) -> None:
         """Add a message to what it has got; without a hand it is promised only."""
         self.taken[candidate.number] = candidate, hand
         self.size += candidate.size
@@ -132,10 +131,6 @@ class Reader:
         candidate, _ = self.taken.pop(number)
         self.size -= candidate.size
         self.is_cut = False
-
-    def fail(self, error: TidingsError) -> None:
-        """It gets nothing."""
-        self.answer(None, error)
 
 
 class Lines:

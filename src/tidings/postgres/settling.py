@@ -12,9 +12,9 @@ from tidings.postgres.catalog import Catalog, Known
 from tidings.postgres.putting import insert, lock
 from tidings.postgres.turn import RETURNED, Row, Turn
 from tidings.protocol.messages import DONE, GIVE_BACK, REJECT
-from tidings.queues.elsewhere import Done
 from tidings.queues.letters import DEAD, letter_of
 from tidings.queues.message import Message
+from tidings.replies import Deferred
 from tidings.store.packing import unpack
 
 REASON_REJECTED = "rejected"
@@ -23,21 +23,18 @@ REASON_REJECTED = "rejected"
 class Settle:
     """What one reader says of one message."""
 
-    __slots__ = ("address", "deadline", "delivery", "done", "life", "number", "outcome", "text")
+    __slots__ = ("address", "deadline", "delivery", "fail", "life", "number", "outcome", "reply", "text")
 
-    def __init__(self, address: str, number: int, delivery: int, outcome: int, text: str, done: Done) -> None:
+    def __init__(self, address: str, number: int, delivery: int, outcome: int, text: str) -> None:
         self.address = address
         self.number = number
         self.delivery = delivery
         self.outcome = outcome
         self.text = text
-        self.done = done
+        self.reply: Deferred[None] = Deferred()
+        self.fail = self.reply.fail
         self.deadline: float | None = None
         self.life: int | None = None  # in which it was tried before, and may have been done
-
-    def fail(self, error: TidingsError) -> None:
-        """It could not be done."""
-        self.done(error)
 
 
 class Hand(NamedTuple):
@@ -57,9 +54,9 @@ def settle_all(turn: Turn, catalog: Catalog, known: Known, settles: Sequence[Set
         if hand is not None:
             held.add((one.number, one.delivery))
             _conclude(turn, catalog, known, one, hand)
-    told = [(one.done, _verdict(turn, known, one, held)) for one in settles]
-    for done_with, error in told:
-        turn.tell(partial(done_with, error))
+    told = [(one.reply, _verdict(turn, known, one, held)) for one in settles]
+    for reply, error in told:
+        turn.tell(partial(reply.take, None, error))
 
 
 def _finish(turn: Turn, known: Known, settles: Sequence[Settle]) -> set[tuple[int, int]]:

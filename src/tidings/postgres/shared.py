@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
 from math import inf
@@ -13,26 +13,27 @@ from tidings.errors import QueueError, QueueNotFound, Refused, TidingsError
 from tidings.event import Batch
 from tidings.event.wire import array_head
 from tidings.exchange import Subscription
+from tidings.filters import Filter
 from tidings.postgres import managing
 from tidings.postgres.catalog import TYPE, Catalog, Known, completed
 from tidings.postgres.connection import Link
 from tidings.postgres.conninfo import Conninfo
 from tidings.postgres.jobs import Ask
-from tidings.postgres.putting import Put, RowDone
-from tidings.postgres.readers import Hand, Reader
+from tidings.postgres.putting import Put
+from tidings.postgres.readers import Reader
 from tidings.postgres.settling import Settle
 from tidings.postgres.turn import Turn
 from tidings.postgres.worker import Call, Tell, Worker
-from tidings.protocol.calls import Answer
 from tidings.protocol.messages import UNOPENED
 from tidings.protocol.outlets import Outlet
 from tidings.protocol.session import Session
 from tidings.queues.arguments import Find, Get
+from tidings.queues.backend import Handed, QueueBackend, QueueRef
 from tidings.queues.description import REASON_LENGTH_MAX, Description
-from tidings.queues.elsewhere import Done, Way
 from tidings.queues.getting import filter_of
 from tidings.queues.message import Message, event_bytes
 from tidings.queues.waiting import WAITING_MAX
+from tidings.replies import Deferred, failed
 
 CALL_S = 5.0
 """How long what can't wait may wait for a database that is away."""
@@ -42,8 +43,8 @@ PUT_BYTES_MAX = 64 << 20
 """Bytes of events that may wait to be put; while the database is away they do."""
 
 
-class SharedQueues:
-    """All queues of one database; an `Elsewhere`. See `open_postgres` for the arguments."""
+class SharedQueues(QueueBackend):
+    """All queues of one database. See `open_postgres` for the arguments."""
 
     types = frozenset({TYPE})
 
@@ -54,7 +55,7 @@ class SharedQueues:
         self._is_loaded = False
         self._names: dict[str, Known] = {}  # by name and by id
         self._watchers: dict[int, dict[Subscription, int]] = {}  # and the last number it gets no copy of
-        self._getting: set[Getting] = set()
+        self._getting: set[Reader] = set()
         self._bytes = 0  # of events that are not put yet
         catalog = Catalog(node, lambda come, gone: call(partial(self._changed, come, gone)))
         self._worker = Worker(Link(self._conninfo, node), catalog, call, self._told, self._watched)
@@ -68,7 +69,7 @@ class SharedQueues:
         return self._problem
 
     @property
-    def absent(self) -> Sequence[str]:
+    def absent(self) -> Collection[str]:
         """What can't be asked, for whoever has not found what he sought."""
         return () if self._problem is None else (self._conninfo.shown,)
 
@@ -76,14 +77,14 @@ class SharedQueues:
         """Give back all that is held, and end the thread; blocks until then, for some seconds at most."""
         self._worker.close()
 
-    def find(self, address: str) -> SharedQueue | None:
+    def resolve(self, address: str) -> SharedQueue | None:
         """The queue of this name or id; while the database was never reached, it may have any."""
         if "@" in address or (self._is_loaded and address not in self._names):
             return None
         return SharedQueue(self, address)
 
-    def create(self, wanted: Description, answer: Answer) -> None:
-        """Make a queue; answer with its Description."""
+    def create(self, wanted: Description) -> Deferred[Description]:
+        """Make a queue."""
 
         def run(turn: Turn) -> Description:
             known = self._worker.catalog.create(turn, wanted)
@@ -92,31 +93,21 @@ class SharedQueues:
         try:
             completed(wanted)  # what can't be is refused at once
         except TidingsError as error:
-            answer(None, error)
-        else:
-            self.ask(run, answer)
+            return failed(error)
+        return self.ask(run)
 
-    def delete(self, way: Way, answer: Answer) -> None:
+    def delete(self, queue: QueueRef) -> Deferred[None]:
         """Delete a queue with all that is in it."""
         catalog = self._worker.catalog
 
         def run(turn: Turn) -> None:
             with suppress(QueueNotFound) if turn.is_again else nullcontext():
-                catalog.delete(turn, catalog.find(turn, way.address))
+                catalog.delete(turn, catalog.find(turn, queue.address))
 
-        self.ask(run, answer)
+        return self.ask(run)
 
-    def purge(self, way: Way, where: str, answer: Answer) -> None:
-        """Throw away messages; answer with how many they were."""
-        try:
-            filter = filter_of(where)
-        except TidingsError as error:
-            answer(None, error)
-        else:
-            self.ask_of(way.address, lambda turn, known: managing.purge(turn, known, filter), answer)
-
-    def search(self, sought: Find, answer: Callable[[list[Description], Any], None]) -> None:
-        """Answer with the descriptions that agree; with none if the database is away."""
+    def search(self, sought: Find) -> Deferred[list[Description]]:
+        """Return the descriptions that agree; none if the database is away."""
         catalog = self._worker.catalog
 
         def run(turn: Turn) -> list[Description]:
@@ -125,67 +116,63 @@ class SharedQueues:
                     catalog.find(turn, sought.name)  # another node may have made it just now
             return self._described(turn, managing.agreeing(catalog, sought))
 
-        self._ask(run, lambda found, error: answer([] if error is not None else found, None), SEARCH_S)
+        found: Deferred[list[Description]] = Deferred()
+        self._ask(run, SEARCH_S).then(found.resolve, lambda _error: found.resolve([]))
+        return found
 
-    # What the ways need
+    # What the references need
 
-    def ask(self, run: Callable[[Turn], Any], answer: Answer) -> None:
+    def ask(self, run: Callable[[Turn], Any]) -> Deferred[Any]:
         """Have something done in a turn; Disconnected if the database is away for too long."""
-        self._ask(run, answer, CALL_S)
+        return self._ask(run, CALL_S)
 
-    def ask_of(self, address: str, run: Callable[[Turn, Known], Any], answer: Answer) -> None:
+    def _ask(self, run: Callable[[Turn], Any], wait_s: float | None) -> Deferred[Any]:
+        ask = Ask(run, None if wait_s is None else time.monotonic() + wait_s)
+        self._worker.jobs.add(ask)
+        return ask.reply
+
+    def ask_of(self, address: str, run: Callable[[Turn, Known], Any]) -> Deferred[Any]:
         """The same of a queue; QueueNotFound if it is not there."""
-        self.ask(lambda turn: run(turn, self._worker.catalog.find(turn, address)), answer)
-
-    def _ask(self, run: Callable[[Turn], Any], answer: Answer, wait_s: float | None) -> None:
-        deadline = None if wait_s is None else time.monotonic() + wait_s
-        self._worker.jobs.add(Ask(run, answer, deadline))
+        return self.ask(lambda turn: run(turn, self._worker.catalog.find(turn, address)))
 
     def _described(self, turn: Turn, queues: list[Known]) -> list[Description]:
         return managing.describe(turn, queues, self._worker.lines.lengths())
 
-    def describe(self, address: str, answer: Answer) -> None:
-        """Answer with the description of a queue."""
-        self.ask_of(address, lambda turn, known: self._described(turn, [known])[0], answer)
+    def describe(self, address: str) -> Deferred[Description]:
+        """Return the description of a queue."""
+        return self.ask_of(address, lambda turn, known: self._described(turn, [known])[0])
 
     def put(self, put: Put) -> None:
         """Have events put; refused if too many wait."""
         if self._bytes + put.size > PUT_BYTES_MAX and self._bytes:
             put.fail(Refused("limit", f"{self._bytes} bytes wait to be put into the database"))
-            return
-        self._bytes += put.size
-        left, done = len(put.raws), put.done
-
-        def put_one(row: int, error: TidingsError | None) -> None:
-            nonlocal left
-            left -= 1
-            if not left:
-                self._bytes -= put.size
-            done(row, error)
-
-        put.done = put_one
-        if put.raws:
+        elif put.raws:
+            self._bytes += put.size
+            put.replies[-1].then(lambda _none: self._was_put(put), lambda _error: self._was_put(put))
             self._worker.jobs.add(put)
+
+    def _was_put(self, put: Put) -> None:
+        """The last of some events is put or refused, and so are the others."""
+        self._bytes -= put.size
 
     def settle(self, settle: Settle) -> None:
         """Have a message settled."""
         self._worker.jobs.add(settle)
 
-    def get(self, getting: Getting) -> None:
-        """Let someone wait for what he wants; QueueError if too many do."""
-        reader = getting.reader
+    def get(self, reader: Reader) -> None:
+        """Let a reader wait for what it wants; QueueError if too many do."""
         if len(self._getting) >= WAITING_MAX:
             raise QueueError(reader.address, f"at most {WAITING_MAX} readers can wait")
-        self._getting.add(getting)
+        self._getting.add(reader)
         now, wait_s = time.monotonic(), reader.wanted.wait_s
         if wait_s is not None:
             reader.deadline = now + (wait_s or CALL_S)
             reader.due = now + wait_s if wait_s else inf
         self._worker.jobs.add(reader)
 
-    def got(self, getting: Getting) -> None:
-        """He waits no longer."""
-        self._getting.discard(getting)
+    def got(self, reader: Reader) -> None:
+        """It waits no longer."""
+        self._getting.discard(reader)
 
     def watch(self, address: str, subscription: Subscription) -> Callable[[], None]:
         """Give a subscription copies of what is put into a queue from now on; what ends that."""
@@ -196,13 +183,12 @@ class SharedQueues:
             known = catalog.find(turn, address)
             return known.key, watched.begin(turn, known)
 
-        def begun(result: Any, error: TidingsError | None) -> None:
+        def begun(result: tuple[int, int]) -> None:
             nonlocal key
-            if error is None:
-                key, last = result
-                self._watchers.setdefault(key, {})[subscription] = last
-                if not is_wanted:
-                    end()
+            key, last = result
+            self._watchers.setdefault(key, {})[subscription] = last
+            if not is_wanted:
+                end()
 
         def end() -> None:
             nonlocal is_wanted
@@ -211,9 +197,9 @@ class SharedQueues:
             if watchers.pop(subscription, None) is not None and not watchers and key is not None:
                 ended = key
                 del self._watchers[ended]
-                self._ask(lambda turn: watched.end(turn, ended), lambda _result, _error: None, None)
+                self._ask(lambda turn: watched.end(turn, ended), None)
 
-        self._ask(begin, begun, None)
+        self._ask(begin, None).then(begun)
         return end
 
     # Called on the loop by the worker
@@ -245,8 +231,10 @@ class SharedQueues:
                     subscription.sink.deliver(batch, (0,), (None,))
 
 
-class SharedQueue:
-    """The way to one queue in a database; a `Way`."""
+class SharedQueue(QueueRef):
+    """One queue in a database."""
+
+    address = ""
 
     def __init__(self, queues: SharedQueues, address: str) -> None:
         self._queues = queues
@@ -255,77 +243,65 @@ class SharedQueue:
     def __repr__(self) -> str:
         return f"<SharedQueue {self.address!r}>"
 
-    def describe(self, answer: Answer) -> None:
-        """Answer with the Description; of readers that wait, those of this node are counted."""
-        self._queues.describe(self.address, answer)
+    def describe(self) -> Deferred[Description]:
+        """Return the description; of readers that wait, those of this node are counted."""
+        return self._queues.describe(self.address)
 
-    def put(self, _session: Session, batch: Batch, done: RowDone) -> None:
-        """Put events, in their order; `done` is called with each row when it is committed, or refused.
+    def put(self, _session: Session, batch: Batch) -> Sequence[Deferred[None]]:
+        """Put events, in their order; the reply for each comes when it is committed, or refused."""
+        put = Put(self.address, batch.raws, batch.origin)
+        self._queues.put(put)
+        return put.replies
 
-        Once one is refused, those behind it are too.
-        """
-        self._queues.put(Put(self.address, batch.raws, batch.origin, done))
-
-    def get(self, wanted: Get, answer: Answer) -> Callable[[], None]:
-        """Answer with messages; what cancels it, and gives back what it got."""
+    def get(self, wanted: Get) -> Deferred[Handed]:
+        """Take or read messages."""
         if wanted.transaction:
-            answer(None, QueueError(self.address, "a queue in a database can't be in a transaction"))
-            return lambda: None
+            return failed(QueueError(self.address, "a queue in a database can't be in a transaction"))
         try:
-            getting = Getting(self._queues, self, wanted, answer)
-            self._queues.get(getting)
+            reader = Reader(self.address, wanted, filter_of(wanted.where) if wanted.where else None)
+            self._queues.get(reader)
         except TidingsError as error:
-            answer(None, error)
-            return lambda: None
-        return getting.cancel
+            return failed(error)
+        return self._awaited(reader)
 
-    def settle(self, number: int, delivery: int, outcome: int, text: str, done: Done) -> None:
-        """What becomes of a message that was got."""
-        text = text[:REASON_LENGTH_MAX]
-        self._queues.settle(Settle(self.address, number, delivery, outcome, text, done))
+    def _awaited(self, reader: Reader) -> Deferred[Handed]:
+        """What a reader gets; if it is cancelled, that goes back when it has come."""
 
-    def part(self, number: int, _delivery: int, index: int, answer: Answer) -> None:
-        """There are no further parts: a body here is as long as one event can be."""
-        answer(None, QueueError(self.address, f"message {number} has 0 further parts, and no part {index}"))
+        def cancel() -> None:
+            reader.is_cancelled = True
+            self._queues.got(reader)
 
-    def renew(self, identity: str, lease_s: float, answer: Answer) -> None:
-        """Let a message live so long from now on; answer with what was granted."""
-        self._queues.ask_of(
-            self.address, lambda turn, known: managing.renew(turn, known, identity, lease_s), answer
+        def done(handed: Handed) -> None:
+            self._queues.got(reader)
+            reply.resolve(handed)
+            if reader.is_cancelled and not reader.is_copier:
+                for one in handed.messages:
+                    self.settle(one.number, one.delivery, UNOPENED, "")
+
+        def fail(error: TidingsError) -> None:
+            self._queues.got(reader)
+            reply.fail(error)
+
+        reply: Deferred[Handed] = Deferred(cancel)
+        reader.reply.then(done, fail)
+        return reply
+
+    def settle(self, number: int, delivery: int, outcome: int, text: str) -> Deferred[None]:
+        """Do what becomes of a message that was got."""
+        settle = Settle(self.address, number, delivery, outcome, text[:REASON_LENGTH_MAX])
+        self._queues.settle(settle)
+        return settle.reply
+
+    def renew(self, identity: str, lease_s: float) -> Deferred[float]:
+        """Let a message live so long from now on; what was granted."""
+        return self._queues.ask_of(
+            self.address, lambda turn, known: managing.renew(turn, known, identity, lease_s)
         )
 
     def watch(self, subscription: Subscription) -> Callable[[], None]:
         """Give copies of what is put from now on, and matches, to a subscription; what ends that."""
         return self._queues.watch(self.address, subscription)
 
-
-class Getting:
-    """A get that is to be answered, unless it is cancelled, and what it got."""
-
-    def __init__(self, queues: SharedQueues, way: SharedQueue, wanted: Get, answer: Answer) -> None:
-        filter = filter_of(wanted.where) if wanted.where else None
-        self.reader = Reader(way.address, wanted, filter, self._answered)
-        self._queues = queues
-        self._way = way
-        self._answer = answer
-        self._hands: list[Hand] = []
-
-    def _answered(self, result: Any, error: TidingsError | None) -> None:
-        self._queues.got(self)
-        if error is None and not self.reader.is_copier:
-            self._hands = result["messages"]
-        if self.reader.is_cancelled:
-            self._give_back()
-        else:
-            self._answer(result, error)
-
-    def cancel(self) -> None:
-        """It is not wanted any more: what it got, or will get, goes back as if it had not been."""
-        self._queues.got(self)
-        self.reader.is_cancelled = True
-        self._give_back()
-
-    def _give_back(self) -> None:
-        hands, self._hands = self._hands, []
-        for number, delivery, *_ in hands:
-            self._way.settle(number, delivery, UNOPENED, "", lambda _error: None)
+    def purge(self, filter: Filter | None) -> Deferred[int]:
+        """Throw away messages; how many they were."""
+        return self._queues.ask_of(self.address, lambda turn, known: managing.purge(turn, known, filter))

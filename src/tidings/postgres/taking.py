@@ -19,9 +19,10 @@ from msgspec.structs import replace
 
 from tidings.errors import QueueNotFound
 from tidings.postgres.catalog import Known
-from tidings.postgres.readers import Candidate, Hand, Reader
+from tidings.postgres.readers import Candidate, Reader
 from tidings.postgres.settling import message_of
 from tidings.postgres.turn import Row, Turn
+from tidings.queues.backend import NOTHING, Delivered, Handed
 from tidings.queues.message import BYTES_EACH, Message, event_bytes
 from tidings.queues.waiting import ANSWER_SIZE_MAX
 
@@ -215,23 +216,18 @@ def answer(turn: Turn, known: Known, reader: Reader, last: int) -> None:
     place = None
     if reader.is_copier and reader.is_content:
         place = next(reversed(reader.taken.values()))[0].place
-    result = {
-        "messages": hands,
-        "last": last,
-        "next": place,
-        "held_s": known.description.redelivery_s,
-    }
-    turn.tell(partial(reader.answer, result, None))
+    handed = Handed(hands, last, place, known.description.redelivery_s)
+    turn.tell(partial(reader.reply.resolve, handed))
 
 
 def tell_nothing(reader: Reader) -> None:
     """A reader has waited for long enough."""
-    reader.answer({"messages": [], "last": reader.seen, "next": None, "held_s": None}, None)
+    reader.reply.resolve(replace(NOTHING, last=reader.seen))
 
 
-def _hand(message: Message, delivery: int, redelivered: bool, reader: Reader) -> Hand:
+def _hand(message: Message, delivery: int, redelivered: bool, reader: Reader) -> Delivered:
     """A message as it is handed out."""
     origin = message.origin
     sender = (None, 0, None) if origin is None else (origin.system, origin.epoch, origin.source)
     raw = message.raw if reader.wanted.bodies else event_bytes(replace(message.event, body=None))
-    return message.number, delivery, redelivered, *sender, 0, raw
+    return Delivered(message.number, delivery, redelivered, *sender, 0, raw)

@@ -65,7 +65,7 @@ from tidings.turns import SLICE_S, Share, Turns, adapted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from tidings.protocol.service import Asked, Heard, Service
+    from tidings.protocol.service import Asked, Heard, Service, Watch
 
 RECENT_SIZE_MAX = 8 << 20
 """Bytes of events kept in memory for those who ask for last values."""
@@ -143,6 +143,7 @@ class Broker:
         self._ticking: list[Service] = []  # those of them with something to do when a tick ends
         self.operations: dict[str, tuple[Any, Callable[[Asked, Any], Any]]] = {}
         self.frames: dict[type[Message], Heard] = {}
+        self.watch: Watch | None = None  # who has queues that can be watched
         self.background = Background(self.turns)  # long work that no session waits for
         self._own = Origin(state.node, state.boot, state.node)
         self._own_counter = 0

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tidings.exchange import Subscription
 from tidings.protocol.messages import Message
 from tidings.protocol.service import Asked, Heard
 from tidings.protocol.session import Session
@@ -27,15 +26,6 @@ class Bystander:
 
     def parted(self, session: Session, is_clean: bool) -> None:
         """A session has ended."""
-
-    def watch(
-        self,
-        session: Session,  # noqa: ARG002
-        name: str,  # noqa: ARG002
-        subscription: Subscription,  # noqa: ARG002
-    ) -> Callable[[], None] | None:
-        """There is nothing here to be watched."""
-        return None
 
     def review(self) -> None:
         """The rules may have changed."""

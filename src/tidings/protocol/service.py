@@ -17,6 +17,7 @@ from tidings.exchange import Subscription
 from tidings.protocol.failures import failure_of
 from tidings.protocol.frames import REPLY_MAX, encode
 from tidings.protocol.messages import Message, Reply
+from tidings.replies import Deferred
 from tidings.steps import Steps
 from tidings.store.interface import Operation
 
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
 
 Heard = Callable[["Session", Any, bytes], Steps[None] | None]
 """Who hears a frame of the numbered stream; steps are left to be run where it takes long."""
+
+Ending = tuple[Callable[[], None], Deferred[Any] | None]
+"""What ends a watch, and the reply that says whether it has begun; None if it has."""
+Watch = Callable[["Session", str, Subscription], Ending]
+"""Tells a subscription of what is put into the queue of that name, as far as it was granted."""
 
 LATER: Any = object()
 """What an operation returns that will answer when it can."""
@@ -71,12 +77,6 @@ class Service(Protocol):
 
     def parted(self, session: Session, is_clean: bool) -> None:
         """A session has ended; whether its client has said so."""
-
-    def watch(self, session: Session, name: str, subscription: Subscription) -> Callable[[], None] | None:
-        """Tell a subscription of what comes into the thing of that name, as far as it was granted.
-
-        Gives what ends that, or None if it is another's business: the service that came last is asked first.
-        """
 
     def review(self) -> None:
         """The rules may have changed."""

@@ -50,6 +50,7 @@ from tidings.protocol.outbox import ROOM, Outbox
 from tidings.protocol.service import LATER, Asked
 from tidings.protocol.subscriptions import Subscriptions
 from tidings.protocol.worker import Worker
+from tidings.replies import Deferred
 from tidings.steps import Steps
 
 if TYPE_CHECKING:
@@ -513,7 +514,9 @@ class Session(Worker):
             self._conclude(asked, result)
 
     def _conclude(self, asked: Asked, result: Any) -> None:
-        if result is not LATER:
+        if isinstance(result, Deferred):
+            result.then(partial(self._conclude, asked), asked.fail)
+        elif result is not LATER:
             # An answer says that all that came before it is done, an acknowledgement too.
             asked.answer(result, self.broker.promise)
 
@@ -534,14 +537,6 @@ class Session(Worker):
         """To whom durable subscriptions belong."""
         assert self.origin is not None
         return self.origin.source or ""
-
-    def subscribe(self, wanted: Subscribe) -> dict[str, Any] | Steps[dict[str, Any]]:
-        """Begin a subscription, for a service that does more about it; what the client is to be told."""
-        return self._subscriptions.subscribe(wanted)
-
-    def unsubscribe(self, number: int) -> None:
-        """End it again without telling the client."""
-        self._subscriptions.unsubscribe(Unsubscribe(number))
 
     def end(self, number: int, reason: str) -> None:
         """End a subscription of this session from outside, and tell the client."""

@@ -27,6 +27,7 @@ from tidings.protocol.newest import NewestStream
 from tidings.protocol.outlets import DroppingOutlet, LatestOutlet, Outlet
 from tidings.protocol.recent import Gathering, last_values
 from tidings.protocol.streams import Stream
+from tidings.replies import Deferred
 from tidings.steps import PAUSE, Steps
 from tidings.store.interface import Durable
 
@@ -37,6 +38,9 @@ FILTER_AT_ONCE = 8_192
 """Characters of a filter that is read where it comes; a longer one is read in a thread."""
 SUBSCRIPTIONS_MAX = 10_000
 """Subscriptions, and advertisements, of one session."""
+
+Begun = dict[str, Any] | Steps[dict[str, Any]] | Deferred[dict[str, Any]]
+"""What a client is told of a subscription that has begun: now, after some steps, or later."""
 
 
 class Subscriptions:
@@ -86,7 +90,7 @@ class Subscriptions:
 
     # Subscribing
 
-    def subscribe(self, wanted: Subscribe) -> dict[str, Any] | Steps[dict[str, Any]]:
+    def subscribe(self, wanted: Subscribe) -> Begun:
         """Begin a subscription; where the stored stream stands."""
         self._check_free(wanted.number, self._outlets)
         wanted.check()
@@ -99,6 +103,7 @@ class Subscriptions:
 
     def _subscribe_long(self, wanted: Subscribe) -> Steps[dict[str, Any]]:
         begun = self._subscribe(wanted, (yield from self._understand(wanted.filter, "subscribe")))
+        assert not isinstance(begun, Deferred), "only a queue is waited for"
         if not isinstance(begun, dict):
             return (yield from begun)
         self._broker.exchange.settle()
@@ -130,7 +135,7 @@ class Subscriptions:
             return known[1]
         return self._session.narrow(action, asked)
 
-    def _subscribe(self, wanted: Subscribe, asked: Filter) -> dict[str, Any] | Steps[dict[str, Any]]:
+    def _subscribe(self, wanted: Subscribe, asked: Filter) -> Begun:
         session = self._session
         filter = self._reach(wanted, asked)
         is_unindexed = self._check_indexed(wanted, filter)
@@ -150,9 +155,11 @@ class Subscriptions:
                 filter, outlet, wanted.passive, user=session.bound, owner=session, asked=asked
             )
             subscription.later = self._later(wanted) if is_unindexed else None
+            if wanted.queue is not None:
+                return self._watch(wanted, wanted.queue, subscription, outlet)
             if wanted.last:
                 return self._open_last(wanted, subscription, outlet)
-            self._endings[wanted.number] = self._begin(wanted, subscription)
+            self._endings[wanted.number] = self._begin(subscription)
             self._add(wanted, outlet)
         return {"position": self._broker.position}
 
@@ -160,13 +167,28 @@ class Subscriptions:
         self._outlets[wanted.number] = outlet
         self._weigh(Subscribe, wanted.number, wanted.filter)
 
+    def _watch(self, wanted: Subscribe, queue: str, subscription: Subscription, outlet: Outlet) -> Begun:
+        """Let copies of what is put into a queue flow; the reply may have to come from where that is."""
+        if self._broker.watch is None:
+            raise Refused("not-found", "this node has no queues")
+        self._endings[wanted.number], begun = self._broker.watch(self._session, queue, subscription)
+        self._add(wanted, outlet)
+        told = {"position": self._broker.position}
+        return told if begun is None else begun.map(lambda _begun: told, partial(self._unwatch, outlet))
+
+    def _unwatch(self, outlet: Outlet, error: TidingsError) -> TidingsError:
+        """A watch has not begun: end it without telling the client, unless it was ended meanwhile."""
+        if self._outlets.get(outlet.number) is outlet:
+            self._end(outlet.number)
+        return error
+
     def _open_last(
         self, wanted: Subscribe, subscription: Subscription, outlet: Outlet
     ) -> Steps[dict[str, Any]]:
         """Begin a subscription with the last values there are; what is published meanwhile comes later."""
         matches, user = subscription.filter.matches, self._session.bound
         subscription.sink = gathering = self._gathering = Gathering(outlet)
-        self._endings[wanted.number] = self._begin(wanted, subscription)
+        self._endings[wanted.number] = self._begin(subscription)
         self._add(wanted, outlet)
         if len(wanted.filter) > FILTER_AT_ONCE:
             self._broker.exchange.settle()
@@ -202,16 +224,10 @@ class Subscriptions:
             self._backlog = Backlog(self._session)
         return self._backlog
 
-    def _begin(self, wanted: Subscribe, subscription: Subscription) -> Callable[[], None]:
-        """Let events flow, of all that is published or of what is put into a queue; what ends that."""
-        if wanted.queue is None:
-            self._broker.exchange.subscribe(subscription)
-            return partial(self._broker.exchange.unsubscribe, subscription)
-        for service in reversed(self._broker.services):
-            ending = service.watch(self._session, wanted.queue, subscription)
-            if ending is not None:
-                return ending
-        raise Refused("not-found", "this node has no queues")
+    def _begin(self, subscription: Subscription) -> Callable[[], None]:
+        """Let events flow; what ends that."""
+        self._broker.exchange.subscribe(subscription)
+        return partial(self._broker.exchange.unsubscribe, subscription)
 
     def _open_durable(self, name: str, wanted: Subscribe, filter: Filter, asked: Filter) -> Cursor:
         """The cursor of a durable subscription, made if there is none; what was granted is not kept."""

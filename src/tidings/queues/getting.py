@@ -2,7 +2,7 @@
 
 There is one way to get messages, the request `get`. A reader that has to wait is told when its tick ends,
 with all that has come until then; one whose connection is replaced asks again under the same number, and is
-told what it was told before.
+told what it was told before (`inflight.py`).
 
 A search that takes more than a step goes on while others have their turn, see `serving.py`. It always goes on
 to its end: the time that a reader may wait counts from its request on, but what is there it gets even if that
@@ -19,12 +19,12 @@ from msgspec.structs import replace
 
 from tidings.errors import FilterError, QueueNotFound, Refused, TidingsError, TransactionLost
 from tidings.filters import Filter
-from tidings.protocol.ledger import identity_of
 from tidings.protocol.service import LATER, Asked
 from tidings.protocol.session import Session
 from tidings.queues import serving
 from tidings.queues.arguments import Cancel, Get
-from tidings.queues.held import Held, Identity
+from tidings.queues.held import Held
+from tidings.queues.inflight import give_back, identity
 from tidings.queues.manager import QueueManager
 from tidings.queues.message import Message, event_bytes, sight
 from tidings.queues.queue import Queue
@@ -34,8 +34,6 @@ from tidings.steps import Steps
 
 READERS_MAX = 10_000
 """Requests of one session that may wait for messages."""
-LOOKED_AT_ONCE = 1_024
-"""Messages in a client's hands that are looked through in one step for those of one request."""
 FILTERS_KEPT = 1_000
 """Filters that are remembered as they were understood: most are asked for again and again."""
 FILTER_LENGTH_KEPT = 1_000
@@ -48,23 +46,13 @@ class Readers:
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager
         self._waiting: dict[Session, dict[int, Reader]] = {}  # by the numbers of their requests
-        self._told: dict[Session, dict[int, list[Held]]] = {}  # what an earlier connection was told
         self._searches: dict[Reader, None] = {}  # those for whom a search is made
         self._reviewed: dict[Queue, None] = {}  # where readers may wait in vain
 
     # Clients
 
-    def greeted(self, session: Session) -> None:
-        """A client is there, maybe again: it may ask for what it was told before."""
-        held = self._manager.holders.get(identity(session))
-        if held:
-            told = self._told[session] = {}
-            for one in held.values():
-                told.setdefault(one.request, []).append(one)
-
     def parted(self, session: Session) -> None:
         """A client has gone: its readers wait no longer."""
-        self._told.pop(session, None)
         for reader in list(self._waiting.get(session, {}).values()):
             self._abandon(reader)
 
@@ -115,10 +103,11 @@ class Readers:
 
     def _serve_again(self, reader: Reader) -> bool:
         """Give a reader what it was told on an earlier connection, as far as it still holds that."""
-        told = self._told.get(reader.asked.session)
-        for held in () if told is None else told.pop(reader.asked.number, ()):
-            if self._manager.held.get(held.message.number) is held and not self._is_untold(held):
-                reader.take(held.message, held)
+        in_flight, asked = self._manager.in_flight, reader.asked
+        if asked.session in in_flight.told:
+            for held in in_flight.take_again(asked.session, asked.number, reader.queue.name):
+                if isinstance(held, Held) and not self._is_untold(held):
+                    reader.take(held.message, held)
         return bool(reader.taken)
 
     def _is_untold(self, held: Held) -> bool:
@@ -210,8 +199,7 @@ class Readers:
         reader = self._waiting.get(session, {}).get(number)
         if reader is not None:
             self._dismiss(reader)
-        hands = self._manager.holders.get(identity(session), {})
-        yield from give_back(hands, number)
+        yield from give_back(self._manager.in_flight.of(session), number)
 
     # The end of waiting
 
@@ -328,21 +316,6 @@ def _hand(queue: Queue, message: Message, held: Held | None, parts: int, has_bod
     sender = (None, 0, None) if origin is None else (origin.system, origin.epoch, origin.source)
     raw = message.raw if has_body else event_bytes(replace(message.event, body=None))
     return message.number, delivery, redelivered, *sender, parts if has_body else 0, raw
-
-
-def give_back(hands: dict[int, Held], request: int) -> Steps[None]:
-    """Take back what was handed out for a request, as if it had not been."""
-    for count, held in enumerate(list(hands.values()), 1):
-        if held.request == request and held.queue.held.get(held.message.number) is held:
-            held.queue.give_back(held, counts=False)
-        if not count % LOOKED_AT_ONCE:
-            yield
-
-
-def identity(session: Session) -> Identity:
-    """Whose session it is."""
-    assert session.origin is not None
-    return identity_of(session.origin)
 
 
 def both(one: Filter | None, other: Filter | None) -> Filter | None:

@@ -12,7 +12,7 @@ from tidings.store.interface import Operation
 from tidings.timers import Alarms
 
 if TYPE_CHECKING:
-    from tidings.queues.held import Held
+    from tidings.queues.inflight import InFlight
     from tidings.queues.queue import Queue
     from tidings.queues.waiting import Reader
 
@@ -25,6 +25,7 @@ class Host(Protocol):
     numbers: Numbers
     timers: Alarms
     fresh: OrderedDict[int, int]
+    in_flight: InFlight
 
     @property
     def now(self) -> float:
@@ -39,12 +40,6 @@ class Host(Protocol):
 
     def keep(self, operations: Sequence[Operation], undo: Undo | None = None) -> int:
         """Store these with this tick; `undo` is called if that can't be. The mark of the commit."""
-
-    def hold(self, held: Held) -> None:
-        """A message is in someone's hands."""
-
-    def let_go(self, held: Held) -> None:
-        """It is not any more."""
 
     def ready(self, reader: Reader) -> None:
         """A reader has got something, and is to be told when the tick ends."""

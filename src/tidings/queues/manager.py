@@ -1,7 +1,7 @@
 """The queues of one node: made, found, restored and deleted, and all that they share.
 
 There is one manager in a node, and it manages that node's queues only. It numbers their messages, tells the
-broker what to store, keeps who holds what, and has the dead letters, a queue like any other.
+broker what to store, knows the messages in flight, and has the dead letters, a queue like any other.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from tidings.filters import Filter
 from tidings.ids import Origin, make_id
 from tidings.protocol.access import NOBODY, OWNER, Permit
 from tidings.protocol.broker import Broker
+from tidings.queues.backend import QueueBackend
 from tidings.queues.binding import Bound
 from tidings.queues.description import (
     Description,
@@ -28,8 +29,8 @@ from tidings.queues.description import (
     encode,
     split_address,
 )
-from tidings.queues.held import Held, Identity
 from tidings.queues.host import Undo
+from tidings.queues.inflight import InFlight
 from tidings.queues.letters import DEAD, Letters
 from tidings.queues.message import Message, Numbers, counter_of, origin_of
 from tidings.queues.queue import Queue
@@ -66,8 +67,8 @@ class QueueManager:
         self.types = {**TYPES, **{kind.name: kind for kind in types}}
         self.numbers = Numbers()
         self.timers = broker.timers
-        self.held: dict[int, Held] = {}
-        self.holders: dict[Identity, dict[int, Held]] = {}
+        self.in_flight = InFlight(self)
+        self.backends: list[QueueBackend] = []  # where there are further queues, in the order they are asked
         self.ready_readers: dict[Reader, None] = {}  # those who have got something in this tick
         self.doubtful: dict[int, Queue] = {}  # restored ones that someone may have held before, and where
         self.fresh: OrderedDict[int, int] = (
@@ -342,25 +343,6 @@ class QueueManager:
                 self.fresh[operation.message.number] = mark
             self.broker.store(operation)
         return mark
-
-    def hold(self, held: Held) -> None:
-        """A message is in someone's hands."""
-        self.held[held.message.number] = held
-        if isinstance(held.holder, tuple):
-            self.holders.setdefault(held.holder, {})[held.message.number] = held
-        else:
-            held.holder.held[held.message.number] = held
-
-    def let_go(self, held: Held) -> None:
-        """It is not any more."""
-        number, holder = held.message.number, held.holder
-        del self.held[number]
-        if isinstance(holder, tuple):
-            hands = self.holders.get(holder)
-            if hands is not None and hands.pop(number, None) is not None and not hands:
-                del self.holders[holder]
-        else:
-            holder.held.pop(number, None)
 
     def begin(self, steps: Steps[None]) -> Steps[None] | None:
         """Have long work done to its end, the first step now; what is left, for who waits for that."""

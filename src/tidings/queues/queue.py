@@ -41,6 +41,7 @@ from tidings.steps import Steps
 from tidings.store.interface import Operation, PutQueue, QueueRecord
 
 if TYPE_CHECKING:
+    from tidings.queues.local import LocalQueue
     from tidings.queues.transaction import Transaction
 
 HANDED_AHEAD_US = 1_000_000
@@ -64,6 +65,7 @@ class Queue:
         self.shelf: Shelf[int, Message] = Shelf(sight, distinct=True)
         self.locks = Locks()
         self.is_closed = False
+        self.target: LocalQueue | None = None  # what the service uses of it
         self._host = host
         # Those that must be settled in time, who is due first.
         self._timed: OrderedDict[int, Held] = OrderedDict()
@@ -312,7 +314,7 @@ class Queue:
         self._lost.discard(held.message.number)
         if not isinstance(held.holder, tuple):
             self.in_transactions[held.message.number] = held
-        self._host.hold(held)
+        self._host.in_flight.hold(held.message.number, held)
         if held.due < inf:
             self._timed[held.message.number] = held
             self._wake_at(held.due)
@@ -412,7 +414,7 @@ class Queue:
         if self.in_transactions:
             self.in_transactions.pop(number, None)
         self._timed.pop(number, None)
-        self._host.let_go(held)
+        self._host.in_flight.let_go(number, held)
 
     def _forget(self, message: Message, undo: Undo | None = None) -> None:
         """A message is here no longer, and nowhere."""
@@ -571,7 +573,7 @@ class Queue:
 
     def give_up_held(self, held: Held) -> None:
         """Forget a message that was in someone's hands when the queue was closed."""
-        self._host.let_go(held)
+        self._host.in_flight.let_go(held.message.number, held)
         self.give_up(held.message)
 
     def give_up(self, message: Message) -> None:

@@ -1,9 +1,10 @@
 """What clients may do with queues: puts, settlements and commits as they come, and the requests.
 
-Everything that changes messages comes in the numbered stream, so it is done once however often it is sent.
-What is in the hands of a client stays there while its connection is replaced by another, for RESUME_S; then,
-or when the client says goodbye, it goes back.
+Each names a queue by its address. The service finds it, among the queues of this node first and then at the
+backends (`backend.py`), checks what the client may do there, and has the rest done where it is: `local.py`,
+`remote.py`.
 
+Everything that changes messages comes in the numbered stream, so it is done once however often it is sent.
 Whatever grows with what was sent, or with what there is, is done in steps. Of one frame so much is counted
 as had as was done: if its connection ends in between, the client sends the rest again.
 """
@@ -12,16 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import groupby, pairwise
-from typing import Any
+from itertools import groupby
+from typing import Any, Protocol
 
 from msgspec.structs import replace
 
 from tidings.errors import (
     CodecError,
+    Disconnected,
     MessageNotHeld,
     NotAllowed,
-    QueueError,
+    QueueAmbiguous,
     QueueNotFound,
     Refused,
     UserError,
@@ -32,26 +34,27 @@ from tidings.exchange import Subscription
 from tidings.filters import Filter
 from tidings.ids import NUMBER_MAX
 from tidings.protocol.access import Action, not_allowed
-from tidings.protocol.messages import DONE, GIVE_BACK, HANDLE, REJECT, UNOPENED, Commit, Put, Settle
-from tidings.protocol.outlets import Outlet
-from tidings.protocol.service import Asked
+from tidings.protocol.messages import DONE, HANDLE, UNOPENED, Commit, Put, Settle
+from tidings.protocol.service import Asked, Ending
 from tidings.protocol.session import Session
 from tidings.queues import arguments
-from tidings.queues.counting import described
+from tidings.queues.counting import described, described_elsewhere
 from tidings.queues.description import REASON_LENGTH_MAX, TRANSMISSION, Description
-from tidings.queues.elsewhere import Others
-from tidings.queues.getting import Readers, both, check_possible, filter_of, identity
-from tidings.queues.held import Held, Identity
+from tidings.queues.getting import Readers, check_possible, filter_of
+from tidings.queues.held import Holding, Identity
+from tidings.queues.inflight import identity
 from tidings.queues.letters import DEAD
+from tidings.queues.local import LocalQueue, raws_of
 from tidings.queues.manager import QueueManager
 from tidings.queues.message import Message, check_length, completed
 from tidings.queues.queue import Queue
+from tidings.queues.remote import RemoteGets, RemoteQueue, pend
 from tidings.queues.serving import AT_ONCE
 from tidings.queues.transaction import Transaction
 from tidings.queues.transactions import Transactions
+from tidings.replies import Deferred, gathered
 from tidings.steps import Steps
 from tidings.store.interface import Operation
-from tidings.timers import Alarm
 
 FEW = 8
 """Events up to which it is quicker to decode them than to ask what is known of them."""
@@ -59,26 +62,83 @@ HANDLES_MAX = 100_000
 """Messages whose fate can be told in one frame."""
 STATUS_QUEUES_MAX = 10_000
 """Queues that are told one by one in what a node says of itself."""
-RESUME_S = 1.0
-"""How long a client whose connection was lost may take to come back before others get what it held."""
 
-_NOTHING: dict[int, Held] = {}
+_NOTHING: dict[int, Holding] = {}
 
 Operations = dict[str, tuple[Any, Callable[[Asked, Any], Any]]]
 
 
+class Target(Protocol):
+    """One queue, wherever it is, as clients use it; `granted` is what may be put or got, None for all.
+
+    What can't be returned at once is returned as steps or as a reply that comes later.
+    """
+
+    address: str
+
+    @property
+    def queue(self) -> Queue | None:
+        """The queue, if it is one of this node."""
+
+    @property
+    def is_transmission(self) -> bool:
+        """Whether messages wait in it for a queue elsewhere."""
+
+    def stand_in(self) -> Queue:
+        """The queue of this node that a transaction puts into; QueueError if it can't."""
+
+    def put(
+        self,
+        session: Session,
+        granted: Filter | None,
+        batch: Batch,
+        rows: range,
+        counters: Sequence[int],
+        put: list[None],
+        /,
+    ) -> None:
+        """Put events, which are counted; `put` gets one more with each, also if another is refused then."""
+
+    def get(
+        self,
+        asked: Asked,
+        wanted: arguments.Get,
+        granted: Filter | None,
+        transaction: Transaction | None,
+        /,
+    ) -> Any:
+        """Take or read messages."""
+
+    def part(self, session: Session, wanted: arguments.Part, granted: Filter | None, /) -> Any:
+        """Return a part of the body of a message."""
+
+    def renew(self, session: Session, wanted: arguments.Renew, granted: Filter | None, /) -> Any:
+        """Let a message live longer."""
+
+    def watch(self, subscription: Subscription, /) -> Ending:
+        """Deliver copies of what is put."""
+
+    def describe(self, session: Session, /) -> Any:
+        """Describe the queue."""
+
+    def purge(self, filter: Filter | None, /) -> Any:
+        """Throw away messages."""
+
+    def delete(self, address: str, /) -> Any:
+        """Delete the queue."""
+
+
 class QueueService:
-    """See the module; a `Service` of the broker."""
+    """See the module; a `Service` of the broker, which sends watches of queues here."""
 
     def __init__(self, manager: QueueManager) -> None:
         self.manager = manager
         self._broker = manager.broker
+        self._in_flight = manager.in_flight
         self._readers = Readers(manager)
-        # More than one session, if a HELLO comes late on a connection that the client has given up.
-        self._present: dict[Identity, set[Session]] = {}
-        self._missed: dict[Identity, Alarm] = {}  # who was lost, until it comes back or is given up
+        self._gets = RemoteGets(manager.in_flight)
         self._transactions = Transactions(manager, self._readers)
-        self.others: Others | None = None  # who knows of queues elsewhere, and what is held there
+        self._broker.watch = self.watch
 
     @property
     def frames(self) -> dict[type[Any], Callable[[Session, Any, bytes], Steps[None] | None]]:
@@ -108,60 +168,66 @@ class QueueService:
 
     def greeted(self, session: Session) -> bool:
         """A client is there, maybe again: what it holds it goes on holding, if it comes in time."""
-        client = identity(session)
-        is_in_time = client in self._present or client in self._missed
-        self._present.setdefault(client, set()).add(session)
-        self.manager.timers.cancel(self._missed.pop(client, None))
-        self._readers.greeted(session)
-        return is_in_time
+        return self._in_flight.greeted(session)
 
     def parted(self, session: Session, is_clean: bool) -> None:
         """A session has ended: its readers wait no longer, its transactions are rolled back."""
         self._readers.parted(session)
+        self._gets.parted(session)
         self._transactions.parted(session)
-        client = identity(session)
-        sessions = self._present.get(client, set())
-        sessions.discard(session)
-        if not sessions:
-            self._present.pop(client, None)
-        if is_clean:
-            self._take_back(client, "its reader has left", self._broker.now)
-        elif not sessions and client in self.manager.holders:
-            at = self._broker.now + RESUME_S
-            self._missed[client] = self.manager.timers.at(
-                at, partial(self._take_back, client, "its reader was lost")
-            )
+        self._in_flight.parted(session, is_clean)
 
-    def _take_back(self, client: Identity, reason: str, _now: float) -> None:
-        """Take back all that a client holds that has gone; from now on it holds nothing of that."""
-        self._missed.pop(client, None)
-        hands = self.manager.holders.pop(client, None)
-        if hands is not None:
-            self.manager.begin(self._taken_back(list(hands.values()), reason))
+    # Which queue is meant
 
-    def _taken_back(self, hands: list[Held], reason: str) -> Steps[None]:
-        """Take back messages, one after the other.
+    def _found(self, session: Session, action: Action, address: str) -> tuple[Target, Filter | None]:
+        """A queue, and for which messages a client may do this there; NotAllowed if for none.
 
-        What came with one request is dealt with one by one, so of that only the first was delivered for sure.
+        Whoever may do nothing with a queue is not told whether there is one.
         """
-        counted: set[int] = set()
-        for count, held in enumerate(hands, 1):
-            if held.queue.held.get(held.message.number) is held:
-                held.queue.take_back(held, held.request not in counted, reason)
-            counted.add(held.request)
-            if not count % AT_ONCE:
-                yield
+        try:
+            target = self._resolve(address)
+        except QueueNotFound:
+            session.allow(action, address)
+            raise
+        try:
+            return target, session.allow(action, target.address)
+        except NotAllowed:
+            raise not_allowed(session.permit, action, address) from None  # by no other name
+
+    def _resolve(self, address: str) -> Target:
+        """The queue of an address; QueueNotFound if nobody knows of it."""
+        queue = self.manager.get(address)
+        if queue is not None:
+            return queue.target or self._target_of(queue)
+        try:
+            return self._target_of(self.manager.find(address))
+        except QueueNotFound as error:
+            missing = error
+        for backend in self.manager.backends:
+            ref = backend.resolve(address)
+            if ref is not None:
+                return RemoteQueue(backend, ref, self._gets)
+        raise missing
+
+    def _target_of(self, queue: Queue) -> LocalQueue:
+        if queue.target is None:
+            queue.target = LocalQueue(self.manager, self._readers, self._transactions, queue)
+        return queue.target
 
     # The numbered stream
 
     def _put(self, session: Session, message: Put, events: bytes) -> Steps[None] | None:
         self._see(session, message.seen)
         batch, counters = read_batch(events, session.origin)
-        if not message.queue or len(batch) <= AT_ONCE:  # publications are handed on together
+        if len(batch) <= AT_ONCE or self._goes_together(message):
             if len(batch):
                 self._put_some(session, message, batch, 0, counters)
             return None
         return self._put_in_steps(session, message, batch, counters)
+
+    def _goes_together(self, message: Put) -> bool:
+        """Whether many events are handed on in one: publications, and what goes elsewhere in one batch."""
+        return not message.queue or not (message.transaction or self.manager.knows(message.queue))
 
     def _put_in_steps(
         self, session: Session, message: Put, batch: Batch, counters: Sequence[int]
@@ -194,7 +260,8 @@ class QueueService:
             if message.transaction:
                 self._put_in(self._transactions.find(session, message.transaction), message, batch, rows, put)
             else:
-                self._put_at_once(session, *self._target(session, message), batch, rows, put)
+                target, granted = self._target(session, message)
+                target.put(session, granted, batch, rows, counters, put)
         except (UserError, Refused) as error:
             if len(rest):
                 self._broker.admit(session, rest)
@@ -204,72 +271,16 @@ class QueueService:
             self._broker.count("put", len(put))
         return False
 
-    def _target(self, session: Session, message: Put) -> tuple[Queue, Filter | None]:
-        """The queue that something is put into, and what a client may put there.
-
-        In a transaction that may be one in which messages wait for a queue elsewhere.
-        """
+    def _target(self, session: Session, message: Put) -> tuple[Target, Filter | None]:
+        """The queue that something is put into, and what a client may put there."""
         if not 1 <= len(message.queue) <= arguments.ADDRESS_LENGTH_MAX:
             raise QueueNotFound(message.queue[:100], "is no name of a queue")
         if message.is_part and not message.transaction:
             raise Refused("protocol", "parts are put in a transaction")
-        if message.transaction and self.others is not None:
-            stand_in = self.others.stand_in(session, message.queue)
-            if stand_in is not None:
-                return stand_in
-        queue, granted = self._found(session, "put", message.queue)
-        if queue.name.startswith(TRANSMISSION):
-            session.allow("manage", queue.name)  # others go the way on which what they put is checked
-        return queue, granted
-
-    def _found(self, session: Session, action: Action, address: str) -> tuple[Queue, Filter | None]:
-        """A queue, and for which messages a client may do this there; NotAllowed if for none.
-
-        Whoever may do nothing with a queue is not told whether there is one.
-        """
-        try:
-            queue = self.manager.find(address)
-        except QueueNotFound:
-            session.allow(action, address)
-            raise
-        try:
-            return queue, session.allow(action, queue.name)
-        except NotAllowed:
-            raise not_allowed(session.permit, action, address) from None  # by no other name
-
-    def _put_at_once(
-        self,
-        session: Session,
-        queue: Queue,
-        granted: Filter | None,
-        batch: Batch,
-        rows: range,
-        put: list[None],
-    ) -> None:
-        is_stored = queue.kind.persistent
-        waits = is_stored or self._waits(session)
-        is_bound = granted is not None or session.bound is not None
-        for row, raw in zip(rows, raws_of(batch, rows), strict=True):
-            if is_bound:
-                session.check_put(granted, batch, row)
-            check_length(raw)
-            self.manager.check_size(queue.name)
-            queue.check_room()
-            queue.put(raw, batch.origin, undo=waits)
-            if not put and is_stored:
-                self._broker.accept_stored(session)
-            elif not put and waits:
-                self._broker.accept(session)
-            put.append(None)
-
-    def _waits(self, session: Session) -> bool:
-        """Whether what a session does next must wait for what it did before; else it is done for good."""
-        assert session.origin is not None
-        ledger = self._broker.ledger
-        if ledger.is_waiting(session.origin):
-            return True
-        ledger.needs_no_more(session.origin)
-        return False
+        target, granted = self._found(session, "put", message.queue)
+        if target.is_transmission:
+            session.allow("manage", target.address)  # others go the way on which what they put is checked
+        return target, granted
 
     def _put_in(
         self, transaction: Transaction, message: Put, batch: Batch, rows: range, put: list[None]
@@ -282,7 +293,8 @@ class QueueService:
                     raise NotAllowed(self._broker.refusal(session, batch, row))
             transaction.publish(batch if len(rows) == len(batch) else batch.take(rows))
             return
-        queue, granted = self._target(session, message)
+        target, granted = self._target(session, message)
+        queue = target.stand_in()
         self.manager.check_size(queue.name)
         messages: list[Message] = []
         for row, raw in zip(rows, raws_of(batch, rows), strict=True):
@@ -339,17 +351,20 @@ class QueueService:
     ) -> list[tuple[int, str]]:
         """Say what becomes of messages; the counters of those that can't be, and the queue if it is known."""
         client, is_stored = identity(session), False
+        outcome, text = message.outcome, message.text[:REASON_LENGTH_MAX]
         refused: list[tuple[int, str]] = []
         had = self._broker.admit(session, counters)
         for place in range(had, len(handles)):
             number, delivery = handles[place]
             held = self._held(session, number, delivery, client)
             if held is None:
-                if not self._conclude_elsewhere(session, counters[place], handles[place], message):
+                if not self._is_forgotten(session, counters[place], number):
                     refused.append((counters[place], self._name_around(session, number)))
                 continue
-            self._conclude(held, message.outcome, message.text)
-            is_stored = is_stored or held.queue.kind.persistent
+            is_stored = is_stored or held.is_stored
+            reply = held.settle(outcome, text)
+            if reply is not None:
+                pend(session, counters[place], reply)
         if is_stored:
             # Not counted on disk: after a crash the message is there no longer, which says the same.
             session.accept_mark = self._broker.promise  # what is unopened may leave nothing to store
@@ -357,46 +372,38 @@ class QueueService:
             self._broker.count("acknowledged", len(handles) - had - len(refused))
         return refused
 
+    def _is_forgotten(self, session: Session, counter: int, number: int) -> bool:
+        """Refuse what is said of a message that was held elsewhere before the node was started."""
+        if not self._in_flight.is_forgotten(number):
+            return False
+        # Not that it is not held: a client takes that, of a restarted node, for having been settled.
+        problem = "the node was started anew: whether it was said what became of the message is not known"
+        self._broker.refuse(session, counter, counter, Disconnected(problem))
+        return True
+
     def _refuse_held(self, session: Session, refused: list[tuple[int, str]]) -> None:
         for first, last, name in _stretches(refused):
             problem = "the message is not in this client's hands, or not any more"
             self._broker.refuse(session, first, last, MessageNotHeld(name, problem))
 
-    def _held(self, session: Session, number: int, delivery: int, client: Identity) -> Held | None:
+    def _held(self, session: Session, number: int, delivery: int, client: Identity) -> Holding | None:
         """A message in a client's hands, in this delivery; also one that may have been before a restart.
 
         Whose hands it was in then is not known any more: anyone may say so who could get the message.
         """
-        held = self.manager.holders.get(client, _NOTHING).get(number)
+        held = self._in_flight.holders.get(client, _NOTHING).get(number)
         if held is None:
             queue = self.manager.doubtful.get(number)
             if queue is not None and _may_get(session, queue, number):
                 held = queue.hold_again(number, delivery, client)
-        is_meant = held is not None and held.delivery == delivery and held.queue.held.get(number) is held
-        return held if is_meant else None
+        return held if held is not None and held.delivery == delivery and not held.is_over else None
 
     def _name_around(self, session: Session, number: int) -> str:
         """The name of the queue of a message, where that is known without looking for it, and may be."""
-        held = self.manager.held.get(number)
-        queue = self.manager.doubtful.get(number) if held is None else held.queue
-        return queue.name if queue is not None and session.permit.sees(queue.name) else ""
-
-    def _conclude(self, held: Held, outcome: int, text: str) -> None:
-        if outcome == DONE:
-            held.queue.finish(held)
-        elif outcome == REJECT:
-            held.queue.reject(held, text[:REASON_LENGTH_MAX])
-        else:
-            held.queue.give_back(held, counts=outcome == GIVE_BACK, reason=text[:REASON_LENGTH_MAX])
-
-    def _conclude_elsewhere(
-        self, session: Session, counter: int, handle: tuple[int, int], message: Settle
-    ) -> bool:
-        """The same of a message that is held elsewhere; whether it is."""
-        if self.others is None:
-            return False
-        text = message.text[:REASON_LENGTH_MAX]
-        return self.others.conclude(session, counter, *handle, message.outcome, text)
+        held = self._in_flight.held.get(number)
+        queue = self.manager.doubtful.get(number) if held is None else None
+        name = held.address if held is not None else queue.name if queue is not None else ""
+        return name if name and session.permit.sees(name) else ""
 
     def _commit(self, session: Session, message: Commit, _events: bytes) -> Steps[None] | None:
         self._see(session, message.seen)
@@ -404,25 +411,41 @@ class QueueService:
             return None
         try:
             put = self._transactions.carry_out(session, message.transaction)
-            if put is not None and self.others is not None:
-                self.others.committed(session, message.counter, *put)
+            if put is not None:
+                self._follow(session, message.counter, *put)
         except (UserError, Refused) as error:
             self._broker.refuse(session, message.counter, message.counter, error)
             return self._transactions.forget(session, message.transaction)
         return None
 
+    def _follow(self, session: Session, counter: int, queue: Queue, message: Message) -> None:
+        """A transaction has put one message and done nothing else: it is done when that is where it goes."""
+        if not queue.name.startswith(TRANSMISSION):
+            return
+        try:
+            target = self._resolve(queue.name.removeprefix(TRANSMISSION))
+        except QueueNotFound:
+            return
+        if isinstance(target, RemoteQueue):
+            reply = target.ref.follow(session, message)
+            if reply is not None:
+                pend(session, counter, reply)
+
     def _see(self, session: Session, counter: int) -> None:
         assert session.origin is not None
         self._broker.ledger.see(session.origin, counter)
 
-    # Requests
+    # Queues
 
-    def _create(self, asked: Asked, wanted: Description) -> Description:
+    def _create(self, asked: Asked, wanted: Description) -> Any:
         asked.session.allow("manage", wanted.name)
+        for backend in self.manager.backends:
+            if wanted.type and wanted.type in backend.types:
+                return backend.create(wanted)
         wanted = replace(wanted, maker="")
         if wanted.bind is not None:
             wanted = self._bound(asked.session, wanted, Filter(wanted.bind))
-        return self.manager.create(wanted).describe()
+        return self._located(self.manager.create(wanted).describe())
 
     def _bound(self, session: Session, wanted: Description, filter: Filter) -> Description:
         """A description of a bound queue with whose rights it has; NotAllowed if nothing would be got."""
@@ -435,52 +458,31 @@ class QueueService:
             return replace(wanted, bind=narrowed)  # as such queues were made before
         return replace(wanted, bind=str(filter), maker=session.permit.user)
 
-    def _delete(self, asked: Asked, unwanted: arguments.Named) -> None:
-        self._found(asked.session, "manage", unwanted.queue)
-        queue = self.manager.delete(unwanted.queue)
-        if queue is not None:
-            self.manager.begin(self._dismiss(queue))
+    def _located(self, description: Description) -> Description:
+        """A description of a queue of this node, with the name of the node."""
+        return replace(description, node=self._broker.name)
 
-    def _dismiss(self, queue: Queue) -> Steps[None]:
-        """Tell all who wait at a queue that it is there no longer."""
-        yield from self._readers.close(queue, QueueNotFound(queue.name, "it was deleted"))
-        for count, watcher in enumerate(queue.waiting.all_watchers(), 1):
-            if isinstance(watcher.sink, Outlet):
-                watcher.sink.session.end(watcher.sink.number, "the queue was deleted")
-            if not count % AT_ONCE:
-                yield
+    def _delete(self, asked: Asked, unwanted: arguments.Named) -> Any:
+        target, _ = self._found(asked.session, "manage", unwanted.queue)
+        return target.delete(unwanted.queue)
 
-    def _describe(self, asked: Asked, named: arguments.Named) -> Steps[Description]:
-        return described(asked.session, self._seen(asked.session, named.queue))
-
-    def _seen(self, session: Session, address: str) -> Queue:
-        """A queue with which a client may do anything; for others there is none."""
-        queue = self.manager.find(address)
-        if not session.permit.sees(queue.name):
-            raise QueueNotFound(address, "there is no such queue")
-        return queue
-
-    def _find(self, asked: Asked, sought: arguments.Find) -> Steps[list[Description]]:
-        found = yield from self.manager.search(sought.terms)
-        told: list[Description] = []
-        for one in found:
-            queue = self.manager.get(one.alias_of or one.name)
-            if queue is not None and asked.session.permit.sees(queue.name):
-                told.append((yield from described(asked.session, queue, one)))
-        return told
+    def _purge(self, asked: Asked, unwanted: arguments.Purge) -> Any:
+        target, _ = self._found(asked.session, "manage", unwanted.queue)
+        return target.purge(filter_of(unwanted.where) if unwanted.where else None)
 
     def _alias(self, asked: Asked, wanted: arguments.Alias) -> Description:
         asked.session.allow("manage", wanted.name)
-        self._found(asked.session, "manage", wanted.target)
-        return self.manager.alias(wanted.name, wanted.target).describe()
-
-    def _purge(self, asked: Asked, unwanted: arguments.Purge) -> Steps[int]:
-        queue, _ = self._found(asked.session, "manage", unwanted.queue)
-        return queue.purge(filter_of(unwanted.where) if unwanted.where else None)
+        target, _ = self._found(asked.session, "manage", wanted.target)
+        if target.queue is None:
+            raise NotAllowed(f"queue {target.address!r} is elsewhere: its names are given there")
+        return self._located(self.manager.alias(wanted.name, wanted.target).describe())
 
     def _replay(self, asked: Asked, wanted: arguments.Replay) -> Steps[int]:
         """Whoever puts letters back must manage them, and be allowed to put whatever was in that queue."""
         asked.session.allow("manage", DEAD)
+        if wanted.queue is not None and self._resolve(wanted.queue).queue is None:
+            problem = f"queue {wanted.queue!r} is elsewhere: dead letters are put back where they lie"
+            raise NotAllowed(problem)
 
         def check(queue: Queue) -> None:
             if asked.session.allow("put", queue.name) is not None:
@@ -489,63 +491,87 @@ class QueueService:
         filter = filter_of(wanted.where) if wanted.where else None
         return self.manager.letters.replay(filter, wanted.queue, check)
 
-    def _renew(self, asked: Asked, wanted: arguments.Renew) -> Steps[float]:
-        queue, granted = self._found(asked.session, "get", wanted.queue)
-        if wanted.lease_s and not queue.description.expiry:
-            raise QueueError(queue.name, "its messages have no lease: it was made without expiry=True")
-        for number in queue.shelf.search(both(Filter("id = :id", id=wanted.id), granted), is_bounded=True):
-            if number is None:
-                yield
-            elif not queue.is_expired(number):
-                return queue.renew(number, wanted.lease_s)
-        raise MessageNotHeld(queue.name, f"there is no message {wanted.id}, or it is in someone's hands")
+    # Finding
+
+    def _describe(self, asked: Asked, named: arguments.Named) -> Any:
+        address = named.queue
+        try:
+            target = self._resolve(address)
+        except QueueNotFound:
+            if "@" in address or not self.manager.backends:
+                raise
+            return self._search(arguments.Find(name=address)).map(partial(self._choose, asked, address))
+        if not asked.session.permit.sees(target.address):
+            raise QueueNotFound(address, "there is no such queue")
+        return target.describe(asked.session)
+
+    def _choose(self, asked: Asked, name: str, found: list[Description]) -> Description:
+        """The one queue of this name that was found elsewhere."""
+        seen = {(one.name, one.node): one for one in self._seen(asked.session, found)}
+        if not seen:
+            raise QueueNotFound(name, f"there is no such queue{self._absent(asked.session, name)}")
+        if len(seen) > 1:
+            listed = ", ".join(sorted(address_of(one) for one in seen.values()))
+            raise QueueAmbiguous(name, f"several nodes have one: {listed}")
+        (one,) = seen.values()
+        return one
+
+    def _absent(self, session: Session, name: str) -> str:
+        """Which backends could not be asked, for whoever may use what is there."""
+        places = (one for backend in self.manager.backends for one in backend.absent)
+        absent = sorted(place for place in places if session.permit.sees(f"{name}@{place}"))
+        return f" (away: {', '.join(absent)})" if absent else ""
+
+    def _find(self, asked: Asked, sought: arguments.Find) -> Steps[Any]:
+        terms, session = sought.terms, asked.session  # before others are asked
+        here: list[Description] = []
+        if sought.scope != "remote":
+            for one in (yield from self.manager.search(terms)):
+                queue = self.manager.get(one.alias_of or one.name)
+                if queue is not None and session.permit.sees(queue.name):
+                    here.append(self._located((yield from described(session, queue, one))))
+        if sought.scope == "local":
+            return here
+        return self._search(sought).map(lambda found: here + self._seen(session, found))
+
+    def _search(self, sought: arguments.Find) -> Deferred[list[Description]]:
+        """Search at all backends at the same time."""
+        asked = gathered([backend.search(sought) for backend in self.manager.backends])
+        return asked.map(lambda lists: [one for found in lists for one in found])
+
+    def _seen(self, session: Session, found: list[Description]) -> list[Description]:
+        """Those of backends' queues that a client may see, as it may see them."""
+        seen = [one for one in found if session.permit.sees(address_of(one))]
+        return [described_elsewhere(session, address_of(one), one) for one in seen]
+
+    # Messages
 
     def _get(self, asked: Asked, wanted: arguments.Get) -> Any:
         number = wanted.transaction
         transaction = self._transactions.find(asked.session, number) if number else None
-        queue, granted = self._found(asked.session, "get", wanted.queue)
-        if wanted.action == "take" and queue.name.startswith(TRANSMISSION):
-            raise QueueError(queue.name, "its messages go to another node, each once: they can be read only")
-        if transaction is not None and wanted.action == "take":
-            transaction.check_room_for(1)
-            wanted = replace(wanted, count=min(wanted.count, transaction.room))
-        return self._readers.get(asked, wanted, queue, granted, transaction)
+        target, granted = self._found(asked.session, "get", wanted.queue)
+        return target.get(asked, wanted, granted, transaction)
 
     def _cancel(self, asked: Asked, unwanted: arguments.Cancel) -> Steps[None]:
+        self._gets.cancel(asked.session, unwanted.number)
         yield from self._readers.cancel(asked, unwanted)
         yield from self._transactions.cancel(asked, unwanted)
 
-    def _part(self, asked: Asked, wanted: arguments.Part) -> bytes:
-        number, session = wanted.number, asked.session
-        queue, granted = self._found(session, "get", wanted.queue)
-        held = queue.held.get(number)
-        if held is not None and held.delivery == wanted.delivery and _is_with(held, session):
-            return queue.part(number, wanted.index)
-        if wanted.delivery == 0 and queue.shows(number, granted):
-            return queue.part(number, wanted.index)
-        for transaction in self._transactions.of(session):
-            part = transaction.part(number, wanted.index)
-            if part is not None:
-                return part
-        raise MessageNotHeld(queue.name, f"message {number} is not in this client's hands, nor in the queue")
+    def _part(self, asked: Asked, wanted: arguments.Part) -> Any:
+        target, granted = self._found(asked.session, "get", wanted.queue)
+        return target.part(asked.session, wanted, granted)
 
-    def watch(self, session: Session, name: str, subscription: Subscription) -> Callable[[], None]:
+    def _renew(self, asked: Asked, wanted: arguments.Renew) -> Any:
+        target, granted = self._found(asked.session, "get", wanted.queue)
+        return target.renew(asked.session, wanted, granted)
+
+    def watch(self, session: Session, name: str, subscription: Subscription) -> Ending:
         """Tell a subscription of what is put into a queue, as far as it may be got; what ends that."""
-        queue, granted = self._found(session, "get", name)
+        target, granted = self._found(session, "get", name)
         check_possible(subscription.filter)
         if granted is not None:
             subscription.filter &= granted
-        waiting = queue.waiting
-        waiting.watch(subscription)
-        unindexed = self._broker.exchange.unindexed
-        if waiting.is_unindexed(subscription):
-            unindexed.add(subscription, subscription.user or "", subscription.filter)
-
-        def end() -> None:
-            waiting.unwatch(subscription)
-            unindexed.remove(subscription)
-
-        return end
+        return target.watch(subscription)
 
     def review(self) -> None:
         """The rules may have changed."""
@@ -554,8 +580,11 @@ class QueueService:
     def status(self) -> dict[str, Any]:
         """How the queues stand; of very many, the ones that were made first."""
         queues = self.manager.queues(STATUS_QUEUES_MAX)
-        left_out = len(self.manager) - len(queues)
-        return {"queues": [queue.status() for queue in queues], "queues_left_out": left_out}
+        return {
+            "queues": [queue.status() for queue in queues],
+            "queues_left_out": len(self.manager) - len(queues),
+            "held_elsewhere": self._in_flight.elsewhere,
+        }
 
     # Ticks and time
 
@@ -583,12 +612,9 @@ def read_batch(events: bytes, origin: Origin | None) -> tuple[Batch, Sequence[in
     return Batch(events, origin, checked.offsets), checked.counters
 
 
-def raws_of(batch: Batch, rows: range) -> list[bytes]:
-    """The bytes of the events in these rows, which follow each other."""
-    if len(rows) == len(batch):
-        return batch.raws
-    raw, offsets = batch.raw, batch.offsets[rows.start : rows.stop + 1]
-    return [raw[start:end] for start, end in pairwise(offsets)]
+def address_of(description: Description) -> str:
+    """By what address a queue is found again."""
+    return f"{description.name}@{description.node}" if description.node else description.name
 
 
 def _may_get(session: Session, queue: Queue, number: int) -> bool:
@@ -599,13 +625,6 @@ def _may_get(session: Session, queue: Queue, number: int) -> bool:
         return queue.shows(number, session.allow("get", queue.name))
     except NotAllowed:
         return False
-
-
-def _is_with(held: Held, session: Session) -> bool:
-    """Whether a message is in the hands of a client, or of one of its transactions."""
-    if isinstance(held.holder, tuple):
-        return held.holder == identity(session)
-    return held.holder.session is session
 
 
 def _stretches(numbers: list[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:

@@ -16,7 +16,8 @@ from tidings.event.check import check
 from tidings.protocol.service import Asked
 from tidings.protocol.session import Session
 from tidings.queues.arguments import Begin, Cancel, Rollback
-from tidings.queues.getting import Readers, give_back
+from tidings.queues.getting import Readers
+from tidings.queues.inflight import give_back
 from tidings.queues.manager import QueueManager
 from tidings.queues.message import Message
 from tidings.queues.queue import Queue
@@ -109,7 +110,7 @@ class Transactions:
         transaction.release()
         queues = transaction.queues
         for held in list(transaction.held.values()):
-            if held.queue.held.get(held.message.number) is held:
+            if not held.is_over:
                 held.queue.finish(held)
         put = [
             (queue, queue.put(message.raw, message.origin, parts))
@@ -139,7 +140,7 @@ class Transactions:
 
     def _give_back(self, transaction: Transaction, queues: set[Queue]) -> Steps[None]:
         for count, held in enumerate(list(transaction.held.values()), 1):
-            if held.queue.held.get(held.message.number) is held:
+            if not held.is_over:
                 held.queue.give_back(held, reason="was taken in a transaction that was rolled back")
             if not count % AT_ONCE:
                 yield

@@ -11,7 +11,7 @@ from math import inf
 from msgspec import Struct
 
 from tidings.protocol.session import Session
-from tidings.queues.service import RESUME_S
+from tidings.queues.inflight import RESUME_S
 from tidings.simulator.account import Identity
 
 Client = tuple[str, int]

@@ -88,7 +88,7 @@ class QueueStorm:
             left = stands.messages, stands.in_flight, stands.waiting
             assert left == (0, 0, len(CLIENTS)), f"{queue.name}: {left} are there, in hands, and waiting"
         queues = self.node.queues
-        for held in (queues.held, queues.holders, queues.fresh):
+        for held in (queues.in_flight.held, queues.in_flight.holders, queues.fresh):
             assert not held, f"the node believes that these are held, or not on disk yet: {held}"
         assert queues.size == 0, f"the node believes that messages hold {queues.size} bytes"
         for client in self.clients:

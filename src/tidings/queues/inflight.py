@@ -1,0 +1,185 @@
+"""Which messages are in flight: who holds them, wherever their queues are, and who may come back for them.
+
+What is in the hands of a client stays there while its connection is replaced by another, for RESUME_S; it may
+then ask again for what it was told. After that, or when the client says goodbye, it goes back.
+
+A message of a backend gets a number of this node, as the numbers of two places may be the same. It is
+forgotten when the client says what becomes of it, and when the backend has taken it back because its time was
+up. All of these are forgotten when the node is killed: what becomes of a message that was held then can't be
+said any more, nor whether it had been said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tidings.protocol.ledger import identity_of
+from tidings.queues.held import Held, Holding, Identity, Lot, RemoteHeld
+from tidings.queues.serving import AT_ONCE
+from tidings.steps import Steps
+from tidings.timers import Alarm
+
+if TYPE_CHECKING:
+    from tidings.protocol.session import Session
+    from tidings.queues.backend import Handed, QueueRef
+    from tidings.queues.host import Host
+
+RESUME_S = 1.0
+"""How long a client whose connection was lost may take to come back before others get what it held."""
+LOOKED_AT_ONCE = 1_024
+"""Messages in a client's hands that are looked through in one step for those of one request."""
+ELSEWHERE = 1 << 62
+"""Added to the numbers of messages of backends: no message of a queue here has such a number."""
+
+
+class InFlight:
+    """See the module."""
+
+    def __init__(self, host: Host) -> None:
+        self.held: dict[int, Holding] = {}
+        self.holders: dict[Identity, dict[int, Holding]] = {}
+        self.told: dict[Session, dict[int, list[Holding]]] = {}  # what an earlier connection was told
+        self.elsewhere = 0  # how many of them are a backend's
+        self._host = host
+        self._first = 2 * ELSEWHERE  # the first number that was given out since the node was started
+        # More than one session, if a HELLO comes late on a connection that the client has given up.
+        self._present: dict[Identity, set[Session]] = {}
+        self._missed: dict[Identity, Alarm] = {}  # who was lost, until it comes back or is given up
+
+    # Messages
+
+    def hold(self, number: int, held: Holding) -> None:
+        """A message is in someone's hands."""
+        self.held[number] = held
+        holder = held.holder
+        if isinstance(holder, tuple):
+            self.holders.setdefault(holder, {})[number] = held
+        else:
+            assert isinstance(held, Held)
+            holder.held[number] = held
+
+    def let_go(self, number: int, holding: Holding) -> None:
+        """It is not any more."""
+        holder = holding.holder
+        del self.held[number]
+        if isinstance(holder, tuple):
+            hands = self.holders.get(holder)
+            if hands is not None and hands.pop(number, None) is not None and not hands:
+                del self.holders[holder]
+        else:
+            holder.held.pop(number, None)
+
+    def of(self, session: Session) -> dict[int, Holding]:
+        """What a client holds, by the numbers of the messages."""
+        return self.holders.get(identity(session), {})
+
+    def take(self, ref: QueueRef, session: Session, request: int, handed: Handed) -> list[RemoteHeld]:
+        """Hold what a backend has handed out for a request of a client."""
+        client, lot = identity(session), Lot(len(handed.messages), handed.held_s)
+        taken = [
+            RemoteHeld(self, ref, client, request, self._next_number(), row, lot) for row in handed.messages
+        ]
+        for held in taken:
+            self.hold(held.number, held)
+        self.elsewhere += len(taken)
+        if taken and handed.held_s is not None:
+            at = self._host.now + handed.held_s
+            lot.timer = self._host.timers.at(at, partial(self._expire, taken))
+        return taken
+
+    def _next_number(self) -> int:
+        number = ELSEWHERE + self._host.numbers.next(self._host.wall)
+        self._first = min(self._first, number)
+        return number
+
+    def is_forgotten(self, number: int) -> bool:
+        """Whether it was a backend's, and held before the node was started: nothing is known of it."""
+        return ELSEWHERE <= number < self._first
+
+    def _expire(self, taken: list[RemoteHeld], _now: float) -> None:
+        """The backend has taken them back."""
+        for held in taken:
+            if not held.is_over:
+                self.forget(held)
+
+    def forget(self, held: RemoteHeld) -> None:
+        """A message of a backend is in nobody's hands any more."""
+        self.let_go(held.number, held)
+        held.is_over = True
+        self.elsewhere -= 1
+        held.lot.left -= 1
+        if not held.lot.left:
+            self._host.timers.cancel(held.lot.timer)
+
+    def take_again(self, session: Session, request: int, address: str) -> list[Holding]:
+        """What a client was told for this request on an earlier connection, as far as it still holds it."""
+        told = self.told.get(session)
+        again = () if told is None else told.pop(request, ())
+        return [held for held in again if not held.is_over and held.address == address]
+
+    # Clients
+
+    def greeted(self, session: Session) -> bool:
+        """A client is there, maybe again; whether what it holds it goes on holding, having come in time."""
+        client = identity(session)
+        is_in_time = client in self._present or client in self._missed
+        self._present.setdefault(client, set()).add(session)
+        self._host.timers.cancel(self._missed.pop(client, None))
+        held = self.holders.get(client)
+        if held:
+            told = self.told[session] = {}
+            for one in held.values():
+                told.setdefault(one.request, []).append(one)
+        return is_in_time
+
+    def parted(self, session: Session, is_clean: bool) -> None:
+        """A session has ended."""
+        self.told.pop(session, None)
+        client = identity(session)
+        sessions = self._present.get(client, set())
+        sessions.discard(session)
+        if not sessions:
+            self._present.pop(client, None)
+        if is_clean:
+            self._take_back(client, "its reader has left", self._host.now)
+        elif not sessions and client in self.holders:
+            at = self._host.now + RESUME_S
+            act = partial(self._take_back, client, "its reader was lost")
+            self._missed[client] = self._host.timers.at(at, act)
+
+    def _take_back(self, client: Identity, reason: str, _now: float) -> None:
+        """Take back all that a client holds that has gone; from now on it holds nothing of that."""
+        self._missed.pop(client, None)
+        hands = self.holders.pop(client, None)
+        if hands is not None:
+            self._host.begin(self._taken_back(list(hands.values()), reason))
+
+    def _taken_back(self, hands: list[Holding], reason: str) -> Steps[None]:
+        """Take back messages, one after the other.
+
+        What came with one request is dealt with one by one, so of that only the first was delivered for sure.
+        """
+        counted: set[int] = set()
+        for count, held in enumerate(hands, 1):
+            if not held.is_over:
+                held.take_back(held.request not in counted, reason)
+            counted.add(held.request)
+            if not count % AT_ONCE:
+                yield
+
+
+def give_back(hands: Mapping[int, Holding], request: int) -> Steps[None]:
+    """Take back what was handed out for a request, as if it had not been."""
+    for count, held in enumerate(list(hands.values()), 1):
+        if held.request == request and not held.is_over:
+            held.give_back()
+        if not count % LOOKED_AT_ONCE:
+            yield
+
+
+def identity(session: Session) -> Identity:
+    """Whose session it is."""
+    assert session.origin is not None
+    return identity_of(session.origin)

@@ -1,0 +1,183 @@
+"""The queues of this node as clients use them: everything is done at once, or in steps.
+
+`put` and `get` are on the hot path: they work on plain calls, and what must be stored is told to the broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from tidings.errors import MessageNotHeld, QueueError, QueueNotFound
+from tidings.event import Batch
+from tidings.exchange import Subscription
+from tidings.filters import Filter
+from tidings.protocol.outlets import Outlet
+from tidings.protocol.service import Asked
+from tidings.protocol.session import Session
+from tidings.queues.arguments import Get, Part, Renew
+from tidings.queues.counting import described
+from tidings.queues.description import TRANSMISSION, Description
+from tidings.queues.getting import Readers, both
+from tidings.queues.held import Held
+from tidings.queues.inflight import identity
+from tidings.queues.manager import QueueManager
+from tidings.queues.message import check_length
+from tidings.queues.queue import Queue
+from tidings.queues.serving import AT_ONCE
+from tidings.queues.transactions import Transactions
+from tidings.steps import Steps
+
+if TYPE_CHECKING:
+    from tidings.queues.transaction import Transaction
+
+
+class LocalQueue:
+    """A queue of this node; a `Target` of the service, made once for each."""
+
+    def __init__(
+        self, manager: QueueManager, readers: Readers, transactions: Transactions, queue: Queue
+    ) -> None:
+        self.address = queue.name
+        self.queue = queue
+        self.is_transmission = queue.name.startswith(TRANSMISSION)
+        self._manager = manager
+        self._broker = manager.broker
+        self._readers = readers
+        self._transactions = transactions
+
+    def stand_in(self) -> Queue:
+        """A transaction puts into the queue itself."""
+        return self.queue
+
+    # Messages
+
+    def put(
+        self,
+        session: Session,
+        granted: Filter | None,
+        batch: Batch,
+        rows: range,
+        _counters: Sequence[int],
+        put: list[None],
+    ) -> None:
+        """Put events; `put` gets one more with each, also if another is refused then."""
+        queue = self.queue
+        is_stored = queue.kind.persistent
+        waits = is_stored or self._waits(session)
+        is_bound = granted is not None or session.bound is not None
+        for row, raw in zip(rows, raws_of(batch, rows), strict=True):
+            if is_bound:
+                session.check_put(granted, batch, row)
+            check_length(raw)
+            self._manager.check_size(queue.name)
+            queue.check_room()
+            queue.put(raw, batch.origin, undo=waits)
+            if not put and is_stored:
+                self._broker.accept_stored(session)
+            elif not put and waits:
+                self._broker.accept(session)
+            put.append(None)
+
+    def _waits(self, session: Session) -> bool:
+        """Whether what a session does next must wait for what it did before; else it is done for good."""
+        assert session.origin is not None
+        ledger = self._broker.ledger
+        if ledger.is_waiting(session.origin):
+            return True
+        ledger.needs_no_more(session.origin)
+        return False
+
+    def get(self, asked: Asked, wanted: Get, granted: Filter | None, transaction: Transaction | None) -> Any:
+        """Take or read messages, now or later; the readers answer."""
+        if wanted.action == "take":
+            if self.is_transmission:
+                problem = "its messages go to another node, each once: they can be read only"
+                raise QueueError(self.address, problem)
+            if transaction is not None:
+                transaction.check_room_for(1)
+                wanted = replace(wanted, count=min(wanted.count, transaction.room))
+        return self._readers.get(asked, wanted, self.queue, granted, transaction)
+
+    def part(self, session: Session, wanted: Part, granted: Filter | None) -> bytes:
+        """A part of a message that the client or one of its transactions holds, or that it may read."""
+        number, queue = wanted.number, self.queue
+        held = queue.held.get(number)
+        if held is not None and held.delivery == wanted.delivery and _is_with(held, session):
+            return queue.part(number, wanted.index)
+        if wanted.delivery == 0 and queue.shows(number, granted):
+            return queue.part(number, wanted.index)
+        for transaction in self._transactions.of(session):
+            part = transaction.part(number, wanted.index)
+            if part is not None:
+                return part
+        raise MessageNotHeld(queue.name, f"message {number} is not in this client's hands, nor in the queue")
+
+    def renew(self, _session: Session, wanted: Renew, granted: Filter | None) -> Steps[float]:
+        """Let a message on the shelf live longer."""
+        queue = self.queue
+        if wanted.lease_s and not queue.description.expiry:
+            raise QueueError(queue.name, "its messages have no lease: it was made without expiry=True")
+        for number in queue.shelf.search(both(Filter("id = :id", id=wanted.id), granted), is_bounded=True):
+            if number is None:
+                yield
+            elif not queue.is_expired(number):
+                return queue.renew(number, wanted.lease_s)
+        raise MessageNotHeld(queue.name, f"there is no message {wanted.id}, or it is in someone's hands")
+
+    def watch(self, subscription: Subscription) -> tuple[Callable[[], None], None]:
+        """Deliver copies of what is put to a subscription; what ends that."""
+        waiting, unindexed = self.queue.waiting, self._broker.exchange.unindexed
+        waiting.watch(subscription)
+        if waiting.is_unindexed(subscription):
+            unindexed.add(subscription, subscription.user or "", subscription.filter)
+
+        def end() -> None:
+            waiting.unwatch(subscription)
+            unindexed.remove(subscription)
+
+        return end, None
+
+    # The queue as a whole
+
+    def describe(self, session: Session) -> Steps[Description]:
+        """Describe the queue, with the messages counted that the client may get."""
+        told = yield from described(session, self.queue)
+        return replace(told, node=self._broker.name)
+
+    def purge(self, filter: Filter | None) -> Steps[int]:
+        """Throw away messages on the shelf; how many."""
+        return self.queue.purge(filter)
+
+    def delete(self, address: str) -> None:
+        """Delete the queue, or only the alias that it is addressed by."""
+        queue = self._manager.delete(address)
+        if queue is not None:
+            self._manager.begin(self._dismiss(queue))
+
+    def _dismiss(self, queue: Queue) -> Steps[None]:
+        """Tell all who wait at a queue that it is there no longer."""
+        yield from self._readers.close(queue, QueueNotFound(queue.name, "it was deleted"))
+        for count, watcher in enumerate(queue.waiting.all_watchers(), 1):
+            if isinstance(watcher.sink, Outlet):
+                watcher.sink.session.end(watcher.sink.number, "the queue was deleted")
+            if not count % AT_ONCE:
+                yield
+
+
+def raws_of(batch: Batch, rows: range) -> list[bytes]:
+    """The bytes of the events in these rows, which follow each other."""
+    if len(rows) == len(batch):
+        return batch.raws
+    raw, offsets = batch.raw, batch.offsets[rows.start : rows.stop + 1]
+    return [raw[start:end] for start, end in pairwise(offsets)]
+
+
+def _is_with(held: Held, session: Session) -> bool:
+    """Whether a message is in the hands of a client, or of one of its transactions."""
+    if isinstance(held.holder, tuple):
+        return held.holder == identity(session)
+    return held.holder.session is session

@@ -1,0 +1,237 @@
+"""The queues of backends as clients use them: everything is replied to later.
+
+What is put or settled is counted when it comes, and *pending* until it is done where the queue is: only then
+is it accepted, and nothing behind it before. So an error of the backend is told to whoever has put.
+
+What a client may get is said by its own node, as a filter that is added to what it asks for. Where nothing
+can be added, as a message is named and not described, a client that may get some messages only is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from tidings.errors import Disconnected, MessageNotHeld, NotAllowed, QueueError, Refused, TidingsError
+from tidings.event import Batch
+from tidings.exchange import Subscription
+from tidings.filters import Filter
+from tidings.ids import Origin
+from tidings.protocol.service import LATER, Asked
+from tidings.protocol.session import Session
+from tidings.queues.arguments import Get, Part, Renew
+from tidings.queues.backend import Delivered, Handed, QueueBackend, QueueRef
+from tidings.queues.counting import described_elsewhere
+from tidings.queues.description import Description
+from tidings.queues.getting import READERS_MAX, wanted_filter
+from tidings.queues.held import RemoteHeld
+from tidings.queues.inflight import InFlight
+from tidings.queues.queue import Queue
+from tidings.replies import Deferred, failed
+
+if TYPE_CHECKING:
+    from tidings.queues.transaction import Transaction
+
+
+class RemoteGets:
+    """The gets of all clients that wait at backends."""
+
+    def __init__(self, in_flight: InFlight) -> None:
+        self.in_flight = in_flight
+        self._waiting: dict[Session, dict[int, Deferred[Handed]]] = {}  # by the numbers of their requests
+
+    def check(self, asked: Asked) -> None:
+        """Raise Refused if a request can't wait."""
+        waiting = self._waiting.get(asked.session, {})
+        if len(waiting) >= READERS_MAX:
+            raise Refused("limit", f"{READERS_MAX} requests of this client wait for messages already")
+        if asked.number in waiting:
+            raise Refused("exists", f"get {asked.number} is waiting already")
+
+    def add(self, asked: Asked, reply: Deferred[Handed]) -> None:
+        """Let a request wait for its reply."""
+        if not reply.is_over:
+            self._waiting.setdefault(asked.session, {})[asked.number] = reply
+
+    def end(self, session: Session, number: int) -> Deferred[Handed] | None:
+        """A request waits no longer; what it waited for."""
+        waiting = self._waiting.get(session, {})
+        reply = waiting.pop(number, None)
+        if not waiting:
+            self._waiting.pop(session, None)
+        return reply
+
+    def cancel(self, session: Session, number: int) -> None:
+        """What a request asked for is not wanted any more."""
+        reply = self.end(session, number)
+        if reply is not None:
+            reply.cancel()
+
+    def parted(self, session: Session) -> None:
+        """A session has ended: it waits for nothing any more."""
+        for reply in self._waiting.pop(session, {}).values():
+            reply.cancel()
+
+
+class RemoteQueue:
+    """A queue of a backend; a `Target` of the service, made for each request."""
+
+    queue = None
+    is_transmission = False
+
+    def __init__(self, backend: QueueBackend, ref: QueueRef, gets: RemoteGets) -> None:
+        self.address = ref.address
+        self.ref = ref
+        self._backend = backend
+        self._gets = gets
+        self._in_flight = gets.in_flight
+
+    def stand_in(self) -> Queue:
+        """The queue of this node that a transaction puts into instead."""
+        queue = self.ref.stand_in()
+        if queue is None:
+            problem = "no transaction can put into it, and no body in parts: it is elsewhere"
+            raise QueueError(self.address, problem)
+        return queue
+
+    # Messages
+
+    def put(
+        self,
+        session: Session,
+        granted: Filter | None,
+        batch: Batch,
+        rows: range,
+        counters: Sequence[int],
+        put: list[None],
+    ) -> None:
+        """Put events as far as the client may; NotAllowed if one is left."""
+        refusal: NotAllowed | None = None
+        try:
+            for row in rows if granted is not None or session.bound is not None else ():
+                session.check_put(granted, batch, row)
+                put.append(None)
+        except NotAllowed as error:
+            refusal = error
+            rows = rows[: len(put)]
+        put.extend([None] * (len(rows) - len(put)))
+        if rows:
+            replies = self.ref.put(session, batch.take(rows) if len(rows) < len(batch) else batch)
+            for row, reply in zip(rows, replies, strict=True):
+                pend(session, int(counters[row]), reply)
+        if refusal is not None:
+            raise refusal
+
+    def get(self, asked: Asked, wanted: Get, granted: Filter | None, transaction: Transaction | None) -> Any:
+        """Take or read messages; answer when there are some."""
+        if transaction is not None:
+            problem = "it is elsewhere: a transaction can put into it, and neither get nor read there"
+            raise QueueError(self.address, problem)
+        self._gets.check(asked)
+        filter = wanted_filter(wanted.where)
+        if granted is not None:
+            wanted = replace(wanted, where=str(granted if filter is None else filter & granted))
+        again = self._in_flight.take_again(asked.session, asked.number, self.address)
+        held = [one for one in again if isinstance(one, RemoteHeld)]
+        if held:
+            asked.answer(Handed([one.row for one in held], held_s=held[0].lot.held_s), 0)
+        else:
+            reply = self.ref.get(wanted)
+            self._gets.add(asked, reply)
+            reply.then(partial(self._got, asked, wanted), partial(self._get_nothing, asked))
+        return LATER
+
+    def _got(self, asked: Asked, wanted: Get, handed: Handed) -> None:
+        """Messages have come, or none did in time."""
+        session = asked.session
+        self._gets.end(session, asked.number)
+        if wanted.action == "take":
+            taken = self._in_flight.take(self.ref, session, asked.number, handed)
+            handed = replace(handed, messages=[held.row for held in taken])
+        _note_requests(session, handed.messages)
+        session.broker.count("handed_out", len(handed.messages))
+        asked.answer(handed, 0)
+
+    def _get_nothing(self, asked: Asked, error: TidingsError) -> None:
+        self._gets.end(asked.session, asked.number)
+        asked.fail(error)
+
+    def part(self, session: Session, wanted: Part, granted: Filter | None) -> Deferred[bytes]:
+        """A part of a message that the client holds, or has read.
+
+        The backend knows this node only, which holds messages for all its clients.
+        """
+        if not wanted.delivery:
+            self._check_all(session, granted)
+            return self.ref.part(wanted.number, 0, wanted.index)
+        held = self._in_flight.of(session).get(wanted.number)
+        if not isinstance(held, RemoteHeld) or held.delivery != wanted.delivery:
+            problem = f"message {wanted.number} is not in this client's hands, nor in the queue"
+            raise MessageNotHeld(self.address, problem)
+        return self.ref.part(held.theirs, wanted.delivery, wanted.index)
+
+    def renew(self, session: Session, wanted: Renew, granted: Filter | None) -> Deferred[float]:
+        """Let a message live longer."""
+        self._check_all(session, granted)
+        return self.ref.renew(wanted.id, wanted.lease_s)
+
+    def _check_all(self, session: Session, granted: Filter | None) -> None:
+        if granted is not None:
+            user = session.permit.user
+            problem = f"{user!r} may get only what matches {granted} from queue {self.address!r}"
+            raise NotAllowed(f"{problem}, and of this message that can't be told here: take it")
+
+    def watch(self, subscription: Subscription) -> tuple[Callable[[], None], Deferred[Any]]:
+        """Deliver copies of what is put to a subscription; what ends that, and whether it has begun."""
+        try:
+            end = self.ref.watch(subscription)
+        except Disconnected as error:
+            return _nothing, failed(error)
+        # It is replied to behind the watch: then copies are made of whatever is put next.
+        return end, self.ref.describe()
+
+    # The queue as a whole
+
+    def describe(self, session: Session) -> Deferred[Description]:
+        """Describe the queue, as far as the client may know of it."""
+        return self.ref.describe().map(partial(described_elsewhere, session, self.address))
+
+    def purge(self, filter: Filter | None) -> Deferred[int]:
+        """Throw away messages; how many."""
+        return self.ref.purge(filter)
+
+    def delete(self, _address: str) -> Deferred[None]:
+        """Delete the queue."""
+        return self._backend.delete(self.ref)
+
+
+def pend(session: Session, counter: int, reply: Deferred[None]) -> None:
+    """Accept what a client did with this counter when the reply is there, or refuse it by its error."""
+    broker, origin = session.broker, session.origin
+    assert origin is not None
+    broker.ledger.pend(origin, counter)
+
+    def done(_none: None) -> None:
+        broker.ledger.settle(origin, counter)
+
+    def refuse(error: TidingsError) -> None:
+        broker.refuse(session, counter, counter, error)
+        broker.ledger.settle(origin, counter)
+
+    reply.then(done, refuse)
+
+
+def _note_requests(session: Session, messages: list[Delivered]) -> None:
+    """Who gets a request from a queue may answer it."""
+    broker, user = session.broker, session.bound
+    if user is None:
+        return
+    for one in messages:
+        broker.answers.hand_out(user, one.raw, Origin(one.system, one.epoch, one.source), broker.now)
+
+
+def _nothing() -> None:
+    """What ends a watch that has not begun."""
