@@ -33,9 +33,11 @@ class LogRig(Rig):
         read_size: int = READ_SIZE,
         where: str | None = None,
         lasts: bool = True,
+        retention: Retention | None = None,
     ) -> None:
         super().__init__(disk, read_size)
-        self.log = LogService(self.broker, History(self.store), lasts, where)
+        rules = where, retention or Retention()
+        self.log = LogService(self.broker, History(self.store), lasts, *rules)
         self.broker.add(self.log)
 
     def restart(self) -> LogRig:
@@ -521,15 +523,13 @@ def test_a_clock_that_is_set_ahead_makes_nothing_too_old_for_the_log(
     jump_s: float, before_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int | None] = []
-    rig = LogRig()
-    log = LogService(rig.broker, History(rig.store), True, None, Retention(age_s_max=3_660.0))
-    rig.broker.add(log)
+    rig = LogRig(retention=Retention(age_s_max=3_660.0))
 
     def prune(_limit: int, before_us: int | None, size_max: int | None) -> Span:
         asked.append(before_us)
-        return log.custody.span
+        return rig.log.custody.span
 
-    monkeypatch.setattr(log.custody, "_pruned", prune)
+    monkeypatch.setattr(rig.log.custody, "_pruned", prune)
     rig.broker.shift = jump_s
     rig.pass_time(RETAIN_S)
     assert asked == [before_s * 1e6]

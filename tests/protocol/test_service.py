@@ -11,7 +11,8 @@ from msgspec import Struct
 
 from protocol.rig import Rig, persistent
 from tidings.errors import QueueFull
-from tidings.protocol.messages import Bye, Reply
+from tidings.protocol.bystander import Bystander
+from tidings.protocol.messages import Acknowledge, Bye, Put, Reply
 from tidings.protocol.service import LATER, Asked
 from tidings.protocol.session import Session
 from tidings.replies import Deferred
@@ -216,3 +217,21 @@ def test_an_operation_that_returns_a_reply_is_answered_when_that_is_there() -> N
     refused, done = ann.got(Reply)
     assert refused.error is not None
     assert (refused.error.code, done.result) == ("queue-full", "now")
+
+
+class Second(Bystander):
+    """A service that adds what it is told to."""
+
+    def __init__(self, *added: Any) -> None:
+        self.operations = {one: (Word, print) for one in added if isinstance(one, str)}
+        self.frames = {one: print for one in added if not isinstance(one, str)}
+
+
+@pytest.mark.parametrize("added", ["echo", "subscribe", "status", Put, Acknowledge])
+def test_a_service_that_adds_what_is_there_already_is_refused(added: Any) -> None:
+    rig = rig_with(Echo())
+    before = list(rig.broker.services)
+    with pytest.raises(ValueError, match="Second adds what is there already"):
+        rig.broker.add(Second("new", added))
+    assert rig.broker.services == before
+    assert "new" not in rig.broker.operations

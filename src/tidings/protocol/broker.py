@@ -49,7 +49,7 @@ from tidings.protocol.ledger import Identity, Ledger, check_growing, identity_of
 from tidings.protocol.memory import Budgets, Memory
 from tidings.protocol.messages import Message, Refusal
 from tidings.protocol.places import Places
-from tidings.protocol.session import Session
+from tidings.protocol.session import FRAMES, OPERATIONS, Session
 from tidings.protocol.streams import Stream
 from tidings.steps import Steps, finish
 from tidings.store.interface import (
@@ -161,12 +161,20 @@ class Broker:
         self.add(Advertised(self))
 
     def add(self, service: Service) -> None:
-        """Have a service beside the broker; before the first client is there."""
+        """Have a service beside the broker; before the first client is there.
+
+        ValueError if there is already what it adds: it would depend on the order who is asked.
+        """
+        operations, frames = service.operations, service.frames
+        twice: set[Any] = operations.keys() & (self.operations.keys() | OPERATIONS)
+        twice |= frames.keys() & (self.frames.keys() | FRAMES)
+        if twice:
+            raise ValueError(f"{type(service).__name__} adds what is there already: {twice}")
         self.services.append(service)
         if _is_own(service, "finish_tick"):
             self._ticking.append(service)
-        self.operations.update(service.operations)
-        self.frames.update(service.frames)
+        self.operations.update(operations)
+        self.frames.update(frames)
 
     # Sessions
 

@@ -580,9 +580,13 @@ _HANDLERS: dict[type[Message], Callable[[Session, Any], Steps[None] | None]] = {
     Pong: Session._heard,
     Bye: Session._part,
 }
+FRAMES = frozenset(_HANDLERS) | {Publish}
+"""What every session hears by itself."""
 _OPERATIONS: dict[str, tuple[Any, Callable[[Subscriptions, Any], Any]]] = {
     "subscribe": (Subscribe, Subscriptions.subscribe),
     "unsubscribe": (Unsubscribe, Subscriptions.unsubscribe),
     "advertise": (Advertise, Subscriptions.advertise),
     "unadvertise": (Unadvertise, Subscriptions.unadvertise),
 }
+OPERATIONS = frozenset(_OPERATIONS) | {"status"}
+"""What every session does by itself."""
