@@ -182,12 +182,16 @@ class Outgoing:
 
 
 class Transmission(Bystander):
-    """All transmission queues of a node; a service of the broker, behind that of the queues."""
+    """All transmission queues of a node; a service of the broker, behind that of the queues.
+
+    From the first of them on there is another, the pump; a node without any does nothing for them.
+    """
 
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager
         self._broker = manager.broker
         self._outgoing: dict[str, Outgoing] = {}
+        self._pump: Pump | None = None
         self.begin: Callable[[Outgoing], None] = _leave_it
         """Called, at the end of each tick, with each queue that has messages and no forwarder."""
         self.is_there: Callable[[str], bool] = _is_nowhere
@@ -224,6 +228,9 @@ class Transmission(Bystander):
             if queue.name in self._outgoing:
                 self._drop(self._outgoing[queue.name])  # it was deleted, and is made anew
             self._outgoing[queue.name] = Outgoing(self._manager, queue, record or TransmissionRecord())
+            if self._pump is None:
+                self._pump = Pump(self)
+                self._broker.add(self._pump)
 
     def put(self, session: Session, peer: str, queue: str, batch: Batch) -> Sequence[Deferred[None]]:
         """Put events; a reply for each, when the peer has it, or it is safe here.
@@ -287,18 +294,12 @@ class Transmission(Bystander):
             queue.description = replace(queue.description, bind=None)
             self._manager.keep([queue.record()] if queue.description.keep else [])
 
-    # Ticks
-
-    def finish_tick(self) -> None:
-        """Let forwarders go on, and have some begun."""
-        for outgoing in self._outgoing.values():
-            if outgoing.forwarder is not None:
-                outgoing.forwarder.pump()
-        for outgoing in self:
-            if self._manager.get(outgoing.queue.name) is not outgoing.queue:
-                self._drop(outgoing)
-            elif outgoing.forwarder is None and outgoing.queue.size:
-                self.begin(outgoing)
+    def drop_deleted(self, outgoing: Outgoing) -> bool:
+        """Forget a queue if it is there no longer; whether it is."""
+        is_there = self._manager.get(outgoing.queue.name) is outgoing.queue
+        if not is_there:
+            self._drop(outgoing)
+        return not is_there
 
     def _drop(self, outgoing: Outgoing) -> None:
         """A queue was deleted."""
@@ -309,23 +310,41 @@ class Transmission(Bystander):
         if outgoing.forwarder is not None:
             outgoing.forwarder.close()
 
-    def durable(self, mark: int) -> None:  # noqa: ARG002
-        """More is on disk, and may be sent."""
-        for outgoing in self._outgoing.values():
-            if outgoing.forwarder is not None:
-                outgoing.forwarder.pump()
-
-    def failed(self, lost: list[Operation]) -> list[Operation]:
-        """Commits were not made; what of them is to be stored nonetheless is for others to say."""
-        for outgoing in self:
-            outgoing.failed()
-        return lost
-
     def status(self) -> dict[str, Any]:
         """How the transmission queues stand."""
         told = [outgoing.status() for outgoing in self]
         upstream = next((one for one in told if not one["queue"]), None)
         return {"forwarding": [one for one in told if one["queue"]], "upstream": upstream}
+
+
+class Pump(Bystander):
+    """Lets the forwarders of a node go on when something has changed; a service of the broker."""
+
+    def __init__(self, transmission: Transmission) -> None:
+        self._transmission = transmission
+
+    def finish_tick(self) -> None:
+        """Let forwarders go on, and have some begun."""
+        self._go_on()
+        for outgoing in self._transmission:
+            is_idle = outgoing.forwarder is None and outgoing.queue.size
+            if not self._transmission.drop_deleted(outgoing) and is_idle:
+                self._transmission.begin(outgoing)
+
+    def durable(self, mark: int) -> None:  # noqa: ARG002
+        """More is on disk, and may be sent."""
+        self._go_on()
+
+    def _go_on(self) -> None:
+        for outgoing in self._transmission:
+            if outgoing.forwarder is not None:
+                outgoing.forwarder.pump()
+
+    def failed(self, lost: list[Operation]) -> list[Operation]:
+        """Commits were not made; what of them is to be stored nonetheless is for others to say."""
+        for outgoing in self._transmission:
+            outgoing.failed()
+        return lost
 
 
 def _keeps_order(queue: Queue) -> bool:
