@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from protocol.guarded import Book
 from protocol.rig import Peer as Wire
@@ -21,6 +21,7 @@ from tidings.ids import StoredIds
 from tidings.peers.backend import Peers
 from tidings.peers.registry import Peer, Registry
 from tidings.peers.relay import Relay
+from tidings.peers.transmission import Transmission
 from tidings.protocol.access import Rule
 from tidings.protocol.connection import Connection
 from tidings.protocol.session import Session
@@ -150,7 +151,7 @@ class Home:
         addresses = {name: f"tidings://127.0.0.1:{7301 + n}" for n, name in enumerate(given)}
         self.registry = Registry("home", self.rig.broker.node, addresses, self.rig.now)
         self.kept = Kept(self.rig)
-        self.peers = Peers(self.registry, self.kept)
+        self.peers = Peers(self.registry, cast(Transmission, self.kept))
         self.rig.queues.backends.append(self.peers)
         self.links = {name: Link(self, name, away_node(name)) for name in given}
         if connect:

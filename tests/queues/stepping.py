@@ -12,7 +12,7 @@ from queues.rig import Client
 from tidings import timers
 from tidings.matching import search, shelf
 from tidings.protocol.service import LATER, Asked
-from tidings.queues import inflight, local, service, serving, transactions
+from tidings.queues import changes, inflight, local, serving, transactions
 from tidings.steps import Steps
 
 
@@ -21,7 +21,7 @@ def make_steps_small(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(search, "TRIES_MAX", 2)
     patch.setattr(shelf, "TRIED_FIRST", 1)
     patch.setattr(shelf, "INDEXED_AT_ONCE", 2)
-    for module in (serving, service, local, inflight, transactions, timers):
+    for module in (serving, changes, local, inflight, transactions, timers):
         patch.setattr(module, "AT_ONCE", 2)
 
 

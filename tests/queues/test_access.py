@@ -17,7 +17,7 @@ from tidings.matching import search
 from tidings.protocol import session
 from tidings.protocol.access import Permit, Rule
 from tidings.protocol.messages import Notice, Refusal
-from tidings.queues import service
+from tidings.queues import changes
 from tidings.queues.description import Description
 from tidings.queues.letters import DEAD
 
@@ -395,7 +395,7 @@ def test_a_rule_without_names_of_queues_is_for_those_of_the_node_itself() -> Non
 
 
 def test_a_frame_tells_the_fate_of_so_many_messages_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "HANDLES_MAX", 2)
+    monkeypatch.setattr(changes, "HANDLES_MAX", 2)
     boss, _ = house()
     boss.put("jobs", 1, 2, 3)
     hands = boss.get("jobs", 3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from queues.rig import GIVE_BACK, REJECT, Client, Hand, Rig, job, numbers, pass_time
-from tidings.queues.service import REASON_LENGTH_MAX
+from tidings.queues.description import REASON_LENGTH_MAX
 
 
 def client(**fields: object) -> Client:

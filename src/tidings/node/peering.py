@@ -18,9 +18,10 @@ from tidings.ids import ClockIds, new_system
 from tidings.node import logs, metrics
 from tidings.node.driver import Driver
 from tidings.node.forwarding import Reach, certified
-from tidings.peers.backend import Peers, Transmissions
+from tidings.peers.backend import Peers
 from tidings.peers.registry import Neighbours, Peer, Registry
 from tidings.peers.relay import Relay
+from tidings.peers.transmission import Transmission
 from tidings.protocol.bystander import Bystander
 from tidings.protocol.connection import Connection
 from tidings.queues.description import TRANSMISSION
@@ -102,11 +103,11 @@ class Peering:
         self,
         driver: Driver,
         peers: Neighbours,
-        transmissions: Transmissions,
+        transmission: Transmission,
     ) -> None:
         broker = driver.broker
         self.registry = Registry(broker.name, broker.node, peers.addresses, driver.time())
-        self.peers = Peers(self.registry, transmissions)
+        self.peers = Peers(self.registry, transmission)
         driver.queues.backends.append(self.peers)
         broker.add(Told(self))
         self._driver = driver

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -20,6 +20,7 @@ from tidings.filters import Filter
 from tidings.ids import parse_id
 from tidings.peers.registry import Peer, Registry
 from tidings.peers.relay import AWAY_S, DESCRIBE_S, Relay
+from tidings.peers.transmission import Transmission
 from tidings.protocol.frames import encode
 from tidings.protocol.intake import Intake, Wanted
 from tidings.protocol.messages import Notice
@@ -38,26 +39,13 @@ FOUND_MAX = 10_000
 """Descriptions that are taken from one peer in a search."""
 
 
-class Transmissions(Protocol):
-    """What keeps puts for queues of peers until these have them: see `peers.transmission`."""
-
-    def put(self, session: Session, peer: str, queue: str, batch: Batch) -> Sequence[Deferred[None]]:
-        """Put events; a reply for each, when the peer has it, or it is safe here."""
-
-    def queue(self, peer: str, queue: str) -> Queue:
-        """The queue of this node in which these wait, made if there is none."""
-
-    def follow(self, session: Session, peer: str, queue: str, number: int) -> Deferred[None] | None:
-        """What the peer says of a message that was just put; None if it is safe as it is."""
-
-
 class PeerQueue(QueueRef):
     """One queue of one peer."""
 
-    def __init__(self, relay: Relay, queue: str, transmissions: Transmissions) -> None:
+    def __init__(self, relay: Relay, queue: str, transmission: Transmission) -> None:
         self._relay = relay
         self._queue = queue
-        self._transmissions = transmissions
+        self._transmission = transmission
 
     @property
     def address(self) -> str:
@@ -66,11 +54,11 @@ class PeerQueue(QueueRef):
 
     def stand_in(self) -> Queue:
         """The queue of this node that a transaction puts into instead."""
-        return self._transmissions.queue(self._relay.peer.name, self._queue)
+        return self._transmission.queue(self._relay.peer.name, self._queue)
 
     def follow(self, session: Session, message: Message) -> Deferred[None] | None:
         """What becomes of a message that was just put there."""
-        told = self._transmissions.follow(session, self._relay.peer.name, self._queue, message.number)
+        told = self._transmission.follow(session, self._relay.peer.name, self._queue, message.number)
         return None if told is None else self._named(told)
 
     def describe(self) -> Deferred[Description]:
@@ -79,7 +67,7 @@ class PeerQueue(QueueRef):
 
     def put(self, session: Session, batch: Batch) -> Sequence[Deferred[None]]:
         """Put events."""
-        told = self._transmissions.put(session, self._relay.peer.name, self._queue, batch)
+        told = self._transmission.put(session, self._relay.peer.name, self._queue, batch)
         return [self._named(reply) for reply in told]
 
     def get(self, wanted: Get) -> Deferred[Handed]:
@@ -168,10 +156,10 @@ class Peers(QueueBackend):
 
     types = ()  # a peer's queues are made there
 
-    def __init__(self, registry: Registry, transmissions: Transmissions) -> None:
+    def __init__(self, registry: Registry, transmission: Transmission) -> None:
         self.registry = registry
         self.relays: dict[Peer, Relay] = {}
-        self._transmissions = transmissions
+        self._transmission = transmission
 
     def resolve(self, address: str) -> PeerQueue | None:
         """The queue `name@node`, or one by its id; QueueNotFound if no such node is known."""
@@ -184,7 +172,7 @@ class Peers(QueueBackend):
             if peer is None and node not in (self.registry.name, self.registry.node):
                 raise QueueNotFound(address, f"this is {self._own_name}, which knows no node {node}")
         relay = None if peer is None else self.relays.get(peer)
-        return None if relay is None else PeerQueue(relay, queue, self._transmissions)
+        return None if relay is None else PeerQueue(relay, queue, self._transmission)
 
     @property
     def _own_name(self) -> str:

@@ -97,6 +97,11 @@ class Outgoing:
         return self.forwarder is not None and self.forwarder.is_attended
 
     @property
+    def is_deleted(self) -> bool:
+        """Whether the queue is there no longer."""
+        return self.manager.get(self.queue.name) is not self.queue
+
+    @property
     def sweep(self) -> int:
         """Messages up to this number go the newest first; 0 if none do."""
         return self.record.sweep
@@ -226,7 +231,7 @@ class Transmission(Bystander):
         """See whether a queue is for another node; the record is that of one that was there before."""
         if queue.name.startswith(TRANSMISSION) and "@" in queue.name and _keeps_order(queue):
             if queue.name in self._outgoing:
-                self._drop(self._outgoing[queue.name])  # it was deleted, and is made anew
+                self.drop(self._outgoing[queue.name])  # it was deleted, and is made anew
             self._outgoing[queue.name] = Outgoing(self._manager, queue, record or TransmissionRecord())
             if self._pump is None:
                 self._pump = Pump(self)
@@ -294,14 +299,7 @@ class Transmission(Bystander):
             queue.description = replace(queue.description, bind=None)
             self._manager.keep([queue.record()] if queue.description.keep else [])
 
-    def drop_deleted(self, outgoing: Outgoing) -> bool:
-        """Forget a queue if it is there no longer; whether it is."""
-        is_there = self._manager.get(outgoing.queue.name) is outgoing.queue
-        if not is_there:
-            self._drop(outgoing)
-        return not is_there
-
-    def _drop(self, outgoing: Outgoing) -> None:
+    def drop(self, outgoing: Outgoing) -> None:
         """A queue was deleted."""
         del self._outgoing[outgoing.queue.name]
         if outgoing.queue.description.keep:
@@ -327,8 +325,9 @@ class Pump(Bystander):
         """Let forwarders go on, and have some begun."""
         self._go_on()
         for outgoing in self._transmission:
-            is_idle = outgoing.forwarder is None and outgoing.queue.size
-            if not self._transmission.drop_deleted(outgoing) and is_idle:
+            if outgoing.is_deleted:
+                self._transmission.drop(outgoing)
+            elif outgoing.forwarder is None and outgoing.queue.size:
                 self._transmission.begin(outgoing)
 
     def durable(self, mark: int) -> None:  # noqa: ARG002

@@ -59,6 +59,7 @@ class SharedQueues(QueueBackend):
         self._bytes = 0  # of events that are not put yet
         catalog = Catalog(node, lambda come, gone: call(partial(self._changed, come, gone)))
         self._worker = Worker(Link(self._conninfo, node), catalog, call, self._told, self._watched)
+        self.jobs = self._worker.jobs
 
     def __repr__(self) -> str:
         return f"<SharedQueues in {self._conninfo.shown}>"
@@ -88,7 +89,7 @@ class SharedQueues(QueueBackend):
 
         def run(turn: Turn) -> Description:
             known = self._worker.catalog.create(turn, wanted)
-            return self._described(turn, [known])[0]
+            return self.described(turn, [known])[0]
 
         try:
             completed(wanted)  # what can't be is refused at once
@@ -107,18 +108,16 @@ class SharedQueues(QueueBackend):
         return self.ask(run)
 
     def search(self, sought: Find) -> Deferred[list[Description]]:
-        """Return the descriptions that agree; none if the database is away."""
+        """Return the descriptions that agree."""
         catalog = self._worker.catalog
 
         def run(turn: Turn) -> list[Description]:
             if sought.name is not None:
                 with suppress(QueueNotFound):
                     catalog.find(turn, sought.name)  # another node may have made it just now
-            return self._described(turn, managing.agreeing(catalog, sought))
+            return self.described(turn, managing.agreeing(catalog, sought))
 
-        found: Deferred[list[Description]] = Deferred()
-        self._ask(run, SEARCH_S).then(found.resolve, lambda _error: found.resolve([]))
-        return found
+        return self._ask(run, SEARCH_S)
 
     # What the references need
 
@@ -128,19 +127,16 @@ class SharedQueues(QueueBackend):
 
     def _ask(self, run: Callable[[Turn], Any], wait_s: float | None) -> Deferred[Any]:
         ask = Ask(run, None if wait_s is None else time.monotonic() + wait_s)
-        self._worker.jobs.add(ask)
+        self.jobs.add(ask)
         return ask.reply
 
     def ask_of(self, address: str, run: Callable[[Turn, Known], Any]) -> Deferred[Any]:
         """The same of a queue; QueueNotFound if it is not there."""
         return self.ask(lambda turn: run(turn, self._worker.catalog.find(turn, address)))
 
-    def _described(self, turn: Turn, queues: list[Known]) -> list[Description]:
+    def described(self, turn: Turn, queues: list[Known]) -> list[Description]:
+        """Describe queues, with the readers of this node that wait there."""
         return managing.describe(turn, queues, self._worker.lines.lengths())
-
-    def describe(self, address: str) -> Deferred[Description]:
-        """Return the description of a queue."""
-        return self.ask_of(address, lambda turn, known: self._described(turn, [known])[0])
 
     def put(self, put: Put) -> None:
         """Have events put; refused if too many wait."""
@@ -149,15 +145,11 @@ class SharedQueues(QueueBackend):
         elif put.raws:
             self._bytes += put.size
             put.replies[-1].then(lambda _none: self._was_put(put), lambda _error: self._was_put(put))
-            self._worker.jobs.add(put)
+            self.jobs.add(put)
 
     def _was_put(self, put: Put) -> None:
         """The last of some events is put or refused, and so are the others."""
         self._bytes -= put.size
-
-    def settle(self, settle: Settle) -> None:
-        """Have a message settled."""
-        self._worker.jobs.add(settle)
 
     def get(self, reader: Reader) -> None:
         """Let a reader wait for what it wants; QueueError if too many do."""
@@ -168,7 +160,7 @@ class SharedQueues(QueueBackend):
         if wait_s is not None:
             reader.deadline = now + (wait_s or CALL_S)
             reader.due = now + wait_s if wait_s else inf
-        self._worker.jobs.add(reader)
+        self.jobs.add(reader)
 
     def got(self, reader: Reader) -> None:
         """It waits no longer."""
@@ -245,7 +237,7 @@ class SharedQueue(QueueRef):
 
     def describe(self) -> Deferred[Description]:
         """Return the description; of readers that wait, those of this node are counted."""
-        return self._queues.describe(self.address)
+        return self._queues.ask_of(self.address, lambda turn, known: self._queues.described(turn, [known])[0])
 
     def put(self, _session: Session, batch: Batch) -> Sequence[Deferred[None]]:
         """Put events, in their order; the reply for each comes when it is committed, or refused."""
@@ -289,7 +281,7 @@ class SharedQueue(QueueRef):
     def settle(self, number: int, delivery: int, outcome: int, text: str) -> Deferred[None]:
         """Do what becomes of a message that was got."""
         settle = Settle(self.address, number, delivery, outcome, text[:REASON_LENGTH_MAX])
-        self._queues.settle(settle)
+        self._queues.jobs.add(settle)
         return settle.reply
 
     def renew(self, identity: str, lease_s: float) -> Deferred[float]:

@@ -164,5 +164,5 @@ class QueueBackend(Protocol):
     def search(self, sought: Find) -> Deferred[list[Description]]:
         """Return the descriptions that agree with `sought.terms`, of all that can be reached in time.
 
-        `node` of a description is set where the address is `name@node`. It does not fail.
+        `node` of a description is set where the address is `name@node`. What fails is left out.
         """

@@ -11,7 +11,7 @@ is over meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -19,10 +19,12 @@ from msgspec.structs import replace
 
 from tidings.errors import FilterError, QueueNotFound, Refused, TidingsError, TransactionLost
 from tidings.filters import Filter
+from tidings.ids import Origin
 from tidings.protocol.service import LATER, Asked
 from tidings.protocol.session import Session
 from tidings.queues import serving
 from tidings.queues.arguments import Cancel, Get
+from tidings.queues.backend import Handed
 from tidings.queues.held import Held
 from tidings.queues.inflight import give_back, identity
 from tidings.queues.manager import QueueManager
@@ -30,6 +32,7 @@ from tidings.queues.message import Message, event_bytes, sight
 from tidings.queues.queue import Queue
 from tidings.queues.transaction import Transaction
 from tidings.queues.waiting import WAITING_MAX, Reader
+from tidings.replies import Deferred
 from tidings.steps import Steps
 
 READERS_MAX = 10_000
@@ -45,7 +48,8 @@ class Readers:
 
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager
-        self._waiting: dict[Session, dict[int, Reader]] = {}  # by the numbers of their requests
+        # By the numbers of their requests; those at backends too, by what they wait for.
+        self._waiting: dict[Session, dict[int, Reader | Deferred[Handed]]] = {}
         self._searches: dict[Reader, None] = {}  # those for whom a search is made
         self._reviewed: dict[Queue, None] = {}  # where readers may wait in vain
 
@@ -53,8 +57,12 @@ class Readers:
 
     def parted(self, session: Session) -> None:
         """A client has gone: its readers wait no longer."""
-        for reader in list(self._waiting.get(session, {}).values()):
-            self._abandon(reader)
+        for waiting in list(self._waiting.get(session, {}).values()):
+            if isinstance(waiting, Reader):
+                self._abandon(waiting)
+            else:
+                waiting.cancel()
+        self._waiting.pop(session, None)
 
     # Requests
 
@@ -67,11 +75,7 @@ class Readers:
         transaction: Transaction | None,
     ) -> Any:
         """Answer with messages, now or later; `granted` says which of them may be got, None for all."""
-        waiting = self._waiting.get(asked.session, {})
-        if len(waiting) >= READERS_MAX:
-            raise Refused("limit", f"{READERS_MAX} requests of this client wait for messages already")
-        if asked.number in waiting:
-            raise Refused("exists", f"get {asked.number} is waiting already")
+        self.check(asked)
         reader = Reader(
             queue,
             asked,
@@ -100,6 +104,20 @@ class Readers:
             self._enter(reader)
             self._wait(reader, wanted.wait_s, self._manager.now)
         return LATER
+
+    def check(self, asked: Asked) -> None:
+        """Raise Refused if a request can't wait."""
+        waiting = self._waiting.get(asked.session, {})
+        if len(waiting) >= READERS_MAX:
+            raise Refused("limit", f"{READERS_MAX} requests of this client wait for messages already")
+        if asked.number in waiting:
+            raise Refused("exists", f"get {asked.number} is waiting already")
+
+    def await_reply(self, asked: Asked, reply: Deferred[Handed]) -> None:
+        """Let a request wait for the reply of a backend, until that is there, or it is cancelled."""
+        if not reply.is_over:
+            self._waiting.setdefault(asked.session, {})[asked.number] = reply
+            reply.then(lambda _handed: self._forget(asked), lambda _error: self._forget(asked))
 
     def _serve_again(self, reader: Reader) -> bool:
         """Give a reader what it was told on an earlier connection, as far as it still holds that."""
@@ -196,9 +214,12 @@ class Readers:
     def cancel(self, asked: Asked, unwanted: Cancel) -> Steps[None]:
         """A get is not wanted any more: what was handed out for it goes back as if it had not been."""
         session, number = asked.session, unwanted.number
-        reader = self._waiting.get(session, {}).get(number)
-        if reader is not None:
-            self._dismiss(reader)
+        waiting = self._waiting.get(session, {}).get(number)
+        if isinstance(waiting, Reader):
+            self._dismiss(waiting)
+        elif waiting is not None:
+            waiting.cancel()
+            self._forget(Asked(session, number))
         yield from give_back(self._manager.in_flight.of(session), number)
 
     # The end of waiting
@@ -221,10 +242,14 @@ class Readers:
         self._manager.timers.cancel(reader.timer)
         reader.timer = None
         self._manager.ready_readers.pop(reader, None)
-        waiting = self._waiting.get(reader.asked.session, {})
-        waiting.pop(reader.asked.number, None)
+        self._forget(reader.asked)
+
+    def _forget(self, asked: Asked) -> None:
+        """A request waits no longer."""
+        waiting = self._waiting.get(asked.session, {})
+        waiting.pop(asked.number, None)
         if not waiting:
-            self._waiting.pop(reader.asked.session, None)
+            self._waiting.pop(asked.session, None)
 
     def review(self, queue: Queue) -> None:
         """Transactions have ended: those who wait only for what may come back may wait in vain now."""
@@ -296,17 +321,10 @@ class Readers:
             "next": place,
             "held_s": queue.description.redelivery_s,
         }
-        self._note_requests(reader)
+        if reader.asked.session.bound is not None:
+            note_requests(reader.asked.session, ((one.raw, one.origin) for one, _ in reader.taken))
         reader.asked.answer(answer, mark)
         self._manager.broker.count("handed_out", len(messages))
-
-    def _note_requests(self, reader: Reader) -> None:
-        """Who gets a request from a queue may answer it."""
-        broker, user = self._manager.broker, reader.asked.session.bound
-        if user is None:
-            return
-        for message, _ in reader.taken:
-            broker.answers.hand_out(user, message.raw, message.origin, broker.now)
 
 
 def _hand(queue: Queue, message: Message, held: Held | None, parts: int, has_body: bool) -> tuple[Any, ...]:
@@ -316,6 +334,14 @@ def _hand(queue: Queue, message: Message, held: Held | None, parts: int, has_bod
     sender = (None, 0, None) if origin is None else (origin.system, origin.epoch, origin.source)
     raw = message.raw if has_body else event_bytes(replace(message.event, body=None))
     return message.number, delivery, redelivered, *sender, parts if has_body else 0, raw
+
+
+def note_requests(session: Session, handed: Iterable[tuple[bytes, Origin | None]]) -> None:
+    """Who gets a request from a queue may answer it."""
+    broker, user = session.broker, session.bound
+    if user is not None:
+        for raw, origin in handed:
+            broker.answers.hand_out(user, raw, origin, broker.now)
 
 
 def both(one: Filter | None, other: Filter | None) -> Filter | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -19,38 +19,6 @@ if TYPE_CHECKING:
 
 Identity = tuple[str, int]
 """A client in one of its lives: system and epoch."""
-
-
-class Holding(Protocol):
-    """A message, whose hands it is in, and what can become of it wherever its queue is."""
-
-    delivery: int  # the how many-eth time it was handed out
-    request: int  # the request that it was handed out for
-
-    @property
-    def holder(self) -> Identity | Transaction:
-        """Whose hands it is in."""
-
-    @property
-    def address(self) -> str:
-        """By what name rules and errors speak of its queue."""
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it is in these hands no longer."""
-
-    @property
-    def is_stored(self) -> bool:
-        """Whether what becomes of it is stored by this node."""
-
-    def settle(self, outcome: int, text: str) -> Deferred[None] | None:
-        """Do what the client says; None if that is done with this tick."""
-
-    def take_back(self, counts: bool, reason: str) -> None:
-        """Its reader is gone; `counts`: it was delivered for sure."""
-
-    def give_back(self) -> None:
-        """It goes back as if it had not been handed out."""
 
 
 class Held:
@@ -178,3 +146,7 @@ class RemoteHeld:
     def give_back(self) -> None:
         """It goes back as if it had not been handed out."""
         self.settle(UNOPENED, "")
+
+
+Holding = Held | RemoteHeld
+"""A message in flight, wherever its queue is. What becomes of both is said in the same way."""

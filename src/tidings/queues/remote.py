@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from tidings.errors import Disconnected, MessageNotHeld, NotAllowed, QueueError, Refused, TidingsError
+from tidings.errors import Disconnected, MessageNotHeld, NotAllowed, QueueError, TidingsError
 from tidings.event import Batch
 from tidings.exchange import Subscription
 from tidings.filters import Filter
@@ -23,10 +23,10 @@ from tidings.ids import Origin
 from tidings.protocol.service import LATER, Asked
 from tidings.protocol.session import Session
 from tidings.queues.arguments import Get, Part, Renew
-from tidings.queues.backend import Delivered, Handed, QueueBackend, QueueRef
+from tidings.queues.backend import Handed, QueueBackend, QueueRef
 from tidings.queues.counting import described_elsewhere
 from tidings.queues.description import Description
-from tidings.queues.getting import READERS_MAX, wanted_filter
+from tidings.queues.getting import Readers, note_requests, wanted_filter
 from tidings.queues.held import RemoteHeld
 from tidings.queues.inflight import InFlight
 from tidings.queues.queue import Queue
@@ -36,58 +36,18 @@ if TYPE_CHECKING:
     from tidings.queues.transaction import Transaction
 
 
-class RemoteGets:
-    """The gets of all clients that wait at backends."""
-
-    def __init__(self, in_flight: InFlight) -> None:
-        self.in_flight = in_flight
-        self._waiting: dict[Session, dict[int, Deferred[Handed]]] = {}  # by the numbers of their requests
-
-    def check(self, asked: Asked) -> None:
-        """Raise Refused if a request can't wait."""
-        waiting = self._waiting.get(asked.session, {})
-        if len(waiting) >= READERS_MAX:
-            raise Refused("limit", f"{READERS_MAX} requests of this client wait for messages already")
-        if asked.number in waiting:
-            raise Refused("exists", f"get {asked.number} is waiting already")
-
-    def add(self, asked: Asked, reply: Deferred[Handed]) -> None:
-        """Let a request wait for its reply."""
-        if not reply.is_over:
-            self._waiting.setdefault(asked.session, {})[asked.number] = reply
-
-    def end(self, session: Session, number: int) -> Deferred[Handed] | None:
-        """A request waits no longer; what it waited for."""
-        waiting = self._waiting.get(session, {})
-        reply = waiting.pop(number, None)
-        if not waiting:
-            self._waiting.pop(session, None)
-        return reply
-
-    def cancel(self, session: Session, number: int) -> None:
-        """What a request asked for is not wanted any more."""
-        reply = self.end(session, number)
-        if reply is not None:
-            reply.cancel()
-
-    def parted(self, session: Session) -> None:
-        """A session has ended: it waits for nothing any more."""
-        for reply in self._waiting.pop(session, {}).values():
-            reply.cancel()
-
-
 class RemoteQueue:
     """A queue of a backend; a `Target` of the service, made for each request."""
 
     queue = None
     is_transmission = False
 
-    def __init__(self, backend: QueueBackend, ref: QueueRef, gets: RemoteGets) -> None:
+    def __init__(self, backend: QueueBackend, ref: QueueRef, readers: Readers, in_flight: InFlight) -> None:
         self.address = ref.address
         self.ref = ref
         self._backend = backend
-        self._gets = gets
-        self._in_flight = gets.in_flight
+        self._readers = readers
+        self._in_flight = in_flight
 
     def stand_in(self) -> Queue:
         """The queue of this node that a transaction puts into instead."""
@@ -130,7 +90,7 @@ class RemoteQueue:
         if transaction is not None:
             problem = "it is elsewhere: a transaction can put into it, and neither get nor read there"
             raise QueueError(self.address, problem)
-        self._gets.check(asked)
+        self._readers.check(asked)
         filter = wanted_filter(wanted.where)
         if granted is not None:
             wanted = replace(wanted, where=str(granted if filter is None else filter & granted))
@@ -140,24 +100,20 @@ class RemoteQueue:
             asked.answer(Handed([one.row for one in held], held_s=held[0].lot.held_s), 0)
         else:
             reply = self.ref.get(wanted)
-            self._gets.add(asked, reply)
-            reply.then(partial(self._got, asked, wanted), partial(self._get_nothing, asked))
+            self._readers.await_reply(asked, reply)
+            reply.then(partial(self._got, asked, wanted), asked.fail)
         return LATER
 
     def _got(self, asked: Asked, wanted: Get, handed: Handed) -> None:
         """Messages have come, or none did in time."""
         session = asked.session
-        self._gets.end(session, asked.number)
         if wanted.action == "take":
             taken = self._in_flight.take(self.ref, session, asked.number, handed)
             handed = replace(handed, messages=[held.row for held in taken])
-        _note_requests(session, handed.messages)
+        senders = ((one.raw, Origin(one.system, one.epoch, one.source)) for one in handed.messages)
+        note_requests(session, senders)
         session.broker.count("handed_out", len(handed.messages))
         asked.answer(handed, 0)
-
-    def _get_nothing(self, asked: Asked, error: TidingsError) -> None:
-        self._gets.end(asked.session, asked.number)
-        asked.fail(error)
 
     def part(self, session: Session, wanted: Part, granted: Filter | None) -> Deferred[bytes]:
         """A part of a message that the client holds, or has read.
@@ -222,15 +178,6 @@ def pend(session: Session, counter: int, reply: Deferred[None]) -> None:
         broker.ledger.settle(origin, counter)
 
     reply.then(done, refuse)
-
-
-def _note_requests(session: Session, messages: list[Delivered]) -> None:
-    """Who gets a request from a queue may answer it."""
-    broker, user = session.broker, session.bound
-    if user is None:
-        return
-    for one in messages:
-        broker.answers.hand_out(user, one.raw, Origin(one.system, one.epoch, one.source), broker.now)
 
 
 def _nothing() -> None:

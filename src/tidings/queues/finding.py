@@ -1,0 +1,90 @@
+"""Finding queues: by an address or by a description, here and at all backends at the same time.
+
+A client that says only a name means a queue of this node, or else the one that is found by asking around,
+which `queue.describe` does and nothing else.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from msgspec.structs import replace
+
+from tidings.errors import QueueAmbiguous, QueueNotFound
+from tidings.protocol.service import Asked
+from tidings.protocol.session import Session
+from tidings.queues.arguments import Find, Named
+from tidings.queues.counting import described, described_elsewhere
+from tidings.queues.description import Description
+from tidings.queues.manager import QueueManager
+from tidings.queues.targets import Targets
+from tidings.replies import Deferred, gathered
+from tidings.steps import Steps
+
+
+class Finding:
+    """See the module."""
+
+    def __init__(self, manager: QueueManager, targets: Targets) -> None:
+        self._manager = manager
+        self._targets = targets
+
+    def describe(self, asked: Asked, named: Named) -> Any:
+        """Describe a queue, as far as the client may know of it; QueueAmbiguous if several nodes have one."""
+        address = named.queue
+        try:
+            target = self._targets.resolve(address)
+        except QueueNotFound:
+            if "@" in address or not self._manager.backends:
+                raise
+            return self._search(Find(name=address)).map(partial(self._choose, asked, address))
+        if not asked.session.permit.sees(target.address):
+            raise QueueNotFound(address, "there is no such queue")
+        return target.describe(asked.session)
+
+    def _choose(self, asked: Asked, name: str, found: list[Description]) -> Description:
+        """The one queue of this name that was found elsewhere."""
+        seen = {(one.name, one.node): one for one in self._seen(asked.session, found)}
+        if not seen:
+            raise QueueNotFound(name, f"there is no such queue{self._absent(asked.session, name)}")
+        if len(seen) > 1:
+            listed = ", ".join(sorted(address_of(one) for one in seen.values()))
+            raise QueueAmbiguous(name, f"several nodes have one: {listed}")
+        (one,) = seen.values()
+        return one
+
+    def _absent(self, session: Session, name: str) -> str:
+        """Which backends could not be asked, for whoever may use what is there."""
+        places = (one for backend in self._manager.backends for one in backend.absent)
+        absent = sorted(place for place in places if session.permit.sees(f"{name}@{place}"))
+        return f" (away: {', '.join(absent)})" if absent else ""
+
+    def find(self, asked: Asked, sought: Find) -> Steps[Any]:
+        """Return the descriptions that agree of all queues that the client may see."""
+        terms, session = sought.terms, asked.session  # before others are asked
+        here: list[Description] = []
+        if sought.scope != "remote":
+            for one in (yield from self._manager.search(terms)):
+                queue = self._manager.get(one.alias_of or one.name)
+                if queue is not None and session.permit.sees(queue.name):
+                    told = yield from described(session, queue, one)
+                    here.append(replace(told, node=self._manager.broker.name))
+        if sought.scope == "local":
+            return here
+        return self._search(sought).map(lambda found: here + self._seen(session, found))
+
+    def _search(self, sought: Find) -> Deferred[list[Description]]:
+        """Search at all backends at the same time."""
+        asked = gathered([backend.search(sought) for backend in self._manager.backends])
+        return asked.map(lambda lists: [one for found in lists for one in found])
+
+    def _seen(self, session: Session, found: list[Description]) -> list[Description]:
+        """Those of backends' queues that a client may see, as it may see them."""
+        seen = [one for one in found if session.permit.sees(address_of(one))]
+        return [described_elsewhere(session, address_of(one), one) for one in seen]
+
+
+def address_of(description: Description) -> str:
+    """By what address a queue is found again."""
+    return f"{description.name}@{description.node}" if description.node else description.name
