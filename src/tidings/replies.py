@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from tidings.errors import TidingsError
@@ -128,27 +129,21 @@ def failed(error: TidingsError) -> Deferred[Any]:
 
 def gathered(replies: Sequence[Deferred[Value]]) -> Deferred[list[Value]]:
     """The values of all that have one, in the order of the replies, when the last of them is over."""
-    found: dict[int, Value] = {}
-    left = len(replies)
+    outcomes: dict[int, tuple[Value, ...]] = {}
     all_found: Deferred[list[Value]] = Deferred()
 
-    def end() -> None:
-        nonlocal left
-        left -= 1
-        if left <= 0:
-            all_found.resolve([found[place] for place in sorted(found)])
+    def note(place: int, *values: Value) -> None:
+        outcomes[place] = values
+        if len(outcomes) == len(replies):
+            all_found.resolve([value for place in range(len(replies)) for value in outcomes[place]])
 
-    def wait_for(place: int, reply: Deferred[Value]) -> None:
-        def done(value: Value) -> None:
-            found[place] = value
-            end()
+    def skip(place: int, _error: TidingsError) -> None:
+        note(place)
 
-        reply.then(done, lambda _error: end())
-
-    if not replies:
-        end()
     for place, reply in enumerate(replies):
-        wait_for(place, reply)
+        reply.then(partial(note, place), partial(skip, place))
+    if not replies:
+        all_found.resolve([])
     return all_found
 
 

@@ -96,20 +96,15 @@ class PeerLink(Link):
         self._tell(self)
 
 
-class Peering:
+class Peering(Bystander):
     """See the module; made before the node listens, `start`ed on its loop, and `close`d before the driver."""
 
-    def __init__(
-        self,
-        driver: Driver,
-        peers: Neighbours,
-        transmission: Transmission,
-    ) -> None:
+    def __init__(self, driver: Driver, peers: Neighbours, transmission: Transmission) -> None:
         broker = driver.broker
         self.registry = Registry(broker.name, broker.node, peers.addresses, driver.time())
         self.peers = Peers(self.registry, transmission)
         driver.queues.backends.append(self.peers)
-        broker.add(Told(self))
+        broker.add(self)
         self._driver = driver
         self._credentials = peers.credentials
         self._system = new_system(os.urandom)
@@ -244,7 +239,11 @@ class Peering:
 
     # What is told
 
-    def status(self) -> list[dict[str, Any]]:
+    def status(self) -> dict[str, Any]:
+        """How each peer stands."""
+        return {"peers": self._standing()}
+
+    def _standing(self) -> list[dict[str, Any]]:
         """How each peer stands, and how many messages wait here for it."""
         waiting: dict[str, int] = {}
         for queue in self._driver.queues:
@@ -256,22 +255,11 @@ class Peering:
 
     def metrics(self) -> Iterator[metrics.Metric]:
         """How each peer stands, as gauges."""
-        told = self.status()
+        told = self._standing()
         there = [({"peer": one["name"]}, float(one["state"] == "there")) for one in told]
         yield metrics.Metric("tidings_peer_there", "gauge", "Whether a peer is there.", there)
         waiting = [({"peer": one["name"]}, float(one["waiting"])) for one in told]
         yield metrics.Metric("tidings_peer_waiting", "gauge", "Messages that wait here for a peer.", waiting)
-
-
-class Told(Bystander):
-    """What the node says of its peers; a service of the broker."""
-
-    def __init__(self, peering: Peering) -> None:
-        self._peering = peering
-
-    def status(self) -> dict[str, Any]:
-        """How each peer stands."""
-        return {"peers": self._peering.status()}
 
 
 def _is_secured(peer: Peer) -> bool:

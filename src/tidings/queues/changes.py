@@ -169,7 +169,7 @@ class Changes:
         handles = list(HANDLE.iter_unpack(message.handles))
         counters = _numbers(message.first, len(handles))
         if len(handles) <= AT_ONCE:
-            self._settle_some(session, message, handles, counters)
+            self._refuse_held(session, self._settle_rows(session, message, handles, counters))
             return None
         return self._settle_in_steps(session, message, handles, counters)
 
@@ -188,11 +188,6 @@ class Changes:
         finally:
             self._refuse_held(session, refused)
             ledger.settle(origin, counters[0])
-
-    def _settle_some(
-        self, session: Session, message: Settle, handles: list[tuple[int, int]], counters: range
-    ) -> None:
-        self._refuse_held(session, self._settle_rows(session, message, handles, counters))
 
     def _settle_rows(
         self, session: Session, message: Settle, handles: list[tuple[int, int]], counters: range
