@@ -19,6 +19,7 @@ from tidings.filters import Filter
 from tidings.protocol.access import Rule
 from tidings.protocol.messages import DONE
 from tidings.protocol.session import Session
+from tidings.queues import changes
 from tidings.queues.arguments import Find, Get
 from tidings.queues.backend import Delivered, Handed, QueueBackend, QueueRef
 from tidings.queues.description import Description
@@ -72,6 +73,7 @@ class List(QueueRef):
         self.waiting: deque[tuple[Get, Deferred[Handed]]] = deque()
         self.watchers: dict[Subscription, None] = {}
         self.settled: list[tuple[int, int]] = []
+        self.slow: list[Deferred[None]] | None = None  # settlements that a test replies to
         self._last = 0
 
     @property
@@ -126,6 +128,9 @@ class List(QueueRef):
         return Delivered(number, times + 1 if is_taken else 0, times > 0, *sender, 0, raw)
 
     def settle(self, number: int, delivery: int, outcome: int, text: str) -> Deferred[None]:
+        if self.slow is not None:
+            self.slow.append(Deferred())
+            return self.slow[-1]
         if number not in self.held:
             return failed(MessageNotHeld(self.address, "it was taken back"))
         self.settled.append((number, outcome))
@@ -190,6 +195,38 @@ def test_what_is_put_is_got_and_settled() -> None:
 
 
 def test_what_the_backend_refuses_is_refused_with_its_error() -> None:
+    world = World()
+    world.ann.put("todo", *range(MOST + 1))
+    hand, *_ = world.ann.get("todo")
+    world.todo.held.clear()
+    world.ann.settle(DONE, hand)
+    world.rig.run()
+    codes = [(first, code) for first, _, code in world.ann.refusals]
+    assert codes == [(MOST + 1, "queue-full"), (MOST + 2, "not-yours")]
+
+
+@pytest.mark.parametrize("at_once", [1, 10])
+def test_nothing_is_accepted_before_the_backend_has_replied(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes, "AT_ONCE", at_once)
+    world = World()
+    world.ann.put("todo", 1, 2, 3)
+    hands = world.ann.get("todo", 3)
+    world.todo.slow = []
+    world.ann.settle(DONE, *hands)
+    world.rig.run()
+    assert (len(world.todo.slow), world.ann.accepted) == (3, 3)
+    for reply in world.todo.slow[1:]:
+        reply.resolve(None)
+    world.rig.run()
+    assert world.ann.accepted == 3
+    world.todo.slow[0].fail(MessageNotHeld("todo", "it was taken back"))
+    world.rig.run()
+    assert (world.ann.accepted, world.ann.refusals) == (6, [(4, 4, "not-yours")])
+
+
+def test_who_waits_gets_what_is_put_next_and_who_cancels_does_not() -> None:
     world = World()
     bob = Client(world.rig, "bob")
     unwanted = world.ann.wait("todo")

@@ -39,6 +39,7 @@ from tidings.queues.serving import AT_ONCE
 from tidings.queues.targets import Target, Targets
 from tidings.queues.transaction import Transaction
 from tidings.queues.transactions import Transactions
+from tidings.replies import Deferred
 from tidings.steps import Steps
 
 FEW = 8
@@ -47,6 +48,11 @@ HANDLES_MAX = 100_000
 """Messages whose fate can be told in one frame."""
 
 _NOTHING: dict[int, Holding] = {}
+
+Refusals = list[tuple[int, str]]
+"""Counters of what can't be done, with the queue if it is known."""
+Awaited = list[tuple[int, Deferred[None]]]
+"""Counters of what is done when the reply is there."""
 
 
 class Changes:
@@ -169,7 +175,7 @@ class Changes:
         handles = list(HANDLE.iter_unpack(message.handles))
         counters = _numbers(message.first, len(handles))
         if len(handles) <= AT_ONCE:
-            self._refuse_held(session, self._settle_rows(session, message, handles, counters))
+            self._conclude(session, *self._settle_rows(session, message, handles, counters))
             return None
         return self._settle_in_steps(session, message, handles, counters)
 
@@ -178,24 +184,28 @@ class Changes:
     ) -> Steps[None]:
         assert session.origin is not None
         origin, ledger = session.origin, self._broker.ledger
-        refused: list[tuple[int, str]] = []
+        refused: Refusals = []
+        awaited: Awaited = []
         ledger.pend(origin, counters[0])  # nothing is accepted before it is known what is refused
         try:
             for first in range(0, len(handles), AT_ONCE):
                 rows = slice(first, first + AT_ONCE)
-                refused += self._settle_rows(session, message, handles[rows], counters[rows])
+                some = self._settle_rows(session, message, handles[rows], counters[rows])
+                refused += some[0]
+                awaited += some[1]
                 yield
         finally:
-            self._refuse_held(session, refused)
-            ledger.settle(origin, counters[0])
+            ledger.settle(origin, counters[0])  # before the same counter is pending for itself
+            self._conclude(session, refused, awaited)
 
     def _settle_rows(
         self, session: Session, message: Settle, handles: list[tuple[int, int]], counters: range
-    ) -> list[tuple[int, str]]:
-        """Say what becomes of messages; the counters of those that can't be, and the queue if it is known."""
+    ) -> tuple[Refusals, Awaited]:
+        """Say what becomes of messages; of which that can't be, and for which it is done later."""
         client, is_stored = identity(session), False
         outcome, text = message.outcome, message.text[:REASON_LENGTH_MAX]
-        refused: list[tuple[int, str]] = []
+        refused: Refusals = []
+        awaited: Awaited = []
         had = self._broker.admit(session, counters)
         for place in range(had, len(handles)):
             number, delivery = handles[place]
@@ -207,13 +217,13 @@ class Changes:
             is_stored = is_stored or held.is_stored
             reply = held.settle(outcome, text)
             if reply is not None:
-                pend(session, counters[place], reply)
+                awaited.append((counters[place], reply))
         if is_stored:
             # Not counted on disk: after a crash the message is there no longer, which says the same.
             session.accept_mark = self._broker.promise  # what is unopened may leave nothing to store
         if message.outcome == DONE:
             self._broker.count("acknowledged", len(handles) - had - len(refused))
-        return refused
+        return refused, awaited
 
     def _is_forgotten(self, session: Session, counter: int, number: int) -> bool:
         """Refuse what is said of a message that was held elsewhere before the node was started."""
@@ -224,7 +234,9 @@ class Changes:
         self._broker.refuse(session, counter, counter, Disconnected(problem))
         return True
 
-    def _refuse_held(self, session: Session, refused: list[tuple[int, str]]) -> None:
+    def _conclude(self, session: Session, refused: Refusals, awaited: Awaited) -> None:
+        for counter, reply in awaited:
+            pend(session, counter, reply)
         for first, last, name in _stretches(refused):
             problem = "the message is not in this client's hands, or not any more"
             self._broker.refuse(session, first, last, MessageNotHeld(name, problem))
@@ -299,7 +311,7 @@ def _may_get(session: Session, queue: Queue, number: int) -> bool:
         return False
 
 
-def _stretches(numbers: list[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
+def _stretches(numbers: Refusals) -> Iterator[tuple[int, int, str]]:
     """First and last of each stretch of numbers that follow each other with the same name, and that."""
     for (_, name), stretch in groupby(enumerate(numbers), key=lambda one: (one[1][0] - one[0], one[1][1])):
         found = [number for _, (number, _) in stretch]

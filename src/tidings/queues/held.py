@@ -79,9 +79,10 @@ class Held:
 class Lot:
     """Messages that came in one reply of a backend, and what forgets them when their time is up."""
 
-    __slots__ = ("held_s", "left", "timer")
+    __slots__ = ("held_s", "in_flight", "left", "timer")
 
-    def __init__(self, left: int, held_s: float | None) -> None:
+    def __init__(self, in_flight: InFlight, left: int, held_s: float | None) -> None:
+        self.in_flight = in_flight
         self.left = left
         self.held_s = held_s
         self.timer: Alarm | None = None
@@ -90,30 +91,11 @@ class Lot:
 class RemoteHeld:
     """A message of a backend's queue, which holds it for this node."""
 
-    __slots__ = (
-        "delivery",
-        "holder",
-        "in_flight",
-        "is_over",
-        "lot",
-        "number",
-        "ref",
-        "request",
-        "row",
-        "theirs",
-    )
+    __slots__ = ("delivery", "holder", "is_over", "lot", "number", "ref", "request", "row", "theirs")
 
     def __init__(
-        self,
-        in_flight: InFlight,
-        ref: QueueRef,
-        holder: Identity,
-        request: int,
-        number: int,
-        row: Delivered,
-        lot: Lot,
+        self, ref: QueueRef, holder: Identity, request: int, number: int, row: Delivered, lot: Lot
     ) -> None:
-        self.in_flight = in_flight
         self.ref = ref
         self.holder = holder
         self.request = request
@@ -136,7 +118,7 @@ class RemoteHeld:
 
     def settle(self, outcome: int, text: str) -> Deferred[None]:
         """Say there what becomes of it, and let go of it."""
-        self.in_flight.forget(self)
+        self.lot.in_flight.forget(self)
         return self.ref.settle(self.theirs, self.delivery, outcome, text)
 
     def take_back(self, counts: bool, reason: str) -> None:  # noqa: ARG002

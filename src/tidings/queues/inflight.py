@@ -77,10 +77,8 @@ class InFlight:
 
     def take(self, ref: QueueRef, session: Session, request: int, handed: Handed) -> list[RemoteHeld]:
         """Hold what a backend has handed out for a request of a client."""
-        client, lot = identity(session), Lot(len(handed.messages), handed.held_s)
-        taken = [
-            RemoteHeld(self, ref, client, request, self._next_number(), row, lot) for row in handed.messages
-        ]
+        client, lot = identity(session), Lot(self, len(handed.messages), handed.held_s)
+        taken = [RemoteHeld(ref, client, request, self._next_number(), row, lot) for row in handed.messages]
         for held in taken:
             self.hold(held.number, held)
         self.elsewhere += len(taken)
