@@ -2,9 +2,9 @@
 
 A *backend* has queues whose messages are not in this node: those of another node, or those in a database. It
 resolves an address to a *reference*, which puts, gets and settles in one queue. To attach a new kind, write
-the two classes below, as subclasses or not, and give the backend to the node's queue service:
+the two classes below, as subclasses or not, and add the backend to the node's queues:
 
-    service.backends.append(Shelf())
+    open_queues(broker, store, lasts=True).backends.append(Lists())
 
 The service does the rest. It asks its own queues first, then the backends in order. It checks the rights of
 the client by `QueueRef.address`, adds what the client may get to the filter of a `get`, numbers what is put
@@ -54,7 +54,7 @@ class Delivered(Struct, array_like=True, frozen=True):
     source: str | None
     parts: int  # further parts of its body
     raw: bytes  # the event
-    received: int | None = None  # set by the service: the number at the backend, which a client is not told
+    received: int | None = None  # set by the service, which gives it a number of its own: this one
 
 
 class Handed(Struct, frozen=True):
