@@ -117,7 +117,7 @@ FAULTS: dict[str, tuple[Any, str, Any, str]] = {
     "hands out twice": (queue.Queue, "_take_up", hand_without_holding, "two hands|left again"),
     "takes back too early": (inflight, "RESUME_S", -1.0, "in two hands|left again"),
     "never takes back": (InFlight, "_take_back", passing_over, "in hands"),
-    "forgets what it has counted": (Ledger, "count_up", count_nothing, "twice"),
+    "forgets what it has counted": (Ledger, "count_up", count_nothing, "twice|refused, and came"),
     "loses what was put in a transaction": (
         transaction.Transaction, "puts", property(lambda _self: []), "not on disk|dealt with",
     ),
