@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import msgspec
@@ -450,6 +451,17 @@ def test_of_so_many_readers_it_is_known_that_they_have_left(monkeypatch: pytest.
     ask(ann, "log.keep", name="kept")  # which does not count them
     for peer, name in ((ann, "two"), (ann, "three"), (bob, "spark")):
         ask(peer, "log.reader", name=name, lease_s=30, resume=True)
+
+
+def test_that_a_reader_has_left_is_forgotten_in_time_though_no_other_lease_ends() -> None:
+    rig = LogRig()
+    ann = rig.peer()
+    ask(ann, "log.reader", name="spark")
+    ask(ann, "log.leave", name="spark", resumable=True)
+    assert rig.broker.wake_at == pytest.approx(rig.now + service.LEFT_S)
+    rig.pass_time(service.LEFT_S)
+    assert refusal(ann, "log.reader", name="spark", resume=True)[0] == "gone"
+    assert rig.broker.wake_at == inf
 
 
 def test_a_reader_that_can_not_come_back_yet_has_still_left(monkeypatch: pytest.MonkeyPatch) -> None:
