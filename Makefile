@@ -57,5 +57,6 @@ $(READY): requirements.lock pyproject.toml scripts/setup scripts/apt scripts/jav
 # Tests run without it, only longer.
 $(CLASSES): $(READY) scripts/spark_classes.py
 	@echo "== Spark's classes"
-	@$(WITH_JAVA) $(BIN)/spark-submit --driver-java-options "-XX:ArchiveClassesAtExit=$@.new" scripts/spark_classes.py \
+	@$(WITH_JAVA) PYSPARK_PYTHON=$(CURDIR)/$(BIN)/python \
+		$(BIN)/spark-submit --driver-java-options "-XX:ArchiveClassesAtExit=$@.new" scripts/spark_classes.py \
 		>.venv/spark-classes.log 2>&1 && mv -f $@.new $@ || echo "they could not be written down: see .venv/spark-classes.log"

@@ -114,7 +114,7 @@ class Changes:
                 self._put_in(self._transactions.find(session, message.transaction), message, batch, rows, put)
             else:
                 target, granted = self._target(session, message)
-                target.put(session, granted, batch, rows, counters, put)
+                target.put(session, granted, batch, rows, counters[had:], put)
         except (UserError, Refused) as error:
             if len(rest):
                 self._broker.admit(session, rest)

@@ -68,7 +68,7 @@ class RemoteQueue:
         counters: Sequence[int],
         put: list[None],
     ) -> None:
-        """Put events as far as the client may; NotAllowed if one is left."""
+        """Put events as far as the client may, which have these counters; NotAllowed if one is left."""
         refusal: NotAllowed | None = None
         try:
             for row in rows if granted is not None or session.bound is not None else ():
@@ -80,8 +80,8 @@ class RemoteQueue:
         put.extend([None] * (len(rows) - len(put)))
         if rows:
             replies = self.ref.put(session, batch.take(rows) if len(rows) < len(batch) else batch)
-            for row, reply in zip(rows, replies, strict=True):
-                pend(session, int(counters[row]), reply)
+            for counter, reply in zip(counters[: len(rows)], replies, strict=True):
+                pend(session, int(counter), reply)
         if refusal is not None:
             raise refusal
 
