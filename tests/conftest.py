@@ -15,7 +15,7 @@ from pathlib import Path
 from shutil import disk_usage
 
 import pytest
-from effort import IS_SOAK, TEST_S, often
+from effort import ANSWER_S, IS_SOAK, TEST_S, often
 from hypothesis import HealthCheck, settings
 from quick_java import QUICK_JAVA
 
@@ -35,6 +35,9 @@ settings.load_profile("tidings")
 # as in memory. That syncs are asked for is seen by tests that trace the calls; the long run has a disk.
 if not IS_SOAK and MEMORY.is_dir() and disk_usage(MEMORY).free > MEMORY_MIN:
     os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
+
+# How long benchmarks wait for their programs.
+os.environ.setdefault("TIDINGS_BENCH_WAIT_S", str(ANSWER_S))
 
 # For every Spark that a test starts.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JAVA)
