@@ -20,11 +20,7 @@ from protocol.rig import READ_SIZE, Rig, event, persistent, reliable
 from queues.rig import Client
 
 from tidings.event.wire import encode_events
-from tidings.log.history import History
-from tidings.log.service import LogService
-from tidings.log.sinks import open_sinks
-from tidings.peers.transmission import Transmission
-from tidings.protocol.broker import Broker
+from tidings.node.assembly import CoreSettings, NodeCore
 from tidings.store.records import FORMAT
 from tidings.store.sqlite import SqliteStore
 
@@ -33,17 +29,14 @@ LEASE_S = 600.0
 
 
 class DiskRig(Rig):
-    """A node with queues, sinks and a log, on a directory."""
+    """A node on a directory."""
 
     def __init__(self, home: Path, now: float = 1_000.0) -> None:
         self.store = SyncedStore(home)  # type: ignore[assignment]  # it has all that rigs ask of one
         self.now = now
         self.read_size = READ_SIZE
-        self.broker = Broker(self.store.state, self.now)
-        self.broker.gate = Book(bob=ALL)
-        self.queues = open_sinks(self.broker, self.store, lasts=True)
-        self.log = LogService(self.broker, History(self.store), lasts=True)
-        self.broker.add(self.log)
+        self.core = NodeCore(self.store, CoreSettings(gate=Book(bob=ALL)), self.now)
+        self.broker, self.queues = self.core.broker, self.core.queues
         self.peers = []
         self.commits = []
         self._mark = 0
@@ -78,7 +71,7 @@ def live(rig: DiskRig) -> None:
     bob.counter = 3
     bob.put("jobs", 1, 2)
     rig.run()
-    outgoing = Transmission(rig.queues).outgoing("far", "jobs")
+    outgoing = rig.core.transmission.outgoing("far", "jobs")
     outgoing.meet("far-node")
     outgoing.begin_sweep()
     rig.run()

@@ -32,8 +32,7 @@ from tidings.errors import TidingsError
 from tidings.event.header import FIELD_CHECKS
 from tidings.exchange import TOLD_MAX, Exchange
 from tidings.interest.audience import TOLD_SIZE_MAX
-from tidings.log.history import History
-from tidings.log.service import LogService
+from tidings.node.assembly import CoreSettings, NodeCore
 from tidings.node.config import PREFIX, NodeConfig, load
 from tidings.node.metrics import HELP
 from tidings.node.server import Node
@@ -51,7 +50,6 @@ from tidings.queues import (
     inflight,
     letters,
     manager,
-    open_queues,
     service,
     transaction,
     transactions,
@@ -303,7 +301,7 @@ def test_the_file_of_settings_is_one(tmp_path: Path) -> None:
 def test_the_metrics_are_those_there_are(node: Node) -> None:
     with tidings.blocking.connect(node.addresses[0]) as bus, bus.subscribe(durable="all"):
         bus.create_queue("jobs")
-        node.peering.registry.discover("kitchen", "tidings+tls://127.0.0.1:1", 0.0)
+        node.driver.core.registry.discover("kitchen", "tidings+tls://127.0.0.1:1", 0.0)
         assert node.metrics_address is not None
         with urlopen(node.metrics_address) as page:
             shown = set(re.findall(r"^# TYPE (\w+)", page.read().decode(), re.MULTILINE))
@@ -334,10 +332,10 @@ def test_the_frames_of_the_protocol_are_those_there_are() -> None:
 
 
 def test_the_operations_of_the_protocol_are_those_there_are() -> None:
-    broker = Broker(MemoryStore("n").state)
     operations = {name: kind for name, (kind, _) in session._OPERATIONS.items() if name != "status"}
-    open_queues(broker, MemoryStore("n"), lasts=False)
-    operations |= {name: kind for name, (kind, _) in broker.operations.items() if name != "queue.create"}
+    added = NodeCore(MemoryStore("n"), CoreSettings(lasts=False), 0.0).broker.operations
+    of_others = ("log.", "sink.", "queue.create")  # said in other tables
+    operations |= {name: kind for name, (kind, _) in added.items() if not name.startswith(of_others)}
     said = {
         names_in(name)[0]: names_in(arguments) for name, arguments, _ in rows_of("protocol.md", "Requests")
     }
@@ -346,8 +344,7 @@ def test_the_operations_of_the_protocol_are_those_there_are() -> None:
 
 
 def test_the_operations_of_the_log_are_those_there_are() -> None:
-    store = MemoryStore("n")
-    operations = LogService(Broker(store.state), History(store), lasts=False).operations
+    operations = NodeCore(MemoryStore("n"), CoreSettings(lasts=False), 0.0).log.operations
     said = {names_in(row[0])[0]: names_in(row[1]) for row in rows_of("protocol.md", "The log")}
     assert said == {name: list(kind.__struct_fields__) for name, (kind, _) in operations.items()}
 

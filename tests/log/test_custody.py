@@ -10,9 +10,9 @@ from protocol.rig import Peer, Rig, persistent
 
 from tidings.log.custody import Retention
 from tidings.log.folder import Folder
-from tidings.log.history import History
 from tidings.log.sealed import SealedFiles
-from tidings.log.service import LogService
+from tidings.node.assembly import Archiving, CoreSettings
+from tidings.store.memory import SimulatedDisk, SimulatedStore
 
 DAY_S = 86_400.0
 
@@ -21,21 +21,16 @@ class SealingRig(Rig):
     """A node whose log is sealed into a folder, by hand; it stores one event at each position."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__()
         self.folder = Folder(path)
-        self.history = History(self.store, SealedFiles(self.folder, self.broker.node))
-        keeps = Retention(age_s_max=DAY_S)
-        self.broker.add(LogService(self.broker, self.history, True, "", keeps, seal_s=300.0))
+        disk = SimulatedDisk()
+        sealed = SealedFiles(self.folder, SimulatedStore(disk, bytes).state.node)
+        archive = Archiving(sealed, "", Retention(age_s_max=DAY_S), seal_s=300.0)
+        super().__init__(disk, settings=CoreSettings(archive=archive))
+        self.history = self.core.history
 
     def seal(self, first: int, last: int) -> None:
         """Write a file."""
         sealers.seal(self.history, self.folder, first, last, self.broker.node)
-
-    def pass_time(self, seconds: float) -> None:
-        """Let time pass, and what comes of it happen."""
-        self.now += seconds
-        self.broker.wake(self.now)
-        self.run()
 
     @property
     def files(self) -> list[tuple[int, int]]:

@@ -13,7 +13,6 @@ from protocol.rig import event
 from queues.rig import Client, numbers, pass_time
 
 from scripts.make_node_fixture import FOLDER, LEASE_S, DiskRig, write
-from tidings.peers.transmission import Transmission
 from tidings.protocol.archive import TERMS
 from tidings.store.interface import Drop
 from tidings.store.records import FORMAT
@@ -107,7 +106,7 @@ def test_durable_subscriptions_get_what_they_have_not_acknowledged(rig: DiskRig)
 
 
 def test_what_waits_for_another_node_goes_on_with_its_sweep(rig: DiskRig) -> None:
-    outgoing = Transmission(rig.queues).outgoing("far", "jobs")
+    outgoing = rig.core.transmission.outgoing("far", "jobs")
     assert (outgoing.node, outgoing.sweep) == ("far-node", 1_000_000_008)
     assert outgoing.queue.description.properties == {}
 

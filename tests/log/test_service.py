@@ -15,9 +15,10 @@ from tidings.event import Event
 from tidings.ids import make_id
 from tidings.log import service
 from tidings.log.custody import RETAIN_S, Retention
-from tidings.log.history import History, Span
+from tidings.log.history import Span
 from tidings.log.parts import LivePart, Part
-from tidings.log.service import READS_MAX, LogService
+from tidings.log.service import READS_MAX
+from tidings.node.assembly import Archiving, CoreSettings
 from tidings.protocol.messages import Notice
 from tidings.store.interface import Discard, StoredBatch, Trim
 from tidings.store.memory import SimulatedDisk
@@ -26,29 +27,20 @@ Row = tuple[int, Event]
 
 
 class LogRig(Rig):
-    """A node that has a log."""
+    """A node whose settings have something kept in its log."""
 
     def __init__(
         self,
         disk: SimulatedDisk | None = None,
         read_size: int = READ_SIZE,
+        settings: CoreSettings | None = None,
         where: str | None = None,
         lasts: bool = True,
         retention: Retention | None = None,
     ) -> None:
-        super().__init__(disk, read_size)
-        rules = where, retention or Retention()
-        self.log = LogService(self.broker, History(self.store), lasts, *rules)
-        self.broker.add(self.log)
-
-    def restart(self) -> LogRig:
-        return LogRig(self.store.disk, self.read_size)
-
-    def pass_time(self, seconds: float) -> None:
-        """Let time pass, with what the broker wants to do at its moment."""
-        self.now += seconds
-        self.broker.wake(self.now)
-        self.run()
+        archive = Archiving(where=where, retention=retention or Retention())
+        given = CoreSettings(lasts=lasts, archive=archive)
+        super().__init__(disk, read_size, settings or given)
 
 
 def ask(peer: Peer, operation: str, **arguments: Any) -> dict[str, Any]:
@@ -539,9 +531,9 @@ def test_a_clock_that_is_set_ahead_makes_nothing_too_old_for_the_log(
 
     def prune(_limit: int, before_us: int | None, size_max: int | None) -> Span:
         asked.append(before_us)
-        return rig.log.custody.span
+        return rig.core.log.custody.span
 
-    monkeypatch.setattr(rig.log.custody, "_pruned", prune)
+    monkeypatch.setattr(rig.core.log.custody, "_pruned", prune)
     rig.broker.shift = jump_s
     rig.pass_time(RETAIN_S)
     assert asked == [before_s * 1e6]
@@ -558,7 +550,7 @@ def test_a_reader_goes_on_where_it_was_and_never_back() -> None:
     rig = rig.restart()
     ann = rig.peer()
     assert ask(ann, "log.reader", name="spark", start=1)["cursor"] == 3
-    assert rig.log.custody.needed == 4
+    assert rig.core.log.custody.needed == 4
 
 
 def test_a_reader_may_want_something_else() -> None:

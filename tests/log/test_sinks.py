@@ -11,34 +11,24 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from protocol.guarded import ALL, Book, come, may
-from protocol.rig import READ_SIZE, Peer, Rig, event, persistent
+from protocol.rig import Peer, Rig, event, persistent
 from queues.rig import Client, pass_time
 from queues.rig import job as queued
 
 from tidings.event import Batch, Event
 from tidings.event.wire import array_head, encode_events
 from tidings.log import done, sinks
-from tidings.log.sinks import IDLE_S, LEFT_S, UNUSED_S, Sinks, open_sinks
-from tidings.protocol.broker import Broker
+from tidings.log.sinks import IDLE_S, LEFT_S, UNUSED_S, Sinks
 from tidings.protocol.messages import Bye, Request
-from tidings.store.memory import SimulatedDisk
 
 
 class SinkRig(Rig):
-    """A node that has sinks beside its queues."""
-
-    def __init__(self, disk: SimulatedDisk | None = None, read_size: int = READ_SIZE) -> None:
-        super().__init__(disk, read_size)
-        self.broker = Broker(self.store.state, self.now)
-        self.queues = open_sinks(self.broker, self.store, lasts=True)
+    """A node whose sinks can be looked at."""
 
     @property
     def sinks(self) -> Sinks:
         (found,) = (one for one in self.broker.services if isinstance(one, Sinks))
         return found
-
-    def restart(self) -> SinkRig:
-        return SinkRig(self.store.disk, self.read_size)
 
     @property
     def rows(self) -> list[Any]:

@@ -14,6 +14,7 @@ from protocol.rig import Peer, Rig
 from queues.rig import Client
 
 from tidings.node import driver as driver_module
+from tidings.node.assembly import CoreSettings
 from tidings.node.clock import SteadyClock
 from tidings.node.driver import Driver
 from tidings.protocol import session
@@ -100,8 +101,8 @@ class DriverRig(Rig):
         self.ahead_s = 0.0
         clock = SteadyClock(lambda: START_S + self.loop.now + self.ahead_s, self.loop.time)
         loop = cast("asyncio.AbstractEventLoop", self.loop)
-        self.driver = Driver(MemoryStore("n"), loop, clock=clock)
-        self.broker, self.queues = self.driver.broker, self.driver.queues
+        self.driver = Driver(MemoryStore("n"), loop, CoreSettings(lasts=False), clock)
+        self.broker, self.queues = self.driver.broker, self.driver.core.queues
         self.peers: list[Peer] = []
 
     def connect(self) -> Peer:

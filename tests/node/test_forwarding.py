@@ -140,7 +140,7 @@ def test_a_node_that_is_started_anew_goes_on_with_what_waits(tmp_path: Path) -> 
             await there.create_queue("jobs")
         for turn in range(3):
             async with named(tmp_path, "near", "far") as near:
-                outgoing = near.driver.queues
+                outgoing = near.driver.core.queues
                 assert turn == 0 or outgoing.get("to:jobs@far") is not None
                 async with tidings.connect(near.addresses[0]) as bus:
                     queue = await bus.queue("jobs@far")

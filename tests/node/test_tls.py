@@ -18,6 +18,7 @@ from node.secured import PASSWORD, TOKEN, Secured
 import tidings
 from tidings import Event
 from tidings.errors import AddressError, Disconnected, NotAllowed, Refused, TidingsError, UserError
+from tidings.node.assembly import CoreSettings
 from tidings.node.driver import Driver
 from tidings.node.ports import Port, listen_tcp
 from tidings.node.server import Node
@@ -338,7 +339,7 @@ def test_what_is_no_handshake_ends_the_connection_at_once(
 def test_a_handshake_that_is_not_finished_is_cut_off(on_loop: Run, secured: Secured) -> None:
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
-        driver = Driver(MemoryStore("n"), loop)
+        driver = Driver(MemoryStore("n"), loop, CoreSettings(lasts=False))
         files = (secured.ca, secured.path / "node.pem", secured.path / "node.key")
         context = port_context(node_context(*files), lambda: 10, lambda: None)
         server, address = await listen_tcp(lambda: Port(driver, 10), "127.0.0.1", 0, context, 0.05)

@@ -21,16 +21,13 @@ JOBS = "to:jobs@far"
 class Site(Rig):
     """A node that hands on and is handed on to."""
 
-    def __init__(self, disk: SimulatedDisk) -> None:
-        super().__init__(disk)
-        self.forwarded = Forwarded(self.queues)
-        self.broker.add(self.forwarded)
-        self.transmission = Transmission(self.queues)
-        self.broker.add(self.transmission)
+    @property
+    def forwarded(self) -> Forwarded:
+        return self.core.forwarded
 
-    def restart(self) -> Site:
-        """The node crashes, and starts again with what was on disk."""
-        return Site(self.store.disk)
+    @property
+    def transmission(self) -> Transmission:
+        return self.core.transmission
 
 
 def site(letter: bytes) -> Site:

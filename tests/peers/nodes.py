@@ -18,8 +18,8 @@ from queues.rig import Client
 from tidings.errors import NotAllowed, TidingsError
 from tidings.event import Batch
 from tidings.ids import StoredIds
-from tidings.peers.backend import Peers
-from tidings.peers.registry import Peer, Registry
+from tidings.node.assembly import CoreSettings
+from tidings.peers.registry import Peer
 from tidings.peers.relay import Relay
 from tidings.peers.transmission import Transmission
 from tidings.protocol.access import Rule
@@ -33,19 +33,11 @@ from tidings.store.memory import SimulatedDisk, SimulatedStore
 __all__ = ["Client", "Home", "Link", "away_node"]
 
 
-def away_node(name: str) -> Rig:
-    """A node with this name, and an id of its own."""
-    rig = Rig(read_size=1 << 20)
-    rig.store = SimulatedStore(SimulatedDisk(), lambda count: name.encode().ljust(count, b"-")[:count])
-    rig.broker = type(rig.broker)(rig.store.state, rig.now, name)
-    rig.queues = _open(rig)
-    return rig
-
-
-def _open(rig: Rig) -> Any:
-    from tidings.queues import open_queues
-
-    return open_queues(rig.broker, rig.store, lasts=True)
+def away_node(name: str, **peers: str) -> Rig:
+    """A node with this name, and an id of its own, which knows these others."""
+    disk = SimulatedDisk()
+    SimulatedStore(disk, lambda count: name.encode().ljust(count, b"-")[:count]).sync()
+    return Rig(disk, settings=CoreSettings(name=name, peers=peers))
 
 
 class Kept:
@@ -145,14 +137,13 @@ class Home:
     """A node with peers: `kitchen` and `garage`, unless others are named."""
 
     def __init__(self, *names: str, connect: bool = True) -> None:
-        self.rig = away_node("home")
         self.book = Book()
         given = names or ("kitchen", "garage")
         addresses = {name: f"tidings://127.0.0.1:{7301 + n}" for n, name in enumerate(given)}
-        self.registry = Registry("home", self.rig.broker.node, addresses, self.rig.now)
+        self.rig = away_node("home", **addresses)
+        self.registry, self.peers = self.rig.core.registry, self.rig.core.peers
         self.kept = Kept(self.rig)
-        self.peers = Peers(self.registry, cast(Transmission, self.kept))
-        self.rig.queues.backends.append(self.peers)
+        self.peers.transmission = cast(Transmission, self.kept)
         self.links = {name: Link(self, name, away_node(name)) for name in given}
         if connect:
             for link in self.links.values():

@@ -10,7 +10,6 @@ from queues.rig import Client, job, numbers
 
 from tidings.event import Event
 from tidings.event.wire import encode_events
-from tidings.peers.forwarded import Forwarded
 from tidings.protocol.access import Rule
 from tidings.protocol.messages import Forward
 
@@ -20,7 +19,6 @@ def house(*rules: Rule) -> tuple[Client, Client]:
     rig = guarded(boss=ALL, attic=list(rules))
     assert isinstance(rig.broker.gate, Book)
     rig.broker.gate.nodes.add("attic")
-    rig.broker.add(Forwarded(rig.queues))
     boss = Client(rig, "sys-boss", "", "boss")
     boss.create("jobs")
     boss.create("letters")

@@ -45,7 +45,7 @@ class Far:
 
 def lead(near: Site) -> None:
     """Let what clients put into `jobs@far` go that way."""
-    near.queues.backends.append(cast(QueueBackend, Far(near)))
+    near.queues.backends.insert(0, cast(QueueBackend, Far(near)))
 
 
 def crossing(**queue: Any) -> Crossing:

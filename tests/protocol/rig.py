@@ -7,13 +7,13 @@ moment its commit is on disk, tests call `tick` and `sync` themselves.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from msgspec.structs import replace
 
 from tidings.event import Batch, Event, Header
 from tidings.event.wire import encode_events
-from tidings.protocol.broker import Broker
+from tidings.node.assembly import CoreSettings, NodeCore
 from tidings.protocol.errands import Errand
 from tidings.protocol.frames import FRAME_MAX, FrameReader, encode
 from tidings.protocol.messages import (
@@ -29,7 +29,6 @@ from tidings.protocol.messages import (
     Request,
 )
 from tidings.protocol.session import Session
-from tidings.queues import open_queues
 from tidings.store.interface import Operation, State, StoredBatch
 from tidings.store.memory import SimulatedDisk, SimulatedStore
 
@@ -41,12 +40,18 @@ READ_SIZE = 1 << 20
 class Rig:
     """A node without I/O."""
 
-    def __init__(self, disk: SimulatedDisk | None = None, read_size: int = READ_SIZE) -> None:
+    def __init__(
+        self,
+        disk: SimulatedDisk | None = None,
+        read_size: int = READ_SIZE,
+        settings: CoreSettings | None = None,
+    ) -> None:
         self.store = SimulatedStore(disk or SimulatedDisk(), bytes)
         self.now = 1_000.0
         self.read_size = read_size
-        self.broker = Broker(self.store.state, self.now)
-        self.queues = open_queues(self.broker, self.store, lasts=True)
+        self.settings = settings or CoreSettings()
+        self.core = NodeCore(self.store, self.settings, self.now)
+        self.broker, self.queues = self.core.broker, self.core.queues
         self.peers: list[Peer] = []
         self.commits: list[list[Operation]] = []  # not on disk yet
         self._mark = 0
@@ -108,14 +113,20 @@ class Rig:
             self.sync()
             self.read()
 
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass, and what comes of it happen."""
+        self.now += seconds
+        self.broker.wake(self.now)
+        self.run()
+
     def let_out(self) -> None:
         while outputs := {session: output(session) for session in self.broker.take_dirty()}:
             for peer in self.peers:
                 peer.take(outputs.get(peer.session, []))
 
-    def restart(self) -> Rig:
+    def restart(self) -> Self:
         """The node crashes, and starts again with what was on disk."""
-        return Rig(self.store.disk, self.read_size)
+        return type(self)(self.store.disk, self.read_size, self.settings)
 
     @property
     def stored(self) -> list[StoredBatch]:

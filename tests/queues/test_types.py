@@ -6,8 +6,8 @@ import pytest
 
 from queues.rig import GIVE_BACK, Client, Rig, numbers
 from tidings.errors import QueueError, UserError
-from tidings.protocol.broker import Broker
-from tidings.queues import Description, Message, Queue, QueueManager, Sqlite, Volatile, open_queues
+from tidings.node.assembly import CoreSettings, NodeCore
+from tidings.queues import Description, Message, Queue, QueueManager, Sqlite, Volatile
 from tidings.queues.types import load_types
 from tidings.store.memory import MemoryStore, SimulatedStore
 
@@ -64,8 +64,8 @@ def test_queues_of_a_type_come_back_where_it_is_registered() -> None:
     ann.put("jobs", 1, 2)
     ann.rig.run()
     store = SimulatedStore(ann.rig.store.disk, bytes)
-    manager = open_queues(Broker(store.state, 2_000.0), store, True, [Stack])
-    queue = manager.find("jobs")
+    core = NodeCore(store, CoreSettings(queue_types=[Stack]), 2_000.0)
+    queue = core.queues.find("jobs")
     assert [queue.shelf[number].event.values["n"] for number in queue.shelf] == [2, 1]
 
 
@@ -95,8 +95,7 @@ def test_a_ring_drops_nothing_for_a_transaction_that_is_rolled_back() -> None:
 
 
 def test_a_node_without_a_directory_has_volatile_queues_only() -> None:
-    store = MemoryStore("node")
-    manager = open_queues(Broker(store.state, 1_000.0), store, lasts=False)
+    manager = NodeCore(MemoryStore("node"), CoreSettings(lasts=False), 1_000.0).queues
     assert manager.create(Description(name="jobs")).description.type == "volatile"
     for wanted in (Description(persistent=True), Description(keep=True), Description(type="sqlite")):
         with pytest.raises(QueueError, match="no directory"):

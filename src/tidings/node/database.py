@@ -22,7 +22,7 @@ class Database:
         self._driver = driver
         self._loop = asyncio.get_running_loop()
         self.queues: SharedQueues = open_postgres(conninfo, driver.broker.node, self._call, self._tell)
-        driver.queues.backends.append(self.queues)
+        driver.core.queues.backends.append(self.queues)
 
     def _call(self, act: Callable[[], None]) -> None:
         """Called in the thread of the database: have something done on the loop."""

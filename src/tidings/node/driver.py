@@ -12,32 +12,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from math import inf
 from time import perf_counter
 from traceback import format_exc
 from typing import Any, Protocol, TypeVar
 
-from msgspec import Struct
-
 from tidings.errors import TidingsError
-from tidings.log.custody import Retention
-from tidings.log.history import History, Sealed
-from tidings.log.service import LogService
-from tidings.log.sinks import open_sinks
 from tidings.node import logs
 from tidings.node.ages import Ages
+from tidings.node.assembly import CoreSettings, NodeCore
 from tidings.node.clock import SteadyClock
 from tidings.node.lasting import Lasting
 from tidings.node.logins import Logins
 from tidings.protocol.access import Caller, Check
-from tidings.protocol.broker import Anyone, Broker
+from tidings.protocol.broker import Anyone
 from tidings.protocol.errands import Errand
-from tidings.protocol.memory import Budgets
 from tidings.protocol.session import Session
 from tidings.protocol.streams import Stream
-from tidings.queues import Volatile
 from tidings.store.interface import Operation, Store, StoredBatch
 from tidings.store.thread import StoreThread
 from tidings.turns import Turns
@@ -82,39 +75,19 @@ class Carrier(Protocol):
         """Go on reading."""
 
 
-class Archiving(Struct, frozen=True):
-    """What a node's settings say of its log."""
-
-    sealed: Sealed | None = None  # the files that parts of it are sealed into
-    where: str | None = None
-    retention: Retention = Retention()
-    seal_s: float | None = None  # after which it is to be sealed; None: nobody seals
-
-
 class Driver:
-    """One broker and its store on a running loop, until `close`."""
+    """One node's core and its store on a running loop, until `close`."""
 
     def __init__(
         self,
         store: Store,
         loop: asyncio.AbstractEventLoop,
-        lasts: bool = False,
-        queue_types: Sequence[type[Volatile]] = (),
-        name: str = "",
-        archive: Archiving | None = None,
+        settings: CoreSettings,
         clock: SteadyClock | None = None,
-        budgets: Budgets | None = None,
     ) -> None:
-        """`lasts` says whether what is stored is there after a restart, `name` what people call the node."""
-        archive = archive or Archiving()
         self.clock = clock or SteadyClock()
-        turns = Turns(perf_counter, self._work)
-        self.broker = Broker(store.state, self.clock.now(), name, turns, budgets)
-        self.queues = open_sinks(self.broker, store, lasts, queue_types)
-        self.history = History(store, archive.sealed)
-        rules = archive.where, archive.retention, archive.seal_s
-        self.log = LogService(self.broker, self.history, lasts, *rules)
-        self.broker.add(self.log)
+        self.core = NodeCore(store, settings, self.clock.now(), Turns(perf_counter, self._work))
+        self.broker, self.history = self.core.broker, self.core.history
         self.is_closed = False
         self.lag_s = 0.0  # by how much the last wake came late
         self.received = 0  # bytes, ever

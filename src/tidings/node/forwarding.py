@@ -18,9 +18,8 @@ from tidings.errors import TidingsError
 from tidings.exchange import Subscription
 from tidings.node import logs
 from tidings.node.driver import Driver
-from tidings.peers.forwarded import Forwarded
 from tidings.peers.forwarder import Forwarder
-from tidings.peers.transmission import Outgoing, Transmission
+from tidings.peers.transmission import Outgoing
 from tidings.peers.upstream import Order, Upstream
 from tidings.protocol.forwarding import Sender
 from tidings.transport.carrier import Carrier
@@ -170,12 +169,11 @@ class Forwarding:
     def __init__(
         self,
         driver: Driver,
-        transmission: Transmission,
         reach: Callable[[str], Reach | None],
         is_there: Callable[[str], bool],
     ) -> None:
         self._driver = driver
-        self._transmission = transmission
+        self._transmission = transmission = driver.core.transmission
         self._reach = reach
         self._upstream: tuple[Outgoing, Reach, Order] | None = None
         self._runs: dict[Outgoing, Run] = {}
@@ -183,9 +181,7 @@ class Forwarding:
         self._is_closed = False
         self._loop = asyncio.get_running_loop()
         self._timer = self._loop.call_later(IDLE_S, self._look)
-        self._forwarded = Forwarded(driver.queues)
-        self._forwarded.way_back = self._way_back
-        driver.broker.add(self._forwarded)
+        driver.core.forwarded.way_back = self._way_back
         transmission.begin = self._begin
         transmission.is_there = is_there
 
@@ -239,7 +235,7 @@ class Forwarding:
         One that keeps nothing has no other time to send what waits, so it takes a moment for that.
         """
         self._timer.cancel()
-        if not self._driver.queues.lasts:
+        if not self._driver.core.queues.lasts:
             await self._drain()
         self._is_closed = True
         runs, self._runs = list(self._runs.values()), {}

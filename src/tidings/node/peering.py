@@ -18,13 +18,12 @@ from tidings.ids import ClockIds, new_system
 from tidings.node import logs, metrics
 from tidings.node.driver import Driver
 from tidings.node.forwarding import Reach, certified
-from tidings.peers.backend import Peers
-from tidings.peers.registry import Neighbours, Peer, Registry
+from tidings.peers.registry import Peer
 from tidings.peers.relay import Relay
-from tidings.peers.transmission import Transmission
 from tidings.protocol.bystander import Bystander
 from tidings.protocol.connection import Connection
 from tidings.queues.description import TRANSMISSION
+from tidings.transport.credentials import Credentials
 from tidings.transport.dial import Dial, Hopeless, dial
 from tidings.transport.link import Link
 
@@ -99,14 +98,12 @@ class PeerLink(Link):
 class Peering(Bystander):
     """See the module; made before the node listens, `start`ed on its loop, and `close`d before the driver."""
 
-    def __init__(self, driver: Driver, peers: Neighbours, transmission: Transmission) -> None:
-        broker = driver.broker
-        self.registry = Registry(broker.name, broker.node, peers.addresses, driver.time())
-        self.peers = Peers(self.registry, transmission)
-        driver.queues.backends.append(self.peers)
-        broker.add(self)
+    def __init__(self, driver: Driver, credentials: Credentials) -> None:
+        core = driver.core
+        self.registry, self.peers, self._queues = core.registry, core.peers, core.queues
+        driver.broker.add(self)
         self._driver = driver
-        self._credentials = peers.credentials
+        self._credentials = credentials
         self._system = new_system(os.urandom)
         self._tasks: dict[Peer, asyncio.Task[None]] = {}
         self._is_closed = False
@@ -114,7 +111,7 @@ class Peering(Bystander):
             self._know(peer)
 
     def _know(self, peer: Peer) -> None:
-        self.peers.relays[peer] = Relay(peer, self._driver.queues.timers, self._driver.time)
+        self.peers.relays[peer] = Relay(peer, self._queues.timers, self._driver.time)
 
     def start(self) -> None:
         """Begin to dial all peers."""
@@ -246,7 +243,7 @@ class Peering(Bystander):
     def _standing(self) -> list[dict[str, Any]]:
         """How each peer stands, and how many messages wait here for it."""
         waiting: dict[str, int] = {}
-        for queue in self._driver.queues:
+        for queue in self._queues:
             if queue.name.startswith(TRANSMISSION):
                 name = queue.name.rpartition("@")[2]
                 waiting[name] = waiting.get(name, 0) + queue.size

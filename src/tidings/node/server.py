@@ -18,9 +18,10 @@ from tidings.log.custody import Retention
 from tidings.log.folder import Folder
 from tidings.log.sealed import SealedFiles
 from tidings.node import compiled, logs, metrics, pipe
+from tidings.node.assembly import Archiving, CoreSettings
 from tidings.node.config import NodeConfig, check_host
 from tidings.node.database import Database
-from tidings.node.driver import Archiving, Driver
+from tidings.node.driver import Driver
 from tidings.node.forwarding import Forwarding
 from tidings.node.http import HttpError, Responder
 from tidings.node.memory import GivingBack, budgets_of
@@ -29,7 +30,6 @@ from tidings.node.ports import Port, listen_tcp, raise_descriptor_limit
 from tidings.node.temporary import SOCKET, Temporary, sweep
 from tidings.node.unix import UnixServer
 from tidings.peers.registry import Neighbours, parse_peers
-from tidings.peers.transmission import Transmission
 from tidings.peers.upstream import Upstream
 from tidings.protocol.access import Denied
 from tidings.queues import Volatile
@@ -119,29 +119,35 @@ class Node:
     def open(self) -> None:
         """Open the store and begin to work, for clients in this process: `attach` connects them."""
         self._guard = _guard(self.config.security)
-        types = [*self._queue_types, *load_types(self.config.queue_types or "")]
-        lasts = self.config.dir is not None
+        peers = self._peers or _peers(self.config, self.name)
         store: Store = MemoryStore(new_system(os.urandom))
         if self.config.dir is not None:
             store = SqliteStore(Path(self.config.dir))
             self._damage = store.damage
         self._told = 0
         try:
-            archive = self._archiving(store)
-            loop, budgets = asyncio.get_running_loop(), budgets_of(self.config)
-            self.driver = Driver(store, loop, lasts, types, self.name, archive, budgets=budgets)
+            settings = CoreSettings(
+                name=self.name,
+                lasts=self.config.dir is not None,
+                queue_types=[*self._queue_types, *load_types(self.config.queue_types or "")],
+                archive=self._archiving(store),
+                budgets=budgets_of(self.config),
+                gate=None if self._guard is None else self._guard.gate,
+                peers=peers.addresses,
+            )
+            self.driver = Driver(store, asyncio.get_running_loop(), settings)
         except BaseException:
             store.close()
             raise
         self._tell_damage()
         self.driver.on_full_tick = self._on_full_tick
         self.driver.on_wake = self._on_wake
-        if self._guard is not None:
-            self.driver.broker.gate = self._guard.gate
-            self.driver.broker.review()
         if self.config.compiled and compiled.is_installed():
             self._loader = compiled.Loader()
-        self._meet_peers()
+        self.peering = Peering(self.driver, peers.credentials)
+        self.forwarding = Forwarding(self.driver, self.peering.reach, self.peering.is_there)
+        self.forwarding.go_upstream(self._upstream)
+        self.peering.start()
 
     def _archiving(self, store: Store) -> Archiving:
         """What is said of the log, and its files, if it is sealed or was."""
@@ -158,15 +164,6 @@ class Node:
             return rules
         sealed = SealedFiles(folder, store.state.node, self._damage)
         return replace(rules, sealed=sealed, seal_s=config.log_seal_s if self._seals else None)
-
-    def _meet_peers(self) -> None:
-        """Have queues of other nodes beside the node's own, and begin to look for these nodes."""
-        transmission = Transmission(self.driver.queues)
-        self.driver.broker.add(transmission)
-        self.peering = Peering(self.driver, self._peers or _peers(self.config, self.name), transmission)
-        self.forwarding = Forwarding(self.driver, transmission, self.peering.reach, self.peering.is_there)
-        self.forwarding.go_upstream(self._upstream)
-        self.peering.start()
 
     def _join_database(self) -> None:
         """Have the queues of a database beside the node's own, if the settings name one."""
@@ -251,7 +248,7 @@ class Node:
         config = self.config
         assert config.sealing_folder is not None, "only who keeps something seals it"
         settings = settings_of(config, config.sealing_folder, self._own_socket(home))
-        self._sealing = SealingProcess(settings, self.driver.log.custody)
+        self._sealing = SealingProcess(settings, self.driver.core.log.custody)
         self._sealing.watch()
 
     async def _make_way_in(self) -> Path:
@@ -285,7 +282,7 @@ class Node:
         from tidings.node.discovery import Discovery
 
         broker, peering = self.driver.broker, self.peering
-        configured = [peer.name for peer in peering.registry]
+        configured = [peer.name for peer in self.driver.core.registry]
         self._discovery = Discovery(
             broker.name,
             broker.node,

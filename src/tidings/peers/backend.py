@@ -159,7 +159,7 @@ class Peers(QueueBackend):
     def __init__(self, registry: Registry, transmission: Transmission) -> None:
         self.registry = registry
         self.relays: dict[Peer, Relay] = {}
-        self._transmission = transmission
+        self.transmission = transmission
 
     def resolve(self, address: str) -> PeerQueue | None:
         """The queue `name@node`, or one by its id; QueueNotFound if no such node is known."""
@@ -172,7 +172,7 @@ class Peers(QueueBackend):
             if peer is None and node not in (self.registry.name, self.registry.node):
                 raise QueueNotFound(address, f"this is {self._own_name}, which knows no node {node}")
         relay = None if peer is None else self.relays.get(peer)
-        return None if relay is None else PeerQueue(relay, queue, self._transmission)
+        return None if relay is None else PeerQueue(relay, queue, self.transmission)
 
     @property
     def _own_name(self) -> str:

@@ -12,10 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tidings.errors import StoreFailed
-from tidings.protocol.broker import Broker, let_work
+from tidings.node.assembly import CoreSettings, NodeCore
+from tidings.protocol.broker import let_work
 from tidings.protocol.session import Session
 from tidings.protocol.streams import Stream
-from tidings.queues import open_queues
 from tidings.simulator.network import End
 from tidings.simulator.watch import Watch
 from tidings.store.interface import Operation, StoredBatch
@@ -63,8 +63,9 @@ class SimulatedNode:
         self._anchor = EPOCH_S + self.ahead_s
         self._worked_s = 0.0
         turns = Turns(self._working_time, let_work)
-        self.broker = Broker(self.store.state, self._anchor + self.world.clock.now, turns=turns)
-        self.queues = open_queues(self.broker, self.store, lasts=True)
+        now = self._anchor + self.world.clock.now
+        self.core = NodeCore(self.store, CoreSettings(name=self.name), now, turns)
+        self.broker, self.queues = self.core.broker, self.core.queues
         self.watch.started(self.store.state)
         self.watch.found(self.store.messages())
         self.watch.join(self.broker)
@@ -231,12 +232,15 @@ class SimulatedNode:
     def _read(self, stream: Stream) -> None:
         random = self.world.random
         if stream.since_us is not None:
-            stream.begin(self.store.position_at(stream.since_us))
+            stream.begin(self.core.history.position_at(stream.since_us))
         asked, size = stream.place, random.choice(READ_SIZES)
-        reading = self.store.read_before if stream.is_backward else self.store.read
+        history, filter = self.core.history, stream.subscription.filter
 
         def read() -> None:
-            stored = reading(asked, size)
+            if stream.is_backward:
+                stored = history.batches_before(asked, size)
+            else:
+                stored = history.batches(asked, size, filter)
             self._after(random.uniform(0, self.read_s), lambda: take(stored))
 
         def take(stored: list[StoredBatch]) -> None:

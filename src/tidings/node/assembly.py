@@ -1,0 +1,80 @@
+"""A node's core: the broker and all its services, put together from a store and settings, without I/O.
+
+The asyncio driver, the simulator and the rigs of tests build a node here and nowhere else, so what a storm
+runs is what a node runs. It lies beside the daemon because it is the first module that may import all
+systems; it imports nothing else of `node`.
+
+Services are told who comes and goes, and what became of commits, in the order in which they are added here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from tidings.log.custody import Retention
+from tidings.log.history import History, Sealed
+from tidings.log.service import LogService
+from tidings.log.sinks import open_sinks
+from tidings.peers.backend import Peers
+from tidings.peers.forwarded import Forwarded
+from tidings.peers.registry import Registry
+from tidings.peers.transmission import Transmission
+from tidings.protocol.access import Gate
+from tidings.protocol.broker import Anyone, Broker
+from tidings.protocol.memory import Budgets
+from tidings.queues import Volatile
+from tidings.store.interface import Store
+from tidings.turns import Turns
+
+
+class Archiving(Struct, frozen=True):
+    """What a node's settings say of its log."""
+
+    sealed: Sealed | None = None  # the files that parts of it are sealed into
+    where: str | None = None
+    retention: Retention = Retention()
+    seal_s: float | None = None  # after which it is to be sealed; None: nobody seals
+
+
+class CoreSettings(Struct, frozen=True, kw_only=True):
+    """What a node is made with beside its store."""
+
+    name: str = ""  # what people call it
+    lasts: bool = True  # what is stored is there after a restart
+    queue_types: Sequence[type[Volatile]] = ()  # beside those that every node has
+    archive: Archiving = Archiving()
+    budgets: Budgets | None = None
+    gate: Gate | None = None  # who is let in; None: everybody
+    peers: Mapping[str, str] = {}  # addresses of other nodes, by their names
+
+
+class NodeCore:
+    """See the module; `now` is steady time. Without `turns` everything is done as soon as it is asked."""
+
+    def __init__(
+        self, store: Store, settings: CoreSettings, now: float, turns: Turns[Anyone] | None = None
+    ) -> None:
+        self.broker = broker = Broker(store.state, now, settings.name, turns, settings.budgets)
+        self.queues = open_sinks(broker, store, settings.lasts, settings.queue_types)
+        archive = settings.archive
+        self.history = History(store, archive.sealed)
+        rules = archive.where, archive.retention, archive.seal_s
+        self.log = LogService(broker, self.history, settings.lasts, *rules)
+        broker.add(self.log)
+        self._meet_peers(settings.peers)
+        if settings.gate is not None:
+            broker.gate = settings.gate
+            broker.review()
+
+    def _meet_peers(self, addresses: Mapping[str, str]) -> None:
+        """Have queues of other nodes beside the node's own."""
+        broker = self.broker
+        self.transmission = Transmission(self.queues)
+        broker.add(self.transmission)
+        self.registry = Registry(broker.name, broker.node, addresses, broker.now)
+        self.peers = Peers(self.registry, self.transmission)
+        self.queues.backends.append(self.peers)
+        self.forwarded = Forwarded(self.queues)
+        broker.add(self.forwarded)
