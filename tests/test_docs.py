@@ -314,6 +314,8 @@ def test_the_lines_of_the_log_are_those_there_are() -> None:
     files = [*node.glob("*.py"), *node.glob("sealing/*.py")]
     sources = "".join(file.read_text() for file in files)
     written = set(re.findall(r'logs\.(\w+)\(\s*"([^"]+)"', sources))
+    for file in (ROOT / "src" / "tidings" / "peers").glob("*.py"):
+        written |= set(re.findall(r'\.log\(\s*"(\w+)", "([^"]+)"', file.read_text()))
     for begun, passed in re.findall(r'Lasting\("([^"]+)", "([^"]+)"\)', sources):
         written |= {("error", begun), ("info", passed)}
     rows = rows_of("node.md", "Logs")
@@ -333,7 +335,7 @@ def test_the_frames_of_the_protocol_are_those_there_are() -> None:
 
 def test_the_operations_of_the_protocol_are_those_there_are() -> None:
     operations = {name: kind for name, (kind, _) in session._OPERATIONS.items() if name != "status"}
-    added = NodeCore(MemoryStore("n"), CoreSettings(lasts=False), 0.0).broker.operations
+    added = NodeCore(MemoryStore("n"), CoreSettings(lasts=False), 0.0, bytes).broker.operations
     of_others = ("log.", "sink.", "queue.create")  # said in other tables
     operations |= {name: kind for name, (kind, _) in added.items() if not name.startswith(of_others)}
     said = {
@@ -344,7 +346,7 @@ def test_the_operations_of_the_protocol_are_those_there_are() -> None:
 
 
 def test_the_operations_of_the_log_are_those_there_are() -> None:
-    operations = NodeCore(MemoryStore("n"), CoreSettings(lasts=False), 0.0).log.operations
+    operations = NodeCore(MemoryStore("n"), CoreSettings(lasts=False), 0.0, bytes).log.operations
     said = {names_in(row[0])[0]: names_in(row[1]) for row in rows_of("protocol.md", "The log")}
     assert said == {name: list(kind.__struct_fields__) for name, (kind, _) in operations.items()}
 

@@ -14,13 +14,9 @@ from node.peers import run
 import tidings
 from tidings import Event
 from tidings.errors import QueueFull, QueueNotFound
-from tidings.ids import Origin
-from tidings.node import forwarding
 from tidings.node.config import NodeConfig
-from tidings.node.forwarding import Forwarding, Reach, Wire
 from tidings.node.server import Node
-from tidings.peers.forwarder import Forwarder
-from tidings.protocol.forwarding import Sender
+from tidings.peers import forwarding
 
 
 @contextlib.asynccontextmanager
@@ -44,7 +40,7 @@ async def until(is_so: Callable[[], Coroutine[Any, Any, bool]]) -> None:
 
 async def wait_there(node: Node, peer: str) -> None:
     async def is_there() -> bool:
-        return node.peering.is_there(peer)
+        return node.driver.core.peering.is_there(peer)
 
     await until(is_there)
 
@@ -199,7 +195,7 @@ def test_a_forwarder_with_nothing_to_do_ends_and_begins_again(
                 queue = await bus.queue("jobs@far")
 
                 async def is_over() -> bool:
-                    return not near.forwarding._runs
+                    return not near.driver.core.forwarding._runs
 
                 for n in range(3):
                     await queue.put(Event("job", {"n": n}))
@@ -233,54 +229,10 @@ def test_more_queues_than_there_may_be_forwarders_have_their_turn(
     run(work())
 
 
-class Pretender(asyncio.Transport):
-    """A connection to a node that shows the certificate of another."""
-
-    def __init__(self) -> None:
-        super().__init__({"peercert": {"subject": ((("commonName", "mallory"),),)}})
-        self.written = b""
-        self.is_aborted = False
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """There is no buffer."""
-
-    def write(self, data: Any) -> None:
-        self.written += data
-
-    def abort(self) -> None:
-        self.is_aborted = True
-
-
-def test_nothing_is_said_to_a_node_that_shows_the_certificate_of_another(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with named(tmp_path, "near", "far") as near:
-            transport, troubles = Pretender(), list[str]()
-
-            async def dial(protocol: asyncio.BaseProtocol) -> None:
-                protocol.connection_made(transport)
-
-            listener = Forwarder(near.forwarding._transmission.outgoing("far", "jobs"))._main
-            wire = Wire(Sender(Origin("near"), listener), Reach(dial, name="far"), troubles.append)
-
-            async def is_told() -> bool:
-                return bool(troubles)
-
-            await until(is_told)
-            wire.connection_lost(None)
-            await wire.end()
-            assert troubles[0] == "its certificate is that of 'mallory'"
-            assert transport.is_aborted
-            assert transport.written == b""
-
-    run(work())
-
-
 def test_a_node_that_closes_forwards_no_more(tmp_path: Path) -> None:
     async def work() -> None:
-        async with named(tmp_path, "near", "far") as near:
-            assert isinstance(near.forwarding, Forwarding)
-            async with tidings.connect(near.addresses[0]) as bus:
-                await (await bus.create_queue("to:jobs@far")).put(Event("job", {"n": 1}))
-        assert near.forwarding._runs == {}
+        async with named(tmp_path, "near", "far") as near, tidings.connect(near.addresses[0]) as bus:
+            await (await bus.create_queue("to:jobs@far")).put(Event("job", {"n": 1}))
+        assert near.driver.core.forwarding._runs == {}
 
     run(work())

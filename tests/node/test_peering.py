@@ -15,9 +15,9 @@ from node.test_discovery import multicast  # noqa: F401  # a fixture
 
 import tidings
 from tidings.errors import ConfigError, NotAllowed, QueueNotFound
-from tidings.node import peering
 from tidings.node.config import NodeConfig, load
 from tidings.node.server import Node
+from tidings.peers import peering
 
 ALL = '["publish", "subscribe", "put", "get", "manage"]'
 
@@ -118,7 +118,7 @@ def test_whoever_is_found_without_a_certificate_is_no_peer() -> None:
             running(name="home") as home,
             visitor(home) as ann,
         ):
-            home.peering.found("kitchen", kitchen.addresses[0])
+            home.found("kitchen", kitchen.addresses[0])
             found = await wait_error(ann, "kitchen", "it has shown no certificate")
             assert found["state"] == "candidate"
             assert not any(session.origin for session in kitchen.driver.broker.sessions)
@@ -247,14 +247,14 @@ def test_what_is_found_is_a_peer_once_its_certificate_says_so(tmp_path: Path) ->
             running(**settings(here, "home")) as home,
             visitor(home) as ann,
         ):
-            home.peering.found("kitchen", tls(kitchen))
-            home.peering.found("pantry", tls(kitchen))
+            home.found("kitchen", tls(kitchen))
+            home.found("pantry", tls(kitchen))
             await wait_state(ann, "kitchen", "there")
             liar = await wait_error(ann, "pantry", "certificate is that of 'kitchen'")
             assert liar["state"] == "candidate"
             assert (await ann.ask("get", queue="jobs@pantry")).error is not None
-            home.peering.gone("pantry")
-            home.peering.gone("kitchen")
+            home.gone("pantry")
+            home.gone("kitchen")
             status = (await ann.ask("status")).result
             assert [one["name"] for one in status["peers"]] == ["kitchen"]
 

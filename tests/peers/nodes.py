@@ -19,7 +19,7 @@ from tidings.errors import NotAllowed, TidingsError
 from tidings.event import Batch
 from tidings.ids import StoredIds
 from tidings.node.assembly import CoreSettings
-from tidings.peers.registry import Peer
+from tidings.peers.registry import Neighbours, Peer
 from tidings.peers.relay import Relay
 from tidings.peers.transmission import Transmission
 from tidings.protocol.access import Rule
@@ -29,6 +29,7 @@ from tidings.queues.description import TRANSMISSION, Description
 from tidings.queues.queue import Queue
 from tidings.replies import Deferred
 from tidings.store.memory import SimulatedDisk, SimulatedStore
+from tidings.transport.credentials import Credentials
 
 __all__ = ["Client", "Home", "Link", "away_node"]
 
@@ -37,7 +38,7 @@ def away_node(name: str, **peers: str) -> Rig:
     """A node with this name, and an id of its own, which knows these others."""
     disk = SimulatedDisk()
     SimulatedStore(disk, lambda count: name.encode().ljust(count, b"-")[:count]).sync()
-    return Rig(disk, settings=CoreSettings(name=name, peers=peers))
+    return Rig(disk, settings=CoreSettings(name=name, peers=Neighbours(peers, Credentials())))
 
 
 class Kept:

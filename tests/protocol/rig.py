@@ -50,7 +50,7 @@ class Rig:
         self.now = 1_000.0
         self.read_size = read_size
         self.settings = settings or CoreSettings()
-        self.core = NodeCore(self.store, self.settings, self.now)
+        self.core = NodeCore(self.store, self.settings, self.now, bytes)
         self.broker, self.queues = self.core.broker, self.core.queues
         self.peers: list[Peer] = []
         self.commits: list[list[Operation]] = []  # not on disk yet

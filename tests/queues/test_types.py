@@ -64,7 +64,7 @@ def test_queues_of_a_type_come_back_where_it_is_registered() -> None:
     ann.put("jobs", 1, 2)
     ann.rig.run()
     store = SimulatedStore(ann.rig.store.disk, bytes)
-    core = NodeCore(store, CoreSettings(queue_types=[Stack]), 2_000.0)
+    core = NodeCore(store, CoreSettings(queue_types=[Stack]), 2_000.0, bytes)
     queue = core.queues.find("jobs")
     assert [queue.shelf[number].event.values["n"] for number in queue.shelf] == [2, 1]
 
@@ -95,7 +95,7 @@ def test_a_ring_drops_nothing_for_a_transaction_that_is_rolled_back() -> None:
 
 
 def test_a_node_without_a_directory_has_volatile_queues_only() -> None:
-    manager = NodeCore(MemoryStore("node"), CoreSettings(lasts=False), 1_000.0).queues
+    manager = NodeCore(MemoryStore("node"), CoreSettings(lasts=False), 1_000.0, bytes).queues
     assert manager.create(Description(name="jobs")).description.type == "volatile"
     for wanted in (Description(persistent=True), Description(keep=True), Description(type="sqlite")):
         with pytest.raises(QueueError, match="no directory"):

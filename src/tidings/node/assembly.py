@@ -9,23 +9,29 @@ Services are told who comes and goes, and what became of commits, in the order i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
+from tidings.ids import new_system
 from tidings.log.custody import Retention
 from tidings.log.history import History, Sealed
 from tidings.log.service import LogService
 from tidings.log.sinks import open_sinks
 from tidings.peers.backend import Peers
+from tidings.peers.dialling import Dialling
 from tidings.peers.forwarded import Forwarded
-from tidings.peers.registry import Registry
+from tidings.peers.forwarding import Forwarding
+from tidings.peers.peering import Peering
+from tidings.peers.registry import Neighbours, Registry
 from tidings.peers.transmission import Transmission
+from tidings.peers.upstream import Upstream
 from tidings.protocol.access import Gate
 from tidings.protocol.broker import Anyone, Broker
 from tidings.protocol.memory import Budgets
 from tidings.queues import Volatile
 from tidings.store.interface import Store
+from tidings.transport.credentials import Credentials
 from tidings.turns import Turns
 
 
@@ -47,15 +53,26 @@ class CoreSettings(Struct, frozen=True, kw_only=True):
     archive: Archiving = Archiving()
     budgets: Budgets | None = None
     gate: Gate | None = None  # who is let in; None: everybody
-    peers: Mapping[str, str] = {}  # addresses of other nodes, by their names
+    peers: Neighbours = Neighbours({}, Credentials())  # other nodes, and who this one is there
+    upstream: Upstream | None = None  # the node to which goes on what is published
 
 
 class NodeCore:
-    """See the module; `now` is steady time. Without `turns` everything is done as soon as it is asked."""
+    """See the module; `now` is steady time, `entropy` gives random bytes.
+
+    Without `turns` everything is done as soon as it is asked. Peers are dialled from `start` on.
+    """
 
     def __init__(
-        self, store: Store, settings: CoreSettings, now: float, turns: Turns[Anyone] | None = None
+        self,
+        store: Store,
+        settings: CoreSettings,
+        now: float,
+        entropy: Callable[[int], bytes],
+        turns: Turns[Anyone] | None = None,
     ) -> None:
+        self._settings = settings
+        self._entropy = entropy
         self.broker = broker = Broker(store.state, now, settings.name, turns, settings.budgets)
         self.queues = open_sinks(broker, store, settings.lasts, settings.queue_types)
         archive = settings.archive
@@ -68,13 +85,33 @@ class NodeCore:
             broker.gate = settings.gate
             broker.review()
 
-    def _meet_peers(self, addresses: Mapping[str, str]) -> None:
+    def _meet_peers(self, known: Neighbours) -> None:
         """Have queues of other nodes beside the node's own."""
         broker = self.broker
         self.transmission = Transmission(self.queues)
         broker.add(self.transmission)
-        self.registry = Registry(broker.name, broker.node, addresses, broker.now)
+        self.registry = Registry(broker.name, broker.node, known.addresses, broker.now)
         self.peers = Peers(self.registry, self.transmission)
         self.queues.backends.append(self.peers)
         self.forwarded = Forwarded(self.queues)
         broker.add(self.forwarded)
+        self.dialling = Dialling(broker.timers, lambda: broker.now, self._chance)
+        self.peering = Peering(self.queues, self.peers, self.dialling, known, new_system(self._entropy))
+        broker.add(self.peering)
+        self.forwarding = Forwarding(self.transmission, self.dialling, self.peering.reach)
+        self.transmission.is_there = self.peering.is_there
+        self.forwarded.way_back = self.forwarding.way_back
+
+    def _chance(self) -> float:
+        """A number from 0 to 1."""
+        return int.from_bytes(self._entropy(4), "big") / 2**32
+
+    def start(self) -> None:
+        """Begin to dial other nodes."""
+        self.forwarding.go_upstream(self._settings.upstream)
+        self.peering.start()
+
+    def hang_up(self) -> None:
+        """Part from other nodes, and dial no more."""
+        self.forwarding.close()
+        self.peering.close()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from math import inf
@@ -24,6 +25,7 @@ from tidings.node import logs
 from tidings.node.ages import Ages
 from tidings.node.assembly import CoreSettings, NodeCore
 from tidings.node.clock import SteadyClock
+from tidings.node.dialling import Dialler
 from tidings.node.lasting import Lasting
 from tidings.node.logins import Logins
 from tidings.protocol.access import Caller, Check
@@ -86,7 +88,8 @@ class Driver:
         clock: SteadyClock | None = None,
     ) -> None:
         self.clock = clock or SteadyClock()
-        self.core = NodeCore(store, settings, self.clock.now(), Turns(perf_counter, self._work))
+        turns = Turns(perf_counter, self._work)
+        self.core = NodeCore(store, settings, self.clock.now(), os.urandom, turns)
         self.broker, self.history = self.core.broker, self.core.history
         self.is_closed = False
         self.lag_s = 0.0  # by how much the last wake came late
@@ -112,6 +115,7 @@ class Driver:
         self._alarm: asyncio.TimerHandle | None = None  # for what is due before the next waking
         self._alarm_at = inf
         self._logins = Logins(self.broker, loop, self._checked)
+        self._dialler = Dialler(self)
         self.schedule()
 
     # What the ports call
@@ -157,6 +161,14 @@ class Driver:
             del self._unread[session]
             if session in self._carriers:
                 self._carriers[session].resume_reading()
+
+    def do(self, who: str, act: Callable[..., None], *arguments: Any) -> bool:
+        """Have something done in the core that happened elsewhere; whether it went well."""
+        if self.is_closed:
+            return False
+        self.time()
+        self.schedule()
+        return self._survives(who, act, *arguments)
 
     def _survives(self, who: str, act: Callable[..., None], *arguments: Any) -> bool:
         """Do something for one; whether it went well: what goes wrong with one must not touch the others."""
@@ -212,6 +224,8 @@ class Driver:
         self._send_all(self.broker.take_dirty(), is_busy)
         if self.broker.reads or self.broker.checks or self.broker.errands:
             self._carry_out()
+        if self.core.dialling.is_due:
+            self._dialler.carry_out()
         if self.broker.wake_at != self._alarm_at:
             self._set_alarm()
         if self._unread:
@@ -301,6 +315,8 @@ class Driver:
         self.broker.durable(mark)
         self._send_all(self.broker.take_dirty(), is_busy=False)
         self._send_held()
+        if self.core.dialling.is_due:
+            self._dialler.carry_out()
         self.schedule()
 
     def _fail(self, first: int, error: TidingsError) -> None:
@@ -437,6 +453,7 @@ class Driver:
 
     async def close(self) -> None:
         """Say goodbye to all peers, and end when everything is stored and has left."""
+        await self._dialler.close()
         operations = self._part("shutdown", "the node stops")
         if operations:
             self._store.submit(operations, is_last=True)

@@ -85,6 +85,14 @@ def durable_gauges(
     )
 
 
+def peer_gauges(peers: Iterable[Mapping[str, Any]]) -> Iterable[Metric]:
+    """How each peer stands."""
+    there = [({"peer": one["name"]}, float(one["state"] == "there")) for one in peers]
+    yield Metric("tidings_peer_there", "gauge", "Whether a peer is there.", there)
+    waiting = [({"peer": one["name"]}, float(one["waiting"])) for one in peers]
+    yield Metric("tidings_peer_waiting", "gauge", "Messages that wait here for a peer.", waiting)
+
+
 def queue_gauges(queues: Sequence[Mapping[str, Any]]) -> Iterable[Metric]:
     """How each queue stands."""
     for field, name, help in (

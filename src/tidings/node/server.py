@@ -22,10 +22,8 @@ from tidings.node.assembly import Archiving, CoreSettings
 from tidings.node.config import NodeConfig, check_host
 from tidings.node.database import Database
 from tidings.node.driver import Driver
-from tidings.node.forwarding import Forwarding
 from tidings.node.http import HttpError, Responder
 from tidings.node.memory import GivingBack, budgets_of
-from tidings.node.peering import Peering
 from tidings.node.ports import Port, listen_tcp, raise_descriptor_limit
 from tidings.node.temporary import SOCKET, Temporary, sweep
 from tidings.node.unix import UnixServer
@@ -75,8 +73,6 @@ class Node:
         self.addresses: list[str] = []
         self.metrics_address: str | None = None
         self.driver: Driver
-        self.peering: Peering
-        self.forwarding: Forwarding
         self._connections_max = config.connections_max
         self._servers: list[asyncio.Server] = []
         self._guard: Guard | None = None  # where there is security
@@ -119,7 +115,6 @@ class Node:
     def open(self) -> None:
         """Open the store and begin to work, for clients in this process: `attach` connects them."""
         self._guard = _guard(self.config.security)
-        peers = self._peers or _peers(self.config, self.name)
         store: Store = MemoryStore(new_system(os.urandom))
         if self.config.dir is not None:
             store = SqliteStore(Path(self.config.dir))
@@ -133,7 +128,8 @@ class Node:
                 archive=self._archiving(store),
                 budgets=budgets_of(self.config),
                 gate=None if self._guard is None else self._guard.gate,
-                peers=peers.addresses,
+                peers=self._peers or _peers(self.config, self.name),
+                upstream=self._upstream,
             )
             self.driver = Driver(store, asyncio.get_running_loop(), settings)
         except BaseException:
@@ -144,10 +140,7 @@ class Node:
         self.driver.on_wake = self._on_wake
         if self.config.compiled and compiled.is_installed():
             self._loader = compiled.Loader()
-        self.peering = Peering(self.driver, peers.credentials)
-        self.forwarding = Forwarding(self.driver, self.peering.reach, self.peering.is_there)
-        self.forwarding.go_upstream(self._upstream)
-        self.peering.start()
+        self.driver.core.start()
 
     def _archiving(self, store: Store) -> Archiving:
         """What is said of the log, and its files, if it is sealed or was."""
@@ -281,18 +274,26 @@ class Node:
         """Say on the network that the node is there, and look at others who say so."""
         from tidings.node.discovery import Discovery
 
-        broker, peering = self.driver.broker, self.peering
+        broker = self.driver.broker
         configured = [peer.name for peer in self.driver.core.registry]
         self._discovery = Discovery(
             broker.name,
             broker.node,
             port,
-            lambda found: peering.found(found.name, found.address),
-            peering.gone,
+            lambda found: self.found(found.name, found.address),
+            self.gone,
             host=self.config.host,
             configured=configured,
         )
         await self._discovery.start()
+
+    def found(self, name: str, address: str) -> None:
+        """A node says on the network that it is there."""
+        self.driver.do(address, self.driver.core.peering.found, name, address)
+
+    def gone(self, name: str) -> None:
+        """It is not found any more."""
+        self.driver.do(name, self.driver.core.peering.gone, name)
 
     def _make_port(self) -> Port:
         return Port(self.driver, self._connections_max)
@@ -344,8 +345,6 @@ class Node:
             await self._discovery.close()
         if self._database is not None:
             await self._database.close()
-        await self.forwarding.close()
-        await self.peering.close()
         await self.driver.close()
         self._tell_damage()  # what was found since the last wake
         if self._loader is not None:
@@ -387,7 +386,7 @@ class Node:
         yield from metrics.durable_gauges(status["durables"], ages_s)
         yield from metrics.queue_gauges(status["queues"])
         yield from metrics.log_gauges(status["log"])
-        yield from self.peering.metrics()
+        yield from metrics.peer_gauges(status["peers"])
         if self._gateway is not None:
             yield from self._gateway.metrics()
 

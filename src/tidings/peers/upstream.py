@@ -24,7 +24,8 @@ class Upstream:
     ) -> None:
         if order not in get_args(Order):
             raise UserError(f"order is {' or '.join(map(repr, get_args(Order)))}, not {order!r}")
-        self.dial = dial(address, credentials)
-        self.says = credentials.says
+        dial(address, credentials)
+        self.address = address
+        self.credentials = credentials
         self.order: Order = order
         self.filter = str(Filter(filter or ""))

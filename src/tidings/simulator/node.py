@@ -64,7 +64,8 @@ class SimulatedNode:
         self._worked_s = 0.0
         turns = Turns(self._working_time, let_work)
         now = self._anchor + self.world.clock.now
-        self.core = NodeCore(self.store, CoreSettings(name=self.name), now, turns)
+        settings = CoreSettings(name=self.name)
+        self.core = NodeCore(self.store, settings, now, self.world.random.randbytes, turns)
         self.broker, self.queues = self.core.broker, self.core.queues
         self.watch.started(self.store.state)
         self.watch.found(self.store.messages())

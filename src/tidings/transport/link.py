@@ -167,7 +167,7 @@ class Link(Carrier):
         self._trouble = self.core.parting or str(error or "the connection was lost")
         if self.core.parting and not self.core.publications.is_empty:
             self._warn_parted()
-        refusal = _refusal(error)
+        refusal = refusal_of(error)
         if refusal is not None:
             self.core.close(refusal)
         self._let_go()
@@ -288,7 +288,7 @@ def no_answer(_result: Any, _error: TidingsError | None) -> None:
     """For requests whose answer nobody waits for."""
 
 
-def _refusal(error: Exception | None) -> TidingsError | None:
+def refusal_of(error: Exception | None) -> TidingsError | None:
     """Why a node will not have this client, if TLS has said so: that comes after the handshake."""
     if not hasattr(error, "library"):  # as those of `ssl` have, which is not loaded for this question
         return None

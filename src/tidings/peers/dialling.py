@@ -1,0 +1,257 @@
+"""Connections that a node makes itself: when it dials, what it does with the answer, and when it dials again.
+
+It does no I/O. What is to be done comes out as effects, which a driver carries out in their order: `Dial`,
+`HangUp`, and `Log` for what people should know. A driver calls `answered`, `receive` and `lost` of an
+`Outbound` as things happen, and sends what `take_due` names.
+
+| state | what happens | effect | state then |
+| --- | --- | --- | --- |
+| resting | begun, or the pause is over | Dial | dialling |
+| dialling | answered, by whom it should be | | open |
+| dialling | answered by someone else | HangUp | resting |
+| dialling, open | lost | | resting |
+| open | given up: silent, or has said goodbye | HangUp | resting |
+| dialling, open | ended | HangUp | over |
+| resting | ended | | over |
+
+A connection that was hung up is gone at once: a driver tells nothing more of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, Protocol
+
+from msgspec import Struct
+
+from tidings.backoff import Backoff
+from tidings.errors import TidingsError
+from tidings.timers import Alarm, Alarms
+from tidings.transport.credentials import Credentials
+
+State = Literal["resting", "dialling", "open", "over"]
+Level = Literal["info", "warning", "error"]
+
+LOST = "the connection was lost"
+SILENT = "it has fallen silent"
+
+
+class Reach(NamedTuple):
+    """Where another node is, who this one is there, and whom a certificate of it has to name."""
+
+    address: str
+    credentials: Credentials | None = None
+    name: str | None = None
+
+
+class Dial(Struct, frozen=True, eq=False):
+    """Connect to the node at `outbound.reach`."""
+
+    outbound: Outbound
+
+
+class HangUp(Struct, frozen=True, eq=False):
+    """End the connection, or the attempt to make it, when what was sent has left."""
+
+    outbound: Outbound
+
+
+class Log(Struct, frozen=True):
+    """Tell people what has happened."""
+
+    level: Level
+    event: str
+    values: dict[str, Any]
+
+
+Effect = Dial | HangUp | Log
+
+
+class Talking(Protocol):
+    """What is said on a connection: the core of a client, or of a stream that is forwarded."""
+
+    is_up: bool
+    is_given_up: bool
+
+    def connect(self, now: float) -> None:
+        """A transport is there."""
+
+    def receive(self, data: bytes, now: float) -> None:
+        """Bytes have arrived."""
+
+    @property
+    def wake_at(self) -> float | None:
+        """When `wake` is to be called; None while there is no transport."""
+
+    def wake(self, now: float) -> None:
+        """Time has passed."""
+
+    def output(self) -> list[bytes]:
+        """The frames that may be sent now."""
+
+
+class Dialling:
+    """All connections that a node makes, and what is to be done about them.
+
+    `now` is the time of the node, `random` gives numbers from 0 to 1.
+    """
+
+    def __init__(self, timers: Alarms, now: Callable[[], float], random: Callable[[], float]) -> None:
+        self.timers = timers
+        self.now = now
+        self.random = random
+        self.is_due = False  # whether there is anything for a driver to do, which asks that very often
+        self._effects: list[Effect] = []
+        self._due: dict[Outbound, None] = {}
+
+    def take_due(self) -> list[Outbound]:
+        """Those that may have something to send; to be sent before the effects are carried out."""
+        due, self._due = list(self._due), {}
+        self.is_due = bool(self._effects)
+        return due
+
+    def take_effects(self) -> list[Effect]:
+        """What is to be done, in this order."""
+        effects, self._effects = self._effects, []
+        self.is_due = bool(self._due)
+        return effects
+
+    def touch(self, outbound: Outbound) -> None:
+        """One may have something to send."""
+        self._due[outbound] = None
+        self.is_due = True
+
+    def want(self, effect: Effect) -> None:
+        """Have something done by the driver."""
+        self._effects.append(effect)
+        self.is_due = True
+
+    def log(self, level: Level, event: str, **values: Any) -> None:
+        """Tell people what has happened."""
+        self.want(Log(level, event, values))
+
+
+class Outbound:
+    """One connection that is made, and made again when it is lost, until `end`; see the module.
+
+    Whoever derives from it says where to, and looks at what happens: `reach`, `_refusal`, `_heard`, `_lost`.
+    """
+
+    def __init__(self, dialling: Dialling, talk: Talking) -> None:
+        self.state: State = "resting"
+        self._dialling = dialling
+        self._talk = talk
+        self._backoff = Backoff(dialling.random)
+        self._timer: Alarm | None = None
+
+    @property
+    def reach(self) -> Reach:
+        """Where to dial now."""
+        raise NotImplementedError
+
+    def _refusal(self, certificate: str | None) -> str:
+        """Why whoever has answered, with this name in its certificate, is not talked to; empty if it is."""
+        raise NotImplementedError
+
+    def _heard(self) -> None:
+        """Something has come."""
+        raise NotImplementedError
+
+    def _lost(self, problem: str, verdict: TidingsError | None, was_open: bool) -> None:
+        """The connection is gone, or could not be had; `verdict`: why the next one would not be either."""
+        raise NotImplementedError
+
+    def _pause_s(self) -> float:
+        """How long to rest before the next attempt."""
+        return self._backoff.next_s()
+
+    # Life
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was ended."""
+        return self.state == "over"
+
+    def begin(self) -> None:
+        """Dial."""
+        self.state = "dialling"
+        self._dialling.want(Dial(self))
+
+    def end(self) -> None:
+        """Be over, when what there is to say was said."""
+        self._dialling.timers.cancel(self._timer)
+        if self.state in ("dialling", "open"):
+            self._dialling.want(HangUp(self))
+            self.touch()
+        self.state = "over"
+
+    def _hang_up(self, problem: str) -> None:
+        """Have no more to do with who is at the other end, for now."""
+        self._dialling.want(HangUp(self))
+        self.lost(problem)
+
+    # What a driver calls
+
+    def answered(self, certificate: str | None) -> None:
+        """There is a connection; the other end has shown a certificate with this name, or none."""
+        if self.state != "dialling":
+            return
+        self.state = "open"
+        problem = self._refusal(certificate)
+        if problem:
+            self._hang_up(problem)
+            return
+        self._talk.connect(self._dialling.now())
+        self._watch()
+        self.touch()
+
+    def receive(self, data: bytes) -> None:
+        """Bytes have come."""
+        if self.state != "open":
+            return
+        self._talk.receive(data, self._dialling.now())
+        if self._talk.is_up:
+            self._backoff.reset()
+        self._heard()
+        self.look()
+
+    def lost(self, problem: str, verdict: TidingsError | None = None) -> None:
+        """The connection is gone, or could not be had; `verdict` says why that is so whenever it is tried."""
+        if self.state not in ("dialling", "open"):
+            return
+        was_open, self.state = self.state == "open", "resting"
+        self._dialling.timers.cancel(self._timer)
+        self._lost(problem, verdict, was_open)
+        if self.is_over:
+            return  # nobody wants another one
+        at = self._dialling.now() + self._pause_s()
+        self._timer = self._dialling.timers.at(at, lambda _now: self.begin())
+
+    def output(self) -> list[bytes]:
+        """The frames that may be sent now; the last ones when it is over."""
+        return [] if self.state in ("resting", "dialling") else self._talk.output()
+
+    def touch(self) -> None:
+        """Something may have been said."""
+        self._dialling.touch(self)
+
+    def look(self) -> None:
+        """The same; or the other end was given up, by whatever talks to it."""
+        if self.state == "open" and self._talk.is_given_up:
+            self._hang_up(LOST)
+        self.touch()
+
+    # Silence
+
+    def _watch(self) -> None:
+        self._dialling.timers.cancel(self._timer)
+        if self._talk.wake_at is not None:
+            self._timer = self._dialling.timers.at(self._talk.wake_at, self._wake)
+
+    def _wake(self, now: float) -> None:
+        self._talk.wake(now)
+        if self._talk.is_given_up:
+            self._hang_up(SILENT)
+        else:
+            self.touch()
+            self._watch()

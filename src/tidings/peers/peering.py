@@ -1,0 +1,197 @@
+"""The peers of a node: one connection to each, for ever, and what comes over it brought to its relay.
+
+Nothing is said to a peer before its certificate was looked at, and nothing but HELLO before it has said who
+it is. A peer that will have nothing to do with this node, or is not who it should be, is asked again after
+REFUSED_S, by a new connection: what waited on the old one has failed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidings.errors import NotAllowed, TidingsError
+from tidings.ids import ClockIds
+from tidings.peers.backend import Peers
+from tidings.peers.dialling import Dialling, Outbound, Reach
+from tidings.peers.registry import Neighbours, Peer, Registry
+from tidings.peers.relay import Relay
+from tidings.protocol.bystander import Bystander
+from tidings.protocol.connection import Connection
+from tidings.queues.description import TRANSMISSION
+from tidings.queues.manager import QueueManager
+
+REFUSED_S = 30.0
+"""How long to leave a peer alone that has refused this node, or is someone else."""
+
+
+class Peering(Bystander):
+    """See the module; a service of the broker, which tells how peers stand.
+
+    `system` is who this node is as a client of others, in this life.
+    """
+
+    def __init__(
+        self, queues: QueueManager, peers: Peers, dialling: Dialling, known: Neighbours, system: str
+    ) -> None:
+        self.registry = peers.registry
+        self.dialling = dialling
+        self.credentials = known.credentials
+        self._relays = peers.relays
+        self._queues = queues
+        self._system = system
+        self._outbound: dict[Peer, PeerOutbound] = {}
+        for peer in self.registry:
+            self._know(peer)
+
+    def _know(self, peer: Peer) -> None:
+        self._relays[peer] = Relay(peer, self.dialling.timers, self.dialling.now)
+
+    def start(self) -> None:
+        """Begin to dial all peers."""
+        for peer in self.registry:
+            self._begin(peer)
+
+    def _begin(self, peer: Peer) -> None:
+        self._outbound[peer] = PeerOutbound(self, peer, self._relays[peer])
+        self._outbound[peer].begin()
+
+    def close(self) -> None:
+        """Part from all peers."""
+        outbound, self._outbound = self._outbound, {}
+        for one in outbound.values():
+            one.end()
+
+    # What is found on the network
+
+    def found(self, name: str, address: str) -> None:
+        """A node says that it is there: it is looked at, and a peer if it is who it says."""
+        peer = self.registry.discover(name, address, self.dialling.now())
+        if peer is not None:
+            self._know(peer)
+            self._begin(peer)
+
+    def gone(self, name: str) -> None:
+        """It is not found any more."""
+        peer = self.registry.forget(name)
+        if peer is not None:
+            self._relays.pop(peer, None)
+            outbound = self._outbound.pop(peer, None)
+            if outbound is not None:
+                outbound.end()
+
+    # What forwards to them
+
+    def is_there(self, name: str) -> bool:
+        """Whether the peer of this name can be asked now."""
+        peer = self.registry.find(name)
+        return peer is not None and peer.is_there
+
+    def reach(self, name: str) -> Reach | None:
+        """How the peer of this name is reached; None if there is none."""
+        peer = self.registry.find(name)
+        return None if peer is None else self.reach_of(peer)
+
+    def reach_of(self, peer: Peer) -> Reach:
+        """How a peer is reached; what was found on the network may be at another address by now."""
+        if not _is_secured(peer):
+            return Reach(peer.address)
+        return Reach(peer.address, self.credentials, peer.name)
+
+    def connection(self, peer: Peer) -> Connection:
+        """A new connection; with TLS the node's certificate, or another credential, says who it is."""
+        ids = ClockIds(self._system, self.dialling.now())
+        if _is_secured(peer):
+            return Connection(ids, says=self.credentials.says)
+        return Connection(ids, self.registry.name)
+
+    # What is told
+
+    def status(self) -> dict[str, Any]:
+        """How each peer stands, and how many messages wait here for it."""
+        waiting: dict[str, int] = {}
+        for queue in self._queues:
+            if queue.name.startswith(TRANSMISSION):
+                name = queue.name.rpartition("@")[2]
+                waiting[name] = waiting.get(name, 0) + queue.size
+        told = self.registry.status(self.dialling.now())
+        return {"peers": [{**one, "waiting": waiting.get(one["name"], 0)} for one in told]}
+
+
+class PeerOutbound(Outbound):
+    """The connection to one peer, and those after it."""
+
+    def __init__(self, peering: Peering, peer: Peer, relay: Relay) -> None:
+        self.connection = peering.connection(peer)
+        super().__init__(peering.dialling, self.connection)
+        self._peering = peering
+        self._registry: Registry = peering.registry
+        self._peer = peer
+        self._relay = relay
+        relay.flush = self.touch
+        relay.begin(self.connection)
+
+    @property
+    def reach(self) -> Reach:
+        """Where the peer is now."""
+        return self._peering.reach_of(self._peer)
+
+    def begin(self) -> None:
+        """Dial; with a new connection, if the one before is of no use any more."""
+        if self.connection.failure is not None:
+            self.connection = self._talk = self._peering.connection(self._peer)
+            self._backoff.reset()
+            self._relay.begin(self.connection)
+        super().begin()
+
+    def end(self) -> None:
+        """Say goodbye, and fail what still waits."""
+        self.connection.close()
+        super().end()
+
+    def _refusal(self, certificate: str | None) -> str:
+        self._certificate = certificate
+        try:
+            self._registry.check(self._peer, certificate)
+        except NotAllowed as error:
+            return self._distrust(error)
+        return ""
+
+    def _distrust(self, error: NotAllowed) -> str:
+        """Say nothing to it; why."""
+        self._dialling.log(
+            "error", "a peer is not who it should be", peer=self._peer.name, problem=self._peer.error
+        )
+        self.connection.close(error)
+        return str(error)
+
+    def _heard(self) -> None:
+        """See whether a peer that has just welcomed us is who it should be, before anything else is said."""
+        core, peer, now = self.connection, self._peer, self._dialling.now()
+        if core.is_up and core.failure is None and not peer.is_there:
+            try:
+                self._registry.welcome(peer, core.node, core.node_name, self._certificate, now)
+            except NotAllowed as error:
+                self._hang_up(self._distrust(error))
+                return
+            self._dialling.log("info", "found a peer", peer=peer.name, node=core.node)
+        self._relay.changed()
+
+    def _lost(self, problem: str, verdict: TidingsError | None, was_open: bool) -> None:
+        core, peer = self.connection, self._peer
+        if was_open:
+            problem = core.parting or problem
+        if verdict is not None and (was_open or not core.node):  # one that was there may be put in order
+            core.close(verdict)
+        core.lost(self._dialling.now())
+        problem = str(core.failure or problem)
+        if peer.is_there:
+            self._dialling.log("warning", "lost a peer", peer=peer.name, problem=problem)
+        self._registry.lose(peer, problem, self._dialling.now())
+        self._relay.changed()
+
+    def _pause_s(self) -> float:
+        return super()._pause_s() if self.connection.failure is None else REFUSED_S
+
+
+def _is_secured(peer: Peer) -> bool:
+    return peer.address.startswith("tidings+tls:")
