@@ -99,6 +99,16 @@ def test_a_welcome_may_be_as_long_as_any_frame(rig: Rig) -> None:
     assert len(client.core.publications.refusals(range(1, 1_001))) == 1_000
 
 
+def test_a_refusal_in_a_welcome_counts_though_something_before_it_is_not_done_yet(rig: Rig) -> None:
+    client = Client(rig)
+    for n in range(3):
+        client.core.publish(event(n, "reliable"))
+    client.core.session = "s"  # it was here before
+    welcome = Welcome(1, "node", 2, "s", 1, 1 << 20, [Refusal(3, 3, Failure("not-allowed", "no"))])
+    client.core.receive(encode(welcome) + encode(Accepted(3)), rig.now)
+    assert list(client.core.publications.refusals(range(1, 4))) == [3]
+
+
 # -- a store that is older than it was
 
 

@@ -466,12 +466,14 @@ class Broker:
         self.ledger.wait(session.origin)
 
     def refuse(self, session: Session, first: int, last: int, error: TidingsError) -> None:
-        """What came with these counters was not done."""
+        """What came with these counters was not done; who has come again is told on the new session."""
         assert session.origin is not None
         refusal = Refusal(first, last, failure_of(error))
         self.count("refused", last - first + 1, refusal.failure.code)
         self.ledger.refuse(session.origin, refusal)
-        session.post(encode(refusal))
+        heard = self._clients.get(identity_of(session.origin), ()) if session.is_closed else (session,)
+        for one in heard:
+            one.post(encode(refusal))
 
     def hand_on(
         self, batch: Batch, checked: Checked, session: Session | None = None, waits: bool = False

@@ -294,6 +294,8 @@ class Connection(Talk):
         for refusal in welcome.refused:
             self.publications.refuse(refusal)
         self.publications.resume(welcome.counter, welcome.window, is_same_node and welcome.boot == self.boot)
+        for refusal in welcome.refused:  # beyond the counter, which something before it may hold up
+            self.publications.refuse(refusal)
         self.node, self.boot, self.session = welcome.node, welcome.boot, welcome.session
         self.user = welcome.user
         self.node_name = welcome.name
