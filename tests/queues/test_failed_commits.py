@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from queues.rig import DONE, GIVE_BACK, REJECT, Client, Rig, job, numbers, pass_time
-from tidings.protocol.messages import Bye, Commit
+from tidings.protocol.messages import Bye, Commit, Refusal
+from tidings.queues import returned
 
 
 def client(**fields: object) -> Client:
@@ -300,3 +301,84 @@ def test_a_dead_letter_that_could_not_be_stored_is_handed_out_when_it_is() -> No
     ann.rig.sync()
     ann.rig.run()
     assert numbers(bob.got(number) or []) == [1]
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize("is_late", [True, False])
+def test_a_settlement_of_what_was_taken_back_meanwhile_is_refused_by_the_name_of_its_queue(
+    persistent: bool, is_late: bool
+) -> None:
+    """Without the name, a client takes it after a failed commit for done, and the message comes again."""
+    ann = client(persistent=persistent, redelivery_s=5.0)
+    ann.put("jobs", 1)
+    (hand,) = ann.get("jobs")
+    if is_late:
+        pass_time(ann.rig, 6.0)
+    else:
+        ann.lose()
+        pass_time(ann.rig, 2.0)
+        ann.come()
+    counter = ann.settle(DONE, hand)
+    ann.rig.run()
+    told = [(one.first, one.failure.details["queue"]) for one in ann.peer.got(Refusal)]
+    assert told == [(counter, "jobs")]
+
+
+def test_so_is_one_of_what_another_reader_has_settled_since() -> None:
+    ann = client()
+    bob = Client(ann.rig, "b")
+    ann.put("jobs", 1)
+    (hand,) = ann.get("jobs")
+    ann.lose()
+    pass_time(ann.rig, 2.0)
+    (other,) = bob.get("jobs")
+    counter = ann.counter + 1
+    ann.come()
+    ann.settle(DONE, hand)
+    bob.settle(DONE, other)
+    ann.rig.run()
+    ann.settle(DONE, hand)
+    ann.rig.run()
+    told = [(one.first, one.failure.details["queue"]) for one in ann.peer.got(Refusal)]
+    assert told == [(counter, "jobs"), (counter + 1, "jobs")]
+
+
+def test_so_is_one_of_what_was_taken_back_from_another_reader_since() -> None:
+    ann = client()
+    bob = Client(ann.rig, "b")
+    ann.put("jobs", 1)
+    (hand,) = ann.get("jobs")
+    ann.lose()
+    pass_time(ann.rig, 2.0)
+    bob.get("jobs")
+    bob.lose()
+    pass_time(ann.rig, 2.0)
+    ann.come()
+    counter = ann.settle(DONE, hand)
+    ann.rig.run()
+    told = [(one.first, one.failure.details["queue"]) for one in ann.peer.got(Refusal)]
+    assert told == [(counter, "jobs")]
+
+
+def test_who_has_settled_a_message_that_was_taken_back_from_him_before_is_not_told_that() -> None:
+    ann = client(redelivery_s=5.0)
+    ann.put("jobs", 1)
+    ann.get("jobs")
+    pass_time(ann.rig, 6.0)
+    (hand,) = ann.get("jobs")
+    counter = ann.settle(DONE, hand)
+    fail(ann.rig)
+    come_again(ann)
+    ann.settle_again(counter, DONE, hand)
+    ann.rig.run()
+    assert [one.failure.details["queue"] for one in ann.peer.got(Refusal)] == [""]
+
+
+def test_of_what_was_taken_back_the_last_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(returned, "RETURNED_MAX", 2)
+    known = returned.Returned()
+    for number in (1, 2, 1, 3):
+        known.note(number, 1, ("ann", 1), "jobs")
+    assert [number for number, _ in known] == [1, 3]
+    assert known.find(3, 1, ("ann", 1)) == "jobs"
+    assert known.find(3, 2, ("ann", 1)) == known.find(3, 1, ("bob", 1)) == known.find(2, 1, ("ann", 1)) == ""

@@ -202,7 +202,7 @@ class Changes:
         self, session: Session, message: Settle, handles: list[tuple[int, int]], counters: range
     ) -> tuple[Refusals, Awaited]:
         """Say what becomes of messages; of which that can't be, and for which it is done later."""
-        client, is_stored = identity(session), False
+        client, is_stored, returned = identity(session), False, self._in_flight.returned
         outcome, text = message.outcome, message.text[:REASON_LENGTH_MAX]
         refused: Refusals = []
         awaited: Awaited = []
@@ -212,8 +212,10 @@ class Changes:
             held = self._held(session, number, delivery, client)
             if held is None:
                 if not self._is_forgotten(session, counters[place], number):
-                    refused.append((counters[place], self._name_around(session, number)))
+                    refused.append((counters[place], self._name_around(session, number, delivery)))
                 continue
+            if returned:
+                returned.settled(number, client)
             is_stored = is_stored or held.is_stored
             reply = held.settle(outcome, text)
             if reply is not None:
@@ -253,12 +255,14 @@ class Changes:
                 held = queue.hold_again(number, delivery, client)
         return held if held is not None and held.delivery == delivery and not held.is_over else None
 
-    def _name_around(self, session: Session, number: int) -> str:
+    def _name_around(self, session: Session, number: int, delivery: int) -> str:
         """The name of the queue of a message, where that is known without looking for it, and may be."""
         held = self._in_flight.held.get(number)
         queue = self._manager.doubtful.get(number) if held is None else None
         name = held.address if held is not None else queue.name if queue is not None else ""
-        return name if name and session.permit.sees(name) else ""
+        if name and session.permit.sees(name):
+            return name
+        return self._in_flight.returned.find(number, delivery, identity(session))
 
     def commit(self, session: Session, message: Commit, _events: bytes) -> Steps[None] | None:
         """Let all of a transaction be done."""

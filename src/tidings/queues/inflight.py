@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from tidings.protocol.ledger import identity_of
 from tidings.queues.held import Held, Holding, Identity, Lot, RemoteHeld
+from tidings.queues.returned import Returned
 from tidings.queues.serving import AT_ONCE
 from tidings.steps import Steps
 from tidings.timers import Alarm
@@ -42,6 +43,7 @@ class InFlight:
         self.holders: dict[Identity, dict[int, Holding]] = {}
         self.told: dict[Session, dict[int, list[Holding]]] = {}  # what an earlier connection was told
         self.elsewhere = 0  # how many of them are a backend's
+        self.returned = Returned()
         self._host = host
         self._first = 2 * ELSEWHERE  # the first number that was given out since the node was started
         # More than one session, if a HELLO comes late on a connection that the client has given up.

@@ -374,8 +374,10 @@ class Queue:
         self._forget(held.message)
 
     def take_back(self, held: Held, counts: bool, reason: str) -> None:
-        """Its reader is gone, and may have looked at it whether or not that counts as a delivery."""
+        """Its reader is gone or late, and may have looked at it whether or not that counts as a delivery."""
         self._doubted.add(held.message.number)
+        if isinstance(held.holder, tuple):
+            self._host.in_flight.returned.note(held.message.number, held.delivery, held.holder, self.name)
         self.give_back(held, counts, reason)
 
     def give_back(self, held: Held, counts: bool = True, reason: str = "") -> None:
@@ -560,7 +562,7 @@ class Queue:
         """Take back what is held for too long, of many messages some."""
         first = list(islice(self._timed.values(), serving.AT_ONCE))
         for held in takewhile(lambda held: held.due <= self._host.now, first):
-            self.give_back(held, reason="was held for too long")
+            self.take_back(held, True, "was held for too long")
 
     def close(self) -> Steps[None]:
         """The queue is there no longer, nor what is in readers' hands: what is left to be done for that."""
