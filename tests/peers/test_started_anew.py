@@ -6,6 +6,8 @@ import pytest
 from peers.nodes import Home
 from queues.rig import DONE, GIVE_BACK, Hand, numbers
 
+from tidings.protocol.messages import Refusal
+
 AT_KITCHEN = "jobs@kitchen"
 
 
@@ -55,3 +57,19 @@ def test_a_message_of_its_own_queues_that_is_gone_was_settled(held: Hand) -> Non
     ann.settle(DONE, Hand(held.received, 1, False, None, 0, None, 0, b""))
     home.run()
     assert [code for _, _, code in ann.refusals] == ["not-yours"]
+
+
+def test_what_was_taken_back_elsewhere_is_refused_by_the_name_of_its_queue() -> None:
+    home = with_jobs(1)
+    ann = home.client()
+    (hand,) = ann.get(AT_KITCHEN)
+    ann.peer.lose()
+    home.run()
+    home.pass_time(2.0)
+    ann.come()
+    counter = ann.settle(DONE, hand)
+    home.run()
+    assert [(one.first, one.failure.details["queue"]) for one in ann.peer.got(Refusal)] == [
+        (counter, AT_KITCHEN)
+    ]
+    assert numbers(home.owner_of("kitchen").get("jobs")) == [1]

@@ -219,6 +219,7 @@ class Changes:
             is_stored = is_stored or held.is_stored
             reply = held.settle(outcome, text)
             if reply is not None:
+                self._in_flight.await_settled(number, reply)
                 awaited.append((counters[place], reply))
         if is_stored:
             # Not counted on disk: after a crash the message is there no longer, which says the same.
@@ -228,11 +229,11 @@ class Changes:
         return refused, awaited
 
     def _is_forgotten(self, session: Session, counter: int, number: int) -> bool:
-        """Refuse what is said of a message that was held elsewhere before the node was started."""
+        """Refuse what is said of a message of a backend that may have heard it before."""
         if not self._in_flight.is_forgotten(number):
             return False
         # Not that it is not held: a client takes that, of a restarted node, for having been settled.
-        problem = "the node was started anew: whether it was said what became of the message is not known"
+        problem = "this node was started anew, or the queue's has not confirmed what was said of the message"
         self._broker.refuse(session, counter, counter, Disconnected(problem))
         return True
 

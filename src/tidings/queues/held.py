@@ -123,7 +123,12 @@ class RemoteHeld:
 
     def take_back(self, counts: bool, reason: str) -> None:  # noqa: ARG002
         """Its reader is gone."""
+        self.note_returned()
         self.settle(GIVE_BACK if counts else UNOPENED, "")
+
+    def note_returned(self) -> None:
+        """It is not its reader's any more, whatever that says of it from now on."""
+        self.lot.in_flight.returned.note(self.number, self.delivery, self.holder, self.address)
 
     def give_back(self) -> None:
         """It goes back as if it had not been handed out."""

@@ -15,10 +15,12 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tidings.errors import TidingsError
 from tidings.protocol.ledger import identity_of
 from tidings.queues.held import Held, Holding, Identity, Lot, RemoteHeld
 from tidings.queues.returned import Returned
 from tidings.queues.serving import AT_ONCE
+from tidings.replies import Deferred
 from tidings.steps import Steps
 from tidings.timers import Alarm
 
@@ -33,6 +35,8 @@ LOOKED_AT_ONCE = 1_024
 """Messages in a client's hands that are looked through in one step for those of one request."""
 ELSEWHERE = 1 << 62
 """Added to the numbers of messages of backends: no message of a queue here has such a number."""
+UNCONFIRMED_MAX = 10_000
+"""Settlements of which it is known that no backend has confirmed them, the last ones."""
 
 
 class InFlight:
@@ -46,6 +50,7 @@ class InFlight:
         self.returned = Returned()
         self._host = host
         self._first = 2 * ELSEWHERE  # the first number that was given out since the node was started
+        self._unconfirmed: dict[int, None] = {}  # what was settled, and maybe not done at its backend
         # More than one session, if a HELLO comes late on a connection that the client has given up.
         self._present: dict[Identity, set[Session]] = {}
         self._missed: dict[Identity, Alarm] = {}  # who was lost, until it comes back or is given up
@@ -95,14 +100,22 @@ class InFlight:
         return number
 
     def is_forgotten(self, number: int) -> bool:
-        """Whether it was a backend's, and held before the node was started: nothing is known of it."""
-        return ELSEWHERE <= number < self._first
+        """Whether it is a backend's, and not known whether that has heard what became of it."""
+        return ELSEWHERE <= number < self._first or number in self._unconfirmed
+
+    def await_settled(self, number: int, reply: Deferred[None]) -> None:
+        """A client has settled a message of a backend, which has not confirmed that yet."""
+        self._unconfirmed[number] = None
+        if len(self._unconfirmed) > UNCONFIRMED_MAX:
+            del self._unconfirmed[next(iter(self._unconfirmed))]
+        reply.then(lambda _none: self._unconfirmed.pop(number, None), _keep)
 
     def _expire(self, taken: list[RemoteHeld], _now: float) -> None:
         """The backend has taken them back."""
         for held in taken:
             if not held.is_over:
                 self.forget(held)
+                held.note_returned()
 
     def forget(self, held: RemoteHeld) -> None:
         """A message of a backend is in nobody's hands any more."""
@@ -177,6 +190,10 @@ def give_back(hands: Mapping[int, Holding], request: int) -> Steps[None]:
             held.give_back()
         if not count % LOOKED_AT_ONCE:
             yield
+
+
+def _keep(_error: TidingsError) -> None:
+    """A settlement that failed stays unconfirmed."""
 
 
 def identity(session: Session) -> Identity:
