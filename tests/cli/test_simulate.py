@@ -20,6 +20,12 @@ def test_each_storm_is_told_with_its_seed(kind: str) -> None:
     assert [line.split(":")[0] for line in out.splitlines()] == ["seed 3", "seed 4"]
 
 
+def test_a_storm_over_queues_may_have_several_nodes() -> None:
+    code, out, _ = run("--seed", "3", "--runs", "1", "--duration-s", "1", "--nodes", "3", kind="queues")
+    assert code == 0
+    assert "times dialled" in out
+
+
 @pytest.mark.parametrize("kind", ["storm", "queues"])
 def test_as_json_a_storm_can_be_compared_with_another_run_of_it(kind: str) -> None:
     arguments = ("--seed", "3", "--runs", "1", "--duration-s", "1", "--json")

@@ -25,7 +25,7 @@ from tidings.cli.gateway_options import (
 
 if TYPE_CHECKING:
     from tidings.sensors.simulation import Simulation, Tally
-    from tidings.simulator import QueueVerdict, Verdict
+    from tidings.simulator import PeerVerdict, QueueVerdict, Verdict
     from tidings.simulator.city import CityVerdict
 
 app = typer.Typer(no_args_is_help=True)
@@ -34,6 +34,9 @@ Seed = Annotated[int, typer.Option(help="The seed of the first storm; the others
 Runs = Annotated[int, typer.Option(min=1, help="How many storms.")]
 Duration = Annotated[float, typer.Option("--duration-s", min=0.1, help="How long each one lasts, simulated.")]
 Json = Annotated[bool, typer.Option("--json", help="One line of JSON for each storm.")]
+Nodes = Annotated[
+    int, typer.Option(min=1, max=5, metavar="N", help="How many nodes, whose clients use the queues of all.")
+]
 Networks = Annotated[int, typer.Option(min=1, metavar="N", help="How many networks.")]
 Sensors = Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="Sensors of each network.")]
 Types = Annotated[
@@ -84,14 +87,19 @@ def run_storms(seed: Seed = 0, runs: Runs = 10, duration_s: Duration = 15.0, jso
 
 @app.command("queues")
 def run_queue_storms(
-    seed: Seed = 0, runs: Runs = 10, duration_s: Duration = 15.0, json: Json = False
+    seed: Seed = 0, runs: Runs = 10, duration_s: Duration = 15.0, nodes: Nodes = 1, json: Json = False
 ) -> None:
     """Let the same storms rage over queues: puts, gets, settlements and transactions on queues of all kinds.
 
     No message may be lost, in two hands at once or handed out again unmarked, and a transaction is done whole
-    or not at all; then everything is healed and the queues must run empty.
+    or not at all; then everything is healed and the queues must run empty. With several nodes, clients use
+    the queues of all of them, and the log and a sink of their own.
     """
     from tidings.simulator import queue_storm
+
+    if nodes > 1:
+        _run_peer_storms(range(seed, seed + runs), duration_s, nodes, json)
+        return
 
     def tell(verdict: QueueVerdict) -> str:
         return (
@@ -100,6 +108,19 @@ def run_queue_storms(
         )
 
     _run(range(seed, seed + runs), lambda number: queue_storm(number, duration_s), tell, json)
+
+
+def _run_peer_storms(seeds: range, duration_s: float, nodes: int, json: bool) -> None:
+    from tidings.simulator import peer_storm
+
+    def tell(verdict: PeerVerdict) -> str:
+        return (
+            f"{verdict.faults} faults, {verdict.put} messages put, {verdict.accepted} accepted, "
+            f"{verdict.handed} handed out, {verdict.published} events and {verdict.batches} batches logged, "
+            f"{verdict.dialled} times dialled"
+        )
+
+    _run(seeds, lambda number: peer_storm(number, duration_s, nodes), tell, json)
 
 
 def _run(seeds: range, run: Callable[[int], T], tell: Callable[[T], str], json: bool) -> None:

@@ -1,7 +1,8 @@
 """The simulator: the same cores as the node's and the client's, in virtual time, with faults and a seed."""
 
+from tidings.simulator.peer_storm import PeerVerdict, peer_storm
 from tidings.simulator.queue_storm import QueueVerdict, queue_storm
 from tidings.simulator.storm import Verdict, storm
 from tidings.simulator.world import World
 
-__all__ = ["QueueVerdict", "Verdict", "World", "queue_storm", "storm"]
+__all__ = ["PeerVerdict", "QueueVerdict", "Verdict", "World", "peer_storm", "queue_storm", "storm"]

@@ -16,6 +16,7 @@ from tidings.node.assembly import CoreSettings, NodeCore
 from tidings.protocol.broker import let_work
 from tidings.protocol.session import Session
 from tidings.protocol.streams import Stream
+from tidings.simulator.calls import Calls
 from tidings.simulator.network import End
 from tidings.simulator.watch import Watch
 from tidings.store.interface import Operation, StoredBatch
@@ -34,6 +35,11 @@ EPOCH_S = 86_400.0
 """What wall clocks show when a world begins: they can be set back by hours."""
 
 
+def address_of(name: str) -> str:
+    """Where the node of this name is reached."""
+    return f"tidings://{name}:1"
+
+
 class SimulatedNode:
     """One node. `sync_s` and `read_s` are how long its disk takes, at most, for a commit and a reading.
 
@@ -41,9 +47,19 @@ class SimulatedNode:
     see everything done when it arrives.
     """
 
-    def __init__(self, world: World, name: str, watch: Watch | None = None, step_s: float = STEP_S) -> None:
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        watch: Watch | None = None,
+        step_s: float = STEP_S,
+        settings: CoreSettings | None = None,
+    ) -> None:
         self.world = world
         self._step_s = step_s
+        self._settings = settings or CoreSettings(name=name)
+        self.dialled = 0  # attempts to reach other nodes
+        world.nodes[name] = self
         self.name = name
         self.disk = SimulatedDisk()
         self.watch = watch or Watch()
@@ -64,18 +80,20 @@ class SimulatedNode:
         self._worked_s = 0.0
         turns = Turns(self._working_time, let_work)
         now = self._anchor + self.world.clock.now
-        settings = CoreSettings(name=self.name)
-        self.core = NodeCore(self.store, settings, now, self.world.random.randbytes, turns)
+        self.core = NodeCore(self.store, self._settings, now, self.world.random.randbytes, turns)
         self.broker, self.queues = self.core.broker, self.core.queues
         self.watch.started(self.store.state)
         self.watch.found(self.store.messages())
         self.watch.join(self.broker)
         self._sessions: dict[End, Session] = {}
         self._ends: dict[Session, End] = {}
+        self.calls = Calls(self)
         self._submitted: list[list[Operation]] = []
         self._is_committing = self._is_ticking = False
         self._mark = 0
         self.world.note(self.name, "started", self.store.state.position, self.store.state.boot)
+        self.core.start()
+        self.schedule()
         self._after(WAKE_S, self._wake)
 
     def crash(self) -> None:
@@ -83,9 +101,10 @@ class SimulatedNode:
         self.world.note(self.name, "crashed", self.disk.unsynced)
         self.is_up = False
         self._life += 1
-        for end in list(self._sessions):
+        for end in [*self._sessions, *self.calls.ends]:
             self.world.network.drop(end)
         self._sessions.clear()
+        self.calls = Calls(self)
         self.disk.crash(self.world.random)
 
     def time(self) -> float:
@@ -119,24 +138,30 @@ class SimulatedNode:
     def receive(self, end: End, data: bytes) -> None:
         """Bytes have arrived."""
         session = self._sessions.get(end)
-        if session is not None:
+        if session is None:
+            self.calls.receive(end, data)
+        else:
             self.watch.arriving(session, data, self.world.clock.now)
             session.receive(data, self.time())
-            self._schedule()
+            self.schedule()
 
     def lost(self, end: End) -> None:
         """A connection is gone."""
         session = self._sessions.pop(end, None)
-        if session is not None:
+        if session is None:
+            self.calls.lost(end)
+        else:
             del self._ends[session]
             session.lost(self.time())
-            self._schedule()
+            self.schedule()
 
     def resume(self, end: End) -> None:
         """A peer can take more."""
         if end in self._sessions:
             self._send(self._sessions[end])
-            self._schedule()
+            self.schedule()
+        else:
+            self.calls.send(end)
 
     def _wake(self) -> None:
         for session in self.broker.late(self.time()):
@@ -146,7 +171,8 @@ class SimulatedNode:
 
     # Ticks
 
-    def _schedule(self) -> None:
+    def schedule(self) -> None:
+        """Have a tick soon."""
         if not self._is_ticking:
             self._is_ticking = True
             self._after(self.world.random.uniform(0, 0.002), self._tick)
@@ -158,8 +184,9 @@ class SimulatedNode:
             self._submitted.append(operations)
             self._commit()
         self._send_all()
+        self.calls.carry_out()
         if self.broker.has_changes or len(self.broker.turns):
-            self._schedule()
+            self.schedule()
         for stream in self.broker.take_reads():
             self._read(stream)
         for errand in self.broker.take_errands():
@@ -170,7 +197,7 @@ class SimulatedNode:
 
     def _ring(self) -> None:
         self.broker.wake(self.time())
-        self._schedule()
+        self.schedule()
 
     def _send_all(self) -> None:
         for session in self.broker.take_dirty():
@@ -213,7 +240,8 @@ class SimulatedNode:
             self._is_committing = False
             self.broker.durable(self._mark)
             self._send_all()
-            self._schedule()
+            self.calls.carry_out()
+            self.schedule()
             self._commit()
 
         self._after(self.world.random.uniform(0, self.sync_s), sync)
@@ -227,7 +255,7 @@ class SimulatedNode:
         self._submitted.clear()
         self.broker.failed(first, self._mark, str(error))
         self._send_all()
-        self._schedule()
+        self.schedule()
         self._commit()
 
     def _read(self, stream: Stream) -> None:
@@ -246,6 +274,6 @@ class SimulatedNode:
 
         def take(stored: list[StoredBatch]) -> None:
             stream.take(stored)
-            self._schedule()
+            self.schedule()
 
         self._after(random.uniform(0, self.read_s), read)

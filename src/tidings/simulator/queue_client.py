@@ -6,7 +6,7 @@ the queues. What they are told of what they said goes into the account.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from math import inf
@@ -51,6 +51,8 @@ Hands = list[list[Any]]
 class QueueClient(SimulatedClient):
     """See the module."""
 
+    outcomes: Sequence[int] = OUTCOMES
+
     def __init__(self, world: World, name: str, node: SimulatedNode, account: QueueAccount) -> None:
         self.account = account
         self.is_emptying = False
@@ -73,16 +75,24 @@ class QueueClient(SimulatedClient):
         for one in (*QUEUES, DEAD_LETTERS):
             wish = {name: value for name, value in one.wish.items() if value is not None}
             open_ = {"redelivery_s": one.redelivery_s, "deliveries_max": one.deliveries_max}
-            self.connection.request("queue.create", {**wish, **open_}, _must, "again")
+            self.connection.request("queue.create", {**wish, **open_}, must, "again")
         self.pump()
+
+    @property
+    def queues(self) -> Sequence[Description]:
+        """The queues it uses."""
+        return QUEUES
+
+    @property
+    def acts(self) -> list[Callable[[], None]]:
+        """What it does, each as often as it stands there."""
+        return [self.put, self.put, self.get, self.get, self._look, self._transact, self._cancel]
 
     def act(self) -> None:
         """Do something."""
         if self.is_up and not self.connection.publications.is_full:
-            acts: list[Callable[[], None]] = [self.put, self.put, self.get, self.get, self._look]
-            acts += [self._transact, self._cancel]
             is_leaving = self.world.random.random() < 0.005
-            (self._leave if is_leaving else self.world.random.choice(acts))()
+            (self._leave if is_leaving else self.world.random.choice(self.acts))()
             self.pump()
 
     def _leave(self) -> None:
@@ -99,7 +109,7 @@ class QueueClient(SimulatedClient):
 
     def put(self, queue: Description | None = None) -> None:
         """Put an event into some queue."""
-        queue = queue or self.world.random.choice(QUEUES[:-1])
+        queue = queue or self.world.random.choice([one for one in self.queues if one.bind is None])
         event = self._event("job")
         counter = self.connection.put(queue.name, event)
         lasts_until = self._lasts_until(queue, event)
@@ -131,7 +141,7 @@ class QueueClient(SimulatedClient):
     def get(self) -> None:
         """Ask for messages of some queue, and settle them one way or another."""
         random = self.world.random
-        queue, where = random.choice(QUEUES).name, random.choice(WHERE)
+        queue, where = random.choice(self.queues).name, random.choice(WHERE)
         asked = {"count": random.choice((1, 1, 3)), "wait_s": random.choice(WAITS_S)}
         self._ask(queue, where, partial(self._got, where), **asked)
 
@@ -171,7 +181,7 @@ class QueueClient(SimulatedClient):
             self.world.clock.after(pause_s, settle)
 
     def _take(self, where: str, hand: list[Any]) -> Identity:
-        number, delivery, redelivered, system, epoch, source, parts, raw = hand
+        number, delivery, redelivered, system, epoch, source, parts, raw = hand[:8]
         event = decode_event(raw, Origin(system, epoch, source))
         identity = system or "", epoch, event.counter
         self.world.note(self.name, "got", number, delivery, redelivered)
@@ -185,7 +195,7 @@ class QueueClient(SimulatedClient):
     def _settle(self, life: int, hands: int, identity: Identity, hand: list[Any]) -> None:
         """Say what becomes of a message, unless it is known that the node has taken it back."""
         if (self._life, self.connection.hands) == (life, hands):
-            outcome = DONE if self.is_emptying else self.world.random.choice(OUTCOMES)
+            outcome = DONE if self.is_emptying else self.world.random.choice(self.outcomes)
             counter = self.connection.settle(hand[0], hand[1], outcome)
             if outcome == DONE:
                 self._pending[counter] = self.account.finish(identity)
@@ -270,9 +280,13 @@ class QueueClient(SimulatedClient):
                 case Put() as put:
                     put.own_answer = answer
                 case Settled() as settled:
-                    settled.answer = answer
+                    self._answered(settled, "" if failure is None else failure.code)
                 case Unit() as unit:
                     self._close_unit(unit, answer)
+
+    def _answered(self, settled: Settled, code: str) -> None:
+        """A settlement was done, or refused with this code."""
+        settled.answer = Answer.REFUSED if code else Answer.DONE
 
     # The end
 
@@ -282,14 +296,20 @@ class QueueClient(SimulatedClient):
         if self.is_up:
             while self._gets:
                 self._cancel()
-            for queue in (*QUEUES, DEAD_LETTERS):
-                self._drain(queue.name, [])
+            for name in self.drained:
+                self._drain(name, [])
             self.pump()
+
+    @property
+    def drained(self) -> Sequence[str]:
+        """The queues that are emptied in the end."""
+        return [queue.name for queue in (*QUEUES, DEAD_LETTERS)]
 
     def _drain(self, queue: str, hands: Hands) -> None:
         self._got("", hands)
         self._ask(queue, "", partial(self._drain, queue), wait_s=None, count=3)
 
 
-def _must(_result: Any, error: TidingsError | None) -> None:
+def must(_result: Any, error: TidingsError | None) -> None:
+    """Take no error for an answer."""
     assert error is None, error

@@ -52,7 +52,7 @@ class QueueStorm:
         self.clients = [QueueClient(self.world, name, self.node, self.account) for name in CLIENTS]
         self.clients[0].create()
         self.world.clock.run(5.0)
-        self.weather = Weather(self.world, self.node, self.clients, self._burst)
+        self.weather = Weather(self.world, [self.node], self.clients, self._burst)
 
     def rage(self, duration_s: float = STORM_S) -> None:
         """Use the queues and break things for a while."""

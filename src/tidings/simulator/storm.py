@@ -65,7 +65,7 @@ class Storm:
         assert all(reader.is_open for reader in self.readers)
         self.publishers = [Publisher(self.world, name, self.node, self.account) for name in PUBLISHERS]
         clients: list[SimulatedClient] = [*self.readers, *self.publishers]
-        self.weather = Weather(self.world, self.node, clients, self._burst_somewhere)
+        self.weather = Weather(self.world, [self.node], clients, self._burst_somewhere)
 
     def _reader(self, name: str, wanted: Wanted, keeps: frozenset[str]) -> SubscriberClient:
         self.account.read_by(name, wanted, keeps)

@@ -1,13 +1,14 @@
-"""The weather: all that can go wrong between a node and its clients, and its end.
+"""The weather: all that can go wrong between nodes and their clients, and its end.
 
-Links are slow, cut and parted, the node and its clients crash, the disk is full, the node's wall clock is set
-ahead and back. Which of these happen, and how often, is another choice in each world; `calm` heals
+Links are slow, cut and parted, nodes and their clients crash, disks are full, and the wall clocks of nodes
+are set ahead and back. Which of these happen, and how often, is another choice in each world; `calm` heals
 everything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol, TypeVar
 
 from tidings.simulator.client import SimulatedClient
@@ -26,17 +27,17 @@ V = TypeVar("V", covariant=True)  # a verdict
 
 
 class Weather:
-    """What happens to a node and its clients; `burst` has a client say a lot at once."""
+    """What happens to nodes and their clients; `burst` has a client say a lot at once."""
 
     def __init__(
         self,
         world: World,
-        node: SimulatedNode,
+        nodes: Sequence[SimulatedNode],
         clients: Sequence[SimulatedClient],
         burst: Callable[[], SimulatedClient],
     ) -> None:
         self.world = world
-        self.node = node
+        self.nodes = nodes
         self.clients = clients
         self.faults = 0
         self.is_raging = False
@@ -64,9 +65,10 @@ class Weather:
             self.world.network.heal(link)
         for client in self.clients:
             client.pace_s = 0.0
-        self._empty_disk()
-        self._right_clock()
-        self.node.sync_s = self.node.read_s = 0.01
+        for node in self.nodes:
+            node.disk.size_max = None
+            node.ahead_s = 0.0
+            node.sync_s = node.read_s = 0.01
         self.world.clock.run(self.world.clock.now + duration_s)
 
     def _break(self) -> None:
@@ -76,6 +78,9 @@ class Weather:
             random.choice(self._kinds)()
             self.world.clock.after(random.expovariate(1 / self._fault_s), self._break)
 
+    def _node(self) -> SimulatedNode:
+        return self.nodes[0] if len(self.nodes) == 1 else self.world.random.choice(self.nodes)
+
     def _link(self) -> Link:
         return self.world.random.choice(self.world.network.links)
 
@@ -84,7 +89,8 @@ class Weather:
         self.world.note("fault", "cut")
         link = self._link()
         if self.world.random.random() < 0.5:
-            link = self.world.network.link(self._burst().name, self.node.name)
+            client = self._burst()
+            link = self.world.network.link(client.name, client.node.name)
         self.world.network.cut(link)
 
     def _part(self) -> None:
@@ -105,9 +111,10 @@ class Weather:
         )
 
     def _crash(self) -> None:
-        if self.node.is_up:
-            self.node.crash()
-            self.world.clock.after(self._pause_s(), self.node.start)
+        node = self._node()
+        if node.is_up:
+            node.crash()
+            self.world.clock.after(self._pause_s(), node.start)
 
     def _crash_client(self) -> None:
         client = self.world.random.choice(self.clients)
@@ -124,30 +131,25 @@ class Weather:
 
     def _fill_disk(self) -> None:
         """Have the disk full for a while."""
-        disk = self.node.disk
+        disk = self._node().disk
         disk.size_max = len(disk.content) + self.world.random.choice((0, 1_000))
-        self.world.clock.after(self.world.random.uniform(0, 1), self._empty_disk)
-
-    def _empty_disk(self) -> None:
-        self.node.disk.size_max = None
+        self.world.clock.after(self.world.random.uniform(0, 1), partial(setattr, disk, "size_max", None))
 
     def _set_clock(self) -> None:
-        """Set the wall clock of the node ahead or back, and maybe right again a moment later."""
-        random = self.world.random
+        """Set the wall clock of a node ahead or back, and maybe right again a moment later."""
+        random, node = self.world.random, self._node()
         most_s = random.choice(JUMPS_S)
-        self.node.ahead_s = random.uniform(-most_s, most_s)
-        self.world.note("fault", "clock", self.node.ahead_s)
+        node.ahead_s = random.uniform(-most_s, most_s)
+        self.world.note("fault", "clock", node.ahead_s)
         if random.random() < 0.5:
-            self.world.clock.after(random.uniform(0, 3), self._right_clock)
-
-    def _right_clock(self) -> None:
-        self.node.ahead_s = 0.0
+            self.world.clock.after(random.uniform(0, 3), partial(setattr, node, "ahead_s", 0.0))
 
     def _dawdle(self) -> None:
         random = self.world.random
         random.choice(self.clients).pace_s = random.choice((0.0, 0.01, 2.0))
-        self.node.sync_s = random.choice((0.001, 0.02, 0.3))
-        self.node.read_s = random.choice((0.001, 0.02, 0.5))
+        node = self._node()
+        node.sync_s = random.choice((0.001, 0.02, 0.3))
+        node.read_s = random.choice((0.001, 0.02, 0.5))
 
 
 class Raging(Protocol[V]):

@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections import deque
 from hashlib import sha256
 from random import Random
+from typing import TYPE_CHECKING
 
 from tidings.simulator.clock import Clock
 from tidings.simulator.network import Network
+
+if TYPE_CHECKING:
+    from tidings.simulator.node import SimulatedNode
 
 NOTES_MAX = 200
 """Notes that are kept to be shown."""
@@ -25,6 +29,7 @@ class World:
         self.random = Random(seed)
         self.clock = Clock()
         self.network = Network(self.clock, self.random)
+        self.nodes: dict[str, SimulatedNode] = {}
         self.notes: deque[str] = deque(maxlen=NOTES_MAX)
         self._digest = sha256()
 

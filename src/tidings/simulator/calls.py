@@ -1,0 +1,105 @@
+"""The connections that a simulated node makes to others: what its core says of them is carried out here.
+
+A node is found by the host of its address, which is its name. Nobody shows a certificate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tidings.peers.dialling import LOST, Dial, HangUp, Log, Outbound
+from tidings.simulator.network import End
+from tidings.transport.address import parse
+
+if TYPE_CHECKING:
+    from tidings.simulator.node import SimulatedNode
+
+
+class Calls:
+    """See the module; there is another one in each life of a node."""
+
+    def __init__(self, node: SimulatedNode) -> None:
+        self._node = node
+        self._world = node.world
+        self._dialling = node.core.dialling
+        self._attempts: dict[Outbound, Dial] = {}
+        self._ends: dict[Outbound, End] = {}
+        self._outbound: dict[End, Outbound] = {}
+
+    @property
+    def ends(self) -> Iterable[End]:
+        """The near ends of all connections."""
+        return self._outbound
+
+    def carry_out(self) -> None:
+        """Do what the core wants to be done."""
+        for outbound in self._dialling.take_due():
+            if outbound in self._ends:
+                self.send(self._ends[outbound])
+        for effect in self._dialling.take_effects():
+            match effect:
+                case Dial():
+                    self._dial(effect)
+                case HangUp(outbound):
+                    self._hang_up(outbound)
+                case Log(_level, event, values):
+                    self._world.note(self._node.name, event, *values.values())
+
+    def _dial(self, dial: Dial) -> None:
+        self._node.dialled += 1
+        self._attempts[dial.outbound] = dial
+        far = self._world.nodes[parse(dial.outbound.reach.address).host]
+        link = self._world.network.link(self._node.name, far.name)
+        self._world.network.connect(link, self._node, far, partial(self._answer, dial))
+
+    def _answer(self, dial: Dial, end: End | None) -> None:
+        outbound = dial.outbound
+        if self._attempts.get(outbound) is not dial or not self._is_current:
+            if end is not None:
+                end.close()
+            return
+        del self._attempts[outbound]
+        self._node.time()
+        if end is None:
+            outbound.lost("nobody answers")
+        else:
+            self._ends[outbound], self._outbound[end] = end, outbound
+            outbound.answered(None)
+        self._node.schedule()
+
+    @property
+    def _is_current(self) -> bool:
+        return self._node.calls is self
+
+    def _hang_up(self, outbound: Outbound) -> None:
+        self._attempts.pop(outbound, None)
+        end = self._ends.pop(outbound, None)
+        if end is not None:
+            del self._outbound[end]
+            end.close()
+
+    # What the network calls
+
+    def receive(self, end: End, data: bytes) -> None:
+        """Bytes have arrived."""
+        outbound = self._outbound.get(end)
+        if outbound is not None:
+            self._node.time()
+            outbound.receive(data)
+            self._node.schedule()
+
+    def lost(self, end: End) -> None:
+        """A connection is gone."""
+        outbound = self._outbound.pop(end, None)
+        if outbound is not None:
+            del self._ends[outbound]
+            self._node.time()
+            outbound.lost(LOST)
+            self._node.schedule()
+
+    def send(self, end: End) -> None:
+        """Send what may leave, if the connection takes it."""
+        if end in self._outbound and not end.is_paused:
+            end.send(b"".join(self._outbound[end].output()))
