@@ -238,6 +238,7 @@ class SimulatedNode:
 
         def durable() -> None:
             self._is_committing = False
+            self.time()
             self.broker.durable(self._mark)
             self._send_all()
             self.calls.carry_out()
@@ -249,6 +250,7 @@ class SimulatedNode:
     def _fail(self, count: int, error: StoreFailed) -> None:
         """A commit could not be made; what was submitted since must not be either."""
         self.world.note(self.name, "failed", count)
+        self.time()
         self._is_committing = False
         first = self._mark - count + 1
         self._mark += len(self._submitted)
