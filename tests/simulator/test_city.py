@@ -89,11 +89,11 @@ def test_a_gateway_that_does_not_heed_a_demand_is_found_out(monkeypatch: pytest.
 def test_a_gateway_that_takes_one_reading_for_another_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     make = Mapper.map
 
-    def shifted(self: Mapper, messages: Any, counter: int, now_us: int) -> Any:
+    def shifted(self: Mapper, messages: Any, *more: Any) -> Any:
         for message in messages:
             for reading in message.sensors:
                 reading.others["n"] += 1
-        return make(self, messages, counter, now_us)
+        return make(self, messages, *more)
 
     monkeypatch.setattr(Mapper, "map", shifted)
     with pytest.raises(AssertionError, match=r"arrived as|is of type"):

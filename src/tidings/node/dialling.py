@@ -24,8 +24,6 @@ CLOSE_S_MAX = 2.0
 DRAIN_S = 0.01
 """How often it is looked whether that was sent."""
 
-_LOGS = {"info": logs.info, "warning": logs.warning, "error": logs.error}
-
 
 class Wire(asyncio.Protocol):
     """One connection, from the attempt to make it on."""
@@ -131,7 +129,7 @@ class Dialler:
                 case HangUp(outbound):
                     self._hang_up(self._wires.pop(outbound))
                 case Log(level, event, values):
-                    _LOGS[level](event, **values)
+                    logs.log(level, event, **values)
 
     def _hang_up(self, wire: Wire) -> None:
         task = asyncio.get_running_loop().create_task(wire.hang_up())

@@ -21,6 +21,11 @@ Level = Literal["debug", "info", "warning", "error"]
 _logger = logging.getLogger("tidings.node")
 
 
+def log(level: Level, event: str, **values: Any) -> None:
+    """Something that a core has to say."""
+    _logger.log(logging.getLevelNamesMapping()[level.upper()], event, extra={"values": values})
+
+
 def debug(event: str, **values: Any) -> None:
     """Something that only matters while looking for a fault."""
     _logger.debug(event, extra={"values": values})

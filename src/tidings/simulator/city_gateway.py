@@ -1,33 +1,34 @@
-"""A simulated gateway: its core between simulated networks and a simulated node, in virtual time.
+"""A simulated gateway: its hub and its uplink between simulated networks and a simulated node.
 
-It does what the gateway's own driver does: bytes of networks go in, readings go to the node as events, and
-what the node says is demanded goes back as what each network is asked for.
+It carries what the gateway's own driver carries: bytes of networks go into the hub, what that says goes out,
+and a network that is held up for the sake of others, or of the node, is not read.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
-from tidings.errors import TidingsError
-from tidings.event import Batch
-from tidings.gateway.effects import Advertise, Close, Effect, Say, Widen, Withdraw
+import msgspec
+
 from tidings.gateway.gateway import Gateway
-from tidings.gateway.intake import Intake
-from tidings.gateway.messages import Deregister, Error, Register, Sensing, encode
-from tidings.gateway.networks import Caller
-from tidings.gateway.reading import Mapper
-from tidings.protocol.offer import Offer
+from tidings.gateway.hub import Clocks, Hub
+from tidings.gateway.uplink import Uplink
+from tidings.protocol.access import Caller
 from tidings.simulator.client import SimulatedClient
 from tidings.simulator.network import End
-from tidings.simulator.node import SimulatedNode
+from tidings.simulator.node import STEP_S, SimulatedNode
 
 if TYPE_CHECKING:
+    from tidings.simulator.clock import Action
     from tidings.simulator.world import World
 
 WAKE_S = 1.0
 EPOCH_S = 1_800_000_000
 """The time of day at which a world begins, in seconds since 1970."""
+
+_decode = msgspec.json.Decoder().decode
 
 
 class SimulatedGateway(SimulatedClient):
@@ -35,109 +36,47 @@ class SimulatedGateway(SimulatedClient):
 
     def __init__(self, world: World, name: str, node: SimulatedNode) -> None:
         self.core = Gateway(world.random.randbytes(16))
-        self.to_networks = ToNetworks(self)
         self.said: Counter[str] = Counter()
         """Messages to networks, by their kind."""
         self.named = 0
         """Sensors that were named in them."""
-        self._mapper = Mapper()
-        self._demands: dict[int, Demand] = {}
-        self._promises: deque[tuple[int, str, int, End]] = deque()  # counter, then what is acknowledged
+        self._worked_s = 0.0
         super().__init__(world, name, node)
+        self._uplink = Uplink(self.connection, self._complain)
+        self._uplink.flush = self._uplink.flush_soon = self.pump
+        clocks = Clocks(lambda: world.clock.now, lambda: EPOCH_S + world.clock.now, self._working_time)
+        self.hub = Hub(self.core, self._uplink, self._soon, clocks, self._complain)
+        self.to_networks = ToNetworks(self)
         world.clock.after(WAKE_S, self._look)
 
-    def take(self, end: End, said: Register | Deregister | Sensing | Error) -> None:
-        """A network has said something."""
-        now = self.world.clock.now
-        match said:
-            case Register():
-                self.carry_out(self.core.registered(end, said, now))
-            case Deregister():
-                self.carry_out(self.core.deregistered(end, said, now))
-            case Sensing():
-                self._sense(end, said, now)
-            case Error():
-                raise AssertionError(f"the gateway does not understand a network: {said}")
+    def _working_time(self) -> float:
+        """The clock of turns, which each look at it moves on."""
+        self._worked_s += STEP_S
+        return self._worked_s
 
-    def _sense(self, end: End, message: Sensing, now: float) -> None:
-        readings = self.core.sensing(end, message, now)
-        if readings:
-            moment_us = int((EPOCH_S + now) * 1e6)
-            mapped = self._mapper.map([Sensing(message.sensing_id, readings)], 1, moment_us)
-            assert not mapped.errors, mapped.errors
-            counters = [self.connection.publish(event) for event in Batch(mapped.raw).events]
-            if message.seq is not None:
-                self._promises.append((counters[-1], message.sensing_id, message.seq, end))
-        self.carry_out(self.core.said())
-        self.pump()
+    def _soon(self, act: Action) -> None:
+        self.world.clock.after(0.0, act)
+
+    def _complain(self, level: str, event: str, **values: object) -> None:
+        assert level == "debug", f"{event}: {values}"
 
     def arrived(self) -> None:
-        """Acknowledge what the node has accepted."""
-        accepted = self.connection.publications.accepted
-        while self._promises and self._promises[0][0] <= accepted:
-            _, sensing_id, seq, end = self._promises.popleft()
-            self.carry_out(self.core.accepted(sensing_id, seq, end))
+        """The node may have taken something."""
+        self._uplink.on_progress()
 
-    def carry_out(self, effects: list[Effect]) -> None:
-        """Do what is to be done, in order."""
-        for effect in effects:
-            match effect:
-                case Say(End() as end, message):
-                    self.said[type(message).__name__.lower()] += 1
-                    self.named += len(getattr(message, "sensors", ()))
-                    if end.is_open:
-                        end.send(encode(message))
-                case Advertise(number, filter) | Widen(number, filter):
-                    self._advertise(number, filter)
-                case Withdraw(number):
-                    self._withdraw(self._demands.pop(number))
-                case Say() | Close():
-                    raise AssertionError(f"no network gives a reason for {effect}")
-        self.pump()
-
-    def _advertise(self, number: int, filter: str) -> None:
-        """Advertise a filter; the one before it under that number is withdrawn once this one stands."""
-        before = self._demands.get(number)
-        demand = self._demands[number] = Demand(self, number)
-
-        def advertised(_result: object, error: TidingsError | None) -> None:
-            assert error is None, error
-            if before is not None:
-                self._withdraw(before)
-
-        demand.offer = self.connection.advertise(filter, demand, advertised)
-
-    def _withdraw(self, demand: Demand) -> None:
-        assert demand.offer is not None
-        self.connection.withdraw(demand.offer, lambda _result, _error: None)
-        self.pump()
-
-    def demanded(self, demand: Demand, filters: list[str]) -> None:
-        """The node has said what is demanded; what it says of an advertisement that is replaced is old."""
-        if self._demands.get(demand.number) is demand:
-            self.carry_out(self.core.demanded(demand.number, filters))
+    def say(self, end: End, lines: bytes) -> None:
+        """Tell a network something."""
+        for line in lines.splitlines():
+            ((kind, message),) = _decode(line).items()
+            assert kind != "error", f"the gateway does not understand a network: {message}"
+            self.said[kind] += 1
+            self.named += len(message.get("sensors") or ())
+        if end.is_open:
+            end.send(lines)
 
     def _look(self) -> None:
-        while self.core.wake_at <= self.world.clock.now:
-            self.carry_out(self.core.wake(self.world.clock.now))
+        self.hub.wake()
         self.world.clock.after(WAKE_S, self._look)
-
-
-class Demand:
-    """What the node says of one advertisement."""
-
-    def __init__(self, gateway: SimulatedGateway, number: int) -> None:
-        self.number = number
-        self.offer: Offer | None = None
-        self._gateway = gateway
-
-    def changed(self, filters: list[str]) -> None:
-        """These filters demand it now."""
-        self._gateway.demanded(self, filters)
-
-    def ended(self, reason: str) -> None:
-        """Nobody ends an advertisement in a simulation."""
-        raise AssertionError(f"advertisement {self.number} was ended: {reason}")
 
 
 class ToNetworks:
@@ -147,22 +86,36 @@ class ToNetworks:
 
     def __init__(self, gateway: SimulatedGateway) -> None:
         self._gateway = gateway
-        self._intakes: dict[End, Intake] = {}
+        self._unread: dict[End, list[bytes]] = {}  # of those that are held up
 
     def connected(self, end: End) -> None:
         """A network has connected."""
-        self._intakes[end] = Intake()
-        self._gateway.core.connected(end, Caller("city"))
+        say, close, pause = (partial(act, end) for act in (self._gateway.say, _must_stay, self._pause))
+        self._gateway.hub.opened(end, Caller("city", "city"), say, close, pause)
+
+    def _pause(self, end: End, is_paused: bool) -> None:
+        if is_paused:
+            self._unread.setdefault(end, [])
+            return
+        for data in self._unread.pop(end, []):
+            self.receive(end, data)
 
     def receive(self, end: End, data: bytes) -> None:
         """Bytes of a network have arrived."""
-        for said in self._intakes[end].feed(data):
-            self._gateway.take(end, said)
+        if end in self._unread:
+            self._unread[end].append(data)
+        else:
+            self._gateway.hub.feed(end, data)
 
     def lost(self, end: End) -> None:
-        """The connection is gone."""
-        del self._intakes[end]
-        self._gateway.carry_out(self._gateway.core.lost(end, self._gateway.world.clock.now))
+        """The connection is gone; what was not read of it is read first, as of a socket."""
+        for data in self._unread.pop(end, []):
+            self._gateway.hub.feed(end, data)
+        self._gateway.hub.closed(end)
 
     def resume(self, end: End) -> None:
         """What is said to networks is little, and does not wait."""
+
+
+def _must_stay(end: End) -> None:
+    raise AssertionError(f"no network gives a reason to close {end}")

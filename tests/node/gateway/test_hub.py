@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -11,13 +12,13 @@ from node.gateway.networks import Object, register, sensing, sensor
 from node.secured import TOKEN, Secured
 
 from tidings.event.wire import decode_events
+from tidings.gateway import hub as hub_module
+from tidings.gateway.entrance import Entrance, Login
 from tidings.gateway.gateway import Gateway
+from tidings.gateway.hub import HALF_S_MAX, Clocks, Hub
 from tidings.gateway.networks import GRACE_S, Address
 from tidings.gateway.policy import Policy
-from tidings.node.gateway import hub as hub_module
-from tidings.node.gateway.entrance import Entrance, Login
-from tidings.node.gateway.hub import HALF_S_MAX, Hub
-from tidings.node.gateway.uplink import Uplink
+from tidings.gateway.uplink import Uplink
 from tidings.protocol.access import Caller
 from tidings.security.directory import SecurityDirectory
 from tidings.security.gate import Watchman
@@ -82,8 +83,9 @@ class Bench:
         self.is_closed = False
         self.pauses: list[bool] = []
         uplink = cast("Uplink", self.node)
+        clocks = Clocks(lambda: self.now, time.time, self.work_clock)
         gateway, soon = Gateway(b"secret", policy), self.due.append
-        self.hub = Hub(gateway, uplink, soon, entrance, lambda: self.now, self.work_clock)
+        self.hub = Hub(gateway, uplink, soon, clocks, lambda *_, **__: None, entrance)
         self.hub.send_datagram = lambda data, _: self.hear(data)
         self.hub.opened(1, Caller("127.0.0.1:9", "127.0.0.1"), self.hear, self.close, self.pauses.append)
 
@@ -128,7 +130,7 @@ def test_the_readings_of_a_turn_go_to_the_node_together_by_who_has_sent_them() -
 
 
 def test_much_that_comes_in_one_turn_is_sent_in_several_frames(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidings.node.gateway.outgoing.READINGS_MAX", 3)
+    monkeypatch.setattr("tidings.gateway.outgoing.READINGS_MAX", 3)
     bench = Bench()
     bench.say(*(sensing("a", value) for value in range(8)), sensing("a", 8, 9, 10, 11))
     bench.turn()
@@ -288,7 +290,7 @@ def test_what_is_demanded_is_asked_of_whoever_offers_it() -> None:
 
 @pytest.fixture
 def entrance(secured: Secured) -> Entrance:
-    return Entrance(Watchman(*SecurityDirectory(secured.path).load()))
+    return Entrance(Watchman(*SecurityDirectory(secured.path).load()), time.monotonic, time.time)
 
 
 def test_a_login_may_come_in_any_pieces_and_with_messages_behind_it(entrance: Entrance) -> None:

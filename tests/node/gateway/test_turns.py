@@ -9,8 +9,8 @@ import pytest
 from node.gateway.networks import Object, register, sensing, sensor
 from node.gateway.test_hub import Bench
 
+from tidings.gateway import peer as peer_module
 from tidings.gateway.networks import Address
-from tidings.node.gateway import peer as peer_module
 from tidings.node.gateway.websocket import WebSocket
 from tidings.protocol.access import Caller
 from tidings.turns import SLICE_S, TURN_S

@@ -15,15 +15,17 @@ from msgspec import structs
 
 from tidings.backoff import Backoff
 from tidings.errors import CodecError, Disconnected, TidingsError
+from tidings.gateway.entrance import Entrance
 from tidings.gateway.gateway import Gateway
+from tidings.gateway.hub import Clocks, Hub
+from tidings.gateway.uplink import Uplink
 from tidings.ids import StoredIds, new_system
+from tidings.node import logs
 from tidings.node.gateway.config import GatewayConfig, check
-from tidings.node.gateway.entrance import Entrance
-from tidings.node.gateway.hub import Hub
 from tidings.node.gateway.journal import Journal, Life
+from tidings.node.gateway.link import UplinkLink
 from tidings.node.gateway.ports import Ports, listen
 from tidings.node.gateway.sharing import policy_of
-from tidings.node.gateway.uplink import Uplink
 from tidings.node.ports import raise_descriptor_limit
 from tidings.protocol.connection import Connection
 from tidings.protocol.frames import FRAME_MAX, FrameReader, encode
@@ -68,7 +70,7 @@ class Server:
         self._guard: Guard | None = None
         self._journal = None if config.journal is None else Journal(Path(config.journal))
         self._loop = asyncio.get_running_loop()
-        self._is_linked = False
+        self._link: UplinkLink | None = None
         self._web: Web | None = None
         self._web_address: str | None = None
         self._tell_at = 0.0
@@ -109,18 +111,19 @@ class Server:
             from tidings.node.guard import Guard
 
             self._guard = Guard(Path(config.security), time.time())
-            entrance = Entrance(self._guard.gate, config.strangers)
+            entrance = Entrance(self._guard.gate, time.monotonic, time.time, config.strangers)
         credentials = _credentials(config)
         reach = dial(config.node, credentials)
         policy = policy_of(config, entrance is None or config.strangers)
         gateway = Gateway(os.urandom(SECRET_SIZE), policy)
         life = await self._begin(reach, credentials, gateway)
         core = Connection(StoredIds(life.system, life.epoch), name_at(config.node), credentials.says)
-        self.uplink = Uplink(core, random.random, self._journal)
-        self.hub = Hub(gateway, self.uplink, self._loop.call_soon, entrance, self._loop.time)
-        self.uplink.start(reach)
-        self._is_linked = True
-        await self.uplink.wait_connected(None)
+        self.uplink = Uplink(core, logs.log, self._journal)
+        clocks = Clocks(self._loop.time, time.time, time.perf_counter)
+        self.hub = Hub(gateway, self.uplink, self._loop.call_soon, clocks, logs.log, entrance)
+        self._link = UplinkLink(self.uplink, random.random)
+        self._link.start(reach)
+        await self._link.wait_connected(None)
         self.uplink.answer(gateway.overview_steps, self.figures, self.hub.answer)
         await self._listen()
         self._timer = self._loop.call_later(0, self._wake)
@@ -196,18 +199,18 @@ class Server:
         """Take nothing more, have the node take what there is, and end."""
         if self._timer is not None:
             self._timer.cancel()
-        if self.ports is not None:
+        if self.ports is not None and self._link is not None:
             self.ports.close_server()
             if self._web is not None:
                 self._web.close()
             self.hub.tick()
             wait_s = 0.0 if self.is_orphan else DRAIN_S_MAX
             with contextlib.suppress(TidingsError):  # the node is away, or will not have it
-                await self.uplink.wait_accepted(self.uplink.core.publications.last, wait_s)
+                await self._link.wait_accepted(self.uplink.core.publications.last, wait_s)
             self.hub.close()
             await self.ports.close()
-        if self._is_linked:
-            await self.uplink.close()
+        if self._link is not None:
+            await self._link.close()
         if self._journal is not None:
             self._journal.close()
 

@@ -21,13 +21,11 @@ from msgspec import Struct
 
 from tidings.errors import StoreError
 from tidings.gateway.sequences import WINDOW
+from tidings.gateway.uplink import Journaled
 from tidings.node import logs
 
 SIZE_MAX = 2 << 20
 """Bytes of the file before it is written anew with what still matters, if that is less than half."""
-
-Journaled = tuple[str, int]
-"""A network and one of its numbers."""
 
 
 class Life(Struct, array_like=True, frozen=True):

@@ -11,9 +11,9 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, cast
 
 from tidings.errors import UserError
+from tidings.gateway.hub import Hub
 from tidings.gateway.networks import Address
 from tidings.node import logs
-from tidings.node.gateway.hub import Hub
 from tidings.node.ports import BACKLOG, HANDSHAKE_S_MAX, PART_S_MAX, caller_of
 
 if TYPE_CHECKING:

@@ -16,14 +16,14 @@ import contextlib
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidings.errors import UserError
+from tidings.gateway.hub import Hub
 from tidings.gateway.intake import Intake
 from tidings.gateway.members import Said
 from tidings.gateway.messages import Error, Register, Sensing
-from tidings.node.gateway.hub import Hub
+from tidings.gateway.work import Client
 from tidings.node.gateway.web_port import WebPort
 from tidings.node.gateway.web_request import COOKIE, Answer, Request, check_page, preflight
 from tidings.node.gateway.web_session import Visit, Visits, as_array, refused
-from tidings.node.gateway.work import Client
 from tidings.node.http import HttpError
 from tidings.node.ports import BACKLOG, HANDSHAKE_S_MAX, PART_S_MAX
 from tidings.protocol.access import Caller

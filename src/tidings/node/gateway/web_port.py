@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from tidings.errors import MissingExtra
+from tidings.gateway.work import Client
 from tidings.node import logs
 from tidings.node.gateway.web_request import (
     HEAD_SIZE_MAX,
@@ -21,7 +22,6 @@ from tidings.node.gateway.web_request import (
     refusal,
 )
 from tidings.node.gateway.websocket import GONE, WRITE_BUFFER_MAX, WebSocket
-from tidings.node.gateway.work import Client
 from tidings.node.http import HttpError
 from tidings.node.ports import PART_S_MAX, caller_of
 from tidings.protocol.access import Caller

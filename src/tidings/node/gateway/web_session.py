@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable
 import msgspec
 from msgspec import Struct
 
+from tidings.gateway.hub import Hub
 from tidings.gateway.networks import bounded_lease
-from tidings.node.gateway.hub import Hub
 from tidings.node.http import HttpError
 from tidings.protocol.access import Caller
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tidings.errors import MissingExtra
+from tidings.gateway.hub import Hub
 from tidings.gateway.intake import Intake
 from tidings.gateway.members import Said
 from tidings.gateway.messages import Error, encode
-from tidings.node.gateway.hub import Hub
 from tidings.node.gateway.web_request import BODY_SIZE_MAX
 from tidings.node.http import HttpError
 from tidings.protocol.access import Caller

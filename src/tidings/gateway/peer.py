@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from tidings.gateway.entrance import ANYONE, Login, Standing
 from tidings.gateway.intake import Intake
 from tidings.gateway.networks import Address
-from tidings.node.gateway.entrance import ANYONE, Login, Standing
-from tidings.node.gateway.work import Client, Work
+from tidings.gateway.work import Client, Work
 from tidings.protocol.access import Caller
 from tidings.steps import Steps
 

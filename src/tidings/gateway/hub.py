@@ -20,25 +20,24 @@ in `_take`, and is made an event in `tick`.
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import NamedTuple
 
 from tidings.errors import NotAllowed
 from tidings.gateway.decoding import decode_plain_run
 from tidings.gateway.effects import Advertise, Close, Effect, Say, Widen, Withdraw
+from tidings.gateway.entrance import ANYONE, Entrance, Login, Standing
 from tidings.gateway.gateway import Gateway
 from tidings.gateway.intake import RUN_SIZE, read_datagram_steps
 from tidings.gateway.members import Said
 from tidings.gateway.messages import Deregister, Error, Register, Sensing, encode
 from tidings.gateway.networks import Address, Key
 from tidings.gateway.networks import Caller as Owner
-from tidings.node import logs
-from tidings.node.gateway.entrance import ANYONE, Entrance, Login, Standing
-from tidings.node.gateway.outgoing import Outgoing
-from tidings.node.gateway.peer import Act, Pause, Peer, Send, Senders
-from tidings.node.gateway.uplink import Uplink
-from tidings.node.gateway.work import Client, Work
+from tidings.gateway.outgoing import Outgoing
+from tidings.gateway.peer import Act, Pause, Peer, Send, Senders
+from tidings.gateway.uplink import Log, Uplink
+from tidings.gateway.work import Client, Work
 from tidings.protocol.access import Caller
 from tidings.steps import Steps
 
@@ -56,6 +55,14 @@ CLOSE_S_MAX = 1.0
 WHO = "this gateway wants to know who you are: give a token"
 
 
+class Clocks(NamedTuple):
+    """The clocks of a gateway: when something is due, what time it is, and how long something takes."""
+
+    due: Callable[[], float]
+    wall: Callable[[], float]
+    work: Callable[[], float]
+
+
 class Hub:
     """See the module. `soon` has something called in the next turn of the loop."""
 
@@ -64,21 +71,21 @@ class Hub:
         gateway: Gateway,
         uplink: Uplink,
         soon: Callable[[Act], object],
+        clocks: Clocks,
+        log: Log,
         entrance: Entrance | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        work_clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`clock` tells when something is due; `work_clock`, how long something takes."""
         self.gateway = gateway
-        self.work = Work(work_clock, soon)
+        self.work = Work(clocks.work, soon, log)
         self.send_datagram: Callable[[bytes, Address], None] = _nowhere
         self.dropped = 0
         """Datagrams that came while the node took nothing."""
         self._uplink = uplink
-        self._outgoing = Outgoing(uplink)
+        self._outgoing = Outgoing(uplink, clocks.wall)
         self._soon = soon
         self._entrance = entrance
-        self._clock = clock
+        self._clock = clocks.due
+        self._log = log
         self._peers: dict[Key, Peer] = {}
         self._known: OrderedDict[Address, Standing] = OrderedDict()  # who sends datagrams, with security
         self._half: dict[Key, float] = {}  # since when half an object is there
@@ -423,7 +430,7 @@ class Hub:
     def _part(self, key: Key, reason: str) -> None:
         peer = self._peers.get(key)
         if peer is not None:
-            logs.debug("a sensor connection was closed", peer=peer.caller.peer, reason=reason)
+            self._log("debug", "a sensor connection was closed", peer=peer.caller.peer, reason=reason)
             self.work.drop(peer)
             self._forget(key)
             peer.close()

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from inspect import GEN_RUNNING, getgeneratorstate
 
-from tidings.node import logs
+from tidings.gateway.uplink import Log
 from tidings.steps import Steps
 from tidings.turns import TURN_S, Share, Turns
 
@@ -46,7 +46,8 @@ class Work:
     `clock` must advance within a turn, which that of a loop need not do.
     """
 
-    def __init__(self, clock: Callable[[], float], soon: Callable[[Act], object]) -> None:
+    def __init__(self, clock: Callable[[], float], soon: Callable[[Act], object], log: Log) -> None:
+        self._log = log
         self._clock = clock
         self._soon = soon
         self._turns: Turns[Client] = Turns(clock, self._work)
@@ -123,7 +124,7 @@ class Work:
         try:
             return self._advance(client, until)
         except Exception as error:  # the one place: one client's trouble must not end the others' turns
-            logs.error("what a sensor connection sent could not be dealt with", problem=repr(error))
+            self._log("error", "what a sensor connection sent could not be dealt with", problem=repr(error))
             self.drop(client)
             client.fail()
             return False

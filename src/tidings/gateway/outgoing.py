@@ -10,7 +10,6 @@ Events of one source travel together, so those of a turn are one frame for each 
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
@@ -22,7 +21,7 @@ from tidings.filters import Filter
 from tidings.gateway.messages import SENSORS_MAX, Error, Sensing
 from tidings.gateway.networks import Key
 from tidings.gateway.reading import Mapped, Mapper
-from tidings.node.gateway.uplink import Uplink
+from tidings.gateway.uplink import Uplink
 from tidings.protocol.arguments import NAME_LENGTH_MAX
 
 READINGS_MAX = SENSORS_MAX
@@ -55,7 +54,8 @@ class Numbered(Struct, frozen=True):
 class Outgoing:
     """See the module."""
 
-    def __init__(self, uplink: Uplink, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, uplink: Uplink, clock: Callable[[], float]) -> None:
+        """`clock` is the wall clock, which stamps events."""
         self._uplink = uplink
         self._clock = clock
         self._mapper = Mapper()

@@ -1,4 +1,4 @@
-"""The link to the node: an ordinary client that advertises, hears what is demanded, and publishes in batches.
+"""What a gateway says to its node: an ordinary client that advertises, hears what is demanded, and publishes.
 
 It does what the gateway wants the node to be told; what survives a cut is the connection's. It also answers
 whoever asks on the bus what the gateway knows.
@@ -6,11 +6,9 @@ whoever asks on the bus what the gateway knows.
 
 from __future__ import annotations
 
-import asyncio
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import structs
@@ -18,15 +16,12 @@ from msgspec import structs
 from tidings.errors import TidingsError
 from tidings.event import Batch, Event
 from tidings.event.header import EMPTY_HEADER
-from tidings.node import logs
-from tidings.node.gateway.journal import Journal, Journaled
 from tidings.protocol.arguments import INBOX
 from tidings.protocol.connection import Connection
 from tidings.protocol.intake import Intake, Wanted
 from tidings.protocol.offer import Offer
 from tidings.protocol.publications import SEND_BUFFER_MAX
 from tidings.steps import Steps
-from tidings.transport.link import Link, no_answer
 
 LIST = "tidings.gateway.list"
 """The request that asks for all networks; the answer has them in its body, as JSON."""
@@ -35,8 +30,6 @@ FIGURES = "tidings.gateway.figures"
 LIST_SIZE_MAX = 8 << 20
 """Bytes of an answer; networks beyond that are left out."""
 REQUESTS_AHEAD = 100
-SYSTEM_BUFFER = 2 << 20
-"""Bytes that the system holds for the node, if it allows so many: what it reads while this process reads."""
 ROOM = SEND_BUFFER_MAX // 2
 """Bytes that wait for the node at most when connections are read again after they were held up."""
 
@@ -44,26 +37,40 @@ Overview = Callable[[], Iterator[dict[str, Any] | None]]
 """All networks; None in between, where others may have their turn."""
 Do = Callable[[Steps[None]], None]
 Figures = Callable[[], dict[str, int]]
+Log = Callable[..., None]
+"""Tells people what has happened: the level, the event, and values by their names."""
+Journaled = tuple[str, int]
+"""A network and one of its numbers."""
 
 
-class Uplink(Link):
-    """See the module. `journal` has what is on its way and must not be counted twice; None: nobody minds."""
+class Journaling(Protocol):
+    """What remembers which numbers are on their way to the node, for a gateway that comes after this one."""
 
-    def __init__(self, core: Connection, random: Callable[[], float], journal: Journal | None = None) -> None:
-        super().__init__(core, True, random)
+    def note(self, last: int, numbers: list[Journaled]) -> None:
+        """These go out with the counters up to this one."""
+
+
+class Uplink:
+    """See the module. `journal` has what is on its way and must not be counted twice; None: nobody minds.
+
+    Whoever drives it moves `core` as any connection, and calls `on_progress` when something has come.
+    """
+
+    def __init__(self, core: Connection, log: Log, journal: Journaling | None = None) -> None:
+        self.core = core
+        self.flush: Callable[[], None] = _nothing
+        """Has the driver send what was said."""
+        self.flush_soon: Callable[[], None] = _nothing
+        """The same, together with what is said until the loop runs next."""
         self.on_progress: Callable[[], None] = _nothing
         """Called when the node may have taken something."""
         self.on_demand: Callable[[int, list[str]], None] = _nobody
         """Called with the filters that demand what is advertised under a number."""
+        self._log = log
         self._journal = journal
         self._publications = core.publications
         self._advertised: dict[int, Offer] = {}
         self.is_closing = False
-
-    async def close(self) -> None:
-        """Say goodbye and end the connection."""
-        self.is_closing = True
-        await super().close()
 
     # What is advertised
 
@@ -72,7 +79,7 @@ class Uplink(Link):
         if self.core.failure is not None:
             return
         demand = _Demand(self, partial(self._demanded, number))
-        self._advertised[number] = self.core.advertise(filter, demand, _log_failure)
+        self._advertised[number] = self.core.advertise(filter, demand, self._opened)
         self.flush_soon()
 
     def widen(self, number: int, filter: str) -> None:
@@ -80,17 +87,26 @@ class Uplink(Link):
         before = self._advertised.get(number)
         self.advertise(number, filter)
         if before is not None:
-            self.core.withdraw(before, no_answer)
+            self.core.withdraw(before, _no_answer)
 
     def withdraw(self, number: int) -> None:
         """Say that it will be published no longer."""
         before = self._advertised.pop(number, None)
         if before is not None:
-            self.core.withdraw(before, no_answer)
+            self.core.withdraw(before, _no_answer)
             self.flush_soon()
 
     def _demanded(self, number: int, filters: list[str]) -> None:
         self.on_demand(number, filters)
+
+    def _opened(self, _result: Any, error: TidingsError | None) -> None:
+        if error is not None:
+            self._log("error", "the node will not have what the gateway asks for", problem=str(error))
+
+    def ended(self, event: str, reason: str) -> None:
+        """The node has ended something; nobody wonders when the gateway itself ends."""
+        if not self.is_closing:
+            self._log("error", event, reason=reason)
 
     # What is published
 
@@ -127,25 +143,13 @@ class Uplink(Link):
         if self._journal is not None:
             self._journal.note(last, numbered)
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by the loop."""
-        channel: Any = transport.get_extra_info("socket")
-        if channel is not None and channel.family == socket.AF_UNIX:  # other kinds grow by themselves
-            channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SYSTEM_BUFFER)
-        super().connection_made(transport)
-
-    def data_received(self, data: bytes) -> None:
-        """Called by the loop."""
-        super().data_received(data)
-        self.on_progress()
-
     # What others may know
 
     def answer(self, overview: Overview, figures: Figures, do: Do) -> None:
         """Answer whoever asks on the bus for all networks; `do` has that done in steps."""
         subscriber = _Requests(self, overview, figures, do)
         wanted = Wanted(f"type = '{LIST}'", passive=True)
-        subscriber.intake = self.core.subscribe(wanted, subscriber, REQUESTS_AHEAD, _log_failure)
+        subscriber.intake = self.core.subscribe(wanted, subscriber, REQUESTS_AHEAD, self._opened)
         self.flush_soon()
 
     def tell(self, figures: dict[str, int]) -> None:
@@ -168,8 +172,7 @@ class _Demand:
 
     def ended(self, reason: str) -> None:
         """Called by the connection."""
-        if not self._uplink.is_closing:
-            logs.error("an advertisement of the gateway was ended", reason=reason)
+        self._uplink.ended("an advertisement of the gateway was ended", reason)
 
 
 class _Requests:
@@ -207,8 +210,7 @@ class _Requests:
 
     def ended(self, reason: str) -> None:
         """Called by the connection."""
-        if not self._uplink.is_closing:
-            logs.error("nobody can ask the gateway any more", reason=reason)
+        self._uplink.ended("nobody can ask the gateway any more", reason)
 
 
 def _as_json(networks: Iterator[dict[str, Any] | None]) -> Steps[bytes]:
@@ -227,9 +229,8 @@ def _as_json(networks: Iterator[dict[str, Any] | None]) -> Steps[bytes]:
     return b"[" + b",".join(parts) + b"]"
 
 
-def _log_failure(_result: Any, error: TidingsError | None) -> None:
-    if error is not None:
-        logs.error("the node will not have what the gateway asks for", problem=str(error))
+def _no_answer(_result: Any, _error: TidingsError | None) -> None:
+    """For what nobody waits for."""
 
 
 def _nothing() -> None:

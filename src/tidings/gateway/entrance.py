@@ -6,7 +6,6 @@ Passwords are not taken: small devices have none, and checking them takes long.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import msgspec
@@ -42,9 +41,9 @@ class Entrance:
     def __init__(
         self,
         gate: Watchman,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
         strangers: bool = False,
-        clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
     ) -> None:
         self.strangers = strangers
         self._gate = gate
