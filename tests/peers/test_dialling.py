@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 from effort import often
@@ -16,6 +17,7 @@ from tidings.errors import NotAllowed, TidingsError
 from tidings.peers import forwarding
 from tidings.peers.dialling import LOST, SILENT, Dial, Dialling, HangUp, Outbound, Reach
 from tidings.peers.peering import REFUSED_S
+from tidings.protocol.connection import Connection
 from tidings.protocol.talk import SILENT_S_MAX
 from tidings.steps import finish
 from tidings.timers import Alarms
@@ -55,7 +57,7 @@ class Plain(Outbound):
     """An outbound connection that notes what it is told."""
 
     def __init__(self, dialling: Dialling, talk: Parrot) -> None:
-        super().__init__(dialling, talk)
+        super().__init__(dialling, cast("Connection", talk))
         self.talk = talk
         self.is_last = False  # whether it is ended when it is lost
 

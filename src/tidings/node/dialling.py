@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from tidings.errors import TidingsError
 from tidings.node import logs
 from tidings.peers.dialling import LOST, Dial, HangUp, Log, Outbound
-from tidings.transport.carrier import WRITE_BUFFER
+from tidings.transport.carrier import Carrier
 from tidings.transport.dial import Hopeless, dial
 from tidings.transport.link import refusal_of
 
@@ -25,17 +26,15 @@ DRAIN_S = 0.01
 """How often it is looked whether that was sent."""
 
 
-class Wire(asyncio.Protocol):
+class Wire(Carrier):
     """One connection, from the attempt to make it on."""
 
     def __init__(self, driver: Driver, outbound: Outbound) -> None:
+        super().__init__(outbound)
         self._driver = driver
         self._outbound = outbound
-        self._transport: asyncio.Transport | None = None
-        self._is_paused = self._is_hung_up = False
-        self._is_gone = asyncio.Event()
-        name = f"tidings to {outbound.reach.address}"
-        self._task = asyncio.get_running_loop().create_task(self._dial(), name=name)
+        self._is_hung_up = False
+        self._task = self._loop.create_task(self._dial(), name=f"tidings to {outbound.reach.address}")
 
     async def _dial(self) -> None:
         reach = self._outbound.reach
@@ -51,61 +50,33 @@ class Wire(asyncio.Protocol):
             self._is_hung_up = True
             self._driver.do(self._outbound.reach.address, self._outbound.lost, problem, verdict)
 
-    def flush(self) -> None:
-        """Write what may leave now, in one piece."""
-        # asyncio's transports with TLS can neither be closed twice nor be written to after that.
-        if self._transport is not None and not (self._is_paused or self._transport.is_closing()):
-            frames = self._outbound.output()
-            if frames:
-                self._transport.write(b"".join(frames))
-
     async def hang_up(self) -> None:
         """End it; what was taken by the transport is written out first, if that is soon."""
         self._is_hung_up = True
         self._task.cancel()
         await asyncio.wait([self._task])
-        if self._transport is None:
-            return
-        if not self._transport.is_closing():
-            self._transport.close()
-        try:
-            async with asyncio.timeout(CLOSE_S_MAX):
-                await self._is_gone.wait()
-        except TimeoutError:
-            self._transport.abort()
+        await self._hang_up(CLOSE_S_MAX)
 
     # What the transport calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Tell who is there."""
-        # uvloop's transports are none of asyncio's classes, though they do the same.
-        self._transport = cast("asyncio.Transport", transport)
-        self._transport.set_write_buffer_limits(WRITE_BUFFER)
+        super().connection_made(transport)
         self._act(self._outbound.answered, certified(transport))
 
     def data_received(self, data: bytes) -> None:
         """Hand it to the core."""
         self._act(self._outbound.receive, data)
 
-    def _act(self, act: object, argument: object) -> None:
-        assert callable(act)
+    def _act(self, act: Callable[[Any], None], argument: object) -> None:
         is_sound = self._is_hung_up or self._driver.do(self._outbound.reach.address, act, argument)
         if not is_sound and self._transport is not None:
             self._transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
         """Tell why, as far as it is known."""
-        self._is_gone.set()
+        super().connection_lost(error)
         self._lose(str(error or LOST), refusal_of(error))
-
-    def pause_writing(self) -> None:
-        """The node reads slowly: what is to be said stays with the core."""
-        self._is_paused = True
-
-    def resume_writing(self) -> None:
-        """It has read."""
-        self._is_paused = False
-        self.flush()
 
 
 class Dialler:

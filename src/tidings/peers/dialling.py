@@ -20,12 +20,14 @@ A connection that was hung up is gone at once: a driver tells nothing more of it
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
 from tidings.backoff import Backoff
 from tidings.errors import TidingsError
+from tidings.protocol.connection import Connection
+from tidings.protocol.forwarding import Sender
 from tidings.timers import Alarm, Alarms
 from tidings.transport.credentials import Credentials
 
@@ -65,29 +67,8 @@ class Log(Struct, frozen=True):
 
 
 Effect = Dial | HangUp | Log
-
-
-class Talking(Protocol):
-    """What is said on a connection: the core of a client, or of a stream that is forwarded."""
-
-    is_up: bool
-    is_given_up: bool
-
-    def connect(self, now: float) -> None:
-        """A transport is there."""
-
-    def receive(self, data: bytes, now: float) -> None:
-        """Bytes have arrived."""
-
-    @property
-    def wake_at(self) -> float | None:
-        """When `wake` is to be called; None while there is no transport."""
-
-    def wake(self, now: float) -> None:
-        """Time has passed."""
-
-    def output(self) -> list[bytes]:
-        """The frames that may be sent now."""
+Talk = Connection | Sender[Any]
+"""What is said on a connection: what a client says, or a stream that is forwarded."""
 
 
 class Dialling:
@@ -137,7 +118,9 @@ class Outbound:
     Whoever derives from it says where to, and looks at what happens: `reach`, `_refusal`, `_heard`, `_lost`.
     """
 
-    def __init__(self, dialling: Dialling, talk: Talking) -> None:
+    is_given_up = False  # a driver is told to hang up, and does not look
+
+    def __init__(self, dialling: Dialling, talk: Talk) -> None:
         self.state: State = "resting"
         self._dialling = dialling
         self._talk = talk

@@ -1,4 +1,4 @@
-"""Carries between a core that dials a node and its socket: bytes, time, and a node that reads slowly."""
+"""Carries what a core says to the socket of a node that was dialled, which may read slowly."""
 
 from __future__ import annotations
 
@@ -14,16 +14,6 @@ class Core(Protocol):
 
     is_given_up: bool
 
-    def connect(self, now: float) -> None:
-        """A transport is there."""
-
-    @property
-    def wake_at(self) -> float | None:
-        """When `wake` is to be called; None while there is no transport."""
-
-    def wake(self, now: float) -> None:
-        """Time has passed."""
-
     def output(self) -> list[bytes]:
         """The frames that may be sent now."""
 
@@ -36,29 +26,19 @@ class Carrier(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._is_paused = False
-        self._timer: asyncio.TimerHandle | None = None
         self._is_gone = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to talk."""
-        self._take_up(transport)
-        self._talk()
-
-    def _take_up(self, transport: asyncio.BaseTransport) -> None:
+        """Write there from now on."""
         # uvloop's transports are none of asyncio's classes, though they do the same.
         self._transport, self._is_paused = cast("asyncio.Transport", transport), False
         self._is_gone.clear()
         self._transport.set_write_buffer_limits(WRITE_BUFFER)
 
-    def _talk(self) -> None:
-        self._carried.connect(self._loop.time())
-        self._wake()
-
-    def _let_go(self) -> None:
-        """The transport is gone."""
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002
+        """There is nothing to write to any more."""
         self._transport = None
-        if self._timer is not None:
-            self._timer.cancel()
+        self._is_gone.set()
 
     def pause_writing(self) -> None:
         """The node reads slowly: what is to be said stays with the core."""
@@ -68,12 +48,6 @@ class Carrier(asyncio.Protocol):
         """It has read."""
         self._is_paused = False
         self.flush()
-
-    def _wake(self) -> None:
-        self._carried.wake(self._loop.time())
-        self.flush()
-        if self._transport is not None and self._carried.wake_at is not None:
-            self._timer = self._loop.call_at(self._carried.wake_at, self._wake)
 
     def flush(self) -> None:
         """Write what may leave now, in one piece."""

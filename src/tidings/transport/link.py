@@ -46,6 +46,7 @@ class Link(Carrier):
         """Transactions that were begun."""
         self.loops: set[Callable[[], None]] = set()
         """What ends the loops over messages that are open; each is gone from here when it was called."""
+        self._timer: asyncio.TimerHandle | None = None
         self._reconnect = reconnect
         self._backoff = Backoff(random)
         self._task: asyncio.Task[None] | None = None
@@ -170,11 +171,24 @@ class Link(Carrier):
         refusal = refusal_of(error)
         if refusal is not None:
             self.core.close(refusal)
-        self._let_go()
+        if self._timer is not None:
+            self._timer.cancel()
         if self.core.is_up:
             self._backoff.reset()
         self.core.lost(self._loop.time())
-        self._is_gone.set()
+        super().connection_lost(error)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to talk."""
+        super().connection_made(transport)
+        self.core.connect(self._loop.time())
+        self._wake()
+
+    def _wake(self) -> None:
+        self.core.wake(self._loop.time())
+        self.flush()
+        if self._transport is not None and self.core.wake_at is not None:
+            self._timer = self._loop.call_at(self.core.wake_at, self._wake)
 
     # Sending
 
