@@ -11,7 +11,7 @@ from protocol.rig import Peer, Rig
 
 from tidings.errors import TidingsError
 from tidings.node.assembly import CoreSettings
-from tidings.peers.dialling import Dial, HangUp, Log, Outbound
+from tidings.peers.dialling import Dial, HangUp, Log, OutboundConnection
 from tidings.peers.registry import Neighbours
 from tidings.store.memory import SimulatedDisk, SimulatedStore
 from tidings.transport.address import parse
@@ -23,7 +23,7 @@ STEP_S = 5.0
 class Call:
     """One connection from a node to another."""
 
-    def __init__(self, net: Net, outbound: Outbound, far: str) -> None:
+    def __init__(self, net: Net, outbound: OutboundConnection, far: str) -> None:
         self.net = net
         self.outbound = outbound
         self.far = net.rigs[far]
@@ -61,7 +61,7 @@ class Net:
         self.certificates: dict[str, str] = {}  # what a node shows, by the name that was dialled
         self.verdict: TidingsError | None = None  # why dialling is of no use
         self.is_down = False
-        self.calls: dict[Outbound, Call] = {}
+        self.calls: dict[OutboundConnection, Call] = {}
         self.logged: list[tuple[str, str]] = []
         self.dialled = 0
         self.heard: list[bytes] = []  # all that was said to others
@@ -90,7 +90,7 @@ class Net:
                     self.logged.append((level, event))
         return bool(effects)
 
-    def _dial(self, outbound: Outbound) -> None:
+    def _dial(self, outbound: OutboundConnection) -> None:
         assert outbound not in self.calls
         self.dialled += 1
         name = parse(outbound.reach.address).host

@@ -15,7 +15,7 @@ from queues.rig import Client, numbers
 
 from tidings.errors import NotAllowed, TidingsError
 from tidings.peers import forwarding
-from tidings.peers.dialling import LOST, SILENT, Dial, Dialling, HangUp, Outbound, Reach
+from tidings.peers.dialling import LOST, SILENT, Dial, Dialling, HangUp, OutboundConnection, Reach
 from tidings.peers.peering import REFUSED_S
 from tidings.protocol.connection import Connection
 from tidings.protocol.talk import SILENT_S_MAX
@@ -53,7 +53,7 @@ class Parrot:
         return frames
 
 
-class Plain(Outbound):
+class Plain(OutboundConnection):
     """An outbound connection that notes what it is told."""
 
     def __init__(self, dialling: Dialling, talk: Parrot) -> None:

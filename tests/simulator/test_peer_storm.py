@@ -8,7 +8,7 @@ import pytest
 from effort import often
 
 from tidings.log.sinks import Sinks
-from tidings.peers import dialling
+from tidings.peers.dialling import OutboundConnection
 from tidings.peers.lane import Lane
 from tidings.peers.relay import Relay
 from tidings.protocol.broker import Broker
@@ -62,7 +62,7 @@ def pass_over(*_arguments: Any, **_named: Any) -> None:
     """Do nothing, where something should be done."""
 
 
-def rest_for_ever(self: dialling.Outbound, problem: str, verdict: Any = None) -> None:
+def rest_for_ever(self: OutboundConnection, problem: str, verdict: Any = None) -> None:
     LOST(self, problem, verdict)
     self._dialling.timers.cancel(self._timer)
 
@@ -71,14 +71,14 @@ def publish_some(self: Sinks, session: Any, origin: Any, pieces: list[Any]) -> N
     PUBLISH(self, session, origin, [] if pieces[0].number % 3 else pieces)
 
 
-LOST = dialling.Outbound.lost
+LOST = OutboundConnection.lost
 PUBLISH = Sinks._publish
 FAULTS: dict[str, tuple[Any, str, Any, str]] = {
     "promises too early": (Broker, "promise", property(lambda _self: 0), "is safe|dealt with"),
     "forgets what it has counted": (Ledger, "count_up", count_nothing, "is safe|twice"),
     "takes what it has sent for had": (Lane, "give_back", settle_all, "dealt with"),
     "drops acknowledgements of peers": (Relay, "_settle_accepted", pass_over, "still waits"),
-    "does not dial again": (dialling.Outbound, "lost", rest_for_ever, "are there|nobody gets it|still waits"),
+    "does not dial again": (OutboundConnection, "lost", rest_for_ever, "are there|gets it|still waits"),
     "publishes a batch in part": (Sinks, "_publish", publish_some, "are logged"),
 }  # fmt: skip
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidings.errors import TidingsError
 from tidings.node import logs
-from tidings.peers.dialling import LOST, Dial, HangUp, Log, Outbound
+from tidings.peers.dialling import LOST, Dial, HangUp, Log, OutboundConnection
 from tidings.transport.carrier import Carrier
 from tidings.transport.dial import Hopeless, dial
 from tidings.transport.link import refusal_of
@@ -29,7 +29,7 @@ DRAIN_S = 0.01
 class Wire(Carrier):
     """One connection, from the attempt to make it on."""
 
-    def __init__(self, driver: Driver, outbound: Outbound) -> None:
+    def __init__(self, driver: Driver, outbound: OutboundConnection) -> None:
         super().__init__(outbound)
         self._driver = driver
         self._outbound = outbound
@@ -85,7 +85,7 @@ class Dialler:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._dialling = driver.core.dialling
-        self._wires: dict[Outbound, Wire] = {}
+        self._wires: dict[OutboundConnection, Wire] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
     def carry_out(self) -> None:

@@ -2,7 +2,7 @@
 
 It does no I/O. What is to be done comes out as effects, which a driver carries out in their order: `Dial`,
 `HangUp`, and `Log` for what people should know. A driver calls `answered`, `receive` and `lost` of an
-`Outbound` as things happen, and sends what `take_due` names.
+`OutboundConnection` as things happen, and sends what `take_due` names.
 
 | state | what happens | effect | state then |
 | --- | --- | --- | --- |
@@ -49,13 +49,13 @@ class Reach(NamedTuple):
 class Dial(Struct, frozen=True, eq=False):
     """Connect to the node at `outbound.reach`."""
 
-    outbound: Outbound
+    outbound: OutboundConnection
 
 
 class HangUp(Struct, frozen=True, eq=False):
     """End the connection, or the attempt to make it, when what was sent has left."""
 
-    outbound: Outbound
+    outbound: OutboundConnection
 
 
 class Log(Struct, frozen=True):
@@ -67,7 +67,7 @@ class Log(Struct, frozen=True):
 
 
 Effect = Dial | HangUp | Log
-Talk = Connection | Sender[Any]
+Talking = Connection | Sender[Any]
 """What is said on a connection: what a client says, or a stream that is forwarded."""
 
 
@@ -83,9 +83,9 @@ class Dialling:
         self.random = random
         self.is_due = False  # whether there is anything for a driver to do, which asks that very often
         self._effects: list[Effect] = []
-        self._due: dict[Outbound, None] = {}
+        self._due: dict[OutboundConnection, None] = {}
 
-    def take_due(self) -> list[Outbound]:
+    def take_due(self) -> list[OutboundConnection]:
         """Those that may have something to send; to be sent before the effects are carried out."""
         due, self._due = list(self._due), {}
         self.is_due = bool(self._effects)
@@ -97,7 +97,7 @@ class Dialling:
         self.is_due = bool(self._due)
         return effects
 
-    def touch(self, outbound: Outbound) -> None:
+    def touch(self, outbound: OutboundConnection) -> None:
         """One may have something to send."""
         self._due[outbound] = None
         self.is_due = True
@@ -112,7 +112,7 @@ class Dialling:
         self.want(Log(level, event, values))
 
 
-class Outbound:
+class OutboundConnection:
     """One connection that is made, and made again when it is lost, until `end`; see the module.
 
     Whoever derives from it says where to, and looks at what happens: `reach`, `_refusal`, `_heard`, `_lost`.
@@ -120,7 +120,7 @@ class Outbound:
 
     is_given_up = False  # a driver is told to hang up, and does not look
 
-    def __init__(self, dialling: Dialling, talk: Talk) -> None:
+    def __init__(self, dialling: Dialling, talk: Talking) -> None:
         self.state: State = "resting"
         self._dialling = dialling
         self._talk = talk

@@ -12,7 +12,7 @@ from typing import Any
 
 from tidings.errors import TidingsError
 from tidings.exchange import Subscription
-from tidings.peers.dialling import Dialling, Outbound, Reach
+from tidings.peers.dialling import Dialling, OutboundConnection, Reach
 from tidings.peers.forwarder import Forwarder
 from tidings.peers.transmission import Outgoing, Transmission
 from tidings.peers.upstream import Order, Upstream
@@ -25,7 +25,7 @@ IDLE_S = 60.0
 """How long a forwarder stays at least when its queue is empty."""
 
 
-class StreamOutbound(Outbound):
+class StreamOutbound(OutboundConnection):
     """The connection of one stream of a forwarder, and those after it."""
 
     def __init__(

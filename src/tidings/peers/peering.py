@@ -12,7 +12,7 @@ from typing import Any
 from tidings.errors import NotAllowed, TidingsError
 from tidings.ids import ClockIds
 from tidings.peers.backend import Peers
-from tidings.peers.dialling import Dialling, Outbound, Reach
+from tidings.peers.dialling import Dialling, OutboundConnection, Reach
 from tidings.peers.registry import Neighbours, Peer, Registry
 from tidings.peers.relay import Relay
 from tidings.protocol.bystander import Bystander
@@ -117,7 +117,7 @@ class Peering(Bystander):
         return {"peers": [{**one, "waiting": waiting.get(one["name"], 0)} for one in told]}
 
 
-class PeerOutbound(Outbound):
+class PeerOutbound(OutboundConnection):
     """The connection to one peer, and those after it."""
 
     def __init__(self, peering: Peering, peer: Peer, relay: Relay) -> None:

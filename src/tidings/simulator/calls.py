@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidings.peers.dialling import LOST, Dial, HangUp, Log, Outbound
+from tidings.peers.dialling import LOST, Dial, HangUp, Log, OutboundConnection
 from tidings.simulator.network import End
 from tidings.transport.address import parse
 
@@ -24,9 +24,9 @@ class Calls:
         self._node = node
         self._world = node.world
         self._dialling = node.core.dialling
-        self._attempts: dict[Outbound, Dial] = {}
-        self._ends: dict[Outbound, End] = {}
-        self._outbound: dict[End, Outbound] = {}
+        self._attempts: dict[OutboundConnection, Dial] = {}
+        self._ends: dict[OutboundConnection, End] = {}
+        self._outbound: dict[End, OutboundConnection] = {}
 
     @property
     def ends(self) -> Iterable[End]:
@@ -73,7 +73,7 @@ class Calls:
     def _is_current(self) -> bool:
         return self._node.calls is self
 
-    def _hang_up(self, outbound: Outbound) -> None:
+    def _hang_up(self, outbound: OutboundConnection) -> None:
         self._attempts.pop(outbound, None)
         end = self._ends.pop(outbound, None)
         if end is not None:
