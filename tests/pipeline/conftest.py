@@ -36,6 +36,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             **{
                 "spark.ui.enabled": "false",
                 "spark.sql.shuffle.partitions": 2,
+                # To write Java for a query and compile it takes longer than to work off some hundred rows.
+                "spark.sql.codegen.wholeStage": "false",
                 # Else Spark looks through the Python stack at every operator of every Column.
                 "spark.python.sql.dataFrameDebugging.enabled": "false",
                 "spark.sql.warehouse.dir": folder / "warehouse",
