@@ -6,8 +6,6 @@ import pytest
 from peers.nodes import Home
 from queues.rig import DONE, GIVE_BACK, Hand, numbers
 
-from tidings.protocol.messages import Refusal
-
 AT_KITCHEN = "jobs@kitchen"
 
 
@@ -69,7 +67,5 @@ def test_what_was_taken_back_elsewhere_is_refused_by_the_name_of_its_queue() -> 
     ann.come()
     counter = ann.settle(DONE, hand)
     home.run()
-    assert [(one.first, one.failure.details["queue"]) for one in ann.peer.got(Refusal)] == [
-        (counter, AT_KITCHEN)
-    ]
+    assert ann.refused_at == [(counter, AT_KITCHEN)]
     assert numbers(home.owner_of("kitchen").get("jobs")) == [1]

@@ -168,6 +168,11 @@ class Client:
         """What was refused on this connection: first, last and code."""
         return [(one.first, one.last, one.failure.code) for one in self.peer.got(Refusal)]
 
+    @property
+    def refused_at(self) -> list[tuple[int, str]]:
+        """What was refused, by the first counter of each, and the queue that was named."""
+        return [(one.first, one.failure.details["queue"]) for one in self.peer.got(Refusal)]
+
     # Requests
 
     def request(self, operation: str, /, **arguments: Any) -> int:
