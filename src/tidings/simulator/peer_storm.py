@@ -8,7 +8,6 @@ logs have what they must have.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 
 from msgspec import Struct
 
@@ -21,7 +20,7 @@ from tidings.simulator.node import SimulatedNode, address_of
 from tidings.simulator.peer_account import PeerAccount
 from tidings.simulator.peer_client import PeerClient
 from tidings.simulator.queue_account import Answer
-from tidings.simulator.queue_storm import ACT_S
+from tidings.simulator.queue_storm import UseOfQueues
 from tidings.simulator.storm import STORM_S
 from tidings.simulator.weather import Weather, run_storm
 from tidings.simulator.world import World
@@ -53,8 +52,10 @@ class PeerVerdict(Struct, frozen=True):
     faults: int
 
 
-class PeerStorm:
+class PeerStorm(UseOfQueues):
     """One run: `rage`, then `calm`."""
+
+    account: PeerAccount
 
     def __init__(self, seed: int, nodes: int) -> None:
         self.world = World(seed)
@@ -70,23 +71,6 @@ class PeerStorm:
     def _client(self, node: SimulatedNode, number: int) -> PeerClient:
         places = ["jobs", *(f"jobs@{other.name}" for other in self.nodes if other is not node)]
         return PeerClient(self.world, f"{node.name}-{number}", node, self.account, places)
-
-    def rage(self, duration_s: float = STORM_S) -> None:
-        """Use the queues and break things for a while."""
-        for client in self.clients:
-            self.world.clock.after(0.0, partial(self._act, client))
-        self.weather.rage(duration_s)
-
-    def _act(self, client: PeerClient) -> None:
-        if self.weather.is_raging:
-            client.act()
-            self.world.clock.after(self.world.random.expovariate(1 / ACT_S), partial(self._act, client))
-
-    def _burst(self) -> PeerClient:
-        client = self.world.random.choice(self.clients)
-        for _ in range(10):
-            client.act()
-        return client
 
     def calm(self) -> PeerVerdict:
         """Heal everything, empty the queues, and see that all is accounted for and that messages flow."""
@@ -117,9 +101,7 @@ class PeerStorm:
             for queue in client.queues:
                 client.put(queue)
             client.pump()
-        self.world.clock.run(self.world.clock.now + 10.0)
-        for identity in set(self.account.puts) - before:
-            assert identity in self.account.handed, f"{identity} is new, and nobody gets it"
+        self._check_got(before, 10.0)
         self._check_empty()
 
     def _verdict(self) -> PeerVerdict:

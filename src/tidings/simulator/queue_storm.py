@@ -7,10 +7,12 @@ accepted is lost, nothing is stuck, and nobody waits in vain.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from msgspec import Struct
 
+from tidings.simulator.account import Identity
 from tidings.simulator.node import SimulatedNode
 from tidings.simulator.queue_account import Answer, QueueAccount
 from tidings.simulator.queue_client import QUEUES, QueueClient
@@ -41,18 +43,13 @@ class QueueVerdict(Struct, frozen=True):
     faults: int
 
 
-class QueueStorm:
-    """One run: `rage`, then `calm`."""
+class UseOfQueues:
+    """Applications that use queues while everything breaks; a storm says where, and what must hold."""
 
-    def __init__(self, seed: int) -> None:
-        self.world = World(seed)
-        self.account = QueueAccount()
-        self.watch = QueueWatch(QUEUES, self.world.clock)
-        self.node = SimulatedNode(self.world, "node", self.watch, step_s=0.0)
-        self.clients = [QueueClient(self.world, name, self.node, self.account) for name in CLIENTS]
-        self.clients[0].create()
-        self.world.clock.run(5.0)
-        self.weather = Weather(self.world, [self.node], self.clients, self._burst)
+    world: World
+    account: QueueAccount
+    weather: Weather
+    clients: Sequence[QueueClient]
 
     def rage(self, duration_s: float = STORM_S) -> None:
         """Use the queues and break things for a while."""
@@ -70,6 +67,26 @@ class QueueStorm:
         for _ in range(10):
             client.act()
         return client
+
+    def _check_got(self, before: set[Identity], within_s: float) -> None:
+        """What was put since then is handed out soon."""
+        self.world.clock.run(self.world.clock.now + within_s)
+        for identity in set(self.account.puts) - before:
+            assert identity in self.account.handed, f"{identity} is new, and nobody gets it"
+
+
+class QueueStorm(UseOfQueues):
+    """One run: `rage`, then `calm`."""
+
+    def __init__(self, seed: int) -> None:
+        self.world = World(seed)
+        self.account = QueueAccount()
+        self.watch = QueueWatch(QUEUES, self.world.clock)
+        self.node = SimulatedNode(self.world, "node", self.watch, step_s=0.0)
+        self.clients = [QueueClient(self.world, name, self.node, self.account) for name in CLIENTS]
+        self.clients[0].create()
+        self.world.clock.run(5.0)
+        self.weather = Weather(self.world, [self.node], self.clients, self._burst)
 
     def calm(self) -> QueueVerdict:
         """Heal everything, empty the queues, and see that all is accounted for and that messages flow."""
@@ -100,9 +117,7 @@ class QueueStorm:
         for queue in QUEUES[:-1]:
             self.clients[0].put(queue)
         self.clients[0].pump()
-        self.world.clock.run(self.world.clock.now + 5.0)
-        for identity in set(self.account.puts) - before:
-            assert identity in self.account.handed, f"{identity} is new, and nobody gets it"
+        self._check_got(before, 5.0)
         self._check_empty()
 
     def _verdict(self) -> QueueVerdict:
