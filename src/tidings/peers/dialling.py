@@ -19,6 +19,7 @@ A connection that was hung up is gone at once: a driver tells nothing more of it
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
@@ -112,7 +113,7 @@ class Dialling:
         self.want(Log(level, event, values))
 
 
-class OutboundConnection:
+class OutboundConnection(ABC):
     """One connection that is made, and made again when it is lost, until `end`; see the module.
 
     Whoever derives from it says where to, and looks at what happens: `reach`, `_refusal`, `_heard`, `_lost`.
@@ -128,21 +129,21 @@ class OutboundConnection:
         self._timer: Alarm | None = None
 
     @property
+    @abstractmethod
     def reach(self) -> Reach:
         """Where to dial now."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _refusal(self, certificate: str | None) -> str:
         """Why whoever has answered, with this name in its certificate, is not talked to; empty if it is."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _heard(self) -> None:
         """Something has come."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _lost(self, problem: str, verdict: TidingsError | None, was_open: bool) -> None:
         """The connection is gone, or could not be had; `verdict`: why the next one would not be either."""
-        raise NotImplementedError
 
     def _pause_s(self) -> float:
         """How long to rest before the next attempt."""
