@@ -1,4 +1,4 @@
-"""Leases: something is kept until a moment, unless whoever holds it puts that off.
+"""Leases: something is kept until a moment, unless its holder renews it.
 
     leases = Leases(lambda network: network.heard_at + network.lease_s)
     leases.watch(network)                       # when it comes, and whenever its end comes nearer
@@ -73,5 +73,5 @@ def granted_s(lease_s: float | None, most_s: float | None) -> float | None:
 
 
 def renewal_s(lease_s: float) -> float:
-    """Return how often whoever holds a lease is to renew it."""
+    """Return how often the holder of a lease is to renew it."""
     return lease_s / RENEWALS_PER_LEASE

@@ -6,7 +6,7 @@ remembers that until the sender says that it has heard it. When they meet again 
 how far it has come and what it has refused, and the sender goes on behind that.
 
 Items come from memory, from a queue or from a cursor on what is stored. So `Outbound` knows only those in
-flight: whoever feeds it takes them back when the connection is cut, and sends them again.
+flight: its feeder takes them back when the connection is cut, and sends them again.
 """
 
 from __future__ import annotations

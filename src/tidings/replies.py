@@ -1,10 +1,10 @@
-"""Replies that come later: a value or an error, once, for whoever waits for it in the same thread.
+"""Replies that come later: a value or an error, once, for those that wait for it in the same thread.
 
     reply: Deferred[int] = Deferred()
     reply.then(show, report)      one of these is called, at once if the outcome is there already
     reply.resolve(3)
 
-Whoever makes a `Deferred` resolves or fails it; whoever gets it adds callbacks, or cancels it when nobody
+The maker of a `Deferred` resolves or fails it; the caller adds callbacks, or cancels it when nobody
 wants the outcome any more. An outcome that comes after the first one, or after `cancel`, is passed over: so a
 maker need not remember whether it has replied, and a caller that has cancelled hears nothing more.
 """

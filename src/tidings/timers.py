@@ -115,4 +115,4 @@ class Alarms(Timers[Callable[[float], None]]):
 
 
 Alarm = Callable[[float], None]
-"""What `Alarms` calls; to be kept by whoever may want to cancel it."""
+"""What `Alarms` calls; kept by the caller that may cancel it."""

@@ -53,7 +53,7 @@ class Journaling(Protocol):
 class Uplink:
     """See the module. `journal` has what is on its way and must not be counted twice; None: nobody minds.
 
-    Whoever drives it moves `core` as any connection, and calls `on_progress` when something has come.
+    A driver moves `core` as any connection, and calls `on_progress` when something has come.
     """
 
     def __init__(self, core: Connection, log: Log, journal: Journaling | None = None) -> None:

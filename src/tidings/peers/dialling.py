@@ -116,7 +116,7 @@ class Dialling:
 class OutboundConnection(ABC):
     """One connection that is made, and made again when it is lost, until `end`; see the module.
 
-    Whoever derives from it says where to, and looks at what happens: `reach`, `_refusal`, `_heard`, `_lost`.
+    A subclass says where to, and reacts to what happens: `reach`, `_refusal`, `_heard`, `_lost`.
     """
 
     is_given_up = False  # a driver is told to hang up, and does not look
@@ -135,7 +135,7 @@ class OutboundConnection(ABC):
 
     @abstractmethod
     def _refusal(self, certificate: str | None) -> str:
-        """Why whoever has answered, with this name in its certificate, is not talked to; empty if it is."""
+        """Why the node that answered, with this name in its certificate, is refused; empty if it is not."""
 
     @abstractmethod
     def _heard(self) -> None:

@@ -104,7 +104,7 @@ class Peering(Bystander):
             return Connection(ids, says=self.credentials.says)
         return Connection(ids, self.registry.name)
 
-    # What is told
+    # Status
 
     def status(self) -> dict[str, Any]:
         """How each peer stands, and how many messages wait here for it."""

@@ -466,7 +466,7 @@ class Broker:
         self.ledger.wait(session.origin)
 
     def refuse(self, session: Session, first: int, last: int, error: TidingsError) -> None:
-        """What came with these counters was not done; who has come again is told on the new session."""
+        """Refuse what came with these counters; a client that has come again hears it on its new session."""
         assert session.origin is not None
         refusal = Refusal(first, last, failure_of(error))
         self.count("refused", last - first + 1, refusal.failure.code)

@@ -86,7 +86,7 @@ class Cursor:
         return self.subscription.asked
 
     def allow(self, granted: Filter, user: str | None) -> None:
-        """Let it have what was granted; `user` is who is bound by rules, None for whoever is not."""
+        """Let it have what was granted; `user` is the one bound by rules, None for others."""
         self.subscription.filter, self.subscription.user = granted, user
 
     @property

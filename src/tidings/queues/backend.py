@@ -9,7 +9,7 @@ the two classes below, as subclasses or not, and add the backend to the node's q
 The service does the rest. It asks its own queues first, then the backends in order. It checks the rights of
 the client by `QueueRef.address`, adds what the client may get to the filter of a `get`, numbers what is put
 or settled and keeps it *pending* until the reply is there, and keeps who holds which message: a client that
-comes back within RESUME_S goes on holding, and is told again what it was told before; what others held is
+comes back within RESUME_S goes on holding, and gets the same reply again; what others held is
 given back by `settle`.
 
 All calls come from the loop of the node. Nothing may block: whatever takes time replies later, in a call on
@@ -142,7 +142,7 @@ class QueueBackend(Protocol):
 
     @property
     def absent(self) -> Collection[str]:
-        """What of it can't be reached now, by names that are told to a client that has not found a queue."""
+        """What of it can't be reached now, by names for the error of a client that has not found a queue."""
         return ()
 
     @abstractmethod

@@ -55,7 +55,7 @@ class Finding:
         return one
 
     def _absent(self, session: Session, name: str) -> str:
-        """Which backends could not be asked, for whoever may use what is there."""
+        """Which backends could not be asked, of those that the client may use."""
         places = (one for backend in self._manager.backends for one in backend.absent)
         absent = sorted(place for place in places if session.permit.sees(f"{name}@{place}"))
         return f" (away: {', '.join(absent)})" if absent else ""

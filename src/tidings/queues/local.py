@@ -1,6 +1,6 @@
 """The queues of this node as clients use them: everything is done at once, or in steps.
 
-`put` and `get` are on the hot path: they work on plain calls, and what must be stored is told to the broker.
+`put` and `get` are on the hot path: they work on plain calls, and the broker stores what must be stored.
 """
 
 from __future__ import annotations

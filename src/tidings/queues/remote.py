@@ -1,7 +1,7 @@
 """The queues of backends as clients use them: everything is replied to later.
 
 What is put or settled is counted when it comes, and *pending* until it is done where the queue is: only then
-is it accepted, and nothing behind it before. So an error of the backend is told to whoever has put.
+is it accepted, and nothing behind it before. So the client that has put gets the backend's error.
 
 What a client may get is said by its own node, as a filter that is added to what it asks for. Where nothing
 can be added, as a message is named and not described, a client that may get some messages only is refused.

@@ -28,7 +28,7 @@ class Targets:
     def found(self, session: Session, action: Action, address: str) -> tuple[Target, Filter | None]:
         """A queue, and for which messages a client may do this there; NotAllowed if for none.
 
-        Whoever may do nothing with a queue is not told whether there is one.
+        A client that may do nothing with a queue does not learn whether there is one.
         """
         try:
             target = self.resolve(address)

@@ -205,7 +205,7 @@ Operation = (
 
 
 def check_record(record: SetRecord) -> None:
-    """Refuse a record that is too large; whoever makes it has limits by which none is."""
+    """Refuse a record that is too large; the limits of services allow none."""
     sizes = len(record.key.encode()), len(record.value)
     if sizes[0] > RECORD_KEY_SIZE_MAX or sizes[1] > RECORD_VALUE_SIZE_MAX:
         limits = f"RECORD_KEY_SIZE_MAX = {RECORD_KEY_SIZE_MAX} and {RECORD_VALUE_SIZE_MAX = }"

@@ -1,8 +1,8 @@
 """Kinds of records: what a service keeps of its own, as structs under keys of one or more names.
 
 A kind has a name, which is stored, and a struct, to which fields can be added that have defaults. All records
-of a kind are there when the store is opened, and each is changed as a whole; so whoever has a kind of records
-has a limit to their number.
+of a kind are there when the store is opened, and each is changed as a whole; so a service limits the
+number of its records.
 """
 
 from __future__ import annotations
