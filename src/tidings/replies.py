@@ -31,7 +31,7 @@ class Deferred(Generic[Value]):
 
     __slots__ = ("_callbacks", "_on_cancel", "_outcome", "_state")
 
-    def __init__(self, on_cancel: Callable[[], None] | None = None) -> None:
+    def __init__(self, on_cancel: Callable[[], object] | None = None) -> None:
         self._state = _State.WAITING
         self._outcome: Any = None
         self._callbacks: list[tuple[Callable[[Value], None], Callable[[TidingsError], None]]] = []
@@ -72,7 +72,7 @@ class Deferred(Generic[Value]):
         self, done: Callable[[Value], None], failed: Callable[[TidingsError], None] | None = None
     ) -> None:
         """Have `done` called with the value, or `failed` with the error; callbacks keep their order."""
-        self._callbacks.append((done, _pass_over if failed is None else failed))
+        self._callbacks.append((done, ignore if failed is None else failed))
         self._tell()
 
     def map(
@@ -147,5 +147,5 @@ def gathered(replies: Sequence[Deferred[Value]]) -> Deferred[list[Value]]:
     return all_found
 
 
-def _pass_over(_error: TidingsError) -> None:
-    """For errors that nobody wants to know of."""
+def ignore(_outcome: object) -> None:
+    """For values and errors that change nothing."""

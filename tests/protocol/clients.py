@@ -13,6 +13,7 @@ from tidings.protocol.connection import Connection
 from tidings.protocol.frames import FrameReader
 from tidings.protocol.intake import Wanted
 from tidings.protocol.messages import Message
+from tidings.replies import Deferred
 
 
 class Client:
@@ -53,13 +54,18 @@ class Client:
         self.core.receive(data, self.rig.now)
         return bool(data)
 
-    def answer(self, result: Any, error: TidingsError | None) -> None:
-        self.answers.append((result, error))
+    def hear_of(self, reply: Deferred[Any]) -> None:
+        """Note how it was answered."""
+        reply.then(lambda result: self.answers.append((result, None)), self._failed)
+
+    def _failed(self, error: TidingsError) -> None:
+        self.answers.append((None, error))
 
     def subscribe(self, filter: str = "", prefetch: int = 100, **options: Any) -> Recorder:
         recorder = Recorder(self)
         wanted = Wanted(filter, **options)
-        recorder.intake = self.core.subscribe(wanted, recorder, prefetch, self.answer)
+        recorder.intake = self.core.subscribe(wanted, recorder, prefetch)
+        self.hear_of(recorder.intake.begun)
         return recorder
 
 

@@ -21,7 +21,12 @@ class Caller(Calls):
         self.answers: list[tuple[Any, TidingsError | None]] = []
 
     def ask(self, operation: str, on_cut: Any = "again") -> Call:
-        return self.add(operation, {}, lambda result, error: self.answers.append((result, error)), on_cut)
+        call = self.add(operation, {}, on_cut)
+        call.then(
+            lambda result: self.answers.append((result, None)),
+            lambda error: self.answers.append((None, error)),
+        )
+        return call
 
     def fill(self, operation: str, on_cut: Any = "again") -> list[Call]:
         return [self.ask(operation, on_cut) for _ in range(CALLS_MAX)]
@@ -106,7 +111,7 @@ def test_a_client_with_as_many_gets_as_may_wait_comes_back_with_its_subscription
     client.subscribe()
     run(client)
     for _ in range(CALLS_MAX):
-        client.core.request("get", {"queue": "jobs"}, client.answer, "again")
+        client.hear_of(client.core.request("get", {"queue": "jobs"}, "again"))
     client.core.output()
     client.cut()
     client.connect(rig)

@@ -229,7 +229,7 @@ def test_without_a_transport_there_is_nothing_to_wait_for(rig: Rig) -> None:
 
 def test_a_request_is_answered(rig: Rig) -> None:
     client = Client(rig)
-    client.core.request("status", {}, client.answer)
+    client.hear_of(client.core.request("status", {}))
     run(client)
     ((result, error),) = client.answers
     assert error is None
@@ -239,7 +239,7 @@ def test_a_request_is_answered(rig: Rig) -> None:
 def test_a_refusal_is_the_error_it_means(rig: Rig) -> None:
     client = Client(rig)
     client.subscribe("value >")
-    client.core.request("dance", {}, client.answer)
+    client.hear_of(client.core.request("dance", {}))
     run(client)
     (_, bad_filter), (_, refused) = client.answers
     assert isinstance(bad_filter, FilterError)
@@ -251,7 +251,7 @@ def test_a_refusal_is_the_error_it_means(rig: Rig) -> None:
 def test_a_request_under_way_when_the_connection_breaks_fails(rig: Rig) -> None:
     client = Client(rig)
     run(client)
-    client.core.request("status", {}, client.answer)
+    client.hear_of(client.core.request("status", {}))
     client.core.output()
     client.cut()
     ((_, error),) = client.answers
@@ -261,7 +261,7 @@ def test_a_request_under_way_when_the_connection_breaks_fails(rig: Rig) -> None:
 def test_a_request_that_may_be_done_twice_is_sent_again(rig: Rig) -> None:
     client = Client(rig)
     run(client)
-    client.core.request("status", {}, client.answer, "again")
+    client.hear_of(client.core.request("status", {}, "again"))
     client.core.output()
     client.cut()
     client.connect(rig)
@@ -273,7 +273,7 @@ def test_ending_a_durable_subscription_twice_because_of_a_cut_is_no_error(rig: R
     client = Client(rig)
     client.subscribe(durable="d")
     run(client)
-    client.core.request("unsubscribe", {"durable": "d"}, client.answer, "again")
+    client.hear_of(client.core.request("unsubscribe", {"durable": "d"}, "again"))
     client.send()
     rig.run()
     client.cut()
@@ -284,8 +284,9 @@ def test_ending_a_durable_subscription_twice_because_of_a_cut_is_no_error(rig: R
 
 def test_a_cancelled_request_is_not_sent(rig: Rig) -> None:
     client = Client(rig)
-    number = client.core.request("status", {}, client.answer)
-    client.core.cancel(number)
+    call = client.core.request("status", {})
+    client.hear_of(call)
+    call.cancel()
     run(client)
     assert client.answers == []
 
@@ -299,7 +300,7 @@ def test_a_node_that_will_never_have_us_fails_everything(
     client = Client(rig)
     recorder = client.subscribe()
     run(client)
-    client.core.request("status", {}, client.answer)
+    client.hear_of(client.core.request("status", {}))
     client.core.receive(encode(Bye(code, "go away")), rig.now)
     assert isinstance(client.core.failure, kind)
     assert client.answers[-1] == (None, client.core.failure)
@@ -338,7 +339,7 @@ def test_a_node_that_stops_is_connected_to_again(rig: Rig) -> None:
 def test_closing_says_goodbye_and_fails_what_waits(rig: Rig) -> None:
     client = Client(rig)
     run(client)
-    client.core.request("status", {}, client.answer)
+    client.hear_of(client.core.request("status", {}))
     client.core.close()
     assert spoken(client)[-1] == Bye()
     assert isinstance(client.answers[0][1], Disconnected)
@@ -353,7 +354,7 @@ def transcript() -> bytes:
     client = Client(rig)
     client.subscribe("n > 0", durable="d")
     client.subscribe("value >")
-    client.core.advertise("", Recorder(client), client.answer)
+    client.hear_of(client.core.advertise("", Recorder(client)).begun)
     said = b""
     for n in range(4):
         client.core.publish(event(n, "reliable"))
@@ -370,7 +371,7 @@ def test_no_bytes_of_a_node_do_more_than_end_the_connection(data: bytes, size: i
     client = Client(rig)
     client.subscribe("n > 0", durable="d")
     client.subscribe("value >")
-    client.core.advertise("", Recorder(client), client.answer)
+    client.hear_of(client.core.advertise("", Recorder(client)).begun)
     for at in range(0, len(data), size):
         client.core.receive(data[at : at + size], rig.now)
         client.core.output()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.clients import Client, Recorder, event, run, spoken
 from protocol.rig import Rig
-from tidings.errors import Refused, TidingsError
+from tidings.errors import Refused
 from tidings.protocol.frames import encode
 from tidings.protocol.messages import Acknowledge, Credit, Deliver, Notice, Request
 
@@ -227,7 +225,7 @@ def test_after_unsubscribing_nothing_more_comes(rig: Rig) -> None:
     client = Client(rig)
     recorder = client.subscribe()
     run(client)
-    client.core.unsubscribe(recorder.intake, client.answer)
+    client.hear_of(client.core.unsubscribe(recorder.intake))
     publish(client, 1)
     run(client)
     assert recorder.arrived == []
@@ -242,7 +240,7 @@ def test_an_acknowledgement_goes_before_the_end(rig: Rig) -> None:
     publish(other, 1, delivery="reliable")
     run(client, other)
     recorder.work()
-    client.core.unsubscribe(recorder.intake, client.answer)
+    client.hear_of(client.core.unsubscribe(recorder.intake))
     run(client)
     assert rig.broker.status()["durables"][0]["depth"] == 0
 
@@ -252,7 +250,7 @@ def test_ending_one_while_there_is_no_connection_is_done_at_once(rig: Rig) -> No
     recorder = client.subscribe()
     run(client)
     client.cut()
-    client.core.unsubscribe(recorder.intake, client.answer)
+    client.hear_of(client.core.unsubscribe(recorder.intake))
     assert client.answers[-1] == (None, None)
     client.connect(rig)
     run(client)
@@ -263,7 +261,7 @@ def test_one_that_is_ended_before_it_was_answered_leaves_nothing(rig: Rig) -> No
     client = Client(rig)
     run(client)
     recorder = client.subscribe()
-    client.core.unsubscribe(recorder.intake, client.answer)
+    client.hear_of(client.core.unsubscribe(recorder.intake))
     run(client)
     assert rig.broker.exchange.subscriptions == 0
 
@@ -282,7 +280,7 @@ def test_one_that_can_t_be_made_again_is_ended(rig: Rig) -> None:
     recorder = client.subscribe("n > 1", durable="d")
     run(client, other)
     client.cut()
-    other.core.request("unsubscribe", {"durable": "d"}, other.answer, "again")
+    other.hear_of(other.core.request("unsubscribe", {"durable": "d"}, "again"))
     other.subscribe("n > 2", durable="d")
     run(other)
     client.connect(rig)
@@ -350,31 +348,27 @@ class Wish:
         self.reason = reason
 
 
-def no_answer(_result: Any, error: TidingsError | None) -> None:
-    assert error is None
-
-
 def test_an_advertisement_is_told_who_wants_it_also_after_a_cut(rig: Rig) -> None:
     client, other = Client(rig), Client(rig, "two")
     wish = Wish()
-    offer = client.core.advertise("type = 't'", wish, no_answer)
+    offer = client.core.advertise("type = 't'", wish)
     run(client, other)
     recorder = other.subscribe("n > 1")
     run(client, other)
     client.cut()
     client.connect(rig)
     run(client, other)
-    other.core.unsubscribe(recorder.intake, no_answer)
+    other.core.unsubscribe(recorder.intake)
     run(client, other)
     assert wish.told == [[], ["n > 1"], ["n > 1"], []]
-    client.core.withdraw(offer, no_answer)
+    client.core.withdraw(offer)
     run(client)
     assert rig.broker.exchange.advertisements == 0
 
 
 def test_an_advertisement_is_told_that_the_connection_is_closed_for_good(rig: Rig) -> None:
     client, wish = Client(rig), Wish()
-    client.core.advertise("", wish, no_answer)
+    client.core.advertise("", wish)
     run(client)
     client.core.close()
     assert "closed" in wish.reason

@@ -18,6 +18,7 @@ from tidings.errors import Disconnected, EventError, TidingsError
 from tidings.event import Batch, Event
 from tidings.ids import StoredIds
 from tidings.protocol import publications
+from tidings.protocol.calls import Call
 from tidings.protocol.connection import Connection
 from tidings.protocol.frames import FRAME_MAX, FrameReader, encode
 from tidings.protocol.messages import (
@@ -417,16 +418,18 @@ def test_what_was_refused_and_sent_again_to_a_node_started_anew_may_be_done(pair
 
 
 class Answers:
-    def __init__(self) -> None:
-        self.told: list[tuple[Any, TidingsError | None]] = []
+    """What a call was answered with."""
 
-    def __call__(self, result: Any, error: TidingsError | None) -> None:
-        self.told.append((result, error))
+    def __init__(self, call: Call) -> None:
+        self.told: list[tuple[Any, TidingsError | None]] = []
+        call.then(
+            lambda result: self.told.append((result, None)), lambda error: self.told.append((None, error))
+        )
 
 
 def test_after_a_cut_requests_follow_the_numbered_and_keep_their_numbers(pair: Pair) -> None:
-    answers = Answers()
-    number = pair.core.request("get", {"queue": "jobs"}, answers, "again")
+    call = pair.core.request("get", {"queue": "jobs"}, "again")
+    answers, number = Answers(call), call.number
     pair.core.put("jobs", numbered(1))
     pair.send()
     pair.cut()
@@ -442,8 +445,8 @@ def test_after_a_cut_requests_follow_the_numbered_and_keep_their_numbers(pair: P
 
 
 def test_a_get_that_is_cancelled_is_cancelled_at_the_node_too(pair: Pair) -> None:
-    answers = Answers()
-    number = pair.core.request("get", {}, answers, "again")
+    call = pair.core.request("get", {}, "again")
+    answers, number = Answers(call), call.number
     pair.run()
     pair.core.cancel_get(number)
     pair.run()
@@ -454,7 +457,7 @@ def test_a_get_that_is_cancelled_is_cancelled_at_the_node_too(pair: Pair) -> Non
 
 
 def test_a_get_that_is_cancelled_while_there_is_no_connection_is_told_with_the_next(pair: Pair) -> None:
-    number = pair.core.request("get", {}, Answers(), "again")
+    number = pair.core.request("get", {}, "again").number
     pair.send()
     pair.up.clear()
     pair.core.lost(0.0)
@@ -469,13 +472,13 @@ def test_a_get_that_is_cancelled_while_there_is_no_connection_is_told_with_the_n
 
 def test_a_get_that_was_never_sent_needs_no_cancelling() -> None:
     pair = Pair()
-    pair.core.cancel_get(pair.core.request("get", {}, Answers(), "again"))
+    pair.core.cancel_get(pair.core.request("get", {}, "again").number)
     pair.run()
     assert pair.node.requests == []
 
 
 def test_a_get_whose_answer_was_not_taken_is_given_back(pair: Pair) -> None:
-    number = pair.core.request("get", {}, Answers(), "again")
+    number = pair.core.request("get", {}, "again").number
     pair.run()
     pair.core.receive(encode(Reply(number, "messages")), 0.0)
     pair.core.cancel_get(number)
@@ -484,7 +487,7 @@ def test_a_get_whose_answer_was_not_taken_is_given_back(pair: Pair) -> None:
 
 
 def test_nothing_is_said_once_the_connection_was_closed(pair: Pair) -> None:
-    number = pair.core.request("get", {}, Answers(), "again")
+    number = pair.core.request("get", {}, "again").number
     pair.core.close()
     pair.core.cancel_get(number)
     for say in (

@@ -24,7 +24,7 @@ from tidings.event.wire import decode_event
 from tidings.filters import Filter
 from tidings.ids import Origin
 from tidings.queues.description import SECONDS_MAX
-from tidings.transport.link import Link, answer_to
+from tidings.transport.link import Link
 
 ANSWER_S = 10.0
 """How long a node that is there may take to answer, beyond the time it was given."""
@@ -73,8 +73,9 @@ class Handed(Struct, frozen=True):
 
 async def fetch(link: Link, arguments: dict[str, Any], timeout_s: float | None) -> Handed:
     """Messages, now or when there are some; none if none came in time, Disconnected if no node was there."""
-    wait, session = link.future(), link.core.session
-    number = link.core.request("get", {**arguments, "wait_s": timeout_s}, answer_to(wait), "again")
+    session = link.core.session
+    call = link.core.request("get", {**arguments, "wait_s": timeout_s}, "again")
+    wait, number = link.outcome(call), call.number
     link.flush_soon()
     try:
         if timeout_s is None:

@@ -8,7 +8,7 @@ from typing import Self
 from tidings.errors import Refused, UserError
 from tidings.filters import Filter
 from tidings.protocol.offer import Offer
-from tidings.transport.link import Link, Wait, answer_to, no_answer
+from tidings.transport.link import Link, Wait
 
 
 class Interest:
@@ -41,13 +41,12 @@ class Interest:
     async def __aenter__(self) -> Self:
         if self._offer is not None:
             raise UserError("an advertisement can be entered once; make another")
-        wait = self._link.future()
-        self._offer = self._link.core.advertise(self._filter, self, answer_to(wait))
+        offer = self._offer = self._link.core.advertise(self._filter, self)
         self._link.flush_soon()
         try:
-            await self._link.within(wait, self._timeout_s, "advertised")
+            await self._link.within(self._link.outcome(offer.begun), self._timeout_s, "advertised")
         except BaseException:
-            self._link.core.withdraw(self._offer, no_answer)
+            self._link.core.withdraw(offer)
             raise
         return self
 
@@ -55,11 +54,10 @@ class Interest:
         self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         assert self._offer is not None
-        left = self._link.future()
-        self._link.core.withdraw(self._offer, no_answer if kind else answer_to(left))
+        withdrawn = self._link.core.withdraw(self._offer)
         self._link.flush_soon()
         if kind is None:
-            await left
+            await self._link.outcome(withdrawn)
 
     async def wait_wanted(self) -> None:
         """Wait until someone wants it."""

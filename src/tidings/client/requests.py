@@ -20,7 +20,7 @@ from tidings.event.header import EMPTY_HEADER
 from tidings.filters import Filter
 from tidings.protocol.arguments import INBOX, inbox_name
 from tidings.protocol.intake import Intake, Wanted
-from tidings.transport.link import Link, Wait, answer_to
+from tidings.transport.link import Link, Wait
 
 INBOX_PREFETCH = 1_000
 """Answers that may be on their way."""
@@ -63,10 +63,9 @@ class Inbox:
         if self._opening is None or (self._opening.done() and self._opening.exception() is not None):
             await self._link.wait_connected(None)
             self.name = inbox_name(self._link.core.user, self._own)
-            self._opening = self._link.future()
             wanted = Wanted(str(Filter("subject = :name", name=self.name)), passive=True)
-            answer = answer_to(self._opening)
-            self._intake = self._link.core.subscribe(wanted, self, INBOX_PREFETCH, answer)
+            self._intake = self._link.core.subscribe(wanted, self, INBOX_PREFETCH)
+            self._opening = self._link.outcome(self._intake.begun)
             self._link.flush_soon()
         # Others may wait for the same subscription: one who gives up must not end it for them.
         await asyncio.shield(self._opening)

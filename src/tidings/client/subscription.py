@@ -18,9 +18,9 @@ from typing import Literal, NamedTuple, Self
 
 from tidings.errors import Refused, UserError
 from tidings.event import Batch, Event
-from tidings.protocol.calls import Answer
 from tidings.protocol.intake import Intake, Wanted
-from tidings.transport.link import TURN_EVENTS, Link, Wait, answer_to, no_answer
+from tidings.replies import Deferred
+from tidings.transport.link import TURN_EVENTS, Link, Wait
 
 GAPS_KEPT = 100
 """Gaps that are remembered one by one."""
@@ -80,14 +80,12 @@ class Subscription:
     async def __aenter__(self) -> Self:
         if self._intake is not None:
             raise UserError("a subscription can be entered once; make another")
-        wait = self._link.future()
-        intake = self._link.core.subscribe(self._wanted, self, self._prefetch, answer_to(wait))
-        self._intake = intake
+        intake = self._intake = self._link.core.subscribe(self._wanted, self, self._prefetch)
         self._link.flush_soon()
         try:
-            await self._link.within(wait, self._timeout_s, "subscribed")
+            await self._link.within(self._link.outcome(intake.begun), self._timeout_s, "subscribed")
         except BaseException:
-            self._leave(no_answer)
+            self._leave()
             raise
         return self
 
@@ -95,7 +93,7 @@ class Subscription:
         self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         if kind is not None:
-            self._leave(no_answer)
+            self._leave()
             return
         if self._is_auto:
             self._acknowledge_last()
@@ -103,16 +101,15 @@ class Subscription:
 
     async def leave(self) -> None:
         """End it, acknowledging nothing further; a durable subscription stays with the node."""
-        left = self._link.future()
-        self._leave(answer_to(left))
-        await left
+        await self._link.outcome(self._leave())
 
-    def _leave(self, answer: Answer) -> None:
+    def _leave(self) -> Deferred[None]:
         assert self._intake is not None
         self._reason = self._reason or "left"
         self._arrived.clear()
-        self._link.core.unsubscribe(self._intake, answer)
+        left = self._link.core.unsubscribe(self._intake)
         self._link.flush_soon()
+        return left
 
     # The iterator
 

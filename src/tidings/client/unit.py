@@ -13,7 +13,7 @@ from typing import Self
 
 from tidings.client.message import Message
 from tidings.errors import Disconnected, NoAnswer, TidingsError, TransactionLost, UserError
-from tidings.transport.link import CLOSE_S_MAX, Link, no_answer
+from tidings.transport.link import CLOSE_S_MAX, Link
 
 
 class Unit:
@@ -101,5 +101,5 @@ class Unit:
         """Have it rolled back without waiting for that."""
         self._is_over = True
         if self._link.core.failure is None:
-            self._link.core.request("rollback", {"transaction": self._number}, no_answer, "again")
+            self._link.core.request("rollback", {"transaction": self._number}, "again")
             self._link.flush_soon()

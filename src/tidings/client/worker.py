@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from functools import partial
 from itertools import islice
 from math import inf
 from types import TracebackType
@@ -19,6 +20,7 @@ from tidings.client.encryption import QueueKeys
 from tidings.client.fetching import LATE, Hand, Handed, read_answer
 from tidings.client.message import Holder, Message
 from tidings.errors import Disconnected, MessageNotHeld, TidingsError, UserError
+from tidings.protocol.calls import Call
 from tidings.protocol.failures import error_of
 from tidings.protocol.messages import DONE, GIVE_BACK, UNOPENED
 from tidings.transport.link import Link, Wait
@@ -53,7 +55,7 @@ class Worker(Holder):
         self._where = where
         self._prefetch = prefetch
         self._by = by
-        self._request: int | None = None  # the one that is under way
+        self._request: Call | None = None  # the one that is under way
         self._has_asked = False  # since the last message
         self._fetched: deque[Fetched] = deque()
         self._current: Message | None = None
@@ -72,18 +74,21 @@ class Worker(Holder):
         room = max(1, self._prefetch) - len(self._fetched)
         if self._request is None and not self.is_over and 2 * room >= max(1, self._prefetch):
             arguments = {"queue": self.queue, "where": self._where, "count": room, "wait_s": None}
-            self._request = self.link.core.request("get", arguments, self._answered, "again")
+            self._request = self.link.core.request("get", arguments, "again")
+            self._request.then(partial(self._answered, self._request.number), self._failed)
             self._has_asked = True
             self.link.flush_soon()
 
-    def _answered(self, result: Any, error: TidingsError | None) -> None:
-        request, self._request = self._request, None
+    def _answered(self, number: int, result: Any) -> None:
+        self._request = None
         try:
-            if error is not None:
-                raise error
-            self._arrived(read_answer(result, request or 0))
-        except TidingsError as trouble:
-            self._error = trouble
+            self._arrived(read_answer(result, number))
+        except TidingsError as error:
+            self._error = error
+        self._go_on()
+
+    def _failed(self, error: TidingsError) -> None:
+        self._request, self._error = None, error
         self._go_on()
 
     def _arrived(self, handed: Handed) -> None:
@@ -213,7 +218,7 @@ class Worker(Holder):
         if was_over or self.link.core.failure is not None:
             return 0
         if self._request is not None:
-            self.link.core.cancel_get(self._request)
+            self.link.core.cancel_get(self._request.number)
         if is_clean and self._by != "client":
             self._leave_current()
         self._acknowledge_handed()

@@ -21,6 +21,7 @@ from tidings.protocol.connection import Connection
 from tidings.protocol.intake import Intake, Wanted
 from tidings.protocol.offer import Offer
 from tidings.protocol.publications import SEND_BUFFER_MAX
+from tidings.replies import ignore
 from tidings.steps import Steps
 
 LIST = "tidings.gateway.list"
@@ -79,7 +80,8 @@ class Uplink:
         if self.core.failure is not None:
             return
         demand = _Demand(self, partial(self._demanded, number))
-        self._advertised[number] = self.core.advertise(filter, demand, self._opened)
+        offer = self._advertised[number] = self.core.advertise(filter, demand)
+        offer.begun.then(ignore, self._refused)
         self.flush_soon()
 
     def widen(self, number: int, filter: str) -> None:
@@ -87,21 +89,20 @@ class Uplink:
         before = self._advertised.get(number)
         self.advertise(number, filter)
         if before is not None:
-            self.core.withdraw(before, _no_answer)
+            self.core.withdraw(before)
 
     def withdraw(self, number: int) -> None:
         """Say that it will be published no longer."""
         before = self._advertised.pop(number, None)
         if before is not None:
-            self.core.withdraw(before, _no_answer)
+            self.core.withdraw(before)
             self.flush_soon()
 
     def _demanded(self, number: int, filters: list[str]) -> None:
         self.on_demand(number, filters)
 
-    def _opened(self, _result: Any, error: TidingsError | None) -> None:
-        if error is not None:
-            self._log("error", "the node will not have what the gateway asks for", problem=str(error))
+    def _refused(self, error: TidingsError) -> None:
+        self._log("error", "the node will not have what the gateway asks for", problem=str(error))
 
     def ended(self, event: str, reason: str) -> None:
         """The node has ended something; nobody wonders when the gateway itself ends."""
@@ -149,7 +150,8 @@ class Uplink:
         """Answer whoever asks on the bus for all networks; `do` has that done in steps."""
         subscriber = _Requests(self, overview, figures, do)
         wanted = Wanted(f"type = '{LIST}'", passive=True)
-        subscriber.intake = self.core.subscribe(wanted, subscriber, REQUESTS_AHEAD, self._opened)
+        subscriber.intake = self.core.subscribe(wanted, subscriber, REQUESTS_AHEAD)
+        subscriber.intake.begun.then(ignore, self._refused)
         self.flush_soon()
 
     def tell(self, figures: dict[str, int]) -> None:
@@ -227,10 +229,6 @@ def _as_json(networks: Iterator[dict[str, Any] | None]) -> Steps[bytes]:
             break
         parts.append(part)
     return b"[" + b",".join(parts) + b"]"
-
-
-def _no_answer(_result: Any, _error: TidingsError | None) -> None:
-    """For what nobody waits for."""
 
 
 def _nothing() -> None:

@@ -31,7 +31,7 @@ from tidings.queues.backend import Handed, QueueBackend, QueueRef
 from tidings.queues.description import TRANSMISSION, Description, split_address
 from tidings.queues.message import Message
 from tidings.queues.queue import Queue
-from tidings.replies import Deferred, failed, gathered
+from tidings.replies import Deferred, failed, gathered, ignore
 
 PREFETCH_WATCH = 1_000
 """Copies that may be on their way from a peer for one watcher; they are handed on as they come."""
@@ -103,7 +103,8 @@ class PeerQueue(QueueRef):
             raise self._relay.away()
         wanted = Wanted(str(subscription.filter), queue=self._queue)
         watcher = Watcher(self._relay, subscription)
-        watcher.intake = connection.subscribe(wanted, watcher, PREFETCH_WATCH, watcher.opened)
+        watcher.intake = connection.subscribe(wanted, watcher, PREFETCH_WATCH)
+        watcher.intake.begun.then(ignore, watcher.refused)
         self._relay.flush()
         return watcher.end
 
@@ -119,11 +120,10 @@ class Watcher:
         self._subscription = subscription
         self._is_over = False
 
-    def opened(self, _result: Any, error: TidingsError | None) -> None:
-        """The peer has begun, or will not: then describing the queue fails too, unless that is late."""
-        if error is not None:
-            at = self._relay.clock() + 2 * DESCRIBE_S
-            self._relay.timers.at(at, lambda _now: self.ended(str(error)))
+    def refused(self, error: TidingsError) -> None:
+        """The peer will not begin: then describing the queue fails too, unless that is late."""
+        at = self._relay.clock() + 2 * DESCRIBE_S
+        self._relay.timers.at(at, lambda _now: self.ended(str(error)))
 
     def deliver(self, batch: Batch, _positions: Sequence[int] | None, _redelivered: bool) -> None:
         """Copies have come."""
@@ -147,7 +147,7 @@ class Watcher:
         """It is wanted no longer."""
         self._is_over = True
         if self._connection is not None and self._connection.failure is None:
-            self._connection.unsubscribe(self.intake, _pass_over)
+            self._connection.unsubscribe(self.intake)
             self._relay.flush()
 
 
@@ -218,7 +218,3 @@ def _not_here(queue: QueueRef) -> NotAllowed:
 
 def _same(value: Any) -> Any:
     return value
-
-
-def _pass_over(_result: Any, _error: TidingsError | None) -> None:
-    """For what nobody waits for."""

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from tidings.errors import CodecError, Disconnected, NotAllowed, QueueError, TidingsError
 from tidings.peers.registry import Peer
+from tidings.protocol.calls import Call
 from tidings.protocol.connection import Connection
 from tidings.protocol.failures import error_of
 from tidings.queues.arguments import Get
@@ -187,7 +188,7 @@ class Asking:
         self._operation = operation
         self._arguments = arguments
         self._wait_s = wait_s
-        self._number = 0
+        self._call: Call | None = None
         self._session: str | None = None
         self._timer: Alarm | None = None
         self._connection: Connection | None = None
@@ -198,16 +199,21 @@ class Asking:
         assert connection is not None
         self._connection, self._session = connection, connection.session
         try:
-            self._number = connection.request(self._operation, self._arguments, self._answered, "again")
+            self._call = connection.request(self._operation, self._arguments, "again")
         except TidingsError as error:
-            self._answered(None, error)
+            self.fail(error)
             return
+        self._call.then(self._answered, self.fail)
         if self._wait_s is not None:
             self._timer = relay.timers.at(relay.clock() + self._wait_s, self._late)
         relay.flush()
 
-    def _answered(self, result: Any, error: TidingsError | None) -> None:
-        self.finish(result, None if error is None else self._told(error))
+    def _answered(self, result: Any) -> None:
+        self.finish(result, None)
+
+    def fail(self, error: TidingsError) -> None:
+        """It could not be asked for, or not be done."""
+        self.finish(None, self._told(error))
 
     def _told(self, error: TidingsError) -> TidingsError:
         """An error as it is told: what the connection ended with is that the peer is away."""
@@ -219,12 +225,12 @@ class Asking:
 
     def give_up(self, error: TidingsError | None, result: Any = None) -> None:
         """Wait no longer."""
-        if self._connection is not None:
-            self._cancel(self._connection)
+        if self._call is not None:
+            self._cancel(self._call)
         self.finish(result, error)
 
-    def _cancel(self, connection: Connection) -> None:
-        connection.cancel(self._number)
+    def _cancel(self, call: Call) -> None:
+        call.cancel()
 
     def finish(self, result: Any, error: TidingsError | None) -> None:
         """Reply, once."""
@@ -243,10 +249,11 @@ class Getting(Asking):
         super().__init__(relay, "get", arguments, wait_s)
         self._queue = queue
 
-    def _answered(self, result: Any, error: TidingsError | None) -> None:
-        if error is not None:
-            self.finish(None, self._relay.named(self._queue, self._told(error)))
-            return
+    def fail(self, error: TidingsError) -> None:
+        """It could not be asked for, or not be done."""
+        self.finish(None, self._relay.named(self._queue, self._told(error)))
+
+    def _answered(self, result: Any) -> None:
         try:
             self.finish(msgspec.convert(result, Handed, builtin_types=(bytes,)), None)
         except msgspec.ValidationError as wrong:
@@ -262,8 +269,9 @@ class Getting(Asking):
         else:
             self._timer = relay.timers.at(now + ANSWER_S, super()._late)
 
-    def _cancel(self, connection: Connection) -> None:
-        connection.cancel_get(self._number)
+    def _cancel(self, call: Call) -> None:
+        assert self._connection is not None
+        self._connection.cancel_get(call.number)
         self._relay.flush()
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 from tidings.errors import Disconnected, PeerError, Refused, TidingsError
 from tidings.protocol.failures import error_of
 from tidings.protocol.frames import encode
 from tidings.protocol.messages import Reply, Request
+from tidings.replies import Deferred
 
 CALLS_MAX = 10_000
 """Requests that wait for their answers: so many for messages, and so many others."""
 
-Answer = Callable[[Any, TidingsError | None], None]
-"""Called once with the result of a request, or with why there is none."""
 OnCut = Literal["fail", "again", "forget"]
 """What becomes of a request that is under way when the connection breaks.
 
@@ -22,23 +22,26 @@ OnCut = Literal["fail", "again", "forget"]
 it twice being no different from doing it once. `forget`: whoever sent it begins anew by himself.
 """
 
+Forget = Callable[[int], object]
+"""Called with the number of a request that is cancelled."""
+
 _FOR_MESSAGES = frozenset({"get", "get.cancel"})
 # What ends something stands for what it ends, so there can't be too many; without it the node would go on.
 _ENDINGS = frozenset({"get.cancel", "rollback"})
 
 
-class Call:
-    """A request that waits for its answer."""
+class Call(Deferred[Any]):
+    """A request and the node's answer to it; one that is cancelled before it was sent is not done."""
 
-    __slots__ = ("answer", "arguments", "number", "on_cut", "operation", "was_cut", "was_sent")
+    __slots__ = ("arguments", "number", "on_cut", "operation", "was_cut", "was_sent")
 
     def __init__(
-        self, number: int, operation: str, arguments: dict[str, Any], answer: Answer, on_cut: OnCut
+        self, number: int, operation: str, arguments: dict[str, Any], on_cut: OnCut, forget: Forget
     ) -> None:
+        super().__init__(partial(forget, number))
         self.number = number
         self.operation = operation
         self.arguments = arguments
-        self.answer = answer
         self.on_cut = on_cut
         self.was_cut = False  # it may have been done without our being told
         self.was_sent = False
@@ -57,7 +60,7 @@ class Calls:
         self._waiting: dict[int, Call] = {}
         self._for_messages = 0  # how many of these are
 
-    def add(self, operation: str, arguments: dict[str, Any], answer: Answer, on_cut: OnCut) -> Call:
+    def add(self, operation: str, arguments: dict[str, Any], on_cut: OnCut) -> Call:
         """A new request; Refused when too many of its sort wait."""
         is_for_messages = operation in _FOR_MESSAGES
         alike = self._for_messages if is_for_messages else len(self._waiting) - self._for_messages
@@ -65,7 +68,7 @@ class Calls:
             raise Refused("limit", f"{CALLS_MAX} requests wait for their answers already")
         self._made += 1
         self._for_messages += is_for_messages
-        call = self._waiting[self._made] = Call(self._made, operation, arguments, answer, on_cut)
+        call = self._waiting[self._made] = Call(self._made, operation, arguments, on_cut, self._remove)
         return call
 
     def _remove(self, number: int) -> Call | None:
@@ -76,8 +79,10 @@ class Calls:
         return call
 
     def cancel(self, number: int) -> bool:
-        """Nobody waits for the answer any more; whether the node may have heard of the request."""
-        call = self._remove(number)
+        """Cancel a request; whether the node may have heard of it."""
+        call = self._waiting.get(number)
+        if call is not None:
+            call.cancel()
         return call is None or call.was_sent
 
     def frames(self) -> list[bytes]:
@@ -91,9 +96,9 @@ class Calls:
             return
         failure = reply.error
         if failure is None or (call.was_cut and failure.code == "not-found"):  # it was done before the cut
-            call.answer(reply.result, None)
+            call.resolve(reply.result)
         else:
-            call.answer(None, error_of(failure))
+            call.fail(error_of(failure))
 
     def cut(self) -> None:
         """The connection on which all of these were sent has broken."""
@@ -102,20 +107,22 @@ class Calls:
             if call.on_cut != "again":
                 self._remove(call.number)
             if call.on_cut == "fail":
-                call.answer(None, Disconnected(f"the connection broke; {call.operation} may have been done"))
+                call.fail(Disconnected(f"the connection broke; {call.operation} may have been done"))
 
     def fail(self, error: TidingsError) -> None:
         """There will be no answers any more."""
         calls, self._waiting, self._for_messages = self._waiting, {}, 0
         for call in calls.values():
-            call.answer(None, error)
+            call.fail(error)
 
 
-def ended_anyway(answer: Answer) -> Answer:
-    """An answer to which it is all the same whether something was ended by us, the node or a cut."""
+def ended_anyway(ending: Call) -> Deferred[None]:
+    """The reply to a request that ends something, no matter whether we, the node or a cut has ended it."""
+    ended: Deferred[None] = Deferred(ending.cancel)
 
-    def ended(result: Any, error: TidingsError | None) -> None:
+    def fail(error: TidingsError) -> None:
         is_refused = isinstance(error, Refused) and error.code != "not-found"
-        answer(result, error if is_refused or not isinstance(error, PeerError) else None)
+        ended.take(None, error if is_refused or not isinstance(error, PeerError) else None)
 
+    ending.then(ended.resolve, fail)
     return ended

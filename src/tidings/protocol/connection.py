@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from tidings.errors import CodecError, Disconnected, TidingsError, UserError
 from tidings.event import Event
 from tidings.ids import Ids, Origin
-from tidings.protocol.calls import Answer, Calls, OnCut, ended_anyway
+from tidings.protocol.calls import Call, Calls, OnCut, ended_anyway
 from tidings.protocol.failures import error_of
 from tidings.protocol.frames import encode
 from tidings.protocol.intake import Intake, Subscriber, Wanted
@@ -44,6 +44,7 @@ from tidings.protocol.messages import (
 from tidings.protocol.offer import Interest, Offer
 from tidings.protocol.publications import Publications
 from tidings.protocol.talk import Talk
+from tidings.replies import Deferred, resolved
 
 T = TypeVar("T")
 # Ends of a connection after which the next attempt would end the same way.
@@ -76,7 +77,6 @@ class Connection(Talk):
         self._says = _nobody if says is None else says
         self._calls = Calls()
         self._numbers = 0  # of subscriptions and advertisements
-        self._openings: dict[int, Answer] = {}  # of those that the node has not answered yet
         self._intakes: dict[int, Intake] = {}
         self._due: dict[Intake, None] = {}  # those that may have frames to send
         self._offers: dict[int, Offer] = {}
@@ -107,15 +107,10 @@ class Connection(Talk):
         intakes, self._intakes = self._intakes, {}
         offers, self._offers = self._offers, {}
         self._calls.fail(self.failure)
-        openings, self._openings = self._openings, {}
-        for answer in openings.values():
-            answer(None, self.failure)
-        for number, intake in intakes.items():
-            if number not in openings:
-                intake.subscriber.ended(str(self.failure))
-        for number, offer in offers.items():
-            if number not in openings:
-                offer.interest.ended(str(self.failure))
+        for intake in intakes.values():
+            intake.fail(self.failure)
+        for offer in offers.values():
+            offer.fail(self.failure)
 
     def output(self) -> list[bytes]:
         """The frames that may be sent now."""
@@ -154,44 +149,37 @@ class Connection(Talk):
         self.check()
         return self.publications.commit(transaction)
 
-    def request(
-        self, operation: str, arguments: dict[str, Any], answer: Answer, on_cut: OnCut = "fail"
-    ) -> int:
-        """Have something done, now or when there is a connection; the number by which it is cancelled."""
+    def request(self, operation: str, arguments: dict[str, Any], on_cut: OnCut = "fail") -> Call:
+        """Have something done, now or when there is a connection."""
         self._go_behind_published()
-        return self._ask(operation, arguments, answer, on_cut)
+        return self._ask(operation, arguments, on_cut)
 
-    def _ask(self, operation: str, arguments: dict[str, Any], answer: Answer, on_cut: OnCut) -> int:
+    def _ask(self, operation: str, arguments: dict[str, Any], on_cut: OnCut) -> Call:
         self.check()
-        call = self._calls.add(operation, arguments, answer, on_cut)
+        call = self._calls.add(operation, arguments, on_cut)
         if self.is_up:
             self._frames.append(call.send())
-        return call.number
+        return call
 
     def _go_behind_published(self) -> None:
         """Have what is said next follow what was published before it, as far as the window goes."""
         if self.is_up:
             self._frames += self.publications.take()
 
-    def cancel(self, number: int) -> None:
-        """Nobody waits for the answer any more; what is not sent yet is not done."""
-        self._calls.cancel(number)
-
     def cancel_get(self, number: int) -> None:
         """The messages that a `get` asked for are not wanted, whether or not they have come.
 
-        To be called instead of `cancel` by whoever has not taken its answer: the node then gives back what
-        it has handed out for it, also when it hears of that on a later connection only.
+        Called instead of `Call.cancel` where its answer was not taken: the node then takes back what it has
+        handed out for it, also when it hears of that on a later connection only.
         """
         if self._calls.cancel(number) and self.failure is None:
-            self.request("get.cancel", {"number": number}, _pass_over, "again")
+            self.request("get.cancel", {"number": number}, "again")
 
-    def subscribe(self, wanted: Wanted, subscriber: Subscriber, prefetch: int, answer: Answer) -> Intake:
-        """Begin a subscription, now or when there is a connection."""
+    def subscribe(self, wanted: Wanted, subscriber: Subscriber, prefetch: int) -> Intake:
+        """Begin a subscription, now or when there is a connection; `Intake.begun` has the node's answer."""
         self.check()
         self._numbers += 1
         intake = self._intakes[self._numbers] = Intake(self._numbers, wanted, subscriber, prefetch)
-        self._openings[intake.number] = answer
         if self.is_up:
             self._go_behind_published()
             self._begin_intake(intake)
@@ -207,34 +195,31 @@ class Connection(Talk):
         intake.acknowledge(position)
         self._due[intake] = None
 
-    def unsubscribe(self, intake: Intake, answer: Answer) -> None:
+    def unsubscribe(self, intake: Intake) -> Deferred[None]:
         """End a subscription of this connection; a durable one stays with the node."""
         self._due.pop(intake, None)
-        self._openings.pop(intake.number, None)
+        intake.begun.cancel()
         if self._intakes.pop(intake.number, None) is None or not self.is_up:
-            answer(None, None)
-        else:
-            self._frames += intake.output()  # so that an acknowledgement goes before it
-            self.request("unsubscribe", {"number": intake.number}, ended_anyway(answer))
+            return resolved(None)
+        self._frames += intake.output()  # so that an acknowledgement goes before it
+        return ended_anyway(self.request("unsubscribe", {"number": intake.number}))
 
-    def advertise(self, filter: str, interest: Interest, answer: Answer) -> Offer:
-        """Say what may be published; the interest is told who wants it."""
+    def advertise(self, filter: str, interest: Interest) -> Offer:
+        """Say what may be published; `interest` is called with the filters that want it."""
         self.check()
         self._numbers += 1
         offer = self._offers[self._numbers] = Offer(self._numbers, filter, interest)
-        self._openings[offer.number] = answer
         if self.is_up:
             self._go_behind_published()
             self._offer(offer)
         return offer
 
-    def withdraw(self, offer: Offer, answer: Answer) -> None:
+    def withdraw(self, offer: Offer) -> Deferred[None]:
         """Advertise it no longer."""
-        self._openings.pop(offer.number, None)
+        offer.begun.cancel()
         if self._offers.pop(offer.number, None) is None or not self.is_up:
-            answer(None, None)
-        else:
-            self.request("unadvertise", {"number": offer.number}, ended_anyway(answer))
+            return resolved(None)
+        return ended_anyway(self.request("unadvertise", {"number": offer.number}))
 
     def check(self) -> None:
         """Raise `failure` if there is one."""
@@ -246,38 +231,31 @@ class Connection(Talk):
     def _begin_intake(self, intake: Intake) -> None:
         """Make a subscription on this connection."""
 
-        def begun(result: Any, error: TidingsError | None) -> None:
-            if intake.number not in self._intakes:
-                return
-            if error is None:
+        def begun(result: Any) -> None:
+            if intake.number in self._intakes:
                 intake.opened(_member(result, "position", int))
-            else:
-                del self._intakes[intake.number]
-            answer = self._openings.pop(intake.number, None)
-            if answer is not None:
-                answer(result, error)
-            elif error is not None:
-                intake.subscriber.ended(str(error))
+                intake.begun.resolve(result)
 
-        self._ask("subscribe", intake.arguments(), begun, "forget")
+        def refused(error: TidingsError) -> None:
+            if self._intakes.pop(intake.number, None) is not None:
+                intake.fail(error)
+
+        self._ask("subscribe", intake.arguments(), "forget").then(begun, refused)
 
     def _offer(self, offer: Offer) -> None:
         """Make an advertisement on this connection."""
 
-        def offered(result: Any, error: TidingsError | None) -> None:
-            if offer.number not in self._offers:
-                return
-            if error is None:
+        def begun(result: Any) -> None:
+            if offer.number in self._offers:
                 offer.interest.changed(_filters(result))
-            else:
-                del self._offers[offer.number]
-            answer = self._openings.pop(offer.number, None)
-            if answer is not None:
-                answer(result, error)
-            elif error is not None:
-                offer.interest.ended(str(error))
+                offer.begun.resolve(result)
 
-        self._ask("advertise", {"number": offer.number, "filter": offer.filter}, offered, "forget")
+        def refused(error: TidingsError) -> None:
+            if self._offers.pop(offer.number, None) is not None:
+                offer.fail(error)
+
+        arguments = {"number": offer.number, "filter": offer.filter}
+        self._ask("advertise", arguments, "forget").then(begun, refused)
 
     # What the node says
 
@@ -370,10 +348,6 @@ def _used_before(origin: Origin) -> UserError:
 def _nobody() -> tuple[str, str]:
     """For nodes that do not ask who a client is."""
     return "", ""
-
-
-def _pass_over(_result: Any, _error: TidingsError | None) -> None:
-    """For requests whose answer nobody waits for."""
 
 
 def _member(found: Any, name: str, kind: type[T]) -> T:

@@ -16,11 +16,12 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from tidings.errors import CodecError
+from tidings.errors import CodecError, TidingsError
 from tidings.event import Batch
 from tidings.ids import Origin
 from tidings.protocol.frames import encode
 from tidings.protocol.messages import Acknowledge, Credit, Deliver
+from tidings.replies import Deferred
 from tidings.seen import Producers
 
 ORIGINS_MAX = 256
@@ -70,7 +71,7 @@ class Intake:
         self.wanted = wanted
         self.subscriber = subscriber
         self.prefetch = prefetch
-        self.is_open = False  # the node has said yes at least once
+        self.begun: Deferred[Any] = Deferred()  # the node's first answer
         self._held = 0  # handed to the subscriber and not consumed
         self._next: int | None = None  # where a stream goes on after a cut
         self._granted = self._received = 0  # events on this connection
@@ -103,11 +104,17 @@ class Intake:
 
     def opened(self, position: int) -> None:
         """The node has begun it; `position` is that of the last stored event."""
-        if self.is_open and not (self.wanted.is_stream or self.wanted.durable):
+        if self.begun.is_over and not (self.wanted.is_stream or self.wanted.durable):
             self.subscriber.gap(0, "disconnected")
         if self._next is None and self.wanted.since is None and self.wanted.since_us is None:
             self._next = position + 1
-        self.is_open = True
+
+    def fail(self, error: TidingsError) -> None:
+        """The node has refused or ended it, or there is no connection any more."""
+        if self.begun.is_over:
+            self.subscriber.ended(str(error))
+        else:
+            self.begun.fail(error)
 
     def forget_positions(self) -> None:
         """The store is another one now: positions mean nothing there."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
+
+from tidings.errors import TidingsError
+from tidings.replies import Deferred
 
 
 class Interest(Protocol):
@@ -18,9 +21,17 @@ class Interest(Protocol):
 class Offer:
     """An advertisement."""
 
-    __slots__ = ("filter", "interest", "number")
+    __slots__ = ("begun", "filter", "interest", "number")
 
     def __init__(self, number: int, filter: str, interest: Interest) -> None:
         self.number = number
         self.filter = filter
         self.interest = interest
+        self.begun: Deferred[Any] = Deferred()  # the node's first answer
+
+    def fail(self, error: TidingsError) -> None:
+        """The node has refused or ended it, or there is no connection any more."""
+        if self.begun.is_over:
+            self.interest.ended(str(error))
+        else:
+            self.begun.fail(error)

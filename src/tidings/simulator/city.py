@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from tidings.errors import TidingsError
 from tidings.event import Batch
 from tidings.protocol.intake import Intake, Wanted
 from tidings.sensors.city import KINDS, SIZE_M
 from tidings.simulator.city_account import SETTLE_S, Box, CityAccount, Wish
 from tidings.simulator.city_gateway import SimulatedGateway
 from tidings.simulator.city_network import SENSORS, Station
-from tidings.simulator.client import SimulatedClient
+from tidings.simulator.client import SimulatedClient, must_not
 from tidings.simulator.network import NOTICE_S_MAX
 from tidings.simulator.node import SimulatedNode
 from tidings.simulator.weather import run_storm
@@ -104,7 +103,7 @@ class Citizen(SimulatedClient):
         reader = self.subscriptions.pop(wish)
         self.account.closed(wish, self.world.clock.now)
         self.world.note(self.name, "drops", wish.filter)
-        self.connection.unsubscribe(reader.intake, lambda _result, _error: None)
+        self.connection.unsubscribe(reader.intake)
         self.pump()
 
 
@@ -115,10 +114,10 @@ class Reader:
         self._citizen = citizen
         self._wish = wish
         wanted = Wanted(str(wish.filter))
-        self.intake: Intake = citizen.connection.subscribe(wanted, self, PREFETCH, self._opened)
+        self.intake: Intake = citizen.connection.subscribe(wanted, self, PREFETCH)
+        self.intake.begun.then(self._opened, must_not)
 
-    def _opened(self, _result: object, error: TidingsError | None) -> None:
-        assert error is None, error
+    def _opened(self, _result: object) -> None:
         self._wish.open_at = self._citizen.world.clock.now
 
     def deliver(self, batch: Batch, _positions: Sequence[int] | None, redelivered: bool) -> None:

@@ -187,10 +187,10 @@ class SubscriberClient(SimulatedClient):
         self.account.begin(self.name)
         self._arrived: list[tuple[int, int | None]] = []  # (how many events, the last position)
         self._is_busy = False
-        self._intake: Intake = self.connection.subscribe(self.wanted, self, self.prefetch, self._opened)
+        self._intake: Intake = self.connection.subscribe(self.wanted, self, self.prefetch)
+        self._intake.begun.then(self._opened, must_not)
 
-    def _opened(self, _result: object, error: TidingsError | None) -> None:
-        assert error is None, error
+    def _opened(self, _result: object) -> None:
         self.is_open = True
         self.world.note(self.name, "subscribed")
 
@@ -228,3 +228,8 @@ class SubscriberClient(SimulatedClient):
             self.connection.acknowledge(self._intake, position)
         self.pump()
         self._work()
+
+
+def must_not(error: TidingsError) -> None:
+    """Take no error for an answer."""
+    raise AssertionError(error)

@@ -54,7 +54,7 @@ class PeerClient(QueueClient):
     def create(self) -> None:
         """Have the queue of its node made."""
         wish = {name: value for name, value in JOBS.wish.items() if value is not None}
-        self.connection.request("queue.create", {**wish, "deliveries_max": None}, must, "again")
+        must(self.connection.request("queue.create", {**wish, "deliveries_max": None}, "again"))
         self.pump()
 
     @property
@@ -150,12 +150,14 @@ class PeerClient(QueueClient):
     def _ask_sink(self, operation: str, run: str, wanted: dict[str, Any], then: Callable[[], None]) -> None:
         connection = self.connection
 
-        def answer(_result: Any, error: TidingsError | None) -> None:
-            if connection.failure is None:  # it has not left
-                assert error is None, f"{self.name}: {operation}: {error}"
-                then()
+        def done(_result: Any) -> None:
+            then()
 
-        self.connection.request(operation, {"sink": self.name, "run": run, **wanted}, answer, "again")
+        def failed(error: TidingsError) -> None:
+            assert connection.failure is not None, f"{self.name}: {operation}: {error}"  # else it has left
+
+        call = connection.request(operation, {"sink": self.name, "run": run, **wanted}, "again")
+        call.then(done, failed)
 
     def _committed(self, batch: int) -> None:
         self.account.commit(self.node.name, self.name, batch)

@@ -12,15 +12,15 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from tidings.errors import TidingsError
 from tidings.event import Event
 from tidings.event.wire import decode_event
 from tidings.ids import Origin
 from tidings.protocol.messages import DONE, GIVE_BACK, REJECT, UNOPENED
 from tidings.queues import Description
 from tidings.queues.letters import DEAD
+from tidings.replies import Deferred, ignore
 from tidings.simulator.account import Identity
-from tidings.simulator.client import SimulatedClient
+from tidings.simulator.client import SimulatedClient, must_not
 from tidings.simulator.queue_account import Answer, Put, QueueAccount, Settled, Unit
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class QueueClient(SimulatedClient):
         for one in (*QUEUES, DEAD_LETTERS):
             wish = {name: value for name, value in one.wish.items() if value is not None}
             open_ = {"redelivery_s": one.redelivery_s, "deliveries_max": one.deliveries_max}
-            self.connection.request("queue.create", {**wish, **open_}, must, "again")
+            must(self.connection.request("queue.create", {**wish, **open_}, "again"))
         self.pump()
 
     @property
@@ -152,17 +152,15 @@ class QueueClient(SimulatedClient):
 
     def _ask(self, queue: str, where: str, take: Callable[[Hands], None], **more: Any) -> None:
         """Ask for messages; `take` gets them, or none if there was an error."""
-        asked: list[int] = []
+        call = self.connection.request("get", {"queue": queue, "where": where, **more}, "again")
 
-        def answer(result: Any, _error: TidingsError | None) -> None:
-            for number in asked:
-                self._gets.pop(number, None)
+        def got(hands: Hands) -> None:
+            self._gets.pop(call.number, None)
             if self.connection.failure is None:
-                take([] if result is None else result["messages"])
+                take(hands)
 
-        wanted = {"queue": queue, "where": where, **more}
-        asked.append(self.connection.request("get", wanted, answer, "again"))
-        self._gets[asked[0]] = take
+        self._gets[call.number] = take
+        call.then(lambda result: got(result["messages"]), lambda _error: got([]))
 
     def _cancel(self) -> None:
         """Lose interest in what was asked for."""
@@ -211,12 +209,10 @@ class QueueClient(SimulatedClient):
         self._units += 1
         unit, number = self.account.begin(), self._units
         asked = {"transaction": number, "timeout_s": self.world.random.choice((1.0, 5.0, 20.0))}
-        self.connection.request("begin", asked, partial(self._begun, unit, number), "again")
+        call = self.connection.request("begin", asked, "again")
+        call.then(partial(self._begun, unit, number), partial(self._not_done, unit))
 
-    def _begun(self, unit: Unit, number: int, _result: Any, error: TidingsError | None) -> None:
-        if error is not None:
-            self._close_unit(unit, Answer.REFUSED)
-            return
+    def _begun(self, unit: Unit, number: int, _result: Any) -> None:
         random = self.world.random
         queue, where = random.choice(QUEUES[:3]).name, random.choice(WHERE)
         action = random.choice(("take", "take", "read"))
@@ -251,15 +247,16 @@ class QueueClient(SimulatedClient):
             return
         match self.world.random.randrange(8):
             case 0:
-                done = partial(self._rolled_back, unit)
-                self.connection.request("rollback", {"transaction": number}, done, "again")
+                not_done = partial(self._not_done, unit)
+                call = self.connection.request("rollback", {"transaction": number}, "again")
+                call.then(not_done, not_done)
             case 1:
                 self._close_unit(unit, Answer.REFUSED)
             case _:
                 self._pending[self.connection.commit(number)] = unit
         self.pump()
 
-    def _rolled_back(self, unit: Unit, _result: Any, _error: TidingsError | None) -> None:
+    def _not_done(self, unit: Unit, _why: Any) -> None:
         self._close_unit(unit, Answer.REFUSED)
 
     def _close_unit(self, unit: Unit, answer: Answer) -> None:
@@ -310,6 +307,6 @@ class QueueClient(SimulatedClient):
         self._ask(queue, "", partial(self._drain, queue), wait_s=None, count=3)
 
 
-def must(_result: Any, error: TidingsError | None) -> None:
+def must(call: Deferred[Any]) -> None:
     """Take no error for an answer."""
-    assert error is None, error
+    call.then(ignore, must_not)

@@ -17,9 +17,10 @@ from typing import Any, TypeVar
 
 from tidings.backoff import Backoff
 from tidings.errors import Disconnected, NoAnswer, TidingsError
-from tidings.protocol.calls import Answer, OnCut
+from tidings.protocol.calls import OnCut
 from tidings.protocol.connection import Connection
 from tidings.protocol.failures import error_of
+from tidings.replies import Deferred
 from tidings.transport.carrier import Carrier
 from tidings.transport.dial import Dial, Hopeless
 
@@ -260,17 +261,31 @@ class Link(Carrier):
         self, operation: str, arguments: dict[str, Any], timeout_s: float | None, on_cut: OnCut = "fail"
     ) -> Any:
         """Have the node do something, and wait for its answer."""
-        wait = self._loop.create_future()
-        number = self.core.request(operation, arguments, answer_to(wait), on_cut)
+        call = self.core.request(operation, arguments, on_cut)
         self.flush_soon()
         try:
-            return await self.within(wait, timeout_s, "answered")
+            return await self.within(self.outcome(call), timeout_s, "answered")
         finally:
-            self.core.cancel(number)
+            call.cancel()
 
     def future(self) -> Wait:
         """Something to wait on."""
         return self._loop.create_future()
+
+    def outcome(self, reply: Deferred[T]) -> asyncio.Future[T]:
+        """The value or error of a reply, to be awaited; nothing happens to the reply if nobody does."""
+        wait: asyncio.Future[T] = self._loop.create_future()
+
+        def done(value: T) -> None:
+            if not wait.done():
+                wait.set_result(value)
+
+        def failed(error: TidingsError) -> None:
+            if not wait.done():
+                wait.set_exception(error)
+
+        reply.then(done, failed)
+        return wait
 
     async def within(self, wait: Awaitable[T], timeout_s: float | None, what: str) -> T:
         """What is waited for; Disconnected or NoAnswer if it has not come in time."""
@@ -282,24 +297,6 @@ class Link(Carrier):
             trouble = self.core.parting if self.core.is_up else self._trouble
             told = f"{late}: {trouble}" if trouble else late
             raise (NoAnswer(told) if self.core.is_up else Disconnected(told)) from None
-
-
-def answer_to(wait: Wait) -> Answer:
-    """An answer that ends the wait, unless nobody waits any more."""
-
-    def answer(result: Any, error: TidingsError | None) -> None:
-        if wait.done():
-            return
-        if error is None:
-            wait.set_result(result)
-        else:
-            wait.set_exception(error)
-
-    return answer
-
-
-def no_answer(_result: Any, _error: TidingsError | None) -> None:
-    """For requests whose answer nobody waits for."""
 
 
 def refusal_of(error: Exception | None) -> TidingsError | None:
