@@ -15,7 +15,6 @@ from tidings import Event
 from tidings.errors import StoreFailed
 from tidings.node import driver
 from tidings.protocol import session, worker
-from tidings.protocol.errands import Errand
 from tidings.protocol.messages import Credit, Ping, Pong
 from tidings.store.sqlite import SqliteStore
 from tidings.store.thread import StoreThread
@@ -217,7 +216,7 @@ def test_a_silent_client_is_asked_and_stays_if_it_answers(monkeypatch: pytest.Mo
     run(scenario())
 
 
-def test_errands_that_compute_run_one_by_one_and_hold_no_other_up() -> None:
+def test_calls_that_compute_run_one_by_one_and_hold_no_other_up() -> None:
     order: list[str] = []
     is_open = threading.Event()
 
@@ -229,10 +228,10 @@ def test_errands_that_compute_run_one_by_one_and_hold_no_other_up() -> None:
     async def scenario() -> None:
         ended = asyncio.Event()
         async with running() as node:
-            send = node.driver.broker.send
-            send(Errand(first, id, id, computes=True))
-            send(Errand(lambda: order.append("second"), lambda _: ended.set(), id, computes=True))
-            send(Errand(lambda: None, lambda _: is_open.set(), id))
+            offload = node.driver.broker.offload
+            offload(first, "compute")
+            offload(lambda: order.append("second"), "compute").then(lambda _: ended.set())
+            offload(lambda: None).then(lambda _: is_open.set())
             node.driver.schedule()
             await asyncio.wait_for(ended.wait(), WAIT_S)
 

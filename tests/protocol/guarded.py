@@ -64,11 +64,18 @@ def guarded(**users: list[Rule]) -> Rig:
 
 
 def come(rig: Rig, user: str, system: str | None = None, name: str = "", secret: str | None = None) -> Peer:
-    """A user who has said HELLO; by default with the right secret."""
+    """A user who has said HELLO and heard the answer; by default with the right secret."""
+    peer = knock(rig, user, system, name, secret)
+    rig.run()
+    return peer
+
+
+def knock(rig: Rig, user: str, system: str | None = None, name: str = "", secret: str | None = None) -> Peer:
+    """A user who has said HELLO; what is to be checked in a thread has not been."""
     peer = rig.connect()
     right = user[::-1] if secret is None else secret
     peer.send(Hello([1], system or f"sys-{user}", 1, name, None, 0, user, right))
-    rig.run()
+    rig.tick()
     return peer
 
 

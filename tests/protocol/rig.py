@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from tidings.event import Batch, Event, Header
 from tidings.event.wire import encode_events
 from tidings.node.assembly import CoreSettings, NodeCore
-from tidings.protocol.errands import Errand
 from tidings.protocol.frames import FRAME_MAX, FrameReader, encode
 from tidings.protocol.messages import (
     Accepted,
@@ -28,6 +27,7 @@ from tidings.protocol.messages import (
     Reply,
     Request,
 )
+from tidings.protocol.offload import BlockingCall
 from tidings.protocol.session import Session
 from tidings.store.interface import Operation, State, StoredBatch
 from tidings.store.memory import SimulatedDisk, SimulatedStore
@@ -102,14 +102,14 @@ class Rig:
                 stream.begin(self.store.position_at(stream.since_us))
             read = self.store.read_before if stream.is_backward else self.store.read
             stream.take(read(stream.place, self.read_size))
-        for errand in self.broker.take_errands():
-            run_errand(errand)
+        for call in self.broker.take_offloaded():
+            run_blocking(call)
         self.let_out()
 
     def run(self) -> None:
         """Tick, sync and read until nothing happens any more."""
         broker = self.broker
-        while self.tick() or self.commits or broker.reads or broker.errands or broker.has_changes:
+        while self.tick() or self.commits or broker.reads or broker.offloaded or broker.has_changes:
             self.sync()
             self.read()
 
@@ -149,14 +149,14 @@ def output(session: Session) -> list[bytes]:
     return frames
 
 
-def run_errand(errand: Errand) -> None:
+def run_blocking(call: BlockingCall) -> None:
     """Do what a driver does in a thread, at once."""
     try:
-        result = errand.run()
+        result = call.run()
     except Exception as error:
-        errand.conclude(error)
+        call.conclude(error)
     else:
-        errand.conclude(None, result)
+        call.conclude(None, result)
 
 
 class Peer:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from protocol.guarded import ALL, Book, come, ending, guarded, is_in, may
+from protocol.guarded import ALL, Book, Slow, come, ending, guarded, is_in, knock, may
 from protocol.rig import Rig, event, persistent
 from tidings.errors import NotAllowed
 from tidings.event import Header
@@ -33,10 +33,9 @@ def test_a_client_with_the_right_secret_is_let_in_and_one_with_another_is_not() 
 
 def test_a_check_that_takes_long_is_run_elsewhere_and_nothing_is_heard_before_it_is_done() -> None:
     rig = guarded(ann=ALL)
-    peers = [come(rig, "ann", f"s{n}", secret=secret) for n, secret in enumerate(("?nna", "?wrong"))]
+    peers = [knock(rig, "ann", f"s{n}", secret=secret) for n, secret in enumerate(("?nna", "?wrong"))]
     assert not any(map(is_in, peers))
-    for session, check in rig.broker.take_checks():
-        session.checked(check, check.run(), rig.now)
+    assert [call.pool for call in rig.broker.offloaded] == ["password", "password"]
     rig.run()
     assert is_in(peers[0])
     assert ending(peers[1])[0] == "not-allowed"
@@ -44,15 +43,23 @@ def test_a_check_that_takes_long_is_run_elsewhere_and_nothing_is_heard_before_it
 
 def test_who_says_more_before_it_is_let_in_is_parted_from_and_who_leaves_may_leave() -> None:
     rig = guarded(ann=ALL)
-    hasty, leaving = (come(rig, "ann", f"s{n}", secret="?nna") for n in range(2))
+    hasty, leaving = (knock(rig, "ann", f"s{n}", secret="?nna") for n in range(2))
     hasty.send(Ping())
-    assert ending(hasty) == ("protocol", "Ping before Welcome")
     leaving.send(Bye())
+    rig.tick()
     assert leaving.session.is_closed
-    for session, check in rig.broker.take_checks():
-        session.checked(check, check.run(), rig.now)
-    rig.run()
+    assert rig.broker.offloaded
+    assert ending(hasty) == ("protocol", "Ping before Welcome")
     assert not is_in(leaving)
+
+
+def test_a_check_that_breaks_lets_nobody_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_check: Slow) -> bool:
+        raise MemoryError
+
+    rig = guarded(ann=ALL)
+    monkeypatch.setattr(Slow, "run", broken)
+    assert ending(come(rig, "ann", secret="?nna")) == ("not-allowed", "user or secret is wrong")
 
 
 def test_who_comes_when_too_much_is_being_checked_may_come_again() -> None:
@@ -70,7 +77,7 @@ def test_a_second_hello_is_refused_while_the_first_is_looked_at_and_after_it() -
 
 def test_nothing_large_is_taken_from_who_was_not_let_in() -> None:
     rig = guarded(ann=ALL)
-    peer = come(rig, "ann", secret="?nna")
+    peer = knock(rig, "ann", secret="?nna")
     peer.send_raw((FIRST_FRAME_MAX + 1).to_bytes(4, "big") + b"\x03" + b"x" * 100)
     assert ending(peer)[0] == "too-large"
 
@@ -79,7 +86,7 @@ def test_a_hello_does_not_show_its_secret() -> None:
     hello = Hello([1], "s", 1, "n", None, 0, "ann", "hunter2")
     assert "hunter2" not in repr(hello)
     assert "hunter2" not in repr(Claim(come(guarded(), "x").session.caller, "ann", "hunter2"))
-    assert msg_secret(come(guarded(ann=ALL), "ann", secret="?nna")) == ""
+    assert msg_secret(knock(guarded(ann=ALL), "ann", secret="?nna")) == ""
 
 
 def msg_secret(peer: object) -> str:

@@ -15,7 +15,6 @@ from tidings.log import arguments
 from tidings.log.history import History, Span
 from tidings.log.sealing import Schedule, reach
 from tidings.protocol.broker import Broker
-from tidings.protocol.errands import Errand
 from tidings.protocol.service import LATER, Asked
 from tidings.protocol.session import Session
 from tidings.store.interface import Discard
@@ -129,7 +128,7 @@ class Custody:
         self._schedule.grown(last, self._broker.size_logged, self._broker.now)
         self._schedule.ask(last)
         self._sealings.append((last, asked))
-        self._broker.send(Errand(self._look, self._settle, self._give_up))
+        self._broker.offload(self._look).then(self._settle, self._give_up)
         return LATER
 
     def _settle(self, found: tuple[Span, int]) -> None:
@@ -246,7 +245,7 @@ class Custody:
         def failed(_error: Any) -> None:
             self._broker.count("failures", reason="log")
 
-        self._broker.send(Errand(run, done, failed))
+        self._broker.offload(run).then(done, failed)
 
     def finish_tick(self) -> None:
         """Note how the log has grown."""

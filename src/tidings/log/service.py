@@ -1,7 +1,7 @@
 """What a node does about its log when clients ask: readers come and go, and events are read again.
 
 The log itself needs nobody here: the broker stores what archives want and what is persistent. Reading, which
-takes long, is an errand of `History`; what it may tell is what the client may subscribe to.
+takes long, is done by `History` in a thread; what it may tell is what the client may subscribe to.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tidings.protocol.archive import Archive, Terms
 from tidings.protocol.broker import Broker
 from tidings.protocol.bystander import Bystander
 from tidings.protocol.cursors import Cursor, Options
-from tidings.protocol.errands import Errand
-from tidings.protocol.service import LATER, Asked
+from tidings.protocol.service import Asked
 from tidings.protocol.session import Session
+from tidings.replies import Deferred
 from tidings.store.interface import Discard, Durable
 
 WAITING_SIZE_MAX = 4 * READ_SIZE_MAX
@@ -228,28 +228,21 @@ class LogService(Bystander):
             lambda found: {"parts": found.parts, "next": found.next, "end": end},
         )
 
-    def _go(self, asked: Asked, run: Callable[[], Any], answer: Callable[[Any], Any]) -> Any:
-        """Have the log read for a client, which is told when that is done."""
+    def _go(self, asked: Asked, run: Callable[[], Any], answer: Callable[[Any], Any]) -> Deferred[Any]:
+        """Have the log read for a client; the reply is what `answer` makes of it."""
         session = asked.session
         under_way = self._reads.get(session, 0)
         if under_way >= READS_MAX or session.outbox.size > WAITING_SIZE_MAX:
             raise Refused("limit", "too much of the log is under way to this client already")
         self._reads[session] = under_way + 1
 
-        def done(found: Any) -> None:
-            self._ended(session)
-            asked.answer(answer(found), self._broker.promise)
+        def ended(_outcome: object) -> None:
+            if session in self._reads:
+                self._reads[session] -= 1
 
-        def failed(error: Any) -> None:
-            self._ended(session)
-            asked.fail(error)
-
-        self._broker.send(Errand(run, done, failed))
-        return LATER
-
-    def _ended(self, session: Session) -> None:
-        if session in self._reads:
-            self._reads[session] -= 1
+        reading = self._broker.offload(run)
+        reading.then(ended, ended)
+        return reading.map(answer)
 
     def parted(self, session: Session, is_clean: bool) -> None:  # noqa: ARG002
         """A session has ended; what is still read for it is told to nobody."""

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from math import inf
 from time import perf_counter
 from traceback import format_exc
@@ -28,9 +28,10 @@ from tidings.node.clock import SteadyClock
 from tidings.node.dialling import Dialler
 from tidings.node.lasting import Lasting
 from tidings.node.logins import Logins
-from tidings.protocol.access import Caller, Check
+from tidings.node.offload import Threads
+from tidings.protocol.access import Caller
 from tidings.protocol.broker import Anyone
-from tidings.protocol.errands import Errand
+from tidings.protocol.offload import BlockingCall
 from tidings.protocol.session import Session
 from tidings.protocol.streams import Stream
 from tidings.store.interface import Operation, Store, StoredBatch
@@ -53,8 +54,6 @@ ALARM_S_MAX = 3_600.0
 """How far ahead a timer is set at most: loops may refuse one for centuries, which a ttl can ask for."""
 CLOSE_S_MAX = 6.0
 """How long the last frames may take to leave when a node stops."""
-ERRANDS_AT_A_TIME = 2
-"""What is run in threads at a time, such as readings of the log."""
 
 Answer = TypeVar("Answer")
 
@@ -109,12 +108,11 @@ class Driver:
         self._is_older = False  # the store is, than what clients know, and that was logged
         self._writing = Lasting("the store failed", "the store works again")
         self._reading = Lasting("the store can't be read", "the store can be read again")
-        self._errands = ThreadPoolExecutor(ERRANDS_AT_A_TIME, "tidings errand")
-        self._computing = ThreadPoolExecutor(1, "tidings computing")
+        self._threads = Threads(loop, self._conclude)
         self._waking = loop.call_later(WAKE_S, self._wake, loop.time() + WAKE_S)
         self._alarm: asyncio.TimerHandle | None = None  # for what is due before the next waking
         self._alarm_at = inf
-        self._logins = Logins(self.broker, loop, self._checked)
+        self._logins = Logins(self.broker)
         self._dialler = Dialler(self)
         self.schedule()
 
@@ -222,7 +220,7 @@ class Driver:
             if self.broker.has_changes:
                 self.schedule()
         self._send_all(self.broker.take_dirty(), is_busy)
-        if self.broker.reads or self.broker.checks or self.broker.errands:
+        if self.broker.reads or self.broker.offloaded:
             self._carry_out()
         if self.core.dialling.is_due:
             self._dialler.carry_out()
@@ -239,10 +237,8 @@ class Driver:
         """Begin what the broker wants to be done elsewhere."""
         for stream in self.broker.take_reads():
             self._read(stream)
-        for session, check in self.broker.take_checks():
-            self._logins.check(session, check)
-        for errand in self.broker.take_errands():
-            self._go(errand)
+        for call in self.broker.take_offloaded():
+            self._threads.run(call)
 
     def _send_all(self, dirty: Iterable[Session], is_busy: bool) -> None:
         """Write to each session, or hold it back.
@@ -290,13 +286,6 @@ class Driver:
         """The rules have changed: part from those who are not let in any more."""
         self.broker.review()
         self._logins.new_reasons()
-        self.schedule()
-
-    def _checked(self, session: Session, check: Check, passed: bool) -> None:
-        if not self._survives(session.caller.peer, session.checked, check, passed, self.time()):
-            session.give_up()
-        if session.is_closed:
-            self._logins.tell(session)
         self.schedule()
 
     # The store
@@ -372,23 +361,12 @@ class Driver:
             self.schedule()
         return False
 
-    # Errands
+    # Calls in threads
 
-    def _go(self, errand: Errand) -> None:
-        """Have an errand run in a thread, and conclude it on the loop."""
-
-        def tell(ran: Future[Any]) -> None:
-            if not ran.cancelled():
-                self._loop.call_soon_threadsafe(self._conclude, errand, ran)
-
-        threads = self._computing if errand.computes else self._errands
-        threads.submit(errand.run).add_done_callback(tell)
-
-    def _conclude(self, errand: Errand, ran: Future[Any]) -> None:
+    def _conclude(self, call: BlockingCall, error: BaseException | None, result: Any) -> None:
         if not self.is_closed:
-            error = ran.exception()
             self.time()
-            self._survives("an errand", errand.conclude, error, None if error else ran.result())
+            self._survives("a call in a thread", call.conclude, error, result)
             self.schedule()
 
     # Time
@@ -471,10 +449,8 @@ class Driver:
 
     async def _end(self) -> None:
         # What the thread says while it ends is carried out by the loop before this goes on.
-        for threads in (self._errands, self._computing):
-            await asyncio.to_thread(threads.shutdown, cancel_futures=True)
+        await self._threads.close()
         await asyncio.to_thread(self._store.close)
-        await self._logins.close()
         self._send_held()
         for session in list(self._carriers):
             self._send(session)

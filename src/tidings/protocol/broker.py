@@ -8,7 +8,7 @@ A driver (the node, or the simulator) hands in what arrives and carries out what
     broker.failed(first, last, why)                                   or when commits could not be made
     for session in broker.take_dirty(): session.output()              frames that may leave now
     for stream in broker.take_reads(): stream.take(store.read(…))     backlog, in pieces
-    for errand in broker.take_errands(): errand.conclude(…)           what was run in a thread
+    for call in broker.take_offloaded(): call.conclude(…)             what was run in a thread
     broker.wake(now), at `wake_at`                                    what is to be done at a time
     for session in broker.late(now): session.wake(now)                who is silent, once a second or so
 
@@ -36,21 +36,22 @@ from tidings.exchange import Exchange, Need, Rows, Subscription
 from tidings.filters import Filter
 from tidings.ids import Origin
 from tidings.leases import Leases, deadline
-from tidings.protocol.access import OWN, Caller, Check, Gate, OpenGate, Permit
+from tidings.protocol.access import OWN, Caller, Gate, OpenGate, Permit
 from tidings.protocol.advertised import Advertised
 from tidings.protocol.answers import Answers
 from tidings.protocol.background import Background
 from tidings.protocol.backlog import Backlog
 from tidings.protocol.bystander import Bystander
-from tidings.protocol.errands import Errand
 from tidings.protocol.failures import failure_of
 from tidings.protocol.frames import encode
 from tidings.protocol.ledger import Identity, Ledger, check_growing, identity_of
 from tidings.protocol.memory import Budgets, Memory
 from tidings.protocol.messages import Message, Refusal
+from tidings.protocol.offload import BlockingCall, Pool
 from tidings.protocol.places import Places
 from tidings.protocol.session import FRAMES, OPERATIONS, Session
 from tidings.protocol.streams import Stream
+from tidings.replies import Deferred
 from tidings.steps import Steps, finish
 from tidings.store.interface import (
     Append,
@@ -119,7 +120,6 @@ class Broker:
         self.now = now  # steady: it never jumps, and deadlines go by it
         self.shift = 0.0  # wall clock minus `now`; set by whoever drives the broker
         self.gate: Gate = OpenGate()
-        self.checks: list[tuple[Session, Check]] = []  # what the gate wants to know: see `take_checks`
         self.exchange = Exchange()
         self.answers = Answers()
         self.published: Published | None = None  # what is being delivered
@@ -133,7 +133,7 @@ class Broker:
         self.end_logged = state.position + 1  # of what is in the log and on disk
         self.size_logged = 0  # bytes that went into the log since the start
         self.reads: list[Stream] = []  # see `take_reads`, and so on
-        self.errands: list[Errand] = []
+        self.offloaded: list[BlockingCall] = []  # what is to be run in threads: see `take_offloaded`
         self.tallies: Tally[tuple[str, str]] = Tally()  # (what, reason) → how often
         self.recent: deque[Batch] = deque()
         self.recent_gone = 0  # batches that have been in it
@@ -234,11 +234,6 @@ class Broker:
     def share_of(self, user: str, own: Share) -> Share:
         """The share of time that a user has with all sessions; the owner has one in each."""
         return self._shares.setdefault(user, own) if user else own
-
-    def take_checks(self) -> list[tuple[Session, Check]]:
-        """What the gate wants to know before it lets clients in: run each check, then `session.checked`."""
-        checks, self.checks = self.checks, []
-        return checks
 
     def review(self) -> None:
         """The rules have changed: part from all clients who are not let in any more, or for other things."""
@@ -371,14 +366,16 @@ class Broker:
         reads, self.reads = self.reads, []
         return reads
 
-    def send(self, errand: Errand) -> None:
-        """Have something run in a thread, after this tick."""
-        self.errands.append(errand)
+    def offload(self, run: Callable[[], Any], pool: Pool = "io") -> Deferred[Any]:
+        """Have something run in a thread, after this tick; the reply is what it returns or raises."""
+        call = BlockingCall(run, pool)
+        self.offloaded.append(call)
+        return call
 
-    def take_errands(self) -> list[Errand]:
-        """What is to be run in threads."""
-        errands, self.errands = self.errands, []
-        return errands
+    def take_offloaded(self) -> list[BlockingCall]:
+        """What is to be run in threads: run each call, then `conclude` it."""
+        offloaded, self.offloaded = self.offloaded, []
+        return offloaded
 
     # Time
 

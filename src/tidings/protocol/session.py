@@ -382,24 +382,29 @@ class Session(Worker):
         self._hello = structs.replace(hello, secret="")
         self._let_in(partial(self.broker.gate.admit, claim, self.broker.now, self.broker.wall))
 
-    def checked(self, check: Check, passed: bool, now: float) -> None:
-        """What the gate wanted to know is known; called by whoever drives the broker."""
-        self.broker.now = now
-        if not self.is_closed:
-            self._let_in(partial(self.broker.gate.conclude, check, passed, now))
-
     def _let_in(self, decide: Callable[[], Permit | Check]) -> None:
         """Welcome the client if the gate says so, now or when it has checked more."""
         assert self._hello is not None
         try:
             answer = decide()
-            if not isinstance(answer, Permit):
-                self.broker.checks.append((self, answer))
-                return
-            self._welcome(self._hello, answer)
+            if isinstance(answer, Permit):
+                self._welcome(self._hello, answer)
+            else:
+                self._check(answer)
         except Denied as error:
             self.broker.count("logins_denied", reason=error.reason)
             self.close(error.code, str(error))
+
+    def _check(self, check: Check) -> None:
+        """Have the gate's question answered in a thread, and go on in a turn of this session."""
+
+        def conclude(passed: bool) -> Steps[None]:
+            if not self.is_closed:
+                self._let_in(partial(self.broker.gate.conclude, check, passed, self.broker.now))
+            yield
+
+        checked = self.broker.offload(check.run, "password")
+        checked.then(lambda passed: self.do(conclude(passed)), lambda _error: self.do(conclude(False)))
 
     def _welcome(self, hello: Hello, permit: Permit) -> None:
         origin = Origin(hello.system, hello.epoch, _source(hello.name, permit) or None)

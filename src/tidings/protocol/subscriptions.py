@@ -19,7 +19,6 @@ from tidings.protocol.arguments import Advertise, Subscribe, Unadvertise, Unsubs
 from tidings.protocol.backlog import Backlog
 from tidings.protocol.blocking import BlockingOutlet
 from tidings.protocol.cursors import Cursor
-from tidings.protocol.errands import Errand
 from tidings.protocol.frames import encode
 from tidings.protocol.memory import filter_size
 from tidings.protocol.messages import Acknowledge, Credit, Notice
@@ -120,7 +119,7 @@ class Subscriptions:
 
         narrow = partial(self._session.narrow, action)
         run = partial(_understood, text, narrow)
-        self._broker.send(Errand(run, conclude, conclude, computes=True))
+        self._broker.offload(run, "compute").then(conclude, conclude)
         yield PAUSE
         (result,) = outcome
         if isinstance(result, TidingsError):

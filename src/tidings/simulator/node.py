@@ -189,8 +189,8 @@ class SimulatedNode:
             self.schedule()
         for stream in self.broker.take_reads():
             self._read(stream)
-        for errand in self.broker.take_errands():
-            self._after(0.0, partial(errand.conclude, None, errand.run()))
+        for call in self.broker.take_offloaded():
+            self._after(0.0, partial(call.conclude, None, call.run()))
         wait_s = self.broker.wake_at - self.time()
         if wait_s < WAKE_S:  # otherwise the next waking is soon enough
             self._after(max(0.0, wait_s), self._ring)
