@@ -15,8 +15,9 @@ from tidings.log import arguments
 from tidings.log.history import History, Span
 from tidings.log.sealing import Schedule, reach
 from tidings.protocol.broker import Broker
-from tidings.protocol.service import LATER, Asked
+from tidings.protocol.service import Asked
 from tidings.protocol.session import Session
+from tidings.replies import Deferred
 from tidings.store.interface import Discard
 
 RETAIN_S = 60.0
@@ -54,7 +55,7 @@ class Custody:
         if not retention.is_endless:
             broker.timers.at(broker.now + RETAIN_S, self._retain)
         self._go = go
-        self._sealings: list[tuple[int, Asked]] = []  # who waits for the log to be sealed up to where
+        self._sealings: list[tuple[int, Session, Deferred[Any]]] = []  # who waits for which position
         self._schedule = Schedule(seal_s, self.sealed_last, broker.now)
         self._look_back()
         self.operations: Operations = {
@@ -127,9 +128,10 @@ class Custody:
             raise Refused("not-found", "this node seals nothing: it has no directory, or was told so")
         self._schedule.grown(last, self._broker.size_logged, self._broker.now)
         self._schedule.ask(last)
-        self._sealings.append((last, asked))
+        sealed: Deferred[Any] = Deferred()
+        self._sealings.append((last, asked.session, sealed))
         self._broker.offload(self._look).then(self._settle, self._give_up)
-        return LATER
+        return sealed
 
     def _settle(self, found: tuple[Span, int]) -> None:
         self._note(found, 0)
@@ -138,8 +140,8 @@ class Custody:
     def _give_up(self, problem: TidingsError | str) -> None:
         """Tell those who wait that it can't be done now; it is tried again all the same."""
         waiting, self._sealings = self._sealings, []
-        for _, asked in waiting:
-            asked.fail(Refused("failed", f"the log can't be sealed: {problem}"))
+        for _, _, sealed in waiting:
+            sealed.fail(Refused("failed", f"the log can't be sealed: {problem}"))
 
     def _sealed(self, asked: Asked, told: arguments.Sealed) -> Any:
         asked.session.permit.check_manage()
@@ -168,9 +170,9 @@ class Custody:
     def _answer_waiting(self) -> None:
         """Answer those who wait for the log to be sealed as far as it is."""
         done = self._schedule.position
-        for end, waiting in self._sealings:
+        for end, _, sealed in self._sealings:
             if end <= done:
-                waiting.answer({"sealed": done}, self._broker.promise)
+                sealed.resolve({"sealed": done})
         self._sealings = [one for one in self._sealings if one[0] > done]
 
     def _discard(self) -> None:
@@ -254,4 +256,4 @@ class Custody:
 
     def parted(self, session: Session) -> None:
         """A session has ended, and waits for nothing any more."""
-        self._sealings = [one for one in self._sealings if one[1].session is not session]
+        self._sealings = [one for one in self._sealings if one[1] is not session]

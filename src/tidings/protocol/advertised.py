@@ -15,8 +15,9 @@ from tidings.filters import Filter
 from tidings.interest import Advertisement
 from tidings.interest.weights import COMPARED_MAX, Weight, comparing, weigh
 from tidings.protocol.bystander import Bystander
-from tidings.protocol.service import LATER, Asked
+from tidings.protocol.service import Asked
 from tidings.protocol.session import Session
+from tidings.replies import Deferred
 from tidings.steps import Steps
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Advertised(Bystander):
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._base = broker.boot << 32  # so that no version is that of an earlier start
-        self._waiting: dict[Session, list[Asked]] = {}
+        self._waiting: dict[Session, list[Deferred[dict[str, int]]]] = {}
         self._waits_since = 0  # the version that those who wait have, or an earlier one
         self._pause_until = 0.0
         self.operations = {
@@ -90,18 +91,16 @@ class Advertised(Bystander):
         if not self._waiting:
             self._waits_since = seen.version
         waiting = self._waiting.setdefault(asked.session, [])
-        waiting.append(asked)
+        changed: Deferred[dict[str, int]] = Deferred()
+        waiting.append(changed)
         if len(waiting) > WAITING_MAX:
-            self._tell(waiting.pop(0))
-        return LATER
+            waiting.pop(0).resolve({"version": self.version})
+        return changed
 
-    def _tell(self, asked: Asked) -> None:
-        asked.answer({"version": self.version}, 0)
-
-    def _tell_all(self, waiting: list[Asked]) -> Steps[None]:
-        """Tell one session of a change, in its own time: very many may wait for the same."""
-        for asked in waiting:
-            self._tell(asked)
+    def _answer_all(self, waiting: list[Deferred[dict[str, int]]]) -> Steps[None]:
+        """Answer one session, in its own time: very many may wait for the same change."""
+        for changed in waiting:
+            changed.resolve({"version": self.version})
             yield
 
     # What the broker calls
@@ -120,7 +119,7 @@ class Advertised(Bystander):
         waiting, self._waiting = self._waiting, {}
         self._pause_until = self._broker.now + PAUSE_S
         for session, some in waiting.items():
-            session.do(self._tell_all(some))
+            session.do(self._answer_all(some))
 
     def _go_on(self, _now: float) -> None:
         self.finish_tick()

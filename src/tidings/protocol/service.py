@@ -33,7 +33,7 @@ Watch = Callable[["Session", str, Subscription], Ending]
 """Tells a subscription of what is put into the queue of that name, as far as it was granted."""
 
 LATER: Any = object()
-"""What an operation returns that will answer when it can."""
+"""Returned by an operation that answers by `Asked.answer`, at a mark of its own; others return a Deferred."""
 
 
 class Asked:
