@@ -12,6 +12,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from importlib import import_module
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -510,3 +511,9 @@ def test_every_row_of_a_feature_has_three_columns() -> None:
     text = (ROOT / "docs" / "features.md").read_text()
     table_lines = [line for line in text.splitlines() if line.startswith("|")]
     assert all(ROW.match(line) for line in table_lines)
+
+
+def test_the_page_of_limits_is_what_the_code_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    limits = import_module("limits")
+    assert limits.PAGE.read_text() == limits.page(), "run python scripts/limits.py"
