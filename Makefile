@@ -10,14 +10,14 @@ WITH_JAVA = java=$$(scripts/java) && JAVA_HOME=$$java
 
 CLASSES := .venv/spark-classes.jsa
 
-.PHONY: run test lint soak bench lock clean
+.PHONY: run test lint docs soak bench lock clean
 
 run: $(READY)
 	@$(WITH_JAVA) $(BIN)/tidings demo
 
-# What Java makes of Spark's classes is written down on the second core while the first looks at the style.
+# The second core renders the pages and writes down Spark's classes while the first checks types.
 test: $(READY)
-	@$(MAKE) --no-print-directory --output-sync=target -j2 lint $(CLASSES)
+	@$(MAKE) --no-print-directory --output-sync=target -j2 lint docs $(CLASSES)
 	@echo "== tests"
 	@scripts/tools
 	@$(WITH_JAVA) $(PYTEST)
@@ -26,6 +26,11 @@ lint: $(READY)
 	@echo "== style";     $(BIN)/ruff check . && $(BIN)/ruff format --check .
 	@echo "== types";     $(BIN)/mypy
 	@echo "== layers";    $(BIN)/lint-imports --no-logo --no-cache
+
+# Renders docs/ and the API to build/docs; a warning, such as a link that leads nowhere, is an error.
+docs: $(READY)
+	@echo "== docs"
+	@$(BIN)/sphinx-build -q -W --keep-going -d build/doctrees -b html docs build/docs
 
 # The same tests with many times as many generated examples, storms and kills; TIDINGS_EFFORT says how many times.
 soak: $(READY) $(CLASSES)
