@@ -12,78 +12,73 @@ from collections.abc import Callable
 from tidings.event.model import HEADER_READERS, Event
 from tidings.event.values import Value
 from tidings.filters.arithmetic import OPERATORS, calculate, compare, negate
+from tidings.filters.fold import Fold
 from tidings.filters.functions import FUNCTIONS
-from tidings.filters.kinds import Kind, kind_of
-from tidings.filters.tree import (
-    And,
-    Arithmetic,
-    Between,
-    Call,
-    Compare,
-    Condition,
-    Expression,
-    In,
-    IsNull,
-    Literal,
-    Name,
-    Negative,
-    Not,
-    Or,
-)
+from tidings.filters.kinds import Kind, by_kind, kind_of
+from tidings.filters.tree import Call, Condition, Expression
 
 Test = Callable[[Event], bool | None]
 Read = Callable[[Event], Value | None]
 
 
-def condition_test(node: Condition) -> Test:
-    """The function that says whether an event meets the condition."""
-    match node:
-        case And(operands):
-            return _all_of([condition_test(operand) for operand in operands])
-        case Or(operands):
-            return _any_of([condition_test(operand) for operand in operands])
-        case Not(operand):
-            return _opposite(condition_test(operand))
-        case Compare(operator, Name(name), Literal(constant)):
-            return _compared_with(operator, value_reader(Name(name)), constant)
-        case Compare(operator, left, right):
-            return _compared(operator, value_reader(left), value_reader(right))
-        case Between(operand, low, high):
-            ends = Compare(">=", operand, low), Compare("<=", operand, high)
-            return _all_of([condition_test(end) for end in ends])
-        case In(name, values):
-            return _among(value_reader(Name(name)), values)
-        case IsNull(name):
-            read = value_reader(Name(name))
-            return lambda event: read(event) is None
-        case Literal(value):
-            constant = value is True
-            return lambda _event: constant
-        case Name():
-            return _is_true(value_reader(node))
-        case Call():
-            return value_reader(node)  # type: ignore[return-value]  # the parser lets only conditions stand here
+class Tests(Fold[Test, Read]):
+    """Conditions as functions of an event, and expressions as functions that give their value."""
+
+    def all_of(self, operands: tuple[Condition, ...]) -> Test:
+        return _all_of([self.condition(operand) for operand in operands])
+
+    def any_of(self, operands: tuple[Condition, ...]) -> Test:
+        return _any_of([self.condition(operand) for operand in operands])
+
+    def opposite(self, operand: Condition) -> Test:
+        test = self.condition(operand)
+        return lambda event: None if (answer := test(event)) is None else not answer
+
+    def compared_with(self, operator: str, name: str, constant: Value) -> Test:
+        return _compared_with(operator, self.named(name), constant)
+
+    def compared(self, operator: str, left: Expression, right: Expression) -> Test:
+        first, second = self.value(left), self.value(right)
+        return lambda event: compare(operator, first(event), second(event))
+
+    def among(self, name: str, values: tuple[Value, ...]) -> Test:
+        return _among(self.named(name), values)
+
+    def is_null(self, name: str) -> Test:
+        read = self.named(name)
+        return lambda event: read(event) is None
+
+    def always(self, answer: bool) -> Test:
+        return lambda _event: answer
+
+    def is_true(self, name: str) -> Test:
+        read = self.named(name)
+        return lambda event: value if type(value := read(event)) is bool else None
+
+    def holds(self, call: Call) -> Test:
+        return self.called(call)  # type: ignore[return-value]  # the parser lets only conditions stand here
+
+    def named(self, name: str) -> Read:
+        return HEADER_READERS.get(name) or (lambda event: event.values.get(name))
+
+    def constant(self, value: Value) -> Read:
+        return lambda _event: value
+
+    def calculated(self, operator: str, left: Expression, right: Expression) -> Read:
+        first, second = self.value(left), self.value(right)
+        return lambda event: calculate(operator, first(event), second(event))
+
+    def negative(self, operand: Expression) -> Read:
+        read = self.value(operand)
+        return lambda event: negate(read(event))
+
+    def called(self, call: Call) -> Read:
+        test = FUNCTIONS[call.function].prepare(*call.constants)
+        return _called(test, [self.named(name) for name in call.names])
 
 
-def value_reader(node: Expression) -> Read:
-    """The function that gives the value of the expression for an event; None where there is none."""
-    match node:
-        case Name(name):
-            return _named(name)
-        case Literal(value):
-            return lambda _event: value
-        case Arithmetic(operator, left, right):
-            first, second = value_reader(left), value_reader(right)
-            return lambda event: calculate(operator, first(event), second(event))
-        case Negative(operand):
-            read = value_reader(operand)
-            return lambda event: negate(read(event))
-        case Call(function, names, constants):
-            return _called(FUNCTIONS[function].prepare(*constants), [_named(name) for name in names])
-
-
-def _named(name: str) -> Read:
-    return HEADER_READERS.get(name) or (lambda event: event.values.get(name))
+condition_test = Tests().condition
+"""The function that says whether an event meets a condition."""
 
 
 def _called(test: Callable[..., Value | None], reads: list[Read]) -> Read:
@@ -115,15 +110,10 @@ def _compared_with(operator: str, read: Read, constant: Value) -> Test:
     return lambda event: holds(value, constant) if type(value := read(event)) is same else None
 
 
-def _compared(operator: str, left: Read, right: Read) -> Test:
-    return lambda event: compare(operator, left(event), right(event))
-
-
 def _among(read: Read, values: tuple[Value, ...]) -> Test:
     """IN is short for equalities joined by OR, so it is unknown while one of them is and none is true."""
-    kinds = {kind_of(value) for value in values}
-    members = {kind: frozenset(value for value in values if kind_of(value) is kind) for kind in kinds}
-    otherwise = False if len(kinds) == 1 else None
+    members = {kind: frozenset(alike) for kind, alike in by_kind(values).items()}
+    otherwise = False if len(members) == 1 else None
 
     def test(event: Event) -> bool | None:
         value = read(event)
@@ -133,14 +123,6 @@ def _among(read: Read, values: tuple[Value, ...]) -> Test:
         return None if found is None else (value in found) or otherwise
 
     return test
-
-
-def _is_true(read: Read) -> Test:
-    return lambda event: value if type(value := read(event)) is bool else None
-
-
-def _opposite(test: Test) -> Test:
-    return lambda event: None if (answer := test(event)) is None else not answer
 
 
 def _all_of(tests: list[Test]) -> Test:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from datetime import datetime
 from enum import IntEnum
 
@@ -36,6 +37,14 @@ _KINDS: dict[type, Kind] = {
 def kind_of(value: Value) -> Kind:
     """The kind of a plain value."""
     return _KINDS[type(value)]
+
+
+def by_kind(values: Iterable[Value]) -> dict[Kind, list[Value]]:
+    """The values of each kind, in their order."""
+    kinds: dict[Kind, list[Value]] = {}
+    for value in values:
+        kinds.setdefault(kind_of(value), []).append(value)
+    return kinds
 
 
 def read_time(text: str) -> datetime:

@@ -7,71 +7,103 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
+from typing import NamedTuple
 
 from tidings.event.values import Value
+from tidings.filters.fold import Fold
 from tidings.filters.tokens import BINDING, KEYWORDS, NAME
-from tidings.filters.tree import (
-    And,
-    Arithmetic,
-    Between,
-    Call,
-    Compare,
-    Condition,
-    Expression,
-    In,
-    IsNull,
-    Literal,
-    Name,
-    Negative,
-    Not,
-    Or,
-)
+from tidings.filters.tree import Call, Condition, Expression, Negative, Or
 
 _PLAIN_NAME = re.compile(rf"{NAME}\Z")
 _SIGN = 2
 
 
-def write(node: Condition) -> str:
-    """The condition as text."""
-    match node:
-        case Or(operands):
-            return " OR ".join(write(operand) for operand in operands)
-        case And(operands):
-            return " AND ".join(_inside_and(operand) for operand in operands)
-        case Not(operand):
-            return _write_not(operand)
-        case Compare(operator, left, right):
-            return f"{write_value(left)} {operator} {write_value(right)}"
-        case Between(operand, low, high):
-            return f"{write_value(operand)} BETWEEN {write_value(low)} AND {write_value(high)}"
-        case In(name, values):
-            return f"{write_name(name)} IN {_write_list(values)}"
-        case IsNull(name):
-            return f"{write_name(name)} IS NULL"
-        case Call("LIKE", (name,), constants):
-            return f"{write_name(name)} {_write_like(constants)}"
-        case Literal() | Name() | Call():
-            return write_value(node)
+class Written(NamedTuple):
+    """An expression as text, and how tightly what is outermost in it binds."""
+
+    text: str
+    binding: int = _SIGN + 1
+
+    def within(self, binding: int) -> str:
+        """The text, in brackets where what stands around it binds tighter."""
+        return f"({self.text})" if self.binding < binding else self.text
 
 
-def write_value(node: Expression, binding: int = 0) -> str:
-    """The expression as text, in brackets where what stands around it binds tighter."""
-    match node:
-        case Literal(value):
-            return write_literal(value)
-        case Name(name):
-            return write_name(name)
-        case Negative(Negative(operand)):
-            text, own = "+" + write_value(operand, _SIGN + 1), _SIGN
-        case Negative(operand):
-            text, own = "-" + write_value(operand, _SIGN + 1), _SIGN
-        case Arithmetic(operator, left, right):
-            own = BINDING[operator]
-            text = f"{write_value(left, own)} {operator} {write_value(right, own + 1)}"
-        case Call(function, names, constants):
-            arguments = [*map(write_name, names), *map(write_literal, constants)]
-            return f"{function}({', '.join(arguments)})"
-    return f"({text})" if own < binding else text
+class _Writer(Fold[str, Written]):
+    """Conditions as text, with NOT said where it is said in each; expressions as text too."""
+
+    def __init__(self, negation: str) -> None:
+        self._not = negation
+
+    def all_of(self, operands: tuple[Condition, ...]) -> str:
+        parts = [f"({write(part)})" if isinstance(part, Or) else write(part) for part in operands]
+        return self._joined(" AND ".join(parts))
+
+    def any_of(self, operands: tuple[Condition, ...]) -> str:
+        return self._joined(" OR ".join(map(write, operands)))
+
+    def _joined(self, text: str) -> str:
+        return f"NOT ({text})" if self._not else text
+
+    def opposite(self, operand: Condition) -> str:
+        return self._not + _NEGATED.condition(operand)
+
+    def compared_with(self, operator: str, name: str, constant: Value) -> str:
+        return f"{self._not}{write_name(name)} {operator} {write_literal(constant)}"
+
+    def compared(self, operator: str, left: Expression, right: Expression) -> str:
+        return f"{self._not}{self._text(left)} {operator} {self._text(right)}"
+
+    def between(self, operand: Expression, low: Expression, high: Expression) -> str:
+        return f"{self._text(operand)} {self._not}BETWEEN {self._text(low)} AND {self._text(high)}"
+
+    def among(self, name: str, values: tuple[Value, ...]) -> str:
+        return f"{write_name(name)} {self._not}IN ({', '.join(map(write_literal, values))})"
+
+    def is_null(self, name: str) -> str:
+        return f"{write_name(name)} IS {self._not}NULL"
+
+    def always(self, answer: bool) -> str:
+        return self._not + write_literal(answer)
+
+    def is_true(self, name: str) -> str:
+        return self._not + write_name(name)
+
+    def holds(self, call: Call) -> str:
+        if call.function != "LIKE":
+            return self._not + self.called(call).text
+        pattern, *escape = map(write_literal, call.constants)
+        text = f"{write_name(call.names[0])} {self._not}LIKE {pattern}"
+        return text + "".join(f" ESCAPE {character}" for character in escape)
+
+    # Expressions
+
+    def _text(self, node: Expression) -> str:
+        return self.value(node).text
+
+    def named(self, name: str) -> Written:
+        return Written(write_name(name))
+
+    def constant(self, value: Value) -> Written:
+        return Written(write_literal(value))
+
+    def calculated(self, operator: str, left: Expression, right: Expression) -> Written:
+        own = BINDING[operator]
+        first, second = self.value(left).within(own), self.value(right).within(own + 1)
+        return Written(f"{first} {operator} {second}", own)
+
+    def negative(self, operand: Expression) -> Written:
+        sign, inner = ("+", operand.operand) if isinstance(operand, Negative) else ("-", operand)
+        return Written(sign + self.value(inner).within(_SIGN + 1), _SIGN)
+
+    def called(self, call: Call) -> Written:
+        arguments = [*map(write_name, call.names), *map(write_literal, call.constants)]
+        return Written(f"{call.function}({', '.join(arguments)})")
+
+
+write = _Writer("").condition
+"""A condition as text."""
+_NEGATED = _Writer("NOT ")
 
 
 def write_name(name: str) -> str:
@@ -93,31 +125,3 @@ def write_literal(value: Value) -> str:
         case bytes():
             return f"X'{value.hex()}'"
     return repr(value)
-
-
-def _inside_and(node: Condition) -> str:
-    return f"({write(node)})" if isinstance(node, Or) else write(node)
-
-
-def _write_not(operand: Condition) -> str:
-    match operand:
-        case IsNull(name):
-            return f"{write_name(name)} IS NOT NULL"
-        case Between(tested, low, high):
-            return f"{write_value(tested)} NOT BETWEEN {write_value(low)} AND {write_value(high)}"
-        case In(name, values):
-            return f"{write_name(name)} NOT IN {_write_list(values)}"
-        case Call("LIKE", (name,), constants):
-            return f"{write_name(name)} NOT {_write_like(constants)}"
-        case And() | Or():
-            return f"NOT ({write(operand)})"
-    return f"NOT {write(operand)}"
-
-
-def _write_list(values: tuple[Value, ...]) -> str:
-    return f"({', '.join(map(write_literal, values))})"
-
-
-def _write_like(constants: tuple[Value, ...]) -> str:
-    pattern, *escape = map(write_literal, constants)
-    return f"LIKE {pattern}" + "".join(f" ESCAPE {character}" for character in escape)

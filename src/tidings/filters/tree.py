@@ -142,6 +142,30 @@ def negated(condition: Condition) -> Condition:
     return Not(condition)
 
 
+def ends_of(operand: Expression, low: Expression, high: Expression) -> tuple[Compare, Compare]:
+    """The two comparisons that BETWEEN is short for."""
+    return Compare(">=", operand, low), Compare("<=", operand, high)
+
+
+def names_in(node: Condition | Expression) -> frozenset[str]:
+    """The attributes and header fields that a condition or expression reads, as it spells them."""
+    match node:
+        case Name(name) | In(name, _) | IsNull(name):
+            return frozenset((name,))
+        case Call(_, names, _):
+            return frozenset(names)
+        case Literal():
+            return frozenset()
+        case And(operands) | Or(operands):
+            return frozenset().union(*map(names_in, operands))
+        case Not(operand) | Negative(operand):
+            return names_in(operand)
+        case Compare(_, left, right) | Arithmetic(_, left, right):
+            return names_in(left) | names_in(right)
+        case Between(operand, low, high):
+            return names_in(operand) | names_in(low) | names_in(high)
+
+
 def parts_of(condition: Condition) -> tuple[Condition, ...]:
     """The conditions a condition is joined from; none for one that is simple."""
     match condition:

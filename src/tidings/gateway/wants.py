@@ -8,12 +8,10 @@ wanted, so too much may be asked for, never too little.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import inf
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import astuple
 
 from tidings.event.model import Event
 from tidings.filters import Filter
@@ -22,7 +20,7 @@ from tidings.filters.evaluate import Test, condition_test
 from tidings.filters.geometry import implied_by_within
 from tidings.filters.intervals import EVERYTHING, Intervals, between
 from tidings.filters.normal import Conjunction
-from tidings.filters.tree import Call, Compare, Condition, In, IsNull, Literal, Name
+from tidings.filters.tree import Call, Compare, Condition, Literal, names_in
 from tidings.gateway.areas import Box
 from tidings.gateway.ranges import WHOLE, Span, span_of_piece
 
@@ -100,7 +98,7 @@ def _want(one: Conjunction, text: str) -> Want | None:
     x, y = _line(known(POSX, ANYTHING)), _line(known(POSY, ANYTHING))
     type_tests, tests = [], []
     for residue in one.residues:
-        names = set(_names(residue))
+        names = names_in(residue)
         if names <= {"type"}:
             type_tests.append(condition_test(residue))
         elif names <= {"type", SENSING_ID, NAME}:
@@ -153,17 +151,6 @@ def _around(centre: Any, far: float) -> Intervals:
     """The coordinates no further away; a little more, since what is near is found by rounded arithmetic."""
     slack = abs(far) * 1e-9 + abs(centre) * 1e-9
     return between(centre - far - slack, centre + far + slack)
-
-
-def _names(node: Any) -> Iterator[str]:
-    """The attributes a condition reads."""
-    if isinstance(node, Name | In | IsNull):
-        yield node.name
-    elif isinstance(node, Call):
-        yield from node.names
-    elif isinstance(node, Struct | tuple):
-        for part in node if isinstance(node, tuple) else astuple(node):
-            yield from _names(part)
 
 
 def _all_true(tests: tuple[Test, ...], event: Event) -> bool:
