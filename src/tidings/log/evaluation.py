@@ -8,9 +8,9 @@ answer is what `tidings.filters.evaluate` gives for an event that has exactly th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from functools import reduce
-from typing import Any
+from collections.abc import Callable
+from functools import partial, reduce
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,92 +18,40 @@ import pyarrow.compute as pc
 
 from tidings.event.values import EXACT_MAX, HEADER_NAMES, INT_MAX, INT_MIN, JMS_ALIASES, Value
 from tidings.filters.arithmetic import calculate, compare, negate
+from tidings.filters.fold import Fold
 from tidings.filters.functions import FUNCTIONS
-from tidings.filters.kinds import Kind, kind_of
+from tidings.filters.kinds import Kind, by_kind, kind_of
 from tidings.filters.tree import (
-    And,
-    Arithmetic,
     Between,
     Call,
     Compare,
     Condition,
     Expression,
-    In,
-    IsNull,
     Literal,
     Name,
-    Negative,
-    Not,
-    Or,
+    names_in,
+    parts_of,
 )
 from tidings.log.entries import numbers_of
 from tidings.log.schema import NUMBERS, own_columns
 
 
-def names_in(node: Condition | Expression) -> frozenset[str]:
-    """The attributes and header fields that a condition reads, as it spells them."""
-    match node:
-        case Name(name) | In(name, _) | IsNull(name):
-            return frozenset({name})
-        case Call(_, names, _):
-            return frozenset(names)
-        case And(operands) | Or(operands):
-            return _names_in(operands)
-        case Not(operand) | Negative(operand):
-            return names_in(operand)
-        case Compare(_, left, right) | Arithmetic(_, left, right):
-            return _names_in((left, right))
-        case Between(operand, low, high):
-            return _names_in((operand, low, high))
-    return frozenset()
+class Operand(NamedTuple):
+    """The values of an expression: floats where it is float all through, null for unknown, and cells."""
+
+    floats: Any | None
+    cells: Callable[[], list[Any]]
+    """One for each row, None where there is none; made only where there are no floats."""
 
 
-def _names_in(nodes: Iterable[Condition | Expression]) -> frozenset[str]:
-    return frozenset().union(*map(names_in, nodes))
-
-
-class Evaluation:
+class Evaluation(Fold[Any, Operand]):
     """Conditions on the columns of one table; an answer is an array of true, false and null for unknown."""
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table
         self._own = own_columns(table.schema)
 
-    def condition(self, node: Condition) -> Any:
-        """The answers of a condition."""
-        match node:
-            case And(operands):
-                return self._all_of(operands)
-            case Or(operands):
-                return reduce(pc.or_kleene, map(self.condition, operands))
-            case Not(operand):
-                return pc.invert(self.condition(operand))
-            case Compare(operator, Name(name), Literal(value)):
-                return self._compared(operator, name, value)
-            case Compare(operator, left, right):
-                first, second = self._floats(left), self._floats(right)
-                if first is not None and second is not None:
-                    return _OPERATORS[operator](first, second)
-                pairs = zip(self._values(left), self._values(right), strict=True)
-                return pa.array([compare(operator, *pair) for pair in pairs], pa.bool_())
-            case Between(operand, low, high):
-                return self._all_of((Compare(">=", operand, low), Compare("<=", operand, high)))
-            case In(name, values):
-                return self._among(name, values)
-            case IsNull(name):
-                return self._column(name, nan=True).is_null()
-            case Literal(value):
-                return self._everywhere(value is True)
-            case Name(name):
-                column = self._column(name)
-                return column if pa.types.is_boolean(column.type) else self._everywhere(None)
-            case Call():
-                return self._called(node)
-
-    def _everywhere(self, answer: bool | None) -> Any:
-        return pa.repeat(pa.scalar(answer, pa.bool_()), len(self._table))
-
-    def _all_of(self, operands: Iterable[Condition]) -> Any:
+    def all_of(self, operands: tuple[Condition, ...]) -> Any:
         """What goes row by row comes last, and only for rows that nothing else has decided."""
         ordered = sorted(operands, key=_goes_by_rows)
         answer = self.condition(ordered[0])
@@ -119,6 +67,88 @@ class Evaluation:
             # A row that is decided already is false, whatever is said here.
             answer = pc.and_kleene(answer, held.take(pa.array(decided, mask=decided < 0)))
         return answer
+
+    def any_of(self, operands: tuple[Condition, ...]) -> Any:
+        return reduce(pc.or_kleene, map(self.condition, operands))
+
+    def opposite(self, operand: Condition) -> Any:
+        return pc.invert(self.condition(operand))
+
+    def compared_with(self, operator: str, name: str, constant: Value) -> Any:
+        return _by_values(self._column(name), lambda column: _compare(operator, column, constant))
+
+    def compared(self, operator: str, left: Expression, right: Expression) -> Any:
+        first, second = self.value(left), self.value(right)
+        if first.floats is not None and second.floats is not None:
+            return _OPERATORS[operator](first.floats, second.floats)
+        pairs = zip(first.cells(), second.cells(), strict=True)
+        return pa.array([compare(operator, *pair) for pair in pairs], pa.bool_())
+
+    def among(self, name: str, values: tuple[Value, ...]) -> Any:
+        column = self._column(name)
+        lists = [
+            _by_values(column, partial(_listed, kind=kind, values=alike))
+            for kind, alike in by_kind(values).items()
+        ]
+        return reduce(pc.or_kleene, lists)
+
+    def is_null(self, name: str) -> Any:
+        return self._column(name, nan=True).is_null()
+
+    def always(self, answer: bool | None) -> Any:
+        return pa.repeat(pa.scalar(answer, pa.bool_()), len(self._table))
+
+    def is_true(self, name: str) -> Any:
+        column = self._column(name)
+        return column if pa.types.is_boolean(column.type) else self.always(None)
+
+    def holds(self, call: Call) -> Any:
+        test = FUNCTIONS[call.function].prepare(*call.constants)
+        gives = _GIVES[FUNCTIONS[call.function].gives]
+        columns = [self._column(name, nan=True) for name in call.names]
+        if len(columns) > 1:
+            rows = zip(*(column.to_pylist() for column in columns), strict=True)
+            return pa.array([None if None in row else test(*row) for row in rows], gives)
+        different = columns[0].dictionary_encode()
+        answers = [test(value) for value in different.dictionary.to_pylist()]
+        return pa.array(answers, gives).take(different.indices)
+
+    # Expressions
+
+    def named(self, name: str) -> Operand:
+        column = self._column(name)
+        is_mixed = self._own.get(name) == NUMBERS
+
+        def cells() -> list[Any]:
+            values: list[Any] = self._column(name, nan=True).to_pylist()
+            return numbers_of(values) if is_mixed else values
+
+        return Operand(column if pa.types.is_floating(column.type) and not is_mixed else None, cells)
+
+    def constant(self, value: Value) -> Operand:
+        is_float = type(value) is float or (type(value) is int and abs(value) <= EXACT_MAX)
+        rows = len(self._table)
+        floats = pa.repeat(pa.scalar(float(value), pa.float64()), rows) if is_float else None  # type: ignore[arg-type]
+        return Operand(floats, lambda: [value] * rows)
+
+    def calculated(self, operator: str, left: Expression, right: Expression) -> Operand:
+        first, second = self.value(left), self.value(right)
+
+        def cells() -> list[Any]:
+            pairs = zip(first.cells(), second.cells(), strict=True)
+            return [calculate(operator, *pair) for pair in pairs]
+
+        if first.floats is None or second.floats is None or not (names_in(left) or names_in(right)):
+            return Operand(None, cells)
+        return Operand(_calculated(operator, first.floats, second.floats), cells)
+
+    def negative(self, operand: Expression) -> Operand:
+        inner = self.value(operand)
+        floats = None if inner.floats is None else pc.negate(inner.floats)
+        return Operand(floats, lambda: [negate(value) for value in inner.cells()])
+
+    def called(self, call: Call) -> Operand:
+        return Operand(None, lambda: self.holds(call).to_pylist())
 
     # Columns
 
@@ -144,92 +174,27 @@ class Evaluation:
             return pc.if_else(stored.is_valid(), column, pa.scalar(None, column.type))
         return column.cast(pa.int64()) if pa.types.is_integer(column.type) else column
 
-    def _values(self, node: Expression) -> list[Any]:
-        """The values of an expression, one for each row, None where it has none."""
-        match node:
-            case Name(name):
-                cells: list[Any] = self._column(name, nan=True).to_pylist()
-                return numbers_of(cells) if self._own.get(name) == NUMBERS else cells
-            case Literal(value):
-                return [value] * len(self._table)
-            case Arithmetic(operator, left, right):
-                pairs = zip(self._values(left), self._values(right), strict=True)
-                return [calculate(operator, *pair) for pair in pairs]
-            case Negative(operand):
-                return [negate(value) for value in self._values(operand)]
-            case Call():
-                return self._called(node).to_pylist()  # type: ignore[no-any-return]
 
-    def _floats(self, node: Expression) -> Any | None:
-        """The values of an expression that is float all through, null where unknown; else None."""
-        match node:
-            case Name(name):
-                column = self._column(name)
-                is_float = pa.types.is_floating(column.type) and self._own.get(name) != NUMBERS
-                return column if is_float else None
-            case Literal(float() as value):
-                return self._constant(value)
-            case Literal(int() as value) if type(value) is int and abs(value) <= EXACT_MAX:
-                return self._constant(float(value))
-            case Negative(operand):
-                inner = self._floats(operand)
-                return None if inner is None else pc.negate(inner)
-            case Arithmetic(operator, left, right) if names_in(left) or names_in(right):
-                first, second = self._floats(left), self._floats(right)
-                if first is not None and second is not None:
-                    return _calculated(operator, first, second)
-        return None
+def _compare(operator: str, column: Any, value: Value) -> Any:
+    kind = _kind_of(column.type)
+    if kind is not kind_of(value):
+        return pa.nulls(len(column), pa.bool_())
+    if kind is not Kind.NUMBER:
+        return _OPERATORS[operator](column, pa.scalar(value, column.type))
+    exact = _exact(operator, column.type, value)  # type: ignore[arg-type]
+    if exact is None:
+        return pa.array([compare(operator, cell, value) for cell in column.to_pylist()], pa.bool_())
+    return _OPERATORS[exact[0]](column, pa.scalar(exact[1], column.type))
 
-    def _constant(self, value: float) -> Any:
-        return pa.repeat(pa.scalar(value, pa.float64()), len(self._table))
 
-    # Leaves
-
-    def _called(self, node: Call) -> Any:
-        test = FUNCTIONS[node.function].prepare(*node.constants)
-        gives = _GIVES[FUNCTIONS[node.function].gives]
-        columns = [self._column(name, nan=True) for name in node.names]
-        if len(columns) > 1:
-            rows = zip(*(column.to_pylist() for column in columns), strict=True)
-            return pa.array(
-                [None if None in row else test(*row) for row in rows], _GIVES[FUNCTIONS[node.function].gives]
-            )
-        different = columns[0].dictionary_encode()
-        answers = [test(value) for value in different.dictionary.to_pylist()]
-        return pa.array(answers, gives).take(different.indices)
-
-    def _compared(self, operator: str, name: str, value: Value) -> Any:
-        return _by_values(self._column(name), lambda column: self._compare(operator, column, value))
-
-    def _compare(self, operator: str, column: Any, value: Value) -> Any:
-        kind = _kind_of(column.type)
-        if kind is not kind_of(value):
-            return pa.nulls(len(column), pa.bool_())
-        if kind is not Kind.NUMBER:
-            return _OPERATORS[operator](column, pa.scalar(value, column.type))
-        exact = _exact(operator, column.type, value)  # type: ignore[arg-type]
-        if exact is None:
-            return pa.array([compare(operator, cell, value) for cell in column.to_pylist()], pa.bool_())
-        return _OPERATORS[exact[0]](column, pa.scalar(exact[1], column.type))
-
-    def _among(self, name: str, values: tuple[Value, ...]) -> Any:
-        """IN is short for equalities joined by OR, so it is unknown while one of them is and none is true."""
-        return reduce(
-            pc.or_kleene, [self._listed(name, kind, values) for kind in {kind_of(v) for v in values}]
-        )
-
-    def _listed(self, name: str, kind: Kind, values: tuple[Value, ...]) -> Any:
-        alike = [value for value in values if kind_of(value) is kind]
-
-        def listed(column: Any) -> Any:
-            if _kind_of(column.type) is not kind:
-                return pa.nulls(len(column), pa.bool_())
-            if kind is Kind.NUMBER:
-                return reduce(pc.or_kleene, [self._compare("=", column, value) for value in alike])
-            found = pc.is_in(column, pa.array(alike, column.type))
-            return pc.if_else(column.is_valid(), found, pa.scalar(None, pa.bool_()))
-
-        return _by_values(self._column(name), listed)
+def _listed(column: Any, kind: Kind, values: list[Value]) -> Any:
+    """Whether each value is among these, which are all of one kind."""
+    if _kind_of(column.type) is not kind:
+        return pa.nulls(len(column), pa.bool_())
+    if kind is Kind.NUMBER:
+        return reduce(pc.or_kleene, [_compare("=", column, value) for value in values])
+    found = pc.is_in(column, pa.array(values, column.type))
+    return pc.if_else(column.is_valid(), found, pa.scalar(None, pa.bool_()))
 
 
 def _calculated(operator: str, left: Any, right: Any) -> Any:
@@ -254,17 +219,13 @@ def _whole(column: Any) -> Any:
 def _goes_by_rows(node: Condition) -> bool:
     """Whether a condition is worked out row by row, at least in part."""
     match node:
-        case And(operands) | Or(operands):
-            return any(map(_goes_by_rows, operands))
-        case Not(operand):
-            return _goes_by_rows(operand)
-        case Compare(_, left, right):
-            return not (isinstance(left, Name) and isinstance(right, Literal))
-        case Between(operand, low, high):
-            return _goes_by_rows(Compare(">=", operand, low)) or _goes_by_rows(Compare("<=", operand, high))
+        case Compare(_, Name(), Literal()) | Between(Name(), Literal(), Literal()):
+            return False
+        case Compare() | Between():
+            return True
         case Call(_, names, _):
             return len(names) > 1
-    return False
+    return any(map(_goes_by_rows, parts_of(node)))
 
 
 def _kind_of(kind: Any) -> Kind:

@@ -19,8 +19,7 @@ import pyarrow.parquet as pq
 
 from tidings.event.values import time_from_us, us_from_time
 from tidings.filters.filter import Filter
-from tidings.filters.tree import Literal
-from tidings.log.evaluation import names_in
+from tidings.filters.tree import Literal, names_in
 from tidings.log.files import Footer
 from tidings.log.made_ids import made_ids
 from tidings.log.predicate import Span, Statistics, columns_for, mask, may_match

@@ -22,8 +22,9 @@ from tidings.filters.constraint import FALSE, TRUE, Constraint
 from tidings.filters.filter import Filter
 from tidings.filters.intervals import between
 from tidings.filters.kinds import Kind, kind_of
+from tidings.filters.tree import names_in
 from tidings.log.entries import Entries
-from tidings.log.evaluation import Evaluation, names_in
+from tidings.log.evaluation import Evaluation
 from tidings.log.flat import Mask
 from tidings.log.restore import events_of
 
