@@ -18,25 +18,11 @@ from pyspark.sql import functions as sf
 
 from tidings.errors import FilterError
 from tidings.event.values import Value, us_from_time
+from tidings.filters.fold import Fold
 from tidings.filters.functions import FUNCTIONS
 from tidings.filters.intervals import Piece
-from tidings.filters.kinds import Kind, kind_of
-from tidings.filters.tree import (
-    And,
-    Arithmetic,
-    Between,
-    Call,
-    Compare,
-    Condition,
-    Expression,
-    In,
-    IsNull,
-    Literal,
-    Name,
-    Negative,
-    Not,
-    Or,
-)
+from tidings.filters.kinds import Kind, by_kind, kind_of
+from tidings.filters.tree import Between, Call, Compare, Condition, Expression, Literal
 from tidings.pipeline.held import Columns, Held, Names
 from tidings.pipeline.numbers import (
     NoEqual,
@@ -59,69 +45,80 @@ def to_column(
     return _Translation(Names(columns, attributes), python).condition(condition)
 
 
-class _Translation:
+class _Translation(Fold[Column, Held]):
     """One filter on its way to a Column."""
 
     def __init__(self, names: Names, python: bool) -> None:
-        self.names = names
-        self.python = python
+        self._names = names
+        self._python = python
 
-    def condition(self, node: Condition) -> Column:
-        match node:
-            case And(operands):
-                return by_halves([self.condition(operand) for operand in operands], and_)
-            case Or(operands):
-                return by_halves([self.condition(operand) for operand in operands], or_)
-            case Not(operand):
-                return ~self.condition(operand)
-            case Literal(value):
-                return sf.lit(value is True)
-            case IsNull(name):
-                return self.names.held(name).there.isNull()
-            case Name(name):
-                return _answer([self.names.held(name).get("b")])
-            case In(name, values):
-                return among(self.names.held(name), values)
-        return self._simple(node)
+    def all_of(self, operands: tuple[Condition, ...]) -> Column:
+        return by_halves([self.condition(operand) for operand in operands], and_)
 
-    def _simple(self, node: Compare | Between | Call) -> Column:
+    def any_of(self, operands: tuple[Condition, ...]) -> Column:
+        return by_halves([self.condition(operand) for operand in operands], or_)
+
+    def opposite(self, operand: Condition) -> Column:
+        return ~self.condition(operand)
+
+    def compared_with(self, operator: str, name: str, constant: Value) -> Column:
+        return compare_with(operator, self.named(name), constant)
+
+    def compared(self, operator: str, left: Expression, right: Expression) -> Column:
+        return self._or_tested(Compare(operator, left, right), lambda: self._compared(operator, left, right))
+
+    def _compared(self, operator: str, left: Expression, right: Expression) -> Column:
+        if isinstance(right, Literal) and not isinstance(left, Literal):
+            return compare_with(operator, self.value(left), right.value)
+        return compare(operator, self.value(left), self.value(right))
+
+    def between(self, operand: Expression, low: Expression, high: Expression) -> Column:
+        return self._or_tested(
+            Between(operand, low, high),
+            lambda: self._compared(">=", operand, low) & self._compared("<=", operand, high),
+        )
+
+    def among(self, name: str, values: tuple[Value, ...]) -> Column:
+        return among(self.named(name), values)
+
+    def is_null(self, name: str) -> Column:
+        return self.named(name).there.isNull()
+
+    def always(self, answer: bool) -> Column:
+        return sf.lit(answer)
+
+    def is_true(self, name: str) -> Column:
+        return _answer([self.named(name).get("b")])
+
+    def holds(self, call: Call) -> Column:
+        return self._or_tested(call, lambda: _called(call, [self.named(name) for name in call.names]))
+
+    def _or_tested(self, node: Condition, translate: Callable[[], Column]) -> Column:
+        """What Spark has an equal for, or else the condition tested in its Python workers."""
         try:
-            return self._equal(node)
+            return translate()
         except NoEqual as error:
-            if not self.python:
+            if not self._python:
                 raise FilterError(
                     f"Spark has no equal for {error}",
                     hint="leave out python=False, or give the filter to the source as the option where",
                 ) from None
-        return tested(node, self.names)
+        return tested(node, self._names)
 
-    def _equal(self, node: Compare | Between | Call) -> Column:
-        match node:
-            case Compare(operator, left, Literal(constant)) if not isinstance(left, Literal):
-                return compare_with(operator, self.value(left), constant)
-            case Compare(operator, left, right):
-                return compare(operator, self.value(left), self.value(right))
-            case Between(operand, low, high):
-                ends = Compare(">=", operand, low), Compare("<=", operand, high)
-                return self._equal(ends[0]) & self._equal(ends[1])
-            case Call("WITHIN", names):
-                return within(node, [self.names.held(name) for name in names])
-            case Call(_, names):
-                text = self.names.held(names[0]).get("s")
-                return _answer([None if text is None else text_condition(node, text)])
+    def named(self, name: str) -> Held:
+        return self._names.held(name)
 
-    def value(self, node: Expression) -> Held:
-        match node:
-            case Name(name):
-                return self.names.held(name)
-            case Literal(value):
-                return constant_held(value)
-            case Negative(operand):
-                return negative(self.value(operand))
-            case Arithmetic(operator, left, right):
-                return calculate(operator, self.value(left), self.value(right))
-            case Call(function):
-                raise NoEqual(function)
+    def constant(self, value: Value) -> Held:
+        return constant_held(value)
+
+    def calculated(self, operator: str, left: Expression, right: Expression) -> Held:
+        return calculate(operator, self.value(left), self.value(right))
+
+    def negative(self, operand: Expression) -> Held:
+        return negative(self.value(operand))
+
+    def called(self, call: Call) -> Held:
+        raise NoEqual(call.function)
 
 
 def by_halves(parts: Sequence[Column], joint: Callable[[Column, Column], Column]) -> Column:
@@ -177,10 +174,9 @@ def compare(operator: str, left: Held, right: Held) -> Column:
 
 def among(held: Held, values: tuple[Value, ...]) -> Column:
     """`held IN (values)`: with values of several kinds it is true or unknown, never false."""
-    kinds = {kind_of(value) for value in values}
+    kinds = by_kind(values)
     answers: list[Column | None] = []
-    for kind in sorted(kinds):
-        members = [value for value in values if kind_of(value) is kind]
+    for kind, members in kinds.items():
         if kind is Kind.NUMBER:
             answers += _among_numbers(held, members)
         elif (column := held.get(LETTER_OF[kind])) is not None:
@@ -213,6 +209,13 @@ def within(call: Call, place: Sequence[Held]) -> Column:
         for held, constraint in zip(place, constraints, strict=True)
     ]
     return sf.when(inside[0].isNotNull() & inside[1].isNotNull(), inside[0] & inside[1])
+
+
+def _called(call: Call, arguments: Sequence[Held]) -> Column:
+    if call.function == "WITHIN":
+        return within(call, arguments)
+    text = arguments[0].get("s")
+    return _answer([None if text is None else text_condition(call, text)])
 
 
 def _in_range(held: Held, piece: Piece) -> Column:
