@@ -12,17 +12,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from operator import and_, or_
+from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as sf
 
 from tidings.errors import FilterError
-from tidings.event.values import Value, us_from_time
+from tidings.event.model import Event
+from tidings.event.values import Value, time_from_us, us_from_time
+from tidings.filters.evaluate import Read, Test, Tests
 from tidings.filters.fold import Fold
 from tidings.filters.functions import FUNCTIONS
 from tidings.filters.intervals import Piece
 from tidings.filters.kinds import Kind, by_kind, kind_of
-from tidings.filters.tree import Between, Call, Compare, Condition, Expression, Literal
+from tidings.filters.tree import Between, Call, Compare, Condition, Expression, Literal, names_in
 from tidings.pipeline.held import Columns, Held, Names
 from tidings.pipeline.numbers import (
     NoEqual,
@@ -32,7 +35,6 @@ from tidings.pipeline.numbers import (
     negative,
     related,
 )
-from tidings.pipeline.tested import tested
 from tidings.pipeline.texts import text_condition
 
 LETTER_OF = {Kind.BOOLEAN: "b", Kind.STRING: "s", Kind.TIME: "t", Kind.BYTES: "x"}
@@ -103,7 +105,7 @@ class _Translation(Fold[Column, Held]):
                     f"Spark has no equal for {error}",
                     hint="leave out python=False, or give the filter to the source as the option where",
                 ) from None
-        return tested(node, self._names)
+        return _tested(node, self._names)
 
     def named(self, name: str) -> Held:
         return self._names.held(name)
@@ -119,6 +121,60 @@ class _Translation(Fold[Column, Held]):
 
     def called(self, call: Call) -> Held:
         raise NoEqual(call.function)
+
+
+# Conditions that Spark has no equal for
+
+
+def _tested(condition: Condition, names: Names) -> Column:
+    """The condition as a function of all kinds of all names in it, which Spark's Python workers call.
+
+    Slower than a condition of Spark's own, and tidings must be installed where the workers run, but with the
+    very same answers. Times go there as microseconds: as times Spark would hand them over in some time zone.
+    """
+    places: list[tuple[str, str]] = []
+    columns: list[Column] = []
+    for name in sorted(names_in(condition)):
+        for letter, column in names.held(name).kinds.items():
+            places.append((name, letter))
+            columns.append(sf.unix_micros(column) if letter == "t" else column)
+    if not columns:
+        return sf.lit(None).cast("boolean")
+    # Without Arrow: on its way through pandas, an integer that may be NULL would become a float.
+    return sf.udf(_test_of(condition, places), "boolean", useArrow=False)(*columns)
+
+
+class _CellTests(Tests):
+    """Tests of an event whose values are the cells, those of header fields too."""
+
+    def named(self, name: str) -> Read:
+        return lambda event: event.values.get(name)
+
+
+def _test_of(condition: Condition, places: list[tuple[str, str]]) -> Callable[..., bool | None]:
+    prepared: list[Test] = []  # made by the worker: it can't be sent there
+
+    def test(*cells: Any) -> bool | None:
+        if not prepared:
+            prepared.append(_CellTests().condition(condition))
+        values = {
+            name: _value(letter, cell)
+            for (name, letter), cell in zip(places, cells, strict=True)
+            if cell is not None
+        }
+        return prepared[0](Event.unchecked(0, "tested", 0, values))
+
+    return test
+
+
+def _value(letter: str, cell: Any) -> Value:
+    if letter == "t":
+        return time_from_us(cell)
+    value: Value = bytes(cell) if letter == "x" else cell
+    return value
+
+
+# Conditions of Spark's own
 
 
 def by_halves(parts: Sequence[Column], joint: Callable[[Column, Column], Column]) -> Column:
