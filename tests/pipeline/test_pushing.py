@@ -13,7 +13,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict, EqualTo, GreaterThan, Is
 from pyspark.sql.types import StructType
 
 from tidings import Event
-from tidings.pipeline.pushing import Pushed
+from tidings.pipeline.batch import Pushed
 from tidings.pipeline.source import TidingsSource
 
 ENABLED = "spark.sql.python.filterPushdown.enabled"

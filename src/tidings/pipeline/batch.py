@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import Filter as SparkFilter
 from pyspark.sql.types import StructType
 
 from tidings.client import blocking
-from tidings.errors import Refused, UserError
+from tidings.errors import FilterError, Refused, UserError
 from tidings.event.values import time_from_us
+from tidings.filters import Filter
 from tidings.log.columns import Decoder
 from tidings.log.parts import LivePart, Part, SealedPart
 from tidings.pipeline.offsets import Span, Standing, split
@@ -82,6 +84,29 @@ class LogReader(DataSourceReader):
         if not isinstance(partition, Piece):  # Spark's own, for a query that has nothing to read
             return iter(())
         return read_piece(partition, self.options, self.columns, self.where)
+
+
+class Pushed(DataSourceReader):
+    """Takes over what it can of a query's conditions; a mixin for readers that have a `where`.
+
+    A reader with `pushFilters` makes Spark refuse the query unless
+    `spark.sql.python.filterPushdown.enabled` is set, so a query asks for one by the option `pushdown`.
+    """
+
+    where: str
+
+    def pushFilters(self, filters: list[SparkFilter]) -> Iterable[SparkFilter]:  # noqa: N802
+        """The conditions that Spark must still apply; called once, while the query is planned."""
+        pushed, left_over = Filter.from_spark(filters)
+        try:
+            self.where = str(Filter(self.where) & pushed)
+        except FilterError:  # too much for one filter
+            return filters
+        return left_over
+
+
+class PushedLogReader(Pushed, LogReader):
+    """Reads the logs of nodes, which do the choosing."""
 
 
 def place_of(bus: blocking.Bus, bound: Bound, label: str, standing: Standing) -> int:

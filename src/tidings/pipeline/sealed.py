@@ -20,7 +20,7 @@ from tidings.errors import StoreDamaged, UserError
 from tidings.filters import Filter
 from tidings.log.columns import Decoder
 from tidings.log.folder import FileInfo, Folder
-from tidings.pipeline.batch import cut, tell_mismatches, within
+from tidings.pipeline.batch import Pushed, cut, tell_mismatches, within
 from tidings.pipeline.offsets import Span, Standing
 from tidings.pipeline.options import Bound, ReadOptions, option_error
 from tidings.pipeline.schema import arrow_schema
@@ -119,6 +119,10 @@ class FolderReader(DataSourceReader):
             raise UserError(f"{self.path}: {error}; the option 'skipCorrupt' leaves the file out") from None
         logger.warning("%s: left out: %s", self.path, error)
         return next(file for file in folder.files(span.node) if file.path == error.path)
+
+
+class PushedFolderReader(Pushed, FolderReader):
+    """Reads the files of a sealed log, of which some need not be opened."""
 
 
 def _place(folder: Folder, files: list[FileInfo], bound: Bound, standing: Standing) -> int:

@@ -56,17 +56,13 @@ class TidingsSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Reads history: from nodes, or from the folder of a sealed log."""
         options = read_options(self.options, "batch")
-        if options.pushdown:
-            from tidings.pipeline.pushing import pushed_reader
-
-            return pushed_reader(options, schema)
         if options.path is not None:
-            from tidings.pipeline.sealed import FolderReader
+            from tidings.pipeline.sealed import FolderReader, PushedFolderReader
 
-            return FolderReader(options, schema)
-        from tidings.pipeline.batch import LogReader
+            return (PushedFolderReader if options.pushdown else FolderReader)(options, schema)
+        from tidings.pipeline.batch import LogReader, PushedLogReader
 
-        return LogReader(options, schema)
+        return (PushedLogReader if options.pushdown else LogReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Reads what comes."""
