@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from tidings.errors import ConfigError
-from tidings.pipeline.city.project import project_folder
 from tidings.pipeline.city.rules import Common, Limits, parse_rules, read_rules
-from tidings.pipeline.city.settings import NODE, PREFIX, WHERE, Settings, time_span
+from tidings.pipeline.city.settings import NODE, PREFIX, WHERE, Settings, project_folder, time_span
 from tidings.pipeline.options import read_options
 from tidings.sensors.city import KINDS
 

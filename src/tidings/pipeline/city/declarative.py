@@ -22,8 +22,7 @@ from msgspec import Struct
 
 from tidings.errors import UserError
 from tidings.pipeline.city.continuous import NAME, sink_name
-from tidings.pipeline.city.project import SPEC, project_folder
-from tidings.pipeline.city.settings import Settings
+from tidings.pipeline.city.settings import SPEC, Settings, project_folder
 from tidings.pipeline.running import failure
 from tidings.pipeline.session import spark_session
 

@@ -15,8 +15,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from tidings.errors import ConfigError
-from tidings.pipeline.city.project import project_folder
+from tidings.errors import ConfigError, InternalError
 from tidings.pipeline.city.rules import Rules, check_common, read_rules
 
 PREFIX = "spark.tidings.city."
@@ -29,6 +28,9 @@ OPTIONS = {"password_file": "passwordFile", "token_file": "tokenFile"}
 """Settings that are called otherwise as options of the format `tidings`."""
 UNITS = {"ms": 0.001, "millisecond": 0.001, "s": 1.0, "second": 1.0, "m": 60.0, "min": 60.0, "minute": 60.0}
 UNITS |= {"h": 3600.0, "hour": 3600.0, "d": 86_400.0, "day": 86_400.0}
+SPEC = "spark-pipeline.yml"
+_PLACES = (Path(__file__).parent / "project", Path(__file__).parents[4] / "pipelines" / "city")
+"""Where the declarative project lies: in the package, or beside it in a checkout."""
 _SPAN = re.compile(r"\s*(?P<number>\d+(?:\.\d*)?)\s*(?P<unit>[a-z]*)\s*")
 
 
@@ -122,3 +124,11 @@ def _number(text: str) -> float:
         return float(text)
     except ValueError:
         raise ConfigError("settings", "cell_size", f"{text!r} is no number") from None
+
+
+def project_folder() -> Path:
+    """The folder with `spark-pipeline.yml`, the definitions and the rules."""
+    for folder in _PLACES:
+        if (folder / SPEC).is_file():
+            return folder
+    raise InternalError(f"the files of the city pipeline are missing: {_PLACES[0]}")
