@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidings.event.values import Value
-from tidings.filters.arithmetic import calculate, compare
 from tidings.filters.functions import FUNCTIONS
-from tidings.filters.kinds import Kind, kind_of
+from tidings.filters.kinds import Kind, calculate, compare, kind_of
 from tidings.filters.tokens import fits
 from tidings.filters.tree import (
     And,

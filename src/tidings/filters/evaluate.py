@@ -11,10 +11,9 @@ from collections.abc import Callable
 
 from tidings.event.model import HEADER_READERS, Event
 from tidings.event.values import Value
-from tidings.filters.arithmetic import OPERATORS, calculate, compare, negate
 from tidings.filters.fold import Fold
 from tidings.filters.functions import FUNCTIONS
-from tidings.filters.kinds import Kind, by_kind, kind_of
+from tidings.filters.kinds import OPERATORS, Kind, by_kind, calculate, compare, kind_of, negate
 from tidings.filters.tree import Call, Condition, Expression
 
 Test = Callable[[Event], bool | None]

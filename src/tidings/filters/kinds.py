@@ -1,14 +1,21 @@
-"""The kinds of value an event may have: comparisons hold only within a kind."""
+"""The kinds of value an event may have, and how values compare and are calculated with; None is unknown.
+
+Values of different kinds don't compare, and booleans have no order. Comparing an integer with a float is
+exact. Integers are exact while they fit 64 bits and become floats beyond, as SQLite does it; `5/2` is 2.5;
+dividing by zero is unknown, and so is whatever gives NaN.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import operator as op
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from enum import IntEnum
+from typing import Any, TypeGuard
 
 from tidings.errors import EventError
-from tidings.event.values import Value, plain_moment, plain_value, time_from_us
+from tidings.event.values import INT_MAX, INT_MIN, Value, plain_moment, plain_value, time_from_us
 
 
 class Kind(IntEnum):
@@ -69,3 +76,60 @@ def plain(value: object) -> Value:
     if isinstance(plainly, float) and not math.isfinite(plainly):
         raise ValueError(f"{plainly} can't be written in a filter")
     return plainly
+
+
+# Comparing and calculating
+
+OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
+    "=": op.eq,
+    "<>": op.ne,
+    "<": op.lt,
+    "<=": op.le,
+    ">": op.gt,
+    ">=": op.ge,
+}
+
+
+def compare(operator: str, left: Value | None, right: Value | None) -> bool | None:
+    """`left operator right`; None stands for a value that is not there, and for unknown."""
+    if left is None or right is None:
+        return None
+    kind = kind_of(left)
+    if kind is not kind_of(right) or left != left or right != right:
+        return None
+    if kind is Kind.BOOLEAN and operator not in ("=", "<>"):
+        return None
+    return OPERATORS[operator](left, right)
+
+
+def calculate(operator: str, left: Value | None, right: Value | None) -> int | float | None:
+    """`left operator right` for + - * /; unknown unless both are numbers."""
+    if not (is_number(left) and is_number(right)):
+        return None
+    try:
+        result = _CALCULATIONS[operator](left, right)
+    except (ZeroDivisionError, OverflowError):
+        return None
+    if type(result) is int and not INT_MIN <= result <= INT_MAX:
+        return float(result)
+    return None if result != result else result
+
+
+def negate(value: Value | None) -> int | float | None:
+    """`-value`; unknown unless it is a number."""
+    if not is_number(value) or value != value:
+        return None
+    return -value if value != INT_MIN else -float(value)
+
+
+def is_number(value: Value | None) -> TypeGuard[int | float]:
+    """Whether the value is an integer or a float; a boolean is not."""
+    return type(value) in (int, float)
+
+
+_CALCULATIONS: dict[str, Callable[..., int | float]] = {
+    "+": op.add,
+    "-": op.sub,
+    "*": op.mul,
+    "/": op.truediv,
+}

@@ -17,10 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidings.event.values import EXACT_MAX, HEADER_NAMES, INT_MAX, INT_MIN, JMS_ALIASES, Value
-from tidings.filters.arithmetic import calculate, compare, negate
 from tidings.filters.fold import Fold
 from tidings.filters.functions import FUNCTIONS
-from tidings.filters.kinds import Kind, by_kind, kind_of
+from tidings.filters.kinds import Kind, by_kind, calculate, compare, kind_of, negate
 from tidings.filters.tree import (
     Between,
     Call,
@@ -198,7 +197,7 @@ def _listed(column: Any, kind: Kind, values: list[Value]) -> Any:
 
 
 def _calculated(operator: str, left: Any, right: Any) -> Any:
-    """Floats calculated with as `tidings.filters.arithmetic` does: division by zero and NaN are unknown."""
+    """Floats calculated with as `tidings.filters.kinds` does: division by zero and NaN are unknown."""
     if operator == "/":
         right = pc.if_else(pc.equal(right, 0.0), pa.scalar(None, pa.float64()), right)
     result = _CALCULATIONS[operator](left, right)

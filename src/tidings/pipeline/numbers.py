@@ -15,7 +15,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as sf
 
 from tidings.event.values import EXACT_MAX, INT_MAX, INT_MIN
-from tidings.filters.arithmetic import OPERATORS
+from tidings.filters.kinds import OPERATORS
 from tidings.pipeline.held import Held
 
 INT_END = float(2**63)
