@@ -103,22 +103,14 @@ def _type(given: str | None) -> str | None:
         raise option_error("type", error.problem) from None
 
 
-class SinkWriter(DataSourceArrowWriter):
-    """Publishes the rows of a DataFrame, all at once.
-
-    Parameters
-    ----------
-    options : SinkOptions
-        Which sink, and what its rows are.
-    schema : StructType
-        The columns of the DataFrame.
-    """
+class _Stages:
+    """What both writers do on executors."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._work = Work(options, schema)
 
     def write(self, iterator: Iterator[Any]) -> Staged:
-        """Stage the rows of a task; called by Spark on an executor.
+        """Stage the rows of a task; called by Spark on an executor, for each batch of a stream.
 
         Parameters
         ----------
@@ -131,6 +123,18 @@ class SinkWriter(DataSourceArrowWriter):
             The names under which they are staged.
         """
         return self._work.stage(iterator)
+
+
+class SinkWriter(_Stages, DataSourceArrowWriter):
+    """Publishes the rows of a DataFrame, all at once.
+
+    Parameters
+    ----------
+    options : SinkOptions
+        Which sink, and what its rows are.
+    schema : StructType
+        The columns of the DataFrame.
+    """
 
     def commit(self, messages: Messages) -> None:
         """Publish what all tasks have staged; called by Spark on the driver.
@@ -153,7 +157,7 @@ class SinkWriter(DataSourceArrowWriter):
         self._work.abort(self._work.run)
 
 
-class SinkStreamWriter(DataSourceStreamArrowWriter):
+class SinkStreamWriter(_Stages, DataSourceStreamArrowWriter):
     """Publishes the rows of a stream, batch by batch, each batch once.
 
     Parameters
@@ -163,24 +167,6 @@ class SinkStreamWriter(DataSourceStreamArrowWriter):
     schema : StructType
         The columns of the stream.
     """
-
-    def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        self._work = Work(options, schema)
-
-    def write(self, iterator: Iterator[Any]) -> Staged:
-        """Stage the rows of a task; called by Spark on an executor, for each batch.
-
-        Parameters
-        ----------
-        iterator : iterator of pyarrow.RecordBatch
-            The rows of one partition.
-
-        Returns
-        -------
-        Staged
-            The names under which they are staged.
-        """
-        return self._work.stage(iterator)
 
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803
         """Publish what all tasks of a batch have staged; called by Spark on the driver.
