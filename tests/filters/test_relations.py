@@ -7,7 +7,7 @@ import pytest
 from tidings import Event, Filter
 from tidings.errors import FilterError
 from tidings.filters.evaluate import condition_test
-from tidings.filters.rebuild import condition_of
+from tidings.filters.normal import condition_of
 from tidings.filters.relations import UNITED_MAX
 
 

@@ -15,9 +15,8 @@ from tidings.event.model import Event
 from tidings.filters import forms
 from tidings.filters.build import join
 from tidings.filters.evaluate import Test, condition_test
-from tidings.filters.normal import Normal, normal_form
+from tidings.filters.normal import Normal, condition_of, normal_form
 from tidings.filters.parser import NESTING_MAX, parse
-from tidings.filters.rebuild import condition_of
 from tidings.filters.relations import covers, overlaps, simplify, unite
 from tidings.filters.taxonomy import Taxonomy
 from tidings.filters.text import write
