@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 from tidings.event.values import Value
 from tidings.filters.functions import FUNCTIONS
-from tidings.filters.kinds import Kind, calculate, compare, kind_of
-from tidings.filters.tokens import fits
+from tidings.filters.kinds import Kind, calculate, compare, fits, kind_of
 from tidings.filters.tree import (
     And,
     Arithmetic,

@@ -70,6 +70,11 @@ def read_bytes(text: str) -> bytes:
         raise ValueError("it takes pairs of hexadecimal digits") from None
 
 
+def fits(value: float) -> bool:
+    """Whether a number may stand in a filter: 64 bits, or a finite float."""
+    return INT_MIN <= value <= INT_MAX if isinstance(value, int) else math.isfinite(value)
+
+
 def plain(value: object) -> Value:
     """A value handed in by a program, as it may stand in a filter; ValueError says why it may not."""
     plainly = plain_value(value, "the value")

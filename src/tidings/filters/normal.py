@@ -24,7 +24,7 @@ from tidings.filters.fold import Fold
 from tidings.filters.functions import FUNCTIONS
 from tidings.filters.intervals import Intervals, Piece, between, compared, intersection_of, points, union_of
 from tidings.filters.kinds import Kind, by_kind, kind_of
-from tidings.filters.reader import LIST_MAX
+from tidings.filters.tokens import LIST_MAX
 from tidings.filters.tree import (
     OPPOSITE,
     And,

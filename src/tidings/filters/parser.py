@@ -36,19 +36,25 @@ from tidings.filters.build import (
     signed,
 )
 from tidings.filters.functions import ARGUMENTS_MAX, FUNCTIONS, Function
-from tidings.filters.reader import (
+from tidings.filters.kinds import fits
+from tidings.filters.taxonomy import Taxonomy
+from tidings.filters.tokens import (
+    BINDING,
+    COMPARISONS,
+    END,
+    KEYWORDS,
     LIST_MAX,
     NAMES,
     TYPED,
     Reader,
+    cut,
     found,
     is_name_start,
     is_word,
+    place,
     plain_constant,
     unquoted,
 )
-from tidings.filters.taxonomy import Taxonomy
-from tidings.filters.tokens import BINDING, COMPARISONS, END, KEYWORDS, cut, fits, place
 from tidings.filters.tree import (
     And,
     Between,

@@ -1,4 +1,4 @@
-"""Filter text cut into tokens, and the place of each in the text.
+"""Filter text cut into tokens, and what they are read as: names, constants and parameters.
 
 Cutting is one call of a regular expression without alternatives that overlap, so it takes time proportional
 to the text. Places are only worked out when there is something to complain about.
@@ -6,12 +6,16 @@ to the text. Places are only worked out when there is something to complain abou
 
 from __future__ import annotations
 
-import math
 import re
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
+from typing import Any
 
 from tidings.errors import FilterError
-from tidings.event.values import INT_MAX, INT_MIN
+from tidings.event.values import INT_MAX, JMS_ALIASES, Value
+from tidings.filters.build import Trouble
+from tidings.filters.kinds import fits, plain, read_bytes, read_time
+from tidings.filters.tree import Name
 
 LENGTH_MAX = 262_144
 """How many characters a filter may have."""
@@ -60,6 +64,20 @@ MISTAKES = {
 }
 """Tokens that no filter has, and what was probably meant."""
 
+LIST_MAX = 10_000
+"""How many values an IN list may have."""
+NAMES_KEPT_MAX = 10_000
+"""How many names are remembered as names, so that they need not be looked at again."""
+NAME_KEPT_LENGTH_MAX = 100
+
+_SPELLINGS = {jms: name for jms, name in JMS_ALIASES.items() if name not in ("time", "delivery")}
+# JMSTimestamp (milliseconds) and JMSDeliveryMode (two words only) have values of their own, so they stay.
+NAMES: dict[str, Name] = {}
+"""Tokens that are names, with their nodes."""
+TYPED: dict[str, Callable[[str], Value]] = {"TIMESTAMP": read_time, "DATE": read_time, "X": read_bytes}
+"""Words that make the string behind them a literal of another kind."""
+_NAME = re.compile(NAME)
+
 
 def cut(text: str) -> list[str]:
     """The tokens of a filter, followed by a few END marks so that looking ahead needs no care."""
@@ -102,11 +120,6 @@ def number(token: str) -> int | float | None:
 _BASES = (("hex", 16), ("octal", 8), ("decimal", 10))
 
 
-def fits(value: float) -> bool:
-    """Whether a number may stand in a filter: 64 bits, or a finite float."""
-    return INT_MIN <= value <= INT_MAX if isinstance(value, int) else math.isfinite(value)
-
-
 def _refuse_surrogates(text: str) -> None:
     try:
         text.encode()
@@ -116,3 +129,150 @@ def _refuse_surrogates(text: str) -> None:
         raise FilterError(
             f"U+{ord(text[error.start]):04X} is half a surrogate pair, not a character", line, column
         ) from None
+
+
+# Reading
+
+
+class Reader:
+    """One pass over the tokens; `at` is the index of the next one."""
+
+    def __init__(self, tokens: list[str], parameters: Mapping[str, Any]) -> None:
+        self.tokens = tokens
+        self.at = 0
+        self.parameters = parameters
+        self.used: set[str] = set()
+
+    def take(self, word: str) -> bool:
+        """Step over the word if it comes next."""
+        token = self.tokens[self.at]
+        if token != word and not is_word(token, word):
+            return False
+        self.at += 1
+        return True
+
+    def close(self, expected: str) -> None:
+        """Step over the closing bracket, which must come next."""
+        if not self.take(")"):
+            raise self.unexpected(expected)
+
+    def is_name(self, index: int) -> bool:
+        """Whether the token of that index can be the name of an attribute."""
+        token = self.tokens[index]
+        named = is_name_start(token) or token[:1] == '"' != token
+        return named and token.upper() not in KEYWORDS
+
+    def name(self) -> str:
+        """The name that comes next."""
+        token = self.tokens[self.at]
+        if not self.is_name(self.at):
+            raise self.unexpected("a name")
+        self.at += 1
+        name = token if token[0] != '"' else token[1:-1].replace('""', '"')
+        if not name:
+            raise Trouble(self.at - 1, "a name needs at least one character")
+        name = _SPELLINGS.get(name, name)
+        if token[0] != '"' and len(token) <= NAME_KEPT_LENGTH_MAX:
+            _keep(token, Name(name))
+        return name
+
+    def list_parameter(self) -> list[Value]:
+        """The values of the parameter that comes next, which must be given as a list."""
+        token = self.tokens[self.at]
+        given = self.bound(token)
+        if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
+            raise Trouble(self.at, f"{token} must be given as a list", "or write IN (:a, :b)")
+        values = [self.checked(item, token) for item in islice(given, LIST_MAX + 1)]
+        self.at += 1
+        return values
+
+    def number(self, sign: int = 1) -> int | float:
+        """The number that comes next, with the sign that came before."""
+        token = self.tokens[self.at]
+        value = number(token)
+        if value is None:
+            raise Trouble(self.at, f"{short(token)} is not a number")
+        if not fits(sign * value):
+            what = "floating-point number" if isinstance(value, float) else "64-bit integer"
+            raise Trouble(self.at, f"{short(token)} is too large for a {what}")
+        self.at += 1
+        return sign * value
+
+    def parameter(self, token: str) -> Value:
+        """The value bound to the parameter that comes next."""
+        value = self.checked(self.bound(token), token)
+        self.at += 1
+        return value
+
+    def bound(self, token: str) -> Any:
+        """What was given for a parameter."""
+        if token[1:] not in self.parameters:
+            raise Trouble(self.at, f"no value was given for the parameter {token}")
+        self.used.add(token[1:])
+        return self.parameters[token[1:]]
+
+    def checked(self, value: Any, token: str) -> Value:
+        """A bound value as it may stand in a filter."""
+        try:
+            return plain(value)
+        except ValueError as error:
+            raise Trouble(self.at, f"{token} can't be used: {error}") from None
+
+    def typed(self, word: str) -> Value:
+        """The value of TIMESTAMP '…', DATE '…' or X'…'."""
+        text = unquoted(self.tokens[self.at + 1])
+        try:
+            value = TYPED[word](text)
+        except ValueError as error:
+            raise Trouble(self.at + 1, f"not a {word} literal: {short(str(error), 100)}") from None
+        self.at += 2
+        return value
+
+    def unexpected(self, expected: str) -> Trouble:
+        """The complaint that something else was expected than what comes next."""
+        token = self.tokens[self.at]
+        hint = MISTAKES.get(token)
+        if token.upper() == "NULL":
+            hint = "write IS NULL, or IS NOT NULL"
+        elif token.upper() in KEYWORDS:
+            hint = f'{token.upper()} is a reserved word; an attribute of that name is written "{token}"'
+        return Trouble(self.at, f"expected {expected}" + found(token), hint)
+
+
+def _keep(token: str, name: Name) -> None:
+    if len(NAMES) >= NAMES_KEPT_MAX:
+        NAMES.clear()
+    NAMES[token] = name
+
+
+def is_name_start(token: str) -> bool:
+    """Whether the token is a name that stands without quotes, or a word."""
+    return _NAME.match(token) is not None
+
+
+def plain_constant(token: str) -> int | float | str | None:
+    """The constant of a token that is an unsigned number or a string and nothing else, or None."""
+    if token[:1].isdigit():
+        value = number(token)
+        return None if value is None or value > INT_MAX else value
+    return unquoted(token) if token[:1] == "'" != token else None
+
+
+def is_word(token: str, word: str) -> bool:
+    """Whether the token is that keyword, in whatever case."""
+    return token == word or (len(token) == len(word) and token.upper() == word)
+
+
+def unquoted(token: str) -> str:
+    """The text of a string token."""
+    return token[1:-1].replace("''", "'")
+
+
+def found(token: str) -> str:
+    """The part of a complaint that says what stands there."""
+    return ", found the end" if token is END else f", found {short(token)}"
+
+
+def short(text: str, most: int = 40) -> str:
+    """The text, cut if it is long."""
+    return text if len(text) <= most else text[: most - 10] + "…"
