@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tidings import Event, Filter
 from tidings.matching import Index, entries
-from tidings.matching.counted import UNUSED_MIN, Counted
 from tidings.matching.engine import Engine
+from tidings.matching.lanes import UNUSED_MIN, Counted
 
 
 def engine_of(index: Index[int]) -> Engine:
