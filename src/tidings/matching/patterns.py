@@ -21,7 +21,7 @@ from tidings.matching.literals import Ends, Parts
 
 if TYPE_CHECKING:
     from tidings.filters import Filter
-    from tidings.matching.places import TextPlaces
+    from tidings.matching.lanes import TextPlaces
 
 FEW_NAMES: Final = 16
 """Attributes with clues up to which an event is asked for each; beyond that it goes by those it has."""
@@ -225,7 +225,7 @@ class Patterns(Generic[Key]):
 
     def _read_places(self, batch: Batch, names: list[str]) -> Iterator[tuple[str, Column]]:
         if self._places is None:
-            from tidings.matching.places import TextPlaces
+            from tidings.matching.lanes import TextPlaces
 
             self._places = TextPlaces(names, self._seed)
         return self._places.read(batch)

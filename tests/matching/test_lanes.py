@@ -10,7 +10,7 @@ from tidings import Event
 from tidings.errors import CodecError
 from tidings.event import Batch
 from tidings.matching.fields import TEXT_FIELDS
-from tidings.matching.places import TextPlaces
+from tidings.matching.lanes import TextPlaces
 
 
 @given(events())
