@@ -9,7 +9,7 @@ from strategies import events
 from tidings import Event
 from tidings.errors import CodecError
 from tidings.event import Batch
-from tidings.matching.fields import TEXT_FIELDS
+from tidings.matching.clues import TEXT_FIELDS
 from tidings.matching.lanes import TextPlaces
 
 

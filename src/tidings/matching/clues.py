@@ -17,14 +17,28 @@ from enum import Enum
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+from tidings.event import HEADER_READERS
 from tidings.filters.constraint import Constraint
 from tidings.filters.patterns import implied_by_like, needed_by_like, needed_by_matches
 from tidings.filters.topics import DOTS, SLASHES, levels_of_under, read_topic
 from tidings.filters.tree import And, Call, Compare, Condition, In, Literal, Name, Or
-from tidings.matching.fields import UNSCANNED
 
 if TYPE_CHECKING:
     from tidings.filters import Filter
+
+SCANNED_HEADER: Final = frozenset({
+    "type", "time", "source", "channel", "subject", "priority", "ttl_s", "keep_s", "delivery", "route",
+    "reliability", "reply_to", "correlation_id", "object_class", "content_type",
+})  # fmt: skip
+"""The header fields that the scan of raw events reads; conditions on others are left to the filter."""
+
+UNSCANNED: Final = frozenset(HEADER_READERS) - SCANNED_HEADER
+
+TEXT_FIELDS: Final = frozenset({
+    "type", "channel", "subject", "reply_to", "correlation_id", "object_class", "content_type",
+})  # fmt: skip
+"""The header fields that stand in an event as text, or not at all."""
+
 
 CLUES_MAX: Final = 1_000
 """Clues of one filter; one that would need more is asked about every event."""

@@ -45,7 +45,7 @@ from tidings.matching.bounds import (
     time_high,
     time_low,
 )
-from tidings.matching.fields import UNSCANNED
+from tidings.matching.clues import UNSCANNED
 from tidings.matching.lanes import Lanes
 
 ALTERNATIVES_MAX: Final = 16

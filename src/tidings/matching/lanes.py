@@ -36,7 +36,7 @@ from tidings.event.scan import (
 )
 from tidings.event.texts import Bytes, Cuts, Floats, Ints, Longs, Table, address, insert
 from tidings.event.wire import HEAD_SIZE
-from tidings.matching.fields import SCANNED_HEADER
+from tidings.matching.clues import SCANNED_HEADER
 
 _DEFAULT_WORDS: Final = {"delivery": "transient", "route": "auto"}
 INSERTED_MAX: Final = 64

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from tidings.event import HEADER_READERS, Batch, Event
 from tidings.filters.topics import DOTS, SLASHES
-from tidings.matching.clues import Clue, Clues, Keys, Table
-from tidings.matching.fields import TEXT_FIELDS
+from tidings.matching.clues import TEXT_FIELDS, Clue, Clues, Keys, Table
 from tidings.matching.levels import Levels
 from tidings.matching.literals import Ends, Parts
 
