@@ -21,7 +21,7 @@ from tidings.filters import Filter
 from tidings.interest import Advertisement, Interests
 from tidings.interest.weights import Weight
 from tidings.matching import Index
-from tidings.matching.unindexed import Unindexed
+from tidings.matching.clues import Unindexed
 
 __all__ = [
     "TOLD_MAX",

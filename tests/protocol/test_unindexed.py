@@ -12,7 +12,7 @@ from tidings import exchange
 from tidings.errors import Refused
 from tidings.event import Batch
 from tidings.filters import Filter
-from tidings.matching.unindexed import UNINDEXED_MAX, Unindexed
+from tidings.matching.clues import UNINDEXED_MAX, Unindexed
 
 
 def limited(rig: Rig, most: int) -> Rig:
