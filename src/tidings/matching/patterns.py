@@ -2,9 +2,8 @@
 
 Filters by topic pattern, by LIKE, by an end or a part of a string can't be told by ranges of values, so the
 engine would have to ask each of them about nearly every event. Here the clues (`clues.py`) that fit a string
-are found by a walk through a tree of levels (`levels.py`) or by the literals that patterns need
-(`literals.py`), in plain Python and whatever is installed. A filter of which the clue says all is not even
-asked.
+are found by a walk through a tree of levels or by the texts that patterns need (`clue_tables.py`), in plain
+Python and whatever is installed. A filter of which the clue says all is not even asked.
 """
 
 from __future__ import annotations
@@ -14,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from tidings.event import HEADER_READERS, Batch, Event
 from tidings.filters.topics import DOTS, SLASHES
+from tidings.matching.clue_tables import Ends, Levels, Parts
 from tidings.matching.clues import TEXT_FIELDS, Clue, Clues, Keys, Table
-from tidings.matching.levels import Levels
-from tidings.matching.literals import Ends, Parts
 
 if TYPE_CHECKING:
     from tidings.filters import Filter
