@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.filters.conditions import events, filters
 from tidings.event import Event
 from tidings.filters import Filter
-from tidings.matching import Shelf, plans, sorted_run
+from tidings.matching import Shelf, sorted_run
 from tidings.matching import search as search_module
 from tidings.matching import shelf as shelf_module
 from tidings.matching.search import TRIES_MAX
@@ -44,7 +44,7 @@ class Searches(RuleBasedStateMachine):
         self.patch.setattr(shelf_module, "INDEXES_MAX", 2)
         self.patch.setattr(shelf_module, "BUILDS_MAX", 2)
         self.patch.setattr(shelf_module, "INDEXED_AT_ONCE", 4)
-        self.patch.setattr(plans, "LEAP_AFTER", 2)
+        self.patch.setattr(search_module, "LEAP_AFTER", 2)
         self.shelf: Shelf[int, Event] = Shelf(distinct=True)
         self.there: dict[int, Event] = {}  # by keys, which are the orders too
         self.searches: list[Seen] = []

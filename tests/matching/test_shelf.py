@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tests.filters.conditions import events, filters
 from tidings.event import Event
 from tidings.filters import Filter
-from tidings.matching import plans, sorted_run
 from tidings.matching import search as search_module
 from tidings.matching import shelf as shelf_module
+from tidings.matching import sorted_run
 from tidings.matching.shelf import Shelf
 
 MORNING = datetime(2026, 11, 15, 8, tzinfo=UTC)
@@ -26,7 +26,7 @@ def small_limits() -> Iterator[None]:
         patch.setattr(search_module, "TRIED_FIRST", 2)
         patch.setattr(shelf_module, "TRIED_FIRST", 2)
         patch.setattr(shelf_module, "INDEXES_MAX", 3)
-        patch.setattr(plans, "LEAP_AFTER", 2)
+        patch.setattr(search_module, "LEAP_AFTER", 2)
         patch.setattr(search_module, "TRIES_MAX", 3)
         patch.setattr(shelf_module, "INDEXED_AT_ONCE", 4)
         yield

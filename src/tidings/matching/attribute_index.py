@@ -14,7 +14,7 @@ from typing import Any
 from tidings.event import HEADER_READERS, Event
 from tidings.filters.constraint import FALSE, TRUE, Constraint
 from tidings.filters.intervals import Piece
-from tidings.matching.plans import Entry, Floor
+from tidings.matching.search import Entry, Floor, behind
 from tidings.matching.sorted_run import SortedRun, Span
 
 NUMBERS, STRINGS, TIMES, BLOBS, FALSES, TRUES, NANS, MISSING = range(8)
@@ -79,11 +79,6 @@ class AttributeIndex:
         others = (booleans & FALSE, booleans & TRUE, constraint.nan, constraint.missing)
         spans += [run.span(WHOLE) for run, admitted in zip(runs[ORDERED:], others, strict=True) if admitted]
         return [span for span in spans if span is not None]
-
-
-def behind(entry: Entry) -> Floor:
-    """The place just behind an entry."""
-    return entry[0], entry[1] + 1
 
 
 def _run_of(value: Any) -> int:

@@ -30,8 +30,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tidings.event import Event
 from tidings.matching.attribute_index import WHOLE, AttributeIndex
-from tidings.matching.plans import Entry, Floor, Part, Plan, says_all
-from tidings.matching.search import TRIED_FIRST, Search
+from tidings.matching.search import TRIED_FIRST, Entry, Floor, Part, Plan, Search, says_all
 from tidings.matching.sorted_run import SortedRun, Span
 
 if TYPE_CHECKING:
