@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidings.event.values import EXACT_MAX, time_from_us
-from tidings.log.flat import Longs, map_of, scattered
+from tidings.log.flat import Longs, map_of, scattered, texts
 from tidings.log.schema import ATTRIBUTES, NUMBERS, TEXTS, VALUE, own_columns
-from tidings.log.texts import texts
 
 
 class Entries:
