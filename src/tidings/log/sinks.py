@@ -22,9 +22,10 @@ from tidings.errors import CodecError, NotAllowed, Refused
 from tidings.event import Batch
 from tidings.event.check import Checked, check
 from tidings.ids import Handed, new_system
-from tidings.log.done import DONE, Done
 from tidings.log.staging import (
     BYTES_EACH,
+    DONE,
+    Done,
     Piece,
     Pieces,
     RunKey,

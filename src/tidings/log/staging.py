@@ -1,22 +1,29 @@
-"""Rows that were staged for sinks: they are nobody's until a commit names them.
+"""Rows that were staged for sinks, nobody's until a commit names them, and what was published of sinks.
 
 A job writes to a sink in a *run*; each of its tasks stages rows in an *attempt* of its own, in *pieces* that
 are numbered from 0 on. So a piece that is sent again is known, and a task that was begun twice has left two
 attempts, of which the commit names one. Pieces lie in the store as messages do, under a key that no queue
-has, and in memory while they wait: all that is here is bounded by what sinks may hold.
+has, and in memory while they wait: all that is here is bounded by what sinks may hold. What was
+published is kept as records, so that nothing is published twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from hashlib import sha256
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tidings.event.check import Checked, check
 from tidings.store.interface import StoredMessage
+from tidings.store.kinds import Kind
 
 STAGED = 0
 """The key under which pieces are stored: no queue has it."""
+RUNS_KEPT = 256
+"""Runs without batches that are remembered of one sink, the last ones."""
 BYTES_EACH = 400
 """About what a piece costs beside its bytes, for limits."""
 
@@ -183,3 +190,40 @@ def restore(
 
 def _size(dropped: Pieces) -> int:
     return sum(piece.size for pieces in dropped.values() for piece in pieces)
+
+
+# What was published
+
+
+class Done(Struct, frozen=True, omit_defaults=True):
+    """What was published of a sink: up to which batch, of which query, and the last runs that had none."""
+
+    batch: int | None = None
+    query: int = 0  # a digest, 0 if it was not told
+    runs: tuple[int, ...] = ()  # digests of their names, the last one last
+    used_us: int = 0  # when the last of it was
+
+    def is_anothers(self, query: str | None) -> bool:
+        """Whether the last batch is known to be of another query than this one."""
+        return query is not None and self.query not in (0, _digest(query))
+
+    def has(self, batch: int | None, run: str, query: str | None) -> bool:
+        """Whether this was done before."""
+        if batch is None:
+            return _digest(run) in self.runs
+        return self.batch == batch and not self.is_anothers(query)
+
+    def with_batch(self, batch: int, query: str | None, now_us: int) -> Done:
+        """What was done with this batch."""
+        return replace(self, batch=batch, query=0 if query is None else _digest(query), used_us=now_us)
+
+    def with_run(self, run: str, now_us: int) -> Done:
+        """What was done with this run."""
+        return replace(self, runs=(*self.runs, _digest(run))[-RUNS_KEPT:], used_us=now_us)
+
+
+DONE: Kind[SinkKey, Done] = Kind("sink", Done)
+
+
+def _digest(name: str) -> int:
+    return int.from_bytes(sha256(name.encode()).digest()[:8], "big") >> 1
