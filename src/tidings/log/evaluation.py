@@ -1,4 +1,7 @@
-"""Conditions worked out column by column, with true, false and null for unknown, as Arrow has them too.
+"""Filters on sealed rows, worked out column by column, with null for unknown, as Arrow has it too.
+
+`mask` is exact: it answers for every row what `Filter.matches` would say of the event. Only rows that have
+something in the map under a name the filter reads (see `schema`) are made events and asked one by one.
 
 Comparisons, IN, IS NULL and their joints are done by Arrow, functions once for each different value, and what
 relates several attributes or calculates with them row by row, for the rows that all else leaves. The rule: an
@@ -16,7 +19,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidings.event import arrow
+from tidings.event.header import EMPTY_HEADER
 from tidings.event.values import EXACT_MAX, HEADER_NAMES, INT_MAX, INT_MIN, JMS_ALIASES, Value
+from tidings.filters.filter import Filter
 from tidings.filters.fold import Fold
 from tidings.filters.functions import FUNCTIONS
 from tidings.filters.kinds import Kind, by_kind, calculate, compare, kind_of, negate
@@ -31,8 +37,69 @@ from tidings.filters.tree import (
     names_in,
     parts_of,
 )
-from tidings.log.entries import numbers_of
+from tidings.log.entries import Entries, numbers_of
+from tidings.log.flat import Mask
+from tidings.log.restore import events_of
 from tidings.log.schema import NUMBERS, own_columns
+
+
+def columns_for(filter: Filter, schema: pa.Schema) -> list[str]:
+    """The columns of a file with that schema that `mask` reads."""
+    names = {JMS_ALIASES.get(name, name) for name in names_in(filter.condition)}
+    wanted = set(names)
+    if names - HEADER_NAMES:
+        wanted.add("attributes")
+    if "received" in names:
+        wanted.add("stored")
+    return [field.name for field in schema if field.name in wanted]
+
+
+def mask(filter: Filter, table: pa.Table) -> Mask:
+    """For each row, whether it matches; the table must have the columns that `columns_for` names."""
+    table = table.combine_chunks()
+    answer = Evaluation(table).condition(filter.condition)
+    matches: Mask = pc.fill_null(answer, False).to_numpy(zero_copy_only=False).copy()
+    unsure = _rows_with(names_in(filter.condition), table)
+    if len(unsure):
+        events = events_of(_filled(table.take(pa.array(unsure))))
+        matches[unsure] = [filter.matches(event) for event in events]
+    return matches
+
+
+def _rows_with(names: frozenset[str], table: pa.Table) -> Any:
+    """The rows whose map has an entry of one of these names."""
+    if "attributes" not in table.schema.names:
+        return ()
+    entries = Entries(table.column("attributes"))
+    if names.isdisjoint(entries.names):
+        return ()
+    among = pc.is_in(entries.keys, pa.array(sorted(names), pa.string()))
+    return np.unique(entries.rows[among.to_numpy(zero_copy_only=False)])
+
+
+def _filled(table: pa.Table) -> pa.Table:
+    """The table with all columns of an event, as the files have them; what is not read may be anything."""
+    for place, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            plain = table.column(place).cast(field.type.value_type)
+            table = table.set_column(place, field.name, plain)
+    for field in (*arrow.schema(), pa.field("stored", pa.timestamp("us", "UTC"))):
+        if field.name not in table.schema.names:
+            value = _DEFAULTS.get(field.name)
+            table = table.append_column(field.name, pa.repeat(pa.scalar(value, field.type), len(table)))
+    return table
+
+
+_DEFAULTS: dict[str, Any] = {
+    "type": "any",
+    "time": 0,
+    "counter": 0,
+    "epoch": 0,
+    "priority": EMPTY_HEADER.priority,
+    "delivery": EMPTY_HEADER.delivery,
+    "route": EMPTY_HEADER.route,
+    "attributes": [],
+}
 
 
 class Operand(NamedTuple):

@@ -8,7 +8,7 @@ string for each row would cost more than all the rest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -16,13 +16,75 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec import Struct
 
-from tidings.event.values import time_from_us, us_from_time
+from tidings.event.values import JMS_ALIASES, time_from_us, us_from_time
+from tidings.filters.constraint import FALSE, TRUE, Constraint
 from tidings.filters.filter import Filter
+from tidings.filters.intervals import between
+from tidings.filters.kinds import Kind, kind_of
 from tidings.filters.tree import Literal, names_in
+from tidings.log.evaluation import columns_for, mask
 from tidings.log.files import Footer
 from tidings.log.made_ids import made_ids
-from tidings.log.predicate import Span, Statistics, columns_for, mask, may_match
+
+
+class Span(Struct, frozen=True):
+    """What is known of one column of a row group."""
+
+    low: Any
+    high: Any
+    """The least and the greatest value; None when that is not known."""
+    some: bool = True
+    """Whether there may be values at all."""
+    nulls: bool = True
+    """Whether there may be rows without a value."""
+
+
+class Statistics(Struct, frozen=True):
+    """What is known of the rows of a row group, or of a whole file."""
+
+    columns: Mapping[str, Span]
+    map_names: frozenset[str] = frozenset()
+    """The attributes that occur in the map."""
+
+
+def may_match(filter: Filter, known: Statistics) -> bool:
+    """Whether a row with these statistics may match; says yes when unsure."""
+    return any(
+        all(_may_be(name, constraint, known) for name, constraint in one.constraints.items())
+        for one in filter.normal
+    )
+
+
+def _may_be(name: str, constraint: Constraint, known: Statistics) -> bool:
+    if name in ("JMSTimestamp", "JMSDeliveryMode", "received"):
+        return True  # these are made of what stands in the columns
+    name = JMS_ALIASES.get(name, name)
+    if name in known.map_names:
+        return True
+    span = known.columns.get(name)
+    if span is None:
+        return constraint.missing
+    if constraint.missing and span.nulls:
+        return True
+    return span.some and (span.low is None or _reaches(constraint, span))
+
+
+def _reaches(constraint: Constraint, span: Span) -> bool:
+    kind = kind_of(span.low)
+    if kind is Kind.BOOLEAN:
+        values = (TRUE if span.high else 0) | (FALSE if not span.low else 0)
+        return bool(constraint.booleans & values)
+    if constraint.nan and type(span.low) is float:
+        return True  # statistics pass over NaN
+    line = {
+        Kind.NUMBER: constraint.numbers,
+        Kind.STRING: constraint.strings,
+        Kind.TIME: constraint.times,
+        Kind.BYTES: constraint.blobs,
+    }[kind]
+    return line.overlaps(between(span.low, span.high))
 
 
 def statistics_of(metadata: pq.FileMetaData, group: int, map_names: frozenset[str]) -> Statistics:

@@ -18,10 +18,10 @@ from tidings import Event, Filter
 from tidings.ids import Origin
 from tidings.log.claims import Claim
 from tidings.log.columns import table_of
+from tidings.log.evaluation import columns_for, mask
 from tidings.log.files import open_file, read_footer, tables_of, write_file
 from tidings.log.folder import Folder
-from tidings.log.groups import statistics_of
-from tidings.log.predicate import columns_for, mask, may_match
+from tidings.log.groups import may_match, statistics_of
 
 MOMENT = datetime.fromtimestamp(STORED_US / 1e6, UTC)
 HEADERS = [
