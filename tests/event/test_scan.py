@@ -22,7 +22,7 @@ from tidings.event.values import us_from_time
 from tidings.event.wire import HEAD_SIZE
 from tidings.matching.lanes import SCANNED_HEADER, Lanes
 
-KINDS = [kind for kind in range(scanner.KINDS) if kind != scanner.TEXT_PLACE]  # read in test_places.py
+KINDS = [kind for kind in range(scanner.KINDS) if kind != scanner.TEXT_PLACE]  # read in matching/test_lanes.py
 
 
 def scanned(batch: Batch, names: list[str], texts: list[bytes] = [], seed: int = 7) -> list[dict[Any, float]]:  # noqa: B006

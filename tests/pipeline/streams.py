@@ -14,7 +14,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from tidings.pipeline import keeping
-from tidings.pipeline.ending import Ending
+from tidings.pipeline.keeping import Ending
 from tidings.pipeline.offsets import Offset
 from tidings.pipeline.source import TidingsSource
 from tidings.pipeline.stream import LogStreamReader

@@ -22,8 +22,8 @@ from pyspark.sql import SparkSession
 from tidings import Event, blocking
 from tidings.client.blocking_log import Log
 from tidings.errors import Disconnected, TidingsError
-from tidings.pipeline import ending, keeping
-from tidings.pipeline.ending import ENDING, Ending
+from tidings.pipeline import keeping
+from tidings.pipeline.keeping import ENDING, Ending
 from tidings.pipeline.offsets import Offset
 from tidings.pipeline.stream import LogStreamReader
 
@@ -58,7 +58,7 @@ def parents(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
         monkeypatch.setattr(os, "getppid", parent)
 
-    monkeypatch.setattr(ending, "LOOK_S", 0.0)
+    monkeypatch.setattr(keeping, "LOOK_S", 0.0)
     return set_parents
 
 
@@ -97,7 +97,7 @@ def test_a_query_is_over_if_spark_says_so_after_the_end_of_the_connection(
 def test_a_query_is_over_if_its_driver_lives_on_without_a_connection(
     parents: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ending, "VERDICT_S_MAX", 0.0)
+    monkeypatch.setattr(keeping, "VERDICT_S_MAX", 0.0)
     parents(DRIVER)
     assert Ending().wait_verdict(EOFError())
 

@@ -25,8 +25,7 @@ from pyspark.sql.types import StructType
 from tidings.backoff import Backoff
 from tidings.errors import UserError
 from tidings.pipeline.batch import Piece, pieces_of, place_of, read_piece, within
-from tidings.pipeline.ending import ENDING
-from tidings.pipeline.keeping import Readers
+from tidings.pipeline.keeping import ENDING, Readers
 from tidings.pipeline.offsets import (
     Loss,
     Offset,
