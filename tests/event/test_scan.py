@@ -20,9 +20,10 @@ from tidings.event.scan import offsets, scan_rows
 from tidings.event.skip import offsets_of
 from tidings.event.values import us_from_time
 from tidings.event.wire import HEAD_SIZE
-from tidings.matching.lanes import SCANNED_HEADER, Lanes
+from tidings.matching.clues import SCANNED_HEADER
+from tidings.matching.lanes import Lanes
 
-KINDS = [kind for kind in range(scanner.KINDS) if kind != scanner.TEXT_PLACE]  # read in matching/test_lanes.py
+KINDS = [kind for kind in range(scanner.KINDS) if kind != scanner.TEXT_PLACE]  # read in test_lanes.py
 
 
 def scanned(batch: Batch, names: list[str], texts: list[bytes] = [], seed: int = 7) -> list[dict[Any, float]]:  # noqa: B006

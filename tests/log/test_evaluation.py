@@ -16,12 +16,12 @@ from tests.filters import conditions
 from tests.log.parting import STORED_US, events, part_of
 from tidings import Event, Filter
 from tidings.ids import Origin
-from tidings.log.claims import Claim
 from tidings.log.columns import table_of
 from tidings.log.evaluation import columns_for, mask
 from tidings.log.files import open_file, read_footer, tables_of, write_file
 from tidings.log.folder import Folder
 from tidings.log.groups import may_match, statistics_of
+from tidings.log.parts import Claim
 
 MOMENT = datetime.fromtimestamp(STORED_US / 1e6, UTC)
 HEADERS = [

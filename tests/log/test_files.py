@@ -25,10 +25,9 @@ from tidings.event.header import Header
 from tidings.event.json import encode_lines
 from tidings.ids import Origin
 from tidings.log import files
-from tidings.log.claims import Claim, claim_in
 from tidings.log.columns import table_of
 from tidings.log.files import open_file, read_footer, tables_of, write_file
-from tidings.log.parts import LivePart, live_part
+from tidings.log.parts import Claim, LivePart, claim_in, live_part
 from tidings.log.reshape import alike, counts_of, reshaped
 from tidings.log.restore import events_of, raw_batches
 from tidings.log.schema import ATTRIBUTES, TIME, own_columns

@@ -26,9 +26,8 @@ from tidings.errors import ConfigError, StoreDamaged
 from tidings.event.header import Header
 from tidings.ids import Origin
 from tidings.log import files, upkeep
-from tidings.log.claims import Claim
 from tidings.log.folder import FileInfo, Folder
-from tidings.log.parts import LivePart
+from tidings.log.parts import Claim, LivePart
 from tidings.log.restore import events_of
 
 DAY_US = 86_400_000_000

@@ -18,10 +18,9 @@ from tests.log.test_folder import held_in
 from tidings import Event
 from tidings.event.values import Value
 from tidings.log import kinds
-from tidings.log.claims import Claim
 from tidings.log.files import tables_of, write_file
 from tidings.log.folder import Folder
-from tidings.log.parts import date_of
+from tidings.log.parts import Claim, date_of
 from tidings.log.schema import own_columns
 
 TEXTS = {"value": "broken"}

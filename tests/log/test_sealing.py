@@ -14,9 +14,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tidings.log import sealing
-from tidings.log.claims import Claim
 from tidings.log.folder import FileInfo
-from tidings.log.parts import LivePart, live_part, rows_bytes
+from tidings.log.parts import Claim, LivePart, live_part, rows_bytes
 from tidings.log.sealing import (
     JOIN_AT,
     JOINED_SIZE_MAX,

@@ -12,8 +12,8 @@ from tests.log.parting import STORED_US, part_of
 from tidings import Event
 from tidings.event.header import Header
 from tidings.ids import Origin
-from tidings.log.claims import Claim
 from tidings.log.files import date_of, tables_of, write_file
+from tidings.log.parts import Claim
 
 COUNT = 30_000
 

@@ -18,8 +18,7 @@ from msgspec import Struct
 
 from tidings.errors import MissingExtra, StoreDamaged, StoreTooNew
 from tidings.event.model import Event
-from tidings.log.claims import Claim
-from tidings.log.parts import LivePart, date_of
+from tidings.log.parts import Claim, LivePart, date_of
 
 try:
     import pyarrow as pa

@@ -31,8 +31,7 @@ from msgspec import Struct
 
 from tidings.errors import ConfigError, MissingExtra, StoreDamaged
 from tidings.filters.filter import Filter
-from tidings.log.claims import Claim, claim_in
-from tidings.log.parts import LivePart, date_of
+from tidings.log.parts import Claim, LivePart, claim_in, date_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

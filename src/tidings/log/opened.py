@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 from tidings.errors import StoreDamaged
 from tidings.event.values import us_from_time
 from tidings.filters.filter import Filter
-from tidings.log.claims import Claim
 from tidings.log.files import Footer, open_file, read_footer
 from tidings.log.flat import Longs
 from tidings.log.groups import Groups
+from tidings.log.parts import Claim
 from tidings.log.schema import ATTRIBUTES, FIXED
 
 _everything = Filter()

@@ -1,13 +1,16 @@
 """Parts of the log, as answers carry them: live ones as the sender sent them, sealed ones as Arrow tables.
 
-A live part costs the node nothing but copying; whoever asked makes events or columns of it. Needs msgspec
-only: devices read the log too.
+A live part costs the node nothing but copying; whoever asked makes events or columns of it. Sealed files are
+called `NODE-FIRST-LAST.parquet`, which is what they claim to hold. Needs msgspec only: devices read the log
+too.
 """
 
 from __future__ import annotations
 
+import re
 from array import array
 from datetime import date, datetime
+from typing import Final
 
 from msgspec import Struct
 
@@ -16,6 +19,10 @@ from tidings.event.model import Event
 from tidings.event.values import time_from_us
 from tidings.ids import Origin
 from tidings.store.interface import StoredBatch
+
+POSITION_DIGITS: Final = 20
+
+_NAME = re.compile(r"(?P<node>[A-Za-z0-9_-]{1,64})-(?P<first>\d{20})-(?P<last>\d{20})\.parquet")
 
 
 class LivePart(Struct, array_like=True, tag="live", frozen=True):
@@ -86,3 +93,31 @@ def rows_bytes(offsets: array[int]) -> bytes:
 
 
 _BIG_ENDIAN = array("I", [1]).tobytes()[0] == 0
+
+
+# Files
+
+
+class Claim(Struct, frozen=True, order=True):
+    """What a file says it has: all events in the log of a node from one position to another."""
+
+    node: str
+    first: int
+    last: int
+
+    @property
+    def file_name(self) -> str:
+        """What the file is called."""
+        return f"{self.node}-{self.first:0{POSITION_DIGITS}}-{self.last:0{POSITION_DIGITS}}.parquet"
+
+    def covers(self, other: Claim) -> bool:
+        """Whether everything the other says it has is here, too."""
+        return self.node == other.node and self.first <= other.first and other.last <= self.last
+
+
+def claim_in(file_name: str) -> Claim | None:
+    """The claim a file makes by its name, or None if it is no file of the log."""
+    found = _NAME.fullmatch(file_name)
+    if found is None or int(found["first"]) > int(found["last"]):
+        return None
+    return Claim(found["node"], int(found["first"]), int(found["last"]))
