@@ -23,7 +23,6 @@ from tidings.errors import ConfigError, UserError
 from tidings.log.entries import Entries, attributes_of, own_column, parted, texts_map_of
 from tidings.log.fitting import Fit, fit_for
 from tidings.log.flat import Flat, Longs, frequent, scattered
-from tidings.log.kinds import Kinds
 from tidings.log.parts import LivePart
 from tidings.log.rows import VALUES, Plan, Rows, elements_for
 from tidings.log.schema import (
@@ -33,6 +32,7 @@ from tidings.log.schema import (
     KIND_WORDS,
     NUMBERS,
     TEXTS,
+    Kinds,
     file_schema,
     own_columns,
 )

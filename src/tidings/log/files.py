@@ -26,11 +26,10 @@ try:
 
     from tidings.log.columns import table_of
     from tidings.log.flat import LETTERS
-    from tidings.log.kinds import Kinds
     from tidings.log.made_ids import made_ids
     from tidings.log.reshape import alike, map_names
     from tidings.log.restore import events_of
-    from tidings.log.schema import own_columns
+    from tidings.log.schema import Kinds, own_columns
 except ModuleNotFoundError as error:
     if error.name is not None and error.name.startswith("tidings"):
         raise

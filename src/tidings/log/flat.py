@@ -21,8 +21,7 @@ import pyarrow as pa
 
 from tidings.event.json import time_text
 from tidings.event.values import EXACT_MAX, Value
-from tidings.log.kinds import Kinds
-from tidings.log.schema import ATTRIBUTES, COLUMN_TYPES, KIND_TYPES, TEXTS, VALUE, may_be_column
+from tidings.log.schema import ATTRIBUTES, COLUMN_TYPES, KIND_TYPES, TEXTS, VALUE, Kinds, may_be_column
 
 FREQUENT = 0.05
 """An attribute has a column of its own from this share of the rows on."""

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
     from pyarrow import fs
 
-    from tidings.log.kinds import Kinds, Registry
     from tidings.log.opened import OpenFile
+    from tidings.log.schema import Kinds, Registry
     from tidings.log.upkeep import Problem
 
 METADATA_KEPT_MAX: Final = 100
@@ -90,7 +90,7 @@ class Folder:
 
     @cached_property
     def _registry(self) -> Registry:
-        from tidings.log.kinds import Registry
+        from tidings.log.schema import Registry
 
         return Registry(self.open)
 
@@ -158,7 +158,7 @@ class Folder:
         return ((info.path, info.size) for info in found if info.type == fs.FileType.File)
 
     def known_kinds(self) -> dict[str, str]:
-        """The kind of each attribute that has a column in some file: see `tidings.log.kinds`."""
+        """The kind of each attribute that has a column in some file: see `tidings.log.schema`."""
         return self._registry.known(self.files())
 
     # Writing
@@ -171,7 +171,7 @@ class Folder:
         The file claims all positions from `first` to `last`, else those of the parts. Durable on return.
         """
         from tidings.log.files import by_date, tables_of
-        from tidings.log.kinds import Kinds
+        from tidings.log.schema import Kinds
 
         held = list(parts)
         dates = by_date(held)

@@ -21,8 +21,7 @@ from tidings.log.flat import (
     map_of,
     scattered,
 )
-from tidings.log.kinds import Kinds
-from tidings.log.schema import ATTRIBUTES, FIXED, file_schema, own_columns
+from tidings.log.schema import ATTRIBUTES, FIXED, Kinds, file_schema, own_columns
 
 
 def alike(tables: Sequence[pa.Table], kinds: Kinds | None = None) -> list[pa.Table]:

@@ -17,7 +17,7 @@ from tests.log.parting import STORED_US, part_of
 from tests.log.test_folder import held_in
 from tidings import Event
 from tidings.event.values import Value
-from tidings.log import kinds
+from tidings.log import schema
 from tidings.log.files import tables_of, write_file
 from tidings.log.folder import Folder
 from tidings.log.parts import Claim, date_of
@@ -39,7 +39,7 @@ def write(folder: Folder, first: int, *values: dict[str, Value], node: str = "n1
 
 
 def write_as_before(
-    folder: Folder, first: int, *values: dict[str, Value], said: kinds.Kinds | None = None
+    folder: Folder, first: int, *values: dict[str, Value], said: schema.Kinds | None = None
 ) -> None:
     """A file of an earlier version, which knows nothing of the others, or one that says this of them."""
     claim = Claim("n1", first, first + len(values) - 1)
@@ -159,7 +159,7 @@ def test_files_of_an_earlier_version_are_read_and_decide_by_their_rows() -> None
 def test_a_folder_has_so_many_columns_and_names_that_are_gone_make_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kinds, "FOLDER_COLUMNS_MAX", 3)
+    monkeypatch.setattr(schema, "FOLDER_COLUMNS_MAX", 3)
     write(Folder(tmp_path), 1, {"a": 1, "b": 1})
     write(Folder(tmp_path), 2, {"c": 1, "d": 1})
     write(Folder(tmp_path), 3, {"e": 1})
@@ -172,7 +172,7 @@ def test_a_folder_has_so_many_columns_and_names_that_are_gone_make_room(
 def test_names_that_are_gone_make_room_for_who_writes_all_the_time_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kinds, "FOLDER_COLUMNS_MAX", 1)
+    monkeypatch.setattr(schema, "FOLDER_COLUMNS_MAX", 1)
     folder = in_memory()
     write(folder, 1, {"a": 1})
     write(folder, 2, {"b": 1})
@@ -193,7 +193,7 @@ def test_a_last_file_that_is_damaged_does_not_let_kinds_drift(tmp_path: Path) ->
 
 def test_a_file_that_names_a_kind_there_is_not_is_as_one_that_says_nothing() -> None:
     folder = in_memory()
-    write_as_before(folder, 1, {"value": 1.5}, said=kinds.Kinds({"value": "g"}))
+    write_as_before(folder, 1, {"value": 1.5}, said=schema.Kinds({"value": "g"}))
     write(folder, 2, TEXTS, {"value": 2.5})
     assert columns(folder) == [{"value": "double"}] * 2
 
