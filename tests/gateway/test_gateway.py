@@ -28,7 +28,7 @@ from tidings.gateway.messages import (
 from tidings.gateway.networks import GRACE_S, LEASE_S, PER_CONNECTION_MAX, Address
 from tidings.gateway.offers import WITHDRAW_AFTER_S
 from tidings.gateway.policy import Policy
-from tidings.gateway.strangers import SILENT_S_MAX
+from tidings.gateway.registry import SILENT_S_MAX
 
 THREE = [Sensor("1", "temperature"), Sensor("2", "noise"), Sensor("3", "light")]
 

@@ -11,9 +11,9 @@ from tidings.gateway.effects import Effect, Say
 from tidings.gateway.messages import Ack, Error, Redirect, Sensor, Subscribe, Unsubscribe, encode
 from tidings.gateway.networks import Address
 from tidings.gateway.offers import Offers
+from tidings.gateway.registry import SILENT_S_MAX, STRANGERS_MAX, TYPES_MAX, Strangers
 from tidings.gateway.sequences import PENDING_MAX, WINDOW, Sequence, Standing
 from tidings.gateway.speaker import ADDRESSES_MAX, FACTOR, HOSTS_MAX, Speaker
-from tidings.gateway.strangers import SILENT_S_MAX, STRANGERS_MAX, TYPES_MAX, Strangers
 
 HERE, NEXT_DOOR, THERE = Address("here", 1), Address("here", 2), Address("there", 2)
 

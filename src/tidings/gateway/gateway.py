@@ -17,7 +17,6 @@ from typing import Any
 
 from tidings.gateway.areas import Box, box_of
 from tidings.gateway.asking import Asker
-from tidings.gateway.checks import Refusal, check_register
 from tidings.gateway.demands import Demands
 from tidings.gateway.effects import Close, Effect, Withdraw
 from tidings.gateway.interest import Interest, read
@@ -25,12 +24,11 @@ from tidings.gateway.messages import Ack, Deregister, Error, Reading, Redirect, 
 from tidings.gateway.networks import Address, Caller, Key, Network, Networks, bounded_lease
 from tidings.gateway.offers import Offers
 from tidings.gateway.policy import Figures, Policy
-from tidings.gateway.registry import Registry
+from tidings.gateway.registry import Refusal, Registry, Strangers, check_register
 from tidings.gateway.report import describe, describe_stranger
 from tidings.gateway.sequences import NETWORKS_MAX, Sequence, Standing
 from tidings.gateway.serving import Served, serves
 from tidings.gateway.speaker import Speaker
-from tidings.gateway.strangers import Strangers
 from tidings.gateway.wants import wants_of
 from tidings.seen import Producers
 from tidings.steps import Steps, finish

@@ -1,26 +1,162 @@
-"""The registry: what follows when sensors come and go, in the interest in them and in the advertisements.
+"""The registry: which networks are let in, and what follows when their sensors come and go.
 
-A network may have thousands of sensors, so they are added and taken away in steps. Between two of these the
-network may go: nothing is added to one that is not there.
+What a network registers is checked first, beyond its form. Then each sensor is noted in the interest in it
+and in the advertisements. A network may have thousands of sensors, so they are added and taken away in steps.
+Between two of these the network may go: nothing is added to one that is not there.
+
+Networks that never registered are known by the readings they sent last, and are advertised by these. They
+can't be asked for anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from math import isfinite
 
+from tidings.errors import EventError
+from tidings.event.values import check_type
 from tidings.gateway.areas import Box
-from tidings.gateway.checks import Refusal, is_type
 from tidings.gateway.effects import Effect
 from tidings.gateway.interest import Interest
-from tidings.gateway.messages import SENSORS_MAX, Reading, Sensor
+from tidings.gateway.messages import NAME_LENGTH_MAX, SENSORS_MAX, Error, Reading, Register, Sensor
 from tidings.gateway.networks import Caller, Instrument, Key, Network, Networks
 from tidings.gateway.offers import Offers
+from tidings.leases import Leases
 from tidings.steps import Steps
 
+COORDINATE_MAX = 1e15
+"""How far from the origin a place may be."""
+CHECKED_AT_ONCE = 100
+"""Sensors that are checked in one step."""
+STRANGERS_MAX = 10_000
+"""Networks that are known without having registered; readings of more are taken, but not advertised."""
+TYPES_MAX = 20
+"""Types of readings of one of them that are advertised."""
+SILENT_S_MAX = 300.0
+"""How long one of them is known after its last reading."""
 ALL_SENSORS_MAX = 1_000_000
 """Sensors of all networks together."""
-STEP = 50
+ADDED_AT_ONCE = 50
 """Sensors that are added or taken away in one step."""
+
+
+class Refusal(Exception):
+    """What is wrong with a message, and at which member; the gateway makes an error message of it."""
+
+    def __init__(self, member: str, problem: str) -> None:
+        super().__init__(f"{member}: {problem}")
+        self.member = member
+        self.problem = problem
+
+    def message(self, title: str, sensing_id: str) -> Error:
+        """The error as the network is told it."""
+        return Error(self.problem, f"$.{title}.{self.member}", sensing_id[:NAME_LENGTH_MAX])
+
+
+def check_register(message: Register) -> Steps[None]:
+    """Refuse what no network may register."""
+    _check_text("sensing-id", message.sensing_id)
+    if not message.sensors:
+        raise Refusal("sensors", "a network has one sensor at least")
+    if len(message.sensors) > SENSORS_MAX:
+        raise Refusal("sensors", f"{len(message.sensors)} sensors; at most {SENSORS_MAX} are allowed")
+    for index, sensor in enumerate(message.sensors):
+        _check_sensor(f"sensors[{index}]", sensor)
+        if index % CHECKED_AT_ONCE == CHECKED_AT_ONCE - 1:
+            yield
+    for index, point in enumerate(message.area or ()):
+        if not (abs(point.x) <= COORDINATE_MAX and abs(point.y) <= COORDINATE_MAX):
+            raise Refusal(f"area[{index}]", f"a place has coordinates up to {COORDINATE_MAX:g}")
+
+
+def _check_sensor(place: str, sensor: Sensor) -> None:
+    _check_text(f"{place}.name", sensor.name)
+    try:
+        check_type(sensor.type)
+    except EventError as error:
+        raise Refusal(f"{place}.type", error.problem) from None
+    low, high = sensor.min_value, sensor.max_value
+    for member, value in (("min-value", low), ("max-value", high)):
+        if isinstance(value, float) and not isfinite(value):
+            raise Refusal(f"{place}.{member}", "is no number")
+    if low is not None and high is not None and low > high:
+        raise Refusal(f"{place}.min-value", f"{low} is more than the max-value {high}")
+
+
+def is_type(text: str) -> bool:
+    """Whether events may have this type; readings of others are refused where they become events."""
+    try:
+        check_type(text)
+    except EventError:
+        return False
+    return True
+
+
+def _check_text(place: str, text: str) -> None:
+    if not text:
+        raise Refusal(place, "is empty")
+    if len(text) > NAME_LENGTH_MAX:
+        raise Refusal(place, f"{len(text)} characters; at most {NAME_LENGTH_MAX} are allowed")
+    if not text.isprintable():
+        raise Refusal(place, "holds a control character")
+
+
+class Stranger:
+    """One network that never registered."""
+
+    __slots__ = ("heard_at", "types")
+
+    def __init__(self, now: float) -> None:
+        self.heard_at = now
+        self.types: set[str] = set()
+
+
+class Strangers:
+    """All of them."""
+
+    def __init__(self, offers: Offers) -> None:
+        self._offers = offers
+        self._strangers: dict[str, Stranger] = {}
+        self._leases: Leases[str] = Leases(lambda one: self._strangers[one].heard_at + SILENT_S_MAX)
+
+    def __len__(self) -> int:
+        return len(self._strangers)
+
+    def heard(self, sensing_id: str, types: Iterable[str], now: float) -> list[Effect]:
+        """Readings of these types came."""
+        stranger = self._strangers.get(sensing_id)
+        if stranger is None:
+            if len(self._strangers) >= STRANGERS_MAX:
+                return []
+            stranger = self._strangers[sensing_id] = Stranger(now)
+            self._leases.watch(sensing_id)
+        stranger.heard_at = now
+        effects: list[Effect] = []
+        for type in types:
+            if type not in stranger.types and len(stranger.types) < TYPES_MAX and is_type(type):
+                stranger.types.add(type)
+                effects += self._offers.add(type, None, None)
+        return effects
+
+    def forget(self, sensing_id: str, now: float) -> None:
+        """It has registered, or was silent for too long; one that is not known is passed over."""
+        self._leases.drop(sensing_id)
+        stranger = self._strangers.pop(sensing_id, None)
+        for type in stranger.types if stranger is not None else ():
+            self._offers.remove(type, now)
+
+    def wake(self, now: float) -> None:
+        """Forget those who were silent for too long."""
+        for sensing_id in self._leases.ended(now):
+            self.forget(sensing_id, now)
+
+    @property
+    def wake_at(self) -> float:
+        """When there is one to forget."""
+        return self._leases.wake_at
+
+    def __iter__(self) -> Iterator[tuple[str, Stranger]]:
+        return iter(self._strangers.items())
 
 
 class Registry:
@@ -57,7 +193,7 @@ class Registry:
         for number, sensor in enumerate(new.values(), 1):
             if sensor.name not in network.instruments:
                 self._add(network, sensor, effects)
-            if number % STEP == 0:
+            if number % ADDED_AT_ONCE == 0:
                 yield
                 if self._networks.get(network.sensing_id) is not network:
                     return
@@ -102,7 +238,7 @@ class Registry:
                 del network.known[name]
                 self._interest.remove(instrument)
                 self._offers.remove(instrument.type, now)
-            if number % STEP == 0:
+            if number % ADDED_AT_ONCE == 0:
                 yield
         if not network.instruments and self._networks.get(network.sensing_id) is network:
             self._drop(network, now)

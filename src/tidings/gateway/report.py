@@ -6,7 +6,7 @@ from typing import Any
 
 from tidings.gateway.interest import Interest
 from tidings.gateway.networks import Instrument, Network
-from tidings.gateway.strangers import Stranger
+from tidings.gateway.registry import Stranger
 from tidings.steps import Steps
 
 
