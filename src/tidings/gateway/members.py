@@ -21,13 +21,14 @@ from tidings.gateway.messages import (
     SENSORS_MAX,
     Deregister,
     Error,
+    Point,
     Reading,
     Register,
     Sensing,
     Sensor,
 )
-from tidings.gateway.places import points_of
 from tidings.gateway.shapes import (
+    POINTS_MAX,
     LooseSensing,
     OddReading,
     StrictDeregister,
@@ -260,7 +261,30 @@ def _reading(value: object, index: int) -> OddReading:
         del others["timestamp"]
     else:
         timestamp = None
-    area = points_of(others["area"]) if "area" in others else None
+    area = _points_of(others["area"]) if "area" in others else None
     if area is not None:
         del others["area"]
     return OddReading(name, kind, value, timestamp, area or [], others, index)
+
+
+def _points_of(value: object) -> list[Point] | None:
+    """The points of an area as decoded from JSON, or None if it is something else; EventError: too many."""
+    if not isinstance(value, list):
+        return None
+    if len(value) > POINTS_MAX:
+        raise EventError("$.area", f"an area has at most {POINTS_MAX} points")
+    points = [_point_of(one) for one in value]
+    return None if None in points else [point for point in points if point is not None]
+
+
+def _point_of(value: object) -> Point | None:
+    if not isinstance(value, dict):
+        return None
+    x: Any = value.get("x")
+    y: Any = value.get("y")
+    if type(x) not in (int, float) or type(y) not in (int, float):
+        return None
+    try:
+        return Point(float(x), float(y))
+    except OverflowError:  # an int past the range of a float
+        return None

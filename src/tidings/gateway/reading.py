@@ -1,10 +1,14 @@
 """Readings to events: whole batches of messages become the array of raw events that a PUBLISH frame carries.
 
 The event of a reading has its type, the moment of its timestamp, and as attributes `sensing-id`, `name`,
-`value` and every other member: scalars as they are, nested ones as JSON text, a place as `places` tells it. A
-value that is text by JSON's grammar of numbers becomes that number. Without a timestamp that can be believed
-the event has the time of arrival, and keeps the timestamp as an attribute. A member called like a header
-field, or `sensing-id`, is prefixed with `reading-`.
+`value` and every other member: scalars as they are, nested ones as JSON text. A value that is text by JSON's
+grammar of numbers becomes that number. A place of one point becomes `posx` and `posy`; two points are a line
+and more the corners of a polygon, and become `area`, as the WKT text that the filter function WITHIN reads.
+A member called like a header field, or `sensing-id`, is prefixed with `reading-`.
+
+A timestamp is ISO 8601 text, with a zone or in UTC; or a number since 1970, also as text, of seconds, or of
+milliseconds or microseconds where seconds would lie thousands of years ahead. Without one that can be
+believed the event has the time of arrival, and keeps the timestamp as an attribute.
 
 This is the hot path: no Event is made, one expression goes over all readings, and what was made of a text is
 remembered, since types, timestamps and values repeat. A reading that can't be an event costs its message a
@@ -16,6 +20,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from itertools import count
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -32,23 +37,32 @@ from tidings.event.values import (
     check_type,
     place_of,
     plain_value,
+    us_from_time,
 )
 from tidings.event.wire import array_head
 from tidings.gateway.members import told
-from tidings.gateway.messages import Error, Reading, Sensing
-from tidings.gateway.moments import is_credible, moment_of
-from tidings.gateway.places import place_attributes
+from tidings.gateway.messages import Error, Point, Reading, Sensing
 from tidings.gateway.shapes import OddReading, PlainReading
 
 KEPT_MAX = 10_000
 """Texts of one kind of which it is remembered what was made of them."""
 KEPT_LENGTH_MAX = 64
 """Characters of a text that is remembered."""
+EARLIEST_US = us_from_time(datetime(2000, 1, 1, tzinfo=UTC))
+"""Clocks that were never set begin in 1970 or 1980."""
+AHEAD_US_MAX = 86_400_000_000
+"""How far a clock may be ahead of the gateway's, so that a wrong zone is still believed."""
+TIMESTAMP_LENGTH_MAX = 64
+"""Characters of a timestamp that is text."""
 PREFIX = "reading-"
 TOO_MANY = f"an event has at most {ATTRIBUTES_MAX} attributes"
 
 _INT_LENGTH_MAX = 20
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+_MILLISECONDS_FROM = 10**11
+_MICROSECONDS_FROM = 10**14
+# Of at least nine digits, as every second since 2000 has; eight are a date without hyphens.
+_COUNT = re.compile(r"(?a)\d{9,20}(\.\d+)?")
 _TAKEN = RESERVED | {"sensing-id"}
 _PLAIN = frozenset({str, float, bool})
 
@@ -265,3 +279,49 @@ def _raw(events: list[_Event]) -> bytes:
     encoded = _encode(events)
     own_head_size = 1 if len(events) < 16 else 3 if len(events) < 65536 else 5
     return array_head(len(events)) + memoryview(encoded)[own_head_size:]
+
+
+def place_attributes(points: Sequence[Point]) -> dict[str, float | str]:
+    """The attributes that tell a place; none for no points."""
+    if not points:
+        return {}
+    if len(points) == 1:
+        return {"posx": points[0].x, "posy": points[0].y}
+    return {"area": area_text(points)}
+
+
+def area_text(points: Sequence[Point]) -> str:
+    """Two points or more as WKT text."""
+    if len(points) == 2:
+        return f"LINESTRING ({_corners(points)})"
+    return f"POLYGON (({_corners([*points, points[0]])}))"
+
+
+def _corners(points: Sequence[Point]) -> str:
+    return ", ".join(f"{point.x!r} {point.y!r}" for point in points)
+
+
+def moment_of(timestamp: str | float) -> int | None:
+    """Microseconds since 1970, or None if the timestamp can't be read."""
+    if not isinstance(timestamp, str):
+        return _counted(timestamp)
+    if len(timestamp) > TIMESTAMP_LENGTH_MAX:
+        return None
+    if timestamp[4:5] != "-" and (found := _COUNT.fullmatch(timestamp)) is not None:
+        return _counted(float(timestamp) if found[1] else int(timestamp))
+    try:
+        moment = datetime.fromisoformat(timestamp)
+    except ValueError:
+        return None
+    return us_from_time(moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment)
+
+
+def _counted(count: float) -> int:
+    if count < _MILLISECONDS_FROM:
+        return round(count * 1_000_000)
+    return round(count * 1000) if count < _MICROSECONDS_FROM else round(count)
+
+
+def is_credible(moment_us: int, now_us: int) -> bool:
+    """Whether a reading that arrives now can be of that moment."""
+    return EARLIEST_US <= moment_us <= now_us + AHEAD_US_MAX

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, field
 
 from tidings.event.values import INT_MAX, INT_MIN
+from tidings.filters.geometry import PLACE_POINTS_MAX
 from tidings.gateway.messages import (
     NAME_LENGTH_MAX,
     SENSORS_MAX,
@@ -21,7 +22,9 @@ from tidings.gateway.messages import (
     Sensing,
     Sensor,
 )
-from tidings.gateway.places import POINTS_MAX
+
+POINTS_MAX = PLACE_POINTS_MAX - 1
+"""Points of an area; a polygon repeats its first one, and filters read no longer ones."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_LENGTH_MAX)]
 Int = Annotated[int, Meta(ge=INT_MIN, le=INT_MAX)]
