@@ -13,7 +13,7 @@ from effort import often
 from typer.testing import CliRunner
 
 from tidings.cli.simulate import app
-from tidings.gateway.asking import Asker
+from tidings.gateway.commands import Asker
 from tidings.gateway.gateway import Gateway
 from tidings.gateway.messages import Unsubscribe
 from tidings.gateway.reading import Mapper

@@ -16,8 +16,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tidings.gateway.areas import Box, box_of
-from tidings.gateway.asking import Asker
-from tidings.gateway.demands import Demands
+from tidings.gateway.commands import Asker, Demands
 from tidings.gateway.effects import Close, Effect, Withdraw
 from tidings.gateway.interest import Interest, read
 from tidings.gateway.messages import Ack, Deregister, Error, Reading, Redirect, Register, Sensing
