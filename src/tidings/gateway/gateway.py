@@ -24,9 +24,8 @@ from tidings.gateway.networks import Address, Caller, Key, Network, Networks, bo
 from tidings.gateway.offers import Offers
 from tidings.gateway.policy import Figures, Policy
 from tidings.gateway.registry import Refusal, Registry, Strangers, check_register
-from tidings.gateway.report import describe, describe_stranger
+from tidings.gateway.report import Served, describe, describe_stranger, serves
 from tidings.gateway.sequences import NETWORKS_MAX, Sequence, Standing
-from tidings.gateway.serving import Served, serves
 from tidings.gateway.speaker import Speaker
 from tidings.gateway.wants import wants_of
 from tidings.seen import Producers

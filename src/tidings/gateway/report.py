@@ -1,13 +1,18 @@
-"""What a gateway knows, for people: networks, sensors, and why each is on."""
+"""What a gateway knows, for people: networks, sensors, why each is on, how far a network serves a filter."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
+from tidings.filters.intervals import EVERYTHING, NOTHING, Intervals
+from tidings.gateway.areas import Box
 from tidings.gateway.interest import Interest
 from tidings.gateway.networks import Instrument, Network
 from tidings.gateway.registry import Stranger
+from tidings.gateway.wants import Want
 from tidings.steps import Steps
+
+Served = Literal["full", "part", "none"]
 
 
 def describe(network: Network, interest: Interest) -> Steps[dict[str, Any]]:
@@ -42,3 +47,45 @@ def _described(one: Instrument, interest: Interest) -> dict[str, Any]:
         "asked": None if one.asked is None or one.span is None else list(one.asked.ends),
         "filters": interest.why(one),
     }
+
+
+def serves(wants: list[Want], network: Network) -> Served:
+    """Fully: every reading that the filter wants, of whatever value and place, could come from there."""
+    levels = {_level(want, network) for want in wants}
+    if len(levels) == 1:
+        return levels.pop()
+    return "part" if levels else "none"
+
+
+def _level(want: Want, network: Network) -> Served:
+    admitted = [one for one in network.instruments.values() if _may_serve(want, one)]
+    if not admitted:
+        return "none"
+    types = want.types.strings.points()  # if they are told in another way, some are surely not here
+    is_full = (
+        types is not None
+        and all(_serves_type(want, type, admitted) for type in types if want.admits_type(type))
+        and _is_around(network.box, want)
+    )
+    return "full" if is_full else "part"
+
+
+def _may_serve(want: Want, one: Instrument) -> bool:
+    return (
+        want.admits_type(one.type)
+        and want.admits_sensor(one.sensing_id, one.name, one.type, one.box)
+        and want.clip(one.span) is not None
+    )
+
+
+def _serves_type(want: Want, type: str, admitted: list[Instrument]) -> bool:
+    lines = [EVERYTHING if one.span is None else one.span.line for one in admitted if one.type == type]
+    delivered: Intervals = NOTHING
+    for line in lines:
+        delivered = delivered.union(line)
+    has_others = not want.takes_others or any(one.span is None and one.type == type for one in admitted)
+    return has_others and bool(lines) and delivered.covers(want.numbers)
+
+
+def _is_around(box: Box | None, want: Want) -> bool:
+    return box is None or box.covers(want.box)
