@@ -27,7 +27,6 @@ from typing import NamedTuple
 from tidings.errors import NotAllowed
 from tidings.gateway.decoding import decode_plain_run
 from tidings.gateway.effects import Advertise, Close, Effect, Say, Widen, Withdraw
-from tidings.gateway.entrance import ANYONE, Entrance, Login, Standing
 from tidings.gateway.gateway import Gateway
 from tidings.gateway.intake import RUN_SIZE, read_datagram_steps
 from tidings.gateway.members import Said
@@ -35,9 +34,9 @@ from tidings.gateway.messages import Deregister, Error, Register, Sensing, encod
 from tidings.gateway.networks import Address, Key
 from tidings.gateway.networks import Caller as Owner
 from tidings.gateway.outgoing import Outgoing
-from tidings.gateway.peer import Act, Pause, Peer, Send, Senders
+from tidings.gateway.peer import ANYONE, Entrance, Login, Pause, Peer, Send, Senders, Standing
 from tidings.gateway.uplink import Log, Uplink
-from tidings.gateway.work import Client, Work
+from tidings.gateway.work import Act, Client, Work
 from tidings.protocol.access import Caller
 from tidings.steps import Steps
 

@@ -13,10 +13,10 @@ from node.secured import TOKEN, Secured
 
 from tidings.event.wire import decode_events
 from tidings.gateway import hub as hub_module
-from tidings.gateway.entrance import Entrance, Login
 from tidings.gateway.gateway import Gateway
 from tidings.gateway.hub import HALF_S_MAX, Clocks, Hub
 from tidings.gateway.networks import GRACE_S, Address
+from tidings.gateway.peer import Entrance, Login
 from tidings.gateway.policy import Policy
 from tidings.gateway.uplink import Uplink
 from tidings.protocol.access import Caller

@@ -15,9 +15,9 @@ from msgspec import structs
 
 from tidings.backoff import Backoff
 from tidings.errors import CodecError, Disconnected, TidingsError
-from tidings.gateway.entrance import Entrance
 from tidings.gateway.gateway import Gateway
 from tidings.gateway.hub import Clocks, Hub
+from tidings.gateway.peer import Entrance
 from tidings.gateway.uplink import Uplink
 from tidings.ids import StoredIds, new_system
 from tidings.node import logs
