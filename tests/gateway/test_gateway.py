@@ -11,7 +11,6 @@ from tidings.errors import ConfigError
 from tidings.gateway import registry
 from tidings.gateway.effects import Advertise, Widen, Withdraw
 from tidings.gateway.gateway import ERRORS_MAX
-from tidings.gateway.grid import Grid
 from tidings.gateway.messages import (
     NAME_LENGTH_MAX,
     SENSORS_MAX,
@@ -27,7 +26,7 @@ from tidings.gateway.messages import (
 )
 from tidings.gateway.networks import GRACE_S, LEASE_S, PER_CONNECTION_MAX, Address
 from tidings.gateway.offers import WITHDRAW_AFTER_S
-from tidings.gateway.policy import Policy
+from tidings.gateway.policy import Grid, Policy
 from tidings.gateway.registry import SILENT_S_MAX
 
 THREE = [Sensor("1", "temperature"), Sensor("2", "noise"), Sensor("3", "light")]

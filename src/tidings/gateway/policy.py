@@ -1,13 +1,73 @@
-"""What a gateway lets happen, and what it counts."""
+"""What a gateway lets happen, what it counts, and how several gateways share the world.
+
+They share it by a grid of square cells, each of which is one gateway's. A cell's gateway is named in a list,
+or found by rendezvous hashing: every member works out the same without being told, and when one leaves, only
+its cells move. A network goes by the middle of its area, so exactly one gateway is its; one that has no area
+goes by its sensing-id.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from math import floor
 from typing import Literal
 
 from msgspec import Struct
 
 from tidings.errors import ConfigError
-from tidings.gateway.grid import Grid
+from tidings.gateway.areas import Box
+
+Cell = tuple[int, int]
+
+
+class Grid:
+    """Which of the members serves what; `members` are the addresses of the gateways by name.
+
+    `cells` names the cells of some members; all other cells are shared out by hashing. The cell (0, 0) goes
+    from the origin to `cell_size` in both directions, without its far edges.
+    """
+
+    def __init__(
+        self,
+        cell_size: float,
+        members: Mapping[str, str],
+        cells: Mapping[str, Iterable[Cell]] | None = None,
+    ) -> None:
+        if not 0 < cell_size < float("inf"):
+            raise ConfigError("grid", "cell_size", f"{cell_size} is no size of a cell")
+        if not members:
+            raise ConfigError("grid", "members", "a grid has one gateway at least")
+        self.cell_size = cell_size
+        self.members = dict(members)
+        self._named: dict[Cell, str] = {}
+        for name, its_cells in (cells or {}).items():
+            self._name(name, its_cells)
+
+    def cell(self, x: float, y: float) -> Cell:
+        """The cell a place lies in."""
+        return floor(x / self.cell_size), floor(y / self.cell_size)
+
+    def member_of(self, cell: Cell) -> str:
+        """The gateway of a cell."""
+        return self._named.get(cell) or self._hashed(f"cell {cell[0]} {cell[1]}")
+
+    def member_for(self, sensing_id: str, box: Box | None) -> str:
+        """The gateway of a network."""
+        if box is None:
+            return self._hashed(f"network {sensing_id}")
+        return self.member_of(self.cell(*box.centre))
+
+    def _name(self, member: str, cells: Iterable[Cell]) -> None:
+        if member not in self.members:
+            raise ConfigError("grid", "cells", f"{member!r} is no member")
+        for cell in cells:
+            if self._named.setdefault(cell, member) != member:
+                raise ConfigError("grid", "cells", f"{cell} is both {self._named[cell]!r}'s and {member!r}'s")
+
+    def _hashed(self, text: str) -> str:
+        """The member whose hash with the text is the highest."""
+        return max(self.members, key=lambda name: blake2b(f"{name}\0{text}".encode(), digest_size=8).digest())
 
 
 class Policy(Struct, frozen=True):

@@ -21,8 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from tidings.errors import ConfigError
-from tidings.gateway.grid import Cell, Grid
-from tidings.gateway.policy import Policy
+from tidings.gateway.policy import Cell, Grid, Policy
 from tidings.node.gateway.config import GatewayConfig
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tidings.errors import ConfigError
 from tidings.gateway.areas import Box
-from tidings.gateway.grid import Grid
+from tidings.gateway.policy import Grid
 
 MEMBERS = {name: f"{name}.example:4242" for name in "abcd"}
 cells = st.tuples(st.integers(-50, 50), st.integers(-50, 50))
