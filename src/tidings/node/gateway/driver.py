@@ -21,11 +21,10 @@ from tidings.gateway.peer import Entrance
 from tidings.gateway.uplink import Uplink
 from tidings.ids import StoredIds, new_system
 from tidings.node import logs
-from tidings.node.gateway.config import GatewayConfig, check
+from tidings.node.gateway.config import GatewayConfig, check, policy_of
 from tidings.node.gateway.journal import Journal, Life
 from tidings.node.gateway.link import UplinkLink
 from tidings.node.gateway.ports import Ports, listen
-from tidings.node.gateway.sharing import policy_of
 from tidings.node.ports import raise_descriptor_limit
 from tidings.protocol.connection import Connection
 from tidings.protocol.frames import FRAME_MAX, FrameReader, encode

@@ -11,8 +11,7 @@ from node.peers import run, running
 import tidings
 from tidings.errors import ConfigError
 from tidings.gateway.areas import Box
-from tidings.node.gateway.config import GatewayConfig
-from tidings.node.gateway.sharing import policy_of
+from tidings.node.gateway.config import GatewayConfig, policy_of
 
 FILE = """
 member = "here"
