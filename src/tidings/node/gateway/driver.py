@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import os
 import random
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
@@ -23,7 +24,6 @@ from tidings.ids import StoredIds, new_system
 from tidings.node import logs
 from tidings.node.gateway.config import GatewayConfig, check, policy_of
 from tidings.node.gateway.journal import Journal, Life
-from tidings.node.gateway.link import UplinkLink
 from tidings.node.gateway.ports import Ports, listen
 from tidings.node.ports import raise_descriptor_limit
 from tidings.protocol.connection import Connection
@@ -32,6 +32,7 @@ from tidings.protocol.messages import VERSION, Bye, Hello, Welcome
 from tidings.transport.address import parse
 from tidings.transport.credentials import Credentials
 from tidings.transport.dial import Dial, Hopeless, dial
+from tidings.transport.link import Link
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from tidings.node.gateway.web import Web
     from tidings.node.guard import Guard
 
+
+SYSTEM_BUFFER = 2 << 20
+"""Bytes that the system holds for the node, if it allows so many: what it reads while this process reads."""
 NAME = "gateway"
 """Who the gateway says it is to the node."""
 WAKE_S = 1.0
@@ -49,6 +53,32 @@ PROBE_S_MAX = 10.0
 SECRET_SIZE = 32
 DRAIN_S_MAX = 5.0
 """How long a gateway that stops waits for the node to take what is left."""
+
+
+class UplinkLink(Link):
+    """The connection of a gateway to its node: the socket of its uplink."""
+
+    def __init__(self, uplink: Uplink, random: Callable[[], float]) -> None:
+        super().__init__(uplink.core, True, random)
+        self._uplink = uplink
+        uplink.flush, uplink.flush_soon = self.flush, self.flush_soon
+
+    async def close(self) -> None:
+        """Say goodbye and end the connection."""
+        self._uplink.is_closing = True
+        await super().close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the loop."""
+        channel: Any = transport.get_extra_info("socket")
+        if channel is not None and channel.family == socket.AF_UNIX:  # other kinds grow by themselves
+            channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SYSTEM_BUFFER)
+        super().connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the loop."""
+        super().data_received(data)
+        self._uplink.on_progress()
 
 
 class Server:
