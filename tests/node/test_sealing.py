@@ -27,7 +27,7 @@ from tidings.errors import Disconnected, Refused, StoreError, StoreFailed
 from tidings.log import custody, sealing
 from tidings.log.folder import Folder
 from tidings.node.sealing import main as sealing_main
-from tidings.node.sealing.sealer import Sealer
+from tidings.node.sealing.main import Sealer
 from tidings.node.server import Node
 from tidings.store.backup import back_up, restore
 
