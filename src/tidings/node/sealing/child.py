@@ -8,13 +8,25 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from msgspec import Struct
+
 from tidings.log.custody import Custody
 from tidings.node.child import Child
 from tidings.node.config import NodeConfig
-from tidings.node.sealing.config import SealingConfig
+from tidings.node.logs import Form, Level
 
 LOCK = "tidings.sealing.lock"
 """The file in the node's directory that who seals has locked."""
+
+
+class SealingConfig(Struct, frozen=True):
+    """Settings of the process that seals, which are its only argument: there is no secret among them."""
+
+    node: str  # the address of the node, by its own socket
+    folder: str  # a path, or the URI of a folder on any Arrow filesystem
+    lock: str  # a file beside the store, which who seals has locked
+    log_level: Level = "info"
+    log_form: Form = "text"
 
 
 def settings_of(config: NodeConfig, folder: str, socket: Path) -> SealingConfig:
