@@ -19,10 +19,9 @@ from tidings.exchange import Need, Positions, Rows, Subscription
 from tidings.filters import Filter
 from tidings.ids import Origin
 from tidings.protocol.broker import Broker
-from tidings.protocol.bystander import Bystander
 from tidings.protocol.cursors import Consumer, Cursor
 from tidings.protocol.messages import DONE
-from tidings.protocol.service import Asked
+from tidings.protocol.service import Asked, Bystander
 from tidings.protocol.session import Session
 from tidings.queues.arguments import Find, Get
 from tidings.queues.backend import Delivered, Handed, QueueBackend, QueueRef

@@ -11,9 +11,8 @@ from msgspec import Struct
 
 from protocol.rig import Rig, persistent
 from tidings.errors import QueueFull
-from tidings.protocol.bystander import Bystander
 from tidings.protocol.messages import Acknowledge, Bye, Put, Reply
-from tidings.protocol.service import LATER, Asked
+from tidings.protocol.service import LATER, Asked, Bystander
 from tidings.protocol.session import Session
 from tidings.replies import Deferred
 from tidings.store.interface import Operation

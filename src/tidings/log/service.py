@@ -19,9 +19,8 @@ from tidings.log.custody import Custody, Retention
 from tidings.log.history import Answer, History
 from tidings.protocol.archive import Archive, Terms
 from tidings.protocol.broker import Broker
-from tidings.protocol.bystander import Bystander
 from tidings.protocol.cursors import Cursor, Options
-from tidings.protocol.service import Asked
+from tidings.protocol.service import Asked, Bystander
 from tidings.protocol.session import Session
 from tidings.replies import Deferred
 from tidings.store.interface import Discard, Durable

@@ -37,9 +37,8 @@ from tidings.log.staging import (
 )
 from tidings.protocol.arguments import Name, Number, check_readable
 from tidings.protocol.broker import Broker
-from tidings.protocol.bystander import Bystander
 from tidings.protocol.ledger import check_growing
-from tidings.protocol.service import Asked
+from tidings.protocol.service import Asked, Bystander
 from tidings.protocol.session import Session
 from tidings.queues import QueueManager, Volatile, open_queues
 from tidings.store.interface import Dequeue, Enqueue, Operation, Store, StoredMessage

@@ -23,9 +23,9 @@ from tidings.event.check import Checked, check
 from tidings.exchange import Subscription
 from tidings.ids import NUMBER_MAX, Handed, check_system
 from tidings.protocol.arguments import NAME_LENGTH_MAX
-from tidings.protocol.bystander import Bystander
 from tidings.protocol.ledger import Identity, identity_of
 from tidings.protocol.messages import Forward
+from tidings.protocol.service import Bystander
 from tidings.protocol.session import Session
 from tidings.queues.arguments import ADDRESS_LENGTH_MAX
 from tidings.queues.description import TRANSMISSION

@@ -15,8 +15,8 @@ from tidings.peers.backend import Peers
 from tidings.peers.dialling import Dialling, OutboundConnection, Reach
 from tidings.peers.registry import Neighbours, Peer, Registry
 from tidings.peers.relay import Relay
-from tidings.protocol.bystander import Bystander
 from tidings.protocol.connection import Connection
+from tidings.protocol.service import Bystander
 from tidings.queues.description import TRANSMISSION
 from tidings.queues.manager import QueueManager
 

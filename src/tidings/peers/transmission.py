@@ -21,9 +21,9 @@ from tidings.errors import QueueError, Refused, TidingsError, UserError
 from tidings.event import Batch
 from tidings.exchange import Subscription
 from tidings.filters import Filter
-from tidings.protocol.bystander import Bystander
 from tidings.protocol.failures import error_of
 from tidings.protocol.messages import Failure
+from tidings.protocol.service import Bystander
 from tidings.protocol.session import Session
 from tidings.queues.binding import Bound
 from tidings.queues.description import REASON_LENGTH_MAX, TRANSMISSION, Description

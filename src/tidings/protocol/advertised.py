@@ -14,8 +14,7 @@ from msgspec import Meta, Struct
 from tidings.filters import Filter
 from tidings.interest import Advertisement
 from tidings.interest.weights import COMPARED_MAX, Weight, comparing, weigh
-from tidings.protocol.bystander import Bystander
-from tidings.protocol.service import Asked
+from tidings.protocol.service import Asked, Bystander
 from tidings.protocol.session import Session
 from tidings.replies import Deferred
 from tidings.steps import Steps

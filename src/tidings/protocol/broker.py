@@ -41,7 +41,6 @@ from tidings.protocol.advertised import Advertised
 from tidings.protocol.answers import Answers
 from tidings.protocol.background import Background
 from tidings.protocol.backlog import Backlog
-from tidings.protocol.bystander import Bystander
 from tidings.protocol.failures import failure_of
 from tidings.protocol.frames import encode
 from tidings.protocol.ledger import Identity, Ledger, check_growing, identity_of
@@ -49,6 +48,7 @@ from tidings.protocol.memory import Budgets, Memory
 from tidings.protocol.messages import Message, Refusal
 from tidings.protocol.offload import BlockingCall, Pool
 from tidings.protocol.places import Places
+from tidings.protocol.service import Bystander
 from tidings.protocol.session import FRAMES, OPERATIONS, Session
 from tidings.protocol.streams import Stream
 from tidings.replies import Deferred

@@ -92,3 +92,34 @@ class Service(Protocol):
 
     def failed(self, lost: list[Operation]) -> list[Operation]:
         """These could not be stored, nor what waits; what of them is to be stored nonetheless."""
+
+
+class Bystander:
+    """Does nothing, whatever happens; for those who want to know of some of it."""
+
+    operations: Mapping[str, tuple[Any, Callable[[Asked, Any], Any]]] = {}
+    frames: Mapping[type[Message], Heard] = {}
+
+    def greeted(self, session: Session) -> bool:  # noqa: ARG002
+        """A client is there; nothing is held for it here."""
+        return False
+
+    def parted(self, session: Session, is_clean: bool) -> None:
+        """A session has ended."""
+
+    def review(self) -> None:
+        """The rules may have changed."""
+
+    def status(self) -> dict[str, Any]:
+        """There is nothing to tell."""
+        return {}
+
+    def finish_tick(self) -> None:
+        """The tick ends."""
+
+    def durable(self, mark: int) -> None:
+        """A commit is on disk."""
+
+    def failed(self, lost: list[Operation]) -> list[Operation]:
+        """These could not be stored; all of them are others'."""
+        return lost

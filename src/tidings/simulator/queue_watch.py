@@ -18,7 +18,6 @@ from tidings.event import Batch
 from tidings.event.wire import decode_event
 from tidings.ids import Origin
 from tidings.protocol.broker import Broker
-from tidings.protocol.bystander import Bystander
 from tidings.protocol.frames import FRAME_MAX, FrameReader
 from tidings.protocol.messages import (
     DONE,
@@ -37,6 +36,7 @@ from tidings.protocol.messages import (
     Settle,
     Welcome,
 )
+from tidings.protocol.service import Bystander
 from tidings.protocol.session import Session
 from tidings.queues import Description
 from tidings.queues.transactions import TRANSACTION_S
