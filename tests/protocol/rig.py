@@ -27,7 +27,7 @@ from tidings.protocol.messages import (
     Reply,
     Request,
 )
-from tidings.protocol.offload import BlockingCall
+from tidings.protocol.service import BlockingCall
 from tidings.protocol.session import Session
 from tidings.store.interface import Operation, State, StoredBatch
 from tidings.store.memory import SimulatedDisk, SimulatedStore

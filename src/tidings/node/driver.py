@@ -31,7 +31,7 @@ from tidings.node.logins import Logins
 from tidings.node.offload import Threads
 from tidings.protocol.access import Caller
 from tidings.protocol.broker import Anyone
-from tidings.protocol.offload import BlockingCall
+from tidings.protocol.service import BlockingCall
 from tidings.protocol.session import Session
 from tidings.protocol.streams import Stream
 from tidings.store.interface import Operation, Store, StoredBatch

@@ -1,4 +1,4 @@
-"""The threads in which a node runs what would block its loop: see `tidings.protocol.offload`."""
+"""The threads in which a node runs what would block its loop: see `tidings.protocol.service`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from tidings.node import logs
-from tidings.protocol.offload import BlockingCall
+from tidings.protocol.service import BlockingCall
 
 THREADS = {"io": 2, "compute": 1, "password": 2}
 """How many calls of a pool run at a time; the gate says how many passwords may wait."""

@@ -46,9 +46,8 @@ from tidings.protocol.frames import encode
 from tidings.protocol.ledger import Identity, Ledger, check_growing, identity_of
 from tidings.protocol.memory import Budgets, Memory
 from tidings.protocol.messages import Message, Refusal
-from tidings.protocol.offload import BlockingCall, Pool
 from tidings.protocol.places import Places
-from tidings.protocol.service import Bystander
+from tidings.protocol.service import BlockingCall, Bystander, Pool
 from tidings.protocol.session import FRAMES, OPERATIONS, Session
 from tidings.protocol.streams import Stream
 from tidings.replies import Deferred

@@ -3,16 +3,20 @@
 A service adds operations, which are asked for by requests, and frames of the numbered stream: those that a
 client sends again after a cut, and that the broker lets through once. It is told when clients come and go,
 when a tick ends and what became of its commit. What it does at a time, it sets in `Broker.timers`.
+
+A service does no I/O itself. It says what is to be run in a thread, and gets a reply:
+
+    broker.offload(lambda: folder.read(…)).then(answer, asked.fail)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from msgspec import DecodeError
 
-from tidings.errors import Refused, TidingsError
+from tidings.errors import InternalError, Refused, TidingsError
 from tidings.exchange import Subscription
 from tidings.protocol.failures import failure_of
 from tidings.protocol.frames import REPLY_MAX, encode
@@ -34,6 +38,12 @@ Watch = Callable[["Session", str, Subscription], Ending]
 
 LATER: Any = object()
 """Returned by an operation that answers by `Asked.answer`, at a mark of its own; others return a Deferred."""
+
+Pool = Literal["io", "compute", "password"]
+"""Which threads run a call: those that wait for disks, that compute, or that check passwords.
+
+One that computes keeps the interpreter from the loop half of the time: of these one runs at a time.
+"""
 
 
 class Asked:
@@ -123,3 +133,21 @@ class Bystander:
     def failed(self, lost: list[Operation]) -> list[Operation]:
         """These could not be stored; all of them are others'."""
         return lost
+
+
+class BlockingCall(Deferred[Any]):
+    """A call whose outcome is that of `run`, which the driver calls once, in a thread."""
+
+    __slots__ = ("pool", "run")
+
+    def __init__(self, run: Callable[[], Any], pool: Pool) -> None:
+        super().__init__()
+        self.run = run
+        self.pool = pool
+
+    def conclude(self, error: BaseException | None, result: Any = None) -> None:
+        """Reply with what `run` has returned or raised; called where the broker is."""
+        if error is None or isinstance(error, TidingsError):
+            self.take(result, error)
+        else:
+            self.fail(InternalError(f"a call in a thread failed: {type(error).__name__}: {error}"))
