@@ -39,7 +39,6 @@ from tidings.leases import Leases, deadline
 from tidings.protocol.access import OWN, Caller, Gate, OpenGate, Permit
 from tidings.protocol.advertised import Advertised
 from tidings.protocol.answers import Answers
-from tidings.protocol.background import Background
 from tidings.protocol.backlog import Backlog
 from tidings.protocol.failures import failure_of
 from tidings.protocol.frames import encode
@@ -50,6 +49,7 @@ from tidings.protocol.places import Places
 from tidings.protocol.service import BlockingCall, Bystander, Pool
 from tidings.protocol.session import FRAMES, OPERATIONS, Session
 from tidings.protocol.streams import Stream
+from tidings.protocol.worker import Background
 from tidings.replies import Deferred
 from tidings.steps import Steps, finish
 from tidings.store.interface import (

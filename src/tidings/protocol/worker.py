@@ -5,7 +5,9 @@ done in the order in which it asks. Beside that there are *chores*, such as send
 read for it. Frames wait while the client does not read the answers to what it asked for before, and while
 more than its window has come since the last tick that had room in the store.
 
-`work` is on the hot path: it is called for whatever arrives.
+Long work that no client waits for is one more worker among the sessions, with a share of its own.
+
+`Worker.work` is on the hot path: it is called for whatever arrives.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from tidings.protocol.frames import FrameReader
 from tidings.protocol.messages import Message
 from tidings.protocol.outbox import Outbox
 from tidings.steps import PAUSE, Steps
-from tidings.turns import Share
+from tidings.turns import Share, Turns
 
 if TYPE_CHECKING:
     from tidings.protocol.broker import Broker
@@ -147,3 +149,42 @@ class Worker(ABC):
         turns = self.broker.turns
         put = turns.add if self._is_working else turns.offer
         put(self, self.share)  # type: ignore[arg-type]
+
+
+class Background:
+    """Steps to be taken one behind the other, in turn with what sessions do."""
+
+    def __init__(self, turns: Turns[Any]) -> None:
+        self._turns = turns
+        self._share = Share()
+        self._steps: deque[Steps[None]] = deque()
+
+    def __len__(self) -> int:
+        """How much is left to be done."""
+        return len(self._steps)
+
+    def add(self, steps: Steps[None]) -> None:
+        """Have these taken, from the end of this tick on."""
+        self._steps.append(steps)
+        self._turns.add(self, self._share)
+
+    def begin(self, steps: Steps[None]) -> bool:
+        """Take the first step now, the others from the end of this tick on; whether there are others."""
+        has_more = next(steps, _END) is not _END
+        if has_more:
+            self.add(steps)
+        return has_more
+
+    def work(self, until: float) -> bool:
+        """Go on until this moment of the turns' clock; whether more is left. Called when it is its turn."""
+        while self._steps:
+            if next(self._steps[0], _END) is _END:
+                self._steps.popleft()
+            if self._turns.clock() >= until:
+                break
+        return bool(self._steps)
+
+    def give_up(self) -> bool:
+        """Drop the work that has failed; whether more is left."""
+        self._steps.popleft()
+        return bool(self._steps)
