@@ -12,8 +12,7 @@ import asyncio
 
 from tidings.client.message import Holder, Message
 from tidings.errors import Disconnected, MessageNotHeld, NoAnswer
-from tidings.protocol.failures import error_of
-from tidings.protocol.messages import DONE
+from tidings.protocol.messages import DONE, error_of
 from tidings.transport.link import Link
 
 CANCELLED_S = 1.0

@@ -44,8 +44,8 @@ from tidings.filters import Filter
 from tidings.ids import new_system
 from tidings.protocol.arguments import INBOX
 from tidings.protocol.connection import Connection
-from tidings.protocol.failures import error_of
 from tidings.protocol.intake import Wanted
+from tidings.protocol.messages import error_of
 from tidings.protocol.publications import SEND_BUFFER_MAX
 from tidings.queues.description import Description, Property
 from tidings.transport.credentials import Says

@@ -15,7 +15,7 @@ from tidings.client.encryption import QueueKeys
 from tidings.client.unit import Unit
 from tidings.errors import TidingsError, TransactionLost, UserError
 from tidings.event import Event
-from tidings.protocol.failures import error_of
+from tidings.protocol.messages import error_of
 from tidings.transport.link import TURN_EVENTS, Link
 
 SEGMENT_SIZE = 1 << 20

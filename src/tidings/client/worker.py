@@ -21,8 +21,7 @@ from tidings.client.fetching import LATE, Hand, Handed, read_answer
 from tidings.client.message import Holder, Message
 from tidings.errors import Disconnected, MessageNotHeld, TidingsError, UserError
 from tidings.protocol.calls import Call
-from tidings.protocol.failures import error_of
-from tidings.protocol.messages import DONE, GIVE_BACK, UNOPENED
+from tidings.protocol.messages import DONE, GIVE_BACK, UNOPENED, error_of
 from tidings.transport.link import Link, Wait
 
 LUMP = 100

@@ -20,7 +20,7 @@ from tidings.errors import CodecError, Disconnected, NotAllowed, QueueError, Tid
 from tidings.peers.registry import Peer
 from tidings.protocol.calls import Call
 from tidings.protocol.connection import Connection
-from tidings.protocol.failures import error_of
+from tidings.protocol.messages import error_of
 from tidings.queues.arguments import Get
 from tidings.queues.backend import NOTHING, Handed
 from tidings.queues.description import Description, read_description

@@ -21,8 +21,7 @@ from tidings.errors import QueueError, Refused, TidingsError, UserError
 from tidings.event import Batch
 from tidings.exchange import Subscription
 from tidings.filters import Filter
-from tidings.protocol.failures import error_of
-from tidings.protocol.messages import Failure
+from tidings.protocol.messages import Failure, error_of
 from tidings.protocol.service import Bystander
 from tidings.protocol.session import Session
 from tidings.queues.binding import Bound

@@ -7,9 +7,8 @@ from functools import partial
 from typing import Any, Literal
 
 from tidings.errors import Disconnected, PeerError, Refused, TidingsError
-from tidings.protocol.failures import error_of
 from tidings.protocol.frames import encode
-from tidings.protocol.messages import Reply, Request
+from tidings.protocol.messages import Reply, Request, error_of
 from tidings.replies import Deferred
 
 CALLS_MAX = 10_000

@@ -26,7 +26,6 @@ from tidings.errors import CodecError, Disconnected, TidingsError, UserError
 from tidings.event import Event
 from tidings.ids import Ids, Origin
 from tidings.protocol.calls import Call, Calls, OnCut, ended_anyway
-from tidings.protocol.failures import error_of
 from tidings.protocol.frames import encode
 from tidings.protocol.intake import Intake, Subscriber, Wanted
 from tidings.protocol.messages import (
@@ -40,6 +39,7 @@ from tidings.protocol.messages import (
     Refusal,
     Reply,
     Welcome,
+    error_of,
 )
 from tidings.protocol.offer import Interest, Offer
 from tidings.protocol.publications import Publications

@@ -19,7 +19,6 @@ import msgspec
 from tidings.event.wire import array_head
 from tidings.ids import Origin
 from tidings.numbered import Outbound
-from tidings.protocol.failures import error_of
 from tidings.protocol.frames import encode
 from tidings.protocol.messages import (
     VERSION,
@@ -30,6 +29,7 @@ from tidings.protocol.messages import (
     Hello,
     Refusal,
     Welcome,
+    error_of,
 )
 from tidings.protocol.talk import Talk
 

@@ -18,9 +18,8 @@ from msgspec import DecodeError
 
 from tidings.errors import InternalError, Refused, TidingsError
 from tidings.exchange import Subscription
-from tidings.protocol.failures import failure_of
 from tidings.protocol.frames import REPLY_MAX, encode
-from tidings.protocol.messages import Message, Reply
+from tidings.protocol.messages import Message, Reply, failure_of
 from tidings.replies import Deferred
 from tidings.steps import Steps
 from tidings.store.interface import Operation

@@ -19,7 +19,7 @@ from tidings.backoff import Backoff
 from tidings.errors import Disconnected, NoAnswer, TidingsError
 from tidings.protocol.calls import OnCut
 from tidings.protocol.connection import Connection
-from tidings.protocol.failures import error_of
+from tidings.protocol.messages import error_of
 from tidings.replies import Deferred
 from tidings.transport.carrier import Carrier
 from tidings.transport.dial import Dial, Hopeless
