@@ -7,7 +7,7 @@ from typing import Self
 
 from tidings.errors import Refused, UserError
 from tidings.filters import Filter
-from tidings.protocol.offer import Offer
+from tidings.protocol.intake import Offer
 from tidings.transport.link import Link, Wait
 
 

@@ -18,8 +18,7 @@ from tidings.event import Batch, Event
 from tidings.event.header import EMPTY_HEADER
 from tidings.protocol.arguments import INBOX
 from tidings.protocol.connection import Connection
-from tidings.protocol.intake import Intake, Wanted
-from tidings.protocol.offer import Offer
+from tidings.protocol.intake import Intake, Offer, Wanted
 from tidings.protocol.publications import SEND_BUFFER_MAX
 from tidings.replies import ignore
 from tidings.steps import Steps

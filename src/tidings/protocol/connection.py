@@ -27,7 +27,7 @@ from tidings.event import Event
 from tidings.ids import Ids, Origin
 from tidings.protocol.calls import Call, Calls, OnCut, ended_anyway
 from tidings.protocol.frames import encode
-from tidings.protocol.intake import Intake, Subscriber, Wanted
+from tidings.protocol.intake import Intake, Interest, Offer, Subscriber, Wanted
 from tidings.protocol.messages import (
     VERSION,
     Accepted,
@@ -41,7 +41,6 @@ from tidings.protocol.messages import (
     Welcome,
     error_of,
 )
-from tidings.protocol.offer import Interest, Offer
 from tidings.protocol.publications import Publications
 from tidings.protocol.talk import Talk
 from tidings.replies import Deferred, resolved

@@ -1,5 +1,7 @@
 """The client's end of a subscription: credit, acknowledgements, and what was had before a cut.
 
+Beside it the client's end of an advertisement: what is offered, and who is told of the demand for it.
+
 The node sends no more than it has credit for, and gets credit for as many events as the application has
 taken, so `prefetch` bounds what is held here. After a cut the subscription is made again from where it stood:
 stored events that come again although they were handed to the application are left out by their positions,
@@ -216,3 +218,32 @@ def _positions(raw: bytes, count: int) -> array[int]:
     if sys.byteorder == "little":
         positions.byteswap()
     return positions
+
+
+class Interest(Protocol):
+    """Who wants to know whether anyone wants what it advertises."""
+
+    def changed(self, filters: list[str]) -> None:
+        """These filters want it now; called whenever they change, and after each new connection."""
+
+    def ended(self, reason: str) -> None:
+        """Nothing more will be told; called once, and not when the application itself has withdrawn it."""
+
+
+class Offer:
+    """An advertisement."""
+
+    __slots__ = ("begun", "filter", "interest", "number")
+
+    def __init__(self, number: int, filter: str, interest: Interest) -> None:
+        self.number = number
+        self.filter = filter
+        self.interest = interest
+        self.begun: Deferred[Any] = Deferred()  # the node's first answer
+
+    def fail(self, error: TidingsError) -> None:
+        """The node has refused or ended it, or there is no connection any more."""
+        if self.begun.is_over:
+            self.interest.ended(str(error))
+        else:
+            self.begun.fail(error)
