@@ -22,10 +22,9 @@ from tidings.protocol.cursors import Cursor
 from tidings.protocol.frames import encode
 from tidings.protocol.memory import filter_size
 from tidings.protocol.messages import Acknowledge, Credit, Notice
-from tidings.protocol.newest import NewestStream
 from tidings.protocol.outlets import DroppingOutlet, LatestOutlet, Outlet
 from tidings.protocol.recent import Gathering, last_values
-from tidings.protocol.streams import Stream
+from tidings.protocol.streams import NewestStream, Stream
 from tidings.replies import Deferred
 from tidings.steps import PAUSE, Steps
 from tidings.store.interface import Durable
