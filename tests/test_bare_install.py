@@ -129,7 +129,7 @@ def test_a_missing_part_names_its_extra(commands: Path, code: str, extra: str) -
 
 
 def test_the_command_names_its_extra_without_a_traceback(commands: Path) -> None:
-    result = run(commands / "tidings", "tour")
+    result = run(commands / "tidings", "demo")
     assert result.returncode == 1
     assert result.stderr == "tidings: the command line needs the 'node' extra: pip install 'tidings[node]'\n"
 

@@ -19,7 +19,23 @@ def test_the_version_is_printed() -> None:
 
 def test_without_a_command_the_help_names_them_all() -> None:
     output = CliRunner().invoke(app, []).output
-    assert all(name in output for name in ("tour", "filter", "bench"))
+    assert all(name in output for name in ("demo", "filter", "bench"))
+
+
+def test_the_command_that_the_demo_has_replaced_names_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "tour" not in CliRunner().invoke(app, []).output
+    with pytest.raises(SystemExit) as stopped:
+        run_command("tour")
+    assert (stopped.value.code, capsys.readouterr().err) == (
+        2,
+        "tidings: there is no tour any more; use 'tidings demo'\n",
+    )
+
+
+def run_command(*words: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["tidings", *words])
+        cli.main()
 
 
 def test_without_the_node_extra_the_command_names_it(monkeypatch: pytest.MonkeyPatch) -> None:

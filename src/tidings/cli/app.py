@@ -27,6 +27,7 @@ from tidings.cli import (
     top,
     user,
 )
+from tidings.errors import UserError
 
 app = typer.Typer(
     help="News of events, for things that come and go.",
@@ -72,9 +73,7 @@ def options(
     """Take the options that stand before the command."""
 
 
-@app.command()
+@app.command(hidden=True)
 def tour() -> None:
-    """Show events, filters and matching on a few samples."""
-    from tidings.cli.tour import show_tour
-
-    show_tour()
+    """Name the command that has replaced this one; the name goes with the next release."""
+    raise UserError("there is no tour any more; use 'tidings demo'")
