@@ -10,7 +10,7 @@ WITH_JAVA = java=$$(scripts/java) && JAVA_HOME=$$java
 
 CLASSES := .venv/spark-classes.jsa
 
-.PHONY: run test lint docs soak bench lock clean
+.PHONY: run test lint docs soak bench lock settings clean
 
 run: $(READY)
 	@$(WITH_JAVA) $(BIN)/tidings demo
@@ -51,6 +51,10 @@ bench: $(READY)
 lock:
 	@$(BIN)/python scripts/lock.py > requirements.lock.new
 	@mv requirements.lock.new requirements.lock
+
+# Writes the table of settings into docs/node.md.
+settings: $(READY)
+	@$(BIN)/python scripts/settings.py
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

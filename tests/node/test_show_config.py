@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from runpy import run_path
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tidings.cli.app import app
-from tidings.node.config import NodeConfig, as_toml, load
+from tidings.node.config import NodeConfig, load
+from tidings.node.settings import SETTINGS, as_toml
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "node.md"
+ROOT = Path(__file__).parents[2]
 TEXTS = st.none() | st.text(max_size=20)
 PORTS = st.none() | st.integers(0, 65535)
 CONFIGS = st.builds(
@@ -95,7 +96,15 @@ def test_passwords_are_masked_in_each_of_several_addresses() -> None:
     assert "hall=tidings+tls://u:***@hall:7300,quay=tidings://quay:7300,gate=tidings+tls://v:***@gate" in text
 
 
-def test_every_setting_means_what_the_document_says() -> None:
-    said = re.findall(r"^\| `(\w+)` \| `--.*\| (.*?) \|$", DOCUMENT.read_text(), re.MULTILINE)
-    schema = msgspec.json.schema(NodeConfig)["$defs"]["NodeConfig"]["properties"]
-    assert said == [(name, told["description"]) for name, told in schema.items()]
+def test_the_table_in_the_documents_is_what_is_made_from_the_settings() -> None:
+    page = (ROOT / "docs" / "node.md").read_text()
+    assert run_path(str(ROOT / "scripts" / "settings.py"))["with_table"](page) == page, "make settings"
+
+
+def test_the_help_calls_settings_by_their_flags() -> None:
+    told = {name: SETTINGS[name].help for name in ("mdns", "memory_user_max", "log_form")}
+    assert told == {
+        "mdns": "Announce the node on its network, and find others there; needs --security.",
+        "memory_user_max": "Bytes that it holds for one user; none: half of --memory-max.",
+        "log_form": "text for people, json for programs.",
+    }

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import inspect
 import os
 import socket
 import sys
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tidings.cli.options import CREDENTIALS, credential_options, with_options
 from tidings.errors import Disconnected, TidingsError
 from tidings.transport.address import Address as Place
 from tidings.transport.address import parse
@@ -44,8 +44,15 @@ Name = Annotated[str, typer.Option(help="Who this client says it is.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
 
 
-def _option(flag: str, variable: str, help: str, metavar: str = "FILE") -> Any:
-    return typer.Option(flag, envvar=variable, metavar=metavar, help=help, rich_help_panel="With TLS")
+IDENTITY = tuple(
+    credential_options(
+        "With TLS",
+        "TIDINGS_",
+        password_file="Your password; without it, you are asked.",
+        token_file="A token, which may also be in TIDINGS_TOKEN.",
+        ca="Whom to trust; without it, whom this system trusts.",
+    )
+)
 
 
 class Who:
@@ -53,20 +60,12 @@ class Who:
 
     def __init__(
         self,
-        user: Annotated[str | None, _option("--user", "TIDINGS_USER", "Who you are.", "NAME")] = None,
-        password_file: Annotated[
-            Path | None,
-            _option("--password-file", "TIDINGS_PASSWORD_FILE", "Your password; without it, you are asked."),
-        ] = None,
-        token_file: Annotated[
-            Path | None,
-            _option("--token-file", "TIDINGS_TOKEN_FILE", "A token, which may also be in TIDINGS_TOKEN."),
-        ] = None,
-        ca: Annotated[
-            Path | None, _option("--ca", "TIDINGS_CA", "Whom to trust; without it, whom this system trusts.")
-        ] = None,
-        cert: Annotated[Path | None, _option("--cert", "TIDINGS_CERT", "A certificate of yours.")] = None,
-        key: Annotated[Path | None, _option("--key", "TIDINGS_KEY", "The key of the certificate.")] = None,
+        user: str | None = None,
+        password_file: Path | None = None,
+        token_file: Path | None = None,
+        ca: Path | None = None,
+        cert: Path | None = None,
+        key: Path | None = None,
     ) -> None:
         self.user = user
         self.password: str | Path | None = password_file
@@ -88,26 +87,17 @@ class Who:
 
 
 _who: ContextVar[Who] = ContextVar("who")
-_OPTIONS = {
-    name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-    for name, parameter in inspect.signature(Who, eval_str=True).parameters.items()
-}
 
 
 def connects(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of `Who`, which `bus_at` goes by."""
+    """Give a command the options that say who it is, by which `bus_at` goes."""
 
     @functools.wraps(command)
-    def known(*arguments: Any, **options: Any) -> None:
-        _who.set(Who(**{name: options.pop(name, None) for name in _OPTIONS}))
-        command(*arguments, **options)
+    def known(**options: Any) -> None:
+        _who.set(Who(**{name: options.pop(name) for name in CREDENTIALS}))
+        command(**options)
 
-    hints = get_type_hints(command, include_extras=True)
-    own = inspect.signature(command).parameters.values()
-    parameters = [one.replace(annotation=hints[one.name]) for one in own]
-    known.__signature__ = inspect.Signature([*parameters, *_OPTIONS.values()])  # type: ignore[attr-defined]
-    known.__annotations__ = hints | {name: one.annotation for name, one in _OPTIONS.items()}
-    return known
+    return with_options(*IDENTITY)(known)
 
 
 def bus_at(address: str, name: str = "", reconnect: bool = True) -> Bus:

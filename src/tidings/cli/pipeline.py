@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
 from tidings.cli.connection import Json
 from tidings.cli.gateway_options import progress_line
+from tidings.cli.options import credential_options, with_options
 from tidings.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ app = typer.Typer(no_args_is_help=True)
 PIPELINES = ("city",)
 FOLDER = "city-pipeline"
 """Where the tables of a run go, unless the command says otherwise."""
-_SPARK, _TLS = "Spark", "With TLS"
+_SPARK = "Spark"
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Which pipeline: city.", show_default=False)]
 Node = Annotated[
@@ -90,19 +91,10 @@ Conf = Annotated[
     list[str] | None,
     typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark.", rich_help_panel=_SPARK),
 ]
-User = Annotated[str | None, typer.Option(envvar="TIDINGS_USER", metavar="NAME", rich_help_panel=_TLS)]
-PasswordFile = Annotated[
-    str | None, typer.Option(envvar="TIDINGS_PASSWORD_FILE", metavar="FILE", rich_help_panel=_TLS)
-]
-TokenFile = Annotated[
-    str | None, typer.Option(envvar="TIDINGS_TOKEN_FILE", metavar="FILE", rich_help_panel=_TLS)
-]
-Ca = Annotated[str | None, typer.Option(envvar="TIDINGS_CA", metavar="FILE", rich_help_panel=_TLS)]
-Cert = Annotated[str | None, typer.Option(envvar="TIDINGS_CERT", metavar="FILE", rich_help_panel=_TLS)]
-Key = Annotated[str | None, typer.Option(envvar="TIDINGS_KEY", metavar="FILE", rich_help_panel=_TLS)]
 
 
 @app.command()
+@with_options(*credential_options("With TLS", "TIDINGS_"))
 def run(
     name: Name,
     node: Node = None,
@@ -123,13 +115,8 @@ def run(
     master: Master = None,
     archive: Archive = None,
     conf: Conf = None,
-    user: User = None,
-    password_file: PasswordFile = None,
-    token_file: TokenFile = None,
-    ca: Ca = None,
-    cert: Cert = None,
-    key: Key = None,
     json: Json = False,
+    **who: Any,
 ) -> None:
     """Read a node's readings with Spark and publish what they amount to there.
 
@@ -149,12 +136,7 @@ def run(
         reader=durable,
         allow_loss="true" if allow_loss else None,
         sink=sink,
-        user=user,
-        password_file=password_file,
-        token_file=token_file,
-        ca=ca,
-        cert=cert,
-        key=key,
+        **{name: None if value is None else str(value) for name, value in who.items()},
     )
     config = spark_config(conf or [], archive)
     trigger_s = time_span(trigger, "trigger")

@@ -23,185 +23,185 @@ import msgspec
 from msgspec import Meta, Struct
 
 from tidings.errors import ConfigError, FilterError
-from tidings.filters import Filter
 from tidings.node.logs import Form, Level
-from tidings.node.masking import masked
 from tidings.peers.registry import parse_peers
 from tidings.store.directory import FILES
 
 PREFIX = "TIDINGS_"
 PORT = 7300
 Port = Annotated[int, Meta(ge=0, le=65535)]
+Count = Annotated[int, Meta(gt=0)]
+Amount = Annotated[float, Meta(gt=0)]
 Text = Annotated[str, Meta(min_length=1)]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,64}\Z")]
 
 
+def _about(meaning: str, example: Any = None, metavar: str | None = None, /, **extra: Any) -> Meta:
+    """What a setting means, a value for one that has none, and what stands for values in the help.
+
+    Further `contrary`: the flag that says no; `has_secrets`: the value says how something elsewhere is
+    reached, and so may have passwords in it.
+    """
+    return Meta(description=meaning, examples=[example], extra={"metavar": metavar, **extra})
+
+
 class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """All settings of a node, with their meanings and what holds where nothing is said."""
+    """All settings of a node, with their meanings and what holds where nothing is said.
+
+    This is the only place where they are written: options and their help, files, variables and the table in
+    `docs/node.md` are made from it (`settings.py`). Names in backticks are those of settings.
+    """
 
     dir: Annotated[
-        str | None,
-        Meta(description="where it stores events; without it nothing is kept", examples=["/var/lib/tidings"]),
+        str | None, _about("where it stores events; without it nothing is kept", "/var/lib/tidings", "DIR")
     ] = None
     name: Annotated[
-        Name | None,
-        Meta(
-            description="what people call the node; without it, the name of this machine",
-            examples=["hall"],
-        ),
+        Name | None, _about("what people call the node; without it, the name of this machine", "hall")
     ] = None
-    host: Annotated[
-        str, Meta(description="the address to listen on; without `security`, a loopback address")
-    ] = "127.0.0.1"
+    host: Annotated[str, _about("the address to listen on; without `security`, a loopback address")] = (
+        "127.0.0.1"
+    )
     port: Annotated[
         Port | None,
-        Meta(
-            description="the TCP port, 0 for a free one; none means 7300, or no TCP if `unix` is given",
-            examples=[7300],
-        ),
+        _about("the TCP port, 0 for a free one; none means 7300, or no TCP if `unix` is given", PORT),
     ] = None
     unix: Annotated[
         str | None,
-        Meta(
-            description="the path of a Unix socket, which only this user can open",
-            examples=["/run/tidings/node.sock"],
-        ),
+        _about("the path of a Unix socket, which only this user can open", "/run/tidings/node.sock", "PATH"),
     ] = None
-    http_port: Annotated[
-        Port | None, Meta(description="where it serves metrics, 0 for a free port", examples=[7380])
-    ] = None
+    http_port: Annotated[Port | None, _about("where it serves metrics, 0 for a free port", 7380)] = None
     sensor_port: Annotated[
         Port | None,
-        Meta(
-            description="where sensor networks speak to its gateway, TCP and UDP, 0 for a free port",
-            examples=[4242],
-        ),
+        _about("where sensor networks speak to its gateway, TCP and UDP, 0 for a free port", 4242),
     ] = None
     sensor_http_port: Annotated[
-        Port | None,
-        Meta(
-            description="where sensor networks speak HTTP and WebSocket; needs `sensor_port`",
-            examples=[7381],
-        ),
+        Port | None, _about("where sensor networks speak HTTP and WebSocket; needs `sensor_port`", 7381)
     ] = None
     sensor_origins: Annotated[
         str | None,
-        Meta(
-            description="whose pages may speak there, as origins with commas between",
-            examples=["https://city.example"],
+        _about(
+            "whose pages may speak there, as origins with commas between", "https://city.example", "ORIGIN,…"
         ),
     ] = None
     sensor_plain: Annotated[
-        bool, Meta(description="with `security`: sensor networks speak without TLS, each with a token")
+        bool,
+        _about(
+            "with `security`: sensor networks speak without TLS, each with a token", contrary="sensor-tls"
+        ),
     ] = False
     sensor_strangers: Annotated[
-        bool, Meta(description="with `security`: take readings also of those who don't say who they are")
+        bool,
+        _about(
+            "with `security`: take readings also of those who don't say who they are", contrary="sensor-users"
+        ),
     ] = False
     sensor_max_rate: Annotated[
-        Annotated[float, Meta(gt=0)] | None,
-        Meta(description="readings a second that each sensor is asked for at most", examples=[2.0]),
+        Amount | None, _about("readings a second that each sensor is asked for at most", 2.0)
     ] = None
     sensor_max_age_s: Annotated[
-        Annotated[float, Meta(gt=0)] | None,
-        Meta(description="how old a reading may be that a sensor sends late", examples=[60.0]),
+        Amount | None, _about("how old a reading may be that a sensor sends late", 60.0)
     ] = None
     sensor_grid: Annotated[
         Text | None,
-        Meta(
-            description="the file that says which of several gateways serves what; see `docs/sensors.md`",
-            examples=["/etc/tidings/grid.toml"],
+        _about(
+            "the file that says which of several gateways serves what; see `docs/sensors.md`",
+            "/etc/tidings/grid.toml",
+            "FILE",
         ),
     ] = None
     security: Annotated[
         Text | None,
-        Meta(
-            description="the directory of users, rules and certificates; then TCP is with TLS",
-            examples=["/etc/tidings/security"],
+        _about(
+            "the directory of users, rules and certificates; then TCP is with TLS",
+            "/etc/tidings/security",
+            "DIR",
         ),
     ] = None
     peers: Annotated[
         str | None,
-        Meta(
-            description="other nodes, as `NAME=ADDRESS`, with commas between; see `docs/peers.md`",
-            examples=["kitchen=tidings+tls://10.0.0.7:7300"],
+        _about(
+            "other nodes, as `NAME=ADDRESS`, with commas between; see `docs/peers.md`",
+            "kitchen=tidings+tls://10.0.0.7:7300",
+            "NAME=ADDRESS,…",
+            has_secrets=True,
         ),
     ] = None
     mdns: Annotated[
-        bool, Meta(description="announce the node on its network, and find others there; needs `security`")
+        bool,
+        _about(
+            "announce the node on its network, and find others there; needs `security`", contrary="no-mdns"
+        ),
     ] = False
     postgres: Annotated[
         Text | None,
-        Meta(
-            description="the database with queues that nodes share, without password; see `docs/postgres.md`",
-            examples=["host=db.example user=tidings dbname=tidings"],
+        _about(
+            "the database with queues that nodes share, without password; see `docs/postgres.md`",
+            "host=db.example user=tidings dbname=tidings",
+            "CONNINFO",
+            has_secrets=True,
         ),
     ] = None
     queue_types: Annotated[
         str | None,
-        Meta(
-            description="more types of queues, as `module:Class`, with commas between; see `docs/queues.md`",
-            examples=["colors:Blue"],
+        _about(
+            "more types of queues, as `module:Class`, with commas between; see `docs/queues.md`",
+            "colors:Blue",
+            "MODULE:CLASS,…",
         ),
     ] = None
-    connections_max: Annotated[
-        int, Meta(ge=1, description="connections that are taken; further ones are told so")
-    ] = 15_000
+    connections_max: Annotated[Count, _about("connections that are taken; further ones are told so")] = 15_000
     memory_max: Annotated[
-        Annotated[int, Meta(gt=0)] | None,
-        Meta(
-            description="bytes that it holds for all clients; none: a quarter of the machine's memory",
-            examples=[4_000_000_000],
+        Count | None,
+        _about(
+            "bytes that it holds for all clients; none: a quarter of the machine's memory",
+            4_000_000_000,
+            "BYTES",
         ),
     ] = None
     memory_user_max: Annotated[
-        Annotated[int, Meta(gt=0)] | None,
-        Meta(
-            description="bytes that it holds for one user; none: half of `memory_max`",
-            examples=[2_000_000_000],
-        ),
+        Count | None,
+        _about("bytes that it holds for one user; none: half of `memory_max`", 2_000_000_000, "BYTES"),
     ] = None
     memory_session_max: Annotated[
-        Annotated[int, Meta(gt=0)] | None,
-        Meta(
-            description="bytes that it holds for one session; none: an eighth of `memory_max`",
-            examples=[500_000_000],
-        ),
+        Count | None,
+        _about("bytes that it holds for one session; none: an eighth of `memory_max`", 500_000_000, "BYTES"),
     ] = None
     compiled: Annotated[
-        bool, Meta(description="use compiled code when there is much to do; `--plain` does not")
+        bool, _about("use compiled code when there is much to do; `--plain` does not", contrary="plain")
     ] = True
     log_where: Annotated[
         str | None,
-        Meta(
-            description="what is kept in the log beside persistent events, as a filter; see `docs/log.md`",
-            examples=["type LIKE 'air.%'"],
+        _about(
+            "what is kept in the log beside persistent events, as a filter; see `docs/log.md`",
+            "type LIKE 'air.%'",
+            "FILTER",
         ),
     ] = None
     log_folder: Annotated[
         Text | None,
-        Meta(
-            description="where the log is sealed into files: a path, or the URI of any Arrow filesystem;"
+        _about(
+            "where the log is sealed into files: a path, or the URI of any Arrow filesystem;"
             " without it, `log` in `dir`",
-            examples=["s3://city-log/hall"],
+            "s3://city-log/hall",
+            "PATH|URI",
+            has_secrets=True,
         ),
     ] = None
     log_seal_s: Annotated[
-        float,
-        Meta(ge=0, description="after so many seconds at the latest events are sealed; 0: they never are"),
+        Annotated[float, Meta(ge=0)],
+        _about("after so many seconds at the latest events are sealed; 0: they never are"),
     ] = 300.0
     log_days: Annotated[
-        Annotated[float, Meta(gt=0)] | None,
-        Meta(description="sealed files are removed after so many days; none: never", examples=[365.0]),
+        Amount | None, _about("sealed files are removed after so many days; none: never", 365.0)
     ] = None
     log_size: Annotated[
-        Annotated[int, Meta(gt=0)] | None,
-        Meta(
-            description="sealed files are removed, the oldest first, beyond so many bytes; none: never",
-            examples=[100_000_000_000],
+        Count | None,
+        _about(
+            "sealed files are removed, the oldest first, beyond so many bytes; none: never", 100_000_000_000
         ),
     ] = None
-    log_level: Annotated[Level, Meta(description="`debug`, `info`, `warning` or `error`")] = "info"
-    log_form: Annotated[Form, Meta(description="`text` for people, `json` for programs")] = "text"
+    log_level: Annotated[Level, _about("`debug`, `info`, `warning` or `error`")] = "info"
+    log_form: Annotated[Form, _about("`text` for people, `json` for programs")] = "text"
 
     @property
     def tcp_port(self) -> int | None:
@@ -224,8 +224,6 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
         return self.host if _is_loopback(self.host) else "127.0.0.1"
 
 
-REACHING = frozenset({"postgres", "peers", "log_folder"})
-"""Settings that say how something elsewhere is reached, and so may have passwords in them."""
 TABLE = "log"
 """What may stand in the file as a table too: `where` in it is `log_where`."""
 
@@ -256,29 +254,6 @@ def load(
     _check_log(config, given)
     parse_peers(config.peers or "", given.get("peers", ("the default", ""))[0], config.node_name)
     return config
-
-
-def as_toml(config: NodeConfig) -> str:
-    """A file that gives these settings, each below its meaning; one that is none is shown by an example.
-
-    Passwords are masked: a file with one in it gives other settings, which are refused.
-    """
-    lines = []
-    for field in msgspec.structs.fields(NodeConfig):
-        kind = msgspec.inspect.type_info(field.type)
-        assert isinstance(kind, msgspec.inspect.Metadata)
-        told = kind.extra_json_schema or {}
-        value = getattr(config, field.name)
-        if field.name in REACHING and value is not None:
-            value = masked(value)
-        setting = f"{field.name} = {_toml_value(told['examples'][0] if value is None else value)}"
-        lines += [f"# {told['description']}", f"# {setting}" if value is None else setting, ""]
-    return "\n".join(lines)
-
-
-def _toml_value(value: str | int | bool) -> str:
-    """The value as TOML writes it: as JSON does, but for one character."""
-    return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")
 
 
 def _from_file(file: Path) -> Iterator[tuple[str, Given]]:
@@ -357,6 +332,8 @@ def _check_sensors(config: NodeConfig, place: str) -> None:
 
 
 def _check_log(config: NodeConfig, given: Mapping[str, Given]) -> None:
+    from tidings.filters import Filter  # not before: the command line looks at the settings when it starts
+
     where, folder = (given.get(key, ("the settings", ""))[0] for key in ("log_where", "log_folder"))
     try:
         Filter(config.log_where or "")

@@ -1,0 +1,79 @@
+"""Options that several commands have.
+
+Those of a node's settings are made from `NodeConfig`, which is the only place where the settings are written.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from tidings.node.settings import SETTINGS, Setting
+
+Command = Callable[..., None]
+
+
+def with_options(*options: inspect.Parameter) -> Callable[[Command], Command]:
+    """Give a command further options, which it takes as keywords."""
+
+    def extend(command: Command) -> Command:
+        hints = get_type_hints(command, include_extras=True)
+        own = [
+            one.replace(annotation=hints[one.name])
+            for one in inspect.signature(command).parameters.values()
+            if one.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
+        command.__signature__ = inspect.Signature([*own, *options])  # type: ignore[attr-defined]
+        command.__annotations__ = {one.name: one.annotation for one in (*own, *options)}
+        return command
+
+    return extend
+
+
+def settings_options(*names: str, **defaults: Any) -> Iterator[inspect.Parameter]:
+    """Options for settings of a node, all or those that are named; one that is not given is None.
+
+    The help tells the default of the setting, or the one that is said here.
+    """
+    for name in names or SETTINGS:
+        setting = SETTINGS[name]
+        yield _option(name, setting.kind, _setting_option(setting, defaults.get(name, setting.default)))
+
+
+def _setting_option(setting: Setting, default: Any) -> Any:
+    flags = setting.flag if setting.contrary is None else f"{setting.flag}/--{setting.contrary}"
+    is_told = default is not None and setting.kind is not bool
+    shown = f"{default:g}" if isinstance(default, float) else str(default)
+    return typer.Option(
+        flags, metavar=setting.metavar, help=setting.help, show_default=shown if is_told else False
+    )
+
+
+CREDENTIALS = {
+    "user": "The user.",
+    "password_file": "The user's password.",
+    "token_file": "A token of the user.",
+    "ca": "Whom to trust.",
+    "cert": "A certificate.",
+    "key": "The key of the certificate.",
+}
+"""The options that say who a client is, with their help."""
+
+
+def credential_options(panel: str, prefix: str = "", /, **helps: str) -> Iterator[inspect.Parameter]:
+    """Options that say who a client is; with a prefix, they may also be in variables that begin so."""
+    for name, help in {**CREDENTIALS, **helps}.items():
+        variable = prefix + name.upper() if prefix else None
+        kind, metavar = (str, "NAME") if name == "user" else (Path, "FILE")
+        option = typer.Option(envvar=variable, metavar=metavar, help=help, rich_help_panel=panel)
+        yield _option(name, kind, option)
+
+
+def _option(name: str, kind: type, option: Any) -> inspect.Parameter:
+    """An option that is None unless it is given."""
+    annotation = Annotated[kind | None, option]  # type: ignore[valid-type]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
