@@ -60,9 +60,8 @@ def test_an_error_of_tidings_is_a_message_and_not_a_traceback(
     assert capsys.readouterr().err.startswith("tidings: the regular expression needs the 'node' extra")
 
 
-def test_help_does_not_pay_for_the_index() -> None:
-    code = (
-        "import sys, tidings.cli.app; print(*[m for m in ('numpy', 'numba', 'pyarrow') if m in sys.modules])"
-    )
+def test_help_does_not_pay_for_the_index_or_the_broker() -> None:
+    heavy = ("numpy", "numba", "pyarrow", "tidings.filters", "tidings.protocol", "tidings.queues")
+    code = f"import sys, tidings.cli.app; print(*[m for m in {heavy} if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == ""

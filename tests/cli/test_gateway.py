@@ -30,7 +30,7 @@ def test_what_can_not_be_is_said_at_once(flags: tuple[str, ...], problem: str) -
 
 def test_without_a_node_it_says_how_to_start_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.setattr("tidings.cli.connection.DEFAULT", "tidings://127.0.0.1:1")
+    monkeypatch.setattr("tidings.cli.connection.NODE", "tidings://127.0.0.1:1")
     result = CliRunner().invoke(app, ["gateway"])
     assert isinstance(result.exception, TidingsError)
     assert "start one with 'tidings node'" in str(result.exception)

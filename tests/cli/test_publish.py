@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from tidings import Event
 from tidings.cli.events import read_fields, read_value
-from tidings.cli.subscribe import line_of, read_since
+from tidings.cli.printing import line_of
+from tidings.cli.subscribe import read_since
 from tidings.errors import UserError
 
 

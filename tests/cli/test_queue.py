@@ -22,10 +22,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from tidings.cli.app import app
-from tidings.cli.messages import values_text
+from tidings.cli.printing import add_row, new_table, shown, values_text
 from tidings.cli.queue import create
-from tidings.cli.queue_bus import add_row, new_table
-from tidings.cli.subscribe import shown
 from tidings.errors import TidingsError
 from tidings.queues.description import TOLD, Description
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tidings.cli.top import DURABLES_SHOWN, age_text, screen, summarize
+from tidings.cli.printing import age_text
+from tidings.cli.top import DURABLES_SHOWN, screen, summarize
 
 
 def status(published: int, dropped: int = 0, durables: list[dict[str, Any]] | None = None) -> dict[str, Any]:

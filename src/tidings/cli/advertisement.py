@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidings.cli.connection import Address, Json, connects, run
-from tidings.cli.filter import parse, to_json
-from tidings.cli.queue_bus import add_row, bus_of, new_table, print_table
-from tidings.cli.subscribe import shown
+from tidings.cli.connection import bus_of, connects
+from tidings.cli.filter import parse
+from tidings.cli.options import Address, Json
+from tidings.cli.printing import add_row, new_table, print_json, print_table, shown
 
 if TYPE_CHECKING:
     from tidings.client.offers import Offered
@@ -27,39 +27,30 @@ def advertisement() -> None:
 
 @app.command("list")
 @connects
-def show_list(text: Wanted = "", node: Address = None, json: Json = False) -> None:
+async def show_list(text: Wanted = "", node: Address = None, json: Json = False) -> None:
     """Show what is advertised now."""
     wanted = parse(text, json)
-
-    async def show() -> None:
-        async with bus_of(node) as bus:
-            _print(await bus.advertisements(wanted), json)
-
-    run(show())
+    async with bus_of(node) as bus:
+        _print(await bus.advertisements(wanted), json)
 
 
 @app.command()
 @connects
-def watch(text: Wanted = "", count: Count = None, node: Address = None, json: Json = False) -> None:
+async def watch(text: Wanted = "", count: Count = None, node: Address = None, json: Json = False) -> None:
     """Show what is advertised, and again after each change, until Ctrl-C or --count."""
-    wanted = parse(text, json)
-
-    async def show() -> None:
-        left = count
-        async with bus_of(node) as bus:
-            async for offers in bus.watch_advertisements(wanted):
-                _print(offers, json)
-                left = None if left is None else left - 1
-                if left == 0:
-                    return
-
-    run(show())
+    wanted, left = parse(text, json), count
+    async with bus_of(node) as bus:
+        async for offers in bus.watch_advertisements(wanted):
+            _print(offers, json)
+            left = None if left is None else left - 1
+            if left == 0:
+                return
 
 
 def _print(offers: list[Offered], json: bool) -> None:
     if json:
         listed = [{"filter": one.text, "source": one.source} for one in offers]
-        typer.echo(to_json({"advertisements": listed}))
+        print_json({"advertisements": listed})
     elif offers:
         table = new_table("source", "may publish", wide=("may publish",))
         for one in offers:

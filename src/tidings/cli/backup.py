@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
-from tidings.cli.connection import Json
+from tidings.cli.options import Json
+from tidings.cli.printing import print_json, progress_bar
 
 if TYPE_CHECKING:
     from tidings.store.backup import Summary
@@ -52,22 +52,16 @@ def restore(file: Backup, directory: Home, new_name: NewName = False, json: Json
     _tell(summary, f"restored {directory}", json)
 
 
-@contextmanager
-def _progress(doing: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal; the bytes done and the bytes there are move it."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+def _progress(doing: str) -> AbstractContextManager[Callable[[int, int | None], None]]:
+    """A bar that tells the bytes done, and how fast."""
+    from rich.progress import DownloadColumn, TransferSpeedColumn
 
-    console = Console(stderr=True)
-    columns = (TextColumn(doing), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    return progress_bar(doing, DownloadColumn(), TransferSpeedColumn())
 
 
 def _tell(summary: Summary, done: str, json: bool) -> None:
     if json:
-        typer.echo(msgspec.json.encode(summary).decode())
+        print_json(summary)
     else:
         counts = ("events", "messages", "queues", "durables")
         held = ", ".join(f"{getattr(summary, name):,} {name}" for name in counts)

@@ -1,49 +1,35 @@
-"""How commands find their node, say who they are, and what they say when there is none.
+"""How commands find their node, say who they are, and run; and what they say when there is no node.
 
 A command that connects has the option `--node` and is marked with `connects`, which adds those that say who
-it is. A secret is in a file or in the environment, or is asked for; it is never an argument, which all others
-on the machine could see.
+it is.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import os
+import signal
 import socket
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
+from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tidings.cli.options import CREDENTIALS, credential_options, with_options
-from tidings.errors import Disconnected, TidingsError
-from tidings.transport.address import Address as Place
-from tidings.transport.address import parse
+from tidings.cli.options import CREDENTIALS, NODE, credential_options, with_options
+from tidings.errors import Disconnected, QueueNotFound, TidingsError
+from tidings.transport.address import Address, parse
 
 if TYPE_CHECKING:
-    from tidings.client import Bus
+    from tidings.client import Bus, Queue
 
-DEFAULT = "tidings://127.0.0.1:7300"
 CONNECT_S_MAX = 5.0
-
-Address = Annotated[
-    str | None,
-    typer.Option(
-        "--node",
-        envvar="TIDINGS_NODE",
-        metavar="ADDRESS",
-        help=f"The node: tidings://HOST:PORT, tidings+tls://… or tidings+unix:///PATH."
-        f"  [this machine's, or {DEFAULT}]",
-    ),
-]
-Name = Annotated[str, typer.Option(help="Who this client says it is.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
-
-
 IDENTITY = tuple(
     credential_options(
         "With TLS",
@@ -74,7 +60,7 @@ class Who:
         self.cert = cert
         self.key = key
 
-    def credentials(self, place: Place) -> dict[str, Any]:
+    def credentials(self, place: Address) -> dict[str, Any]:
         """What `tidings.connect` is told; nothing where there is no TLS. Asks for a password if it must."""
         if place.kind != "tls":
             return {}
@@ -89,15 +75,20 @@ class Who:
 _who: ContextVar[Who] = ContextVar("who")
 
 
-def connects(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that say who it is, by which `bus_at` goes."""
+def connects(command: Callable[..., Coroutine[Any, Any, None] | None]) -> Callable[..., None]:
+    """Give a command the options that say who it is, by which `bus_at` goes; run it if it is a coroutine."""
 
     @functools.wraps(command)
     def known(**options: Any) -> None:
         _who.set(Who(**{name: options.pop(name) for name in CREDENTIALS}))
-        command(**options)
+        work = command(**options)
+        if inspect.iscoroutine(work):
+            run(work)
 
     return with_options(*IDENTITY)(known)
+
+
+# A node
 
 
 def bus_at(address: str, name: str = "", reconnect: bool = True) -> Bus:
@@ -106,6 +97,36 @@ def bus_at(address: str, name: str = "", reconnect: bool = True) -> Bus:
 
     who = _who.get(None) or Who()
     return tidings.connect(address, name=name, reconnect=reconnect, **who.credentials(parse(address)))
+
+
+@asynccontextmanager
+async def bus_of(node: str | None, name: str = "", reconnect: bool = False) -> AsyncIterator[Bus]:
+    """A bus to the node that was named; QueueNotFound from the block names queues that may be meant."""
+    async with bus_at(find_node(node), name, reconnect) as bus:
+        try:
+            yield bus
+        except QueueNotFound as error:
+            raise QueueNotFound(error.queue, error.problem + await _hint(bus, error.queue)) from None
+
+
+@asynccontextmanager
+async def queue_of(
+    queue: str, node: str | None, name: str = "", reconnect: bool = False
+) -> AsyncIterator[Queue]:
+    """The queue of this name, at the node that was named."""
+    async with bus_of(node, name, reconnect) as bus:
+        yield await bus.queue(queue)
+
+
+async def _hint(bus: Bus, queue: str) -> str:
+    """The queues whose names are close to what was typed, in words to be added."""
+    from tidings.queues.description import TRANSMISSION
+
+    names = [one.name for one in await bus.lookup() if not one.name.startswith(TRANSMISSION)]
+    close = get_close_matches(queue, names)
+    if close:
+        return f"; did you mean {' or '.join(close)}?"
+    return "" if names else "; this node has none, 'tidings queue create' makes one"
 
 
 def find_node(address: str | None) -> str:
@@ -118,7 +139,7 @@ def find_node(address: str | None) -> str:
 
     if address is None:
         path = machine_socket()
-        address = f"tidings+unix://{path}" if answers(path) else DEFAULT
+        address = f"tidings+unix://{path}" if answers(path) else NODE
     if not _is_there(address):
         raise Disconnected(
             f"no node answers at {address}; start one with 'tidings node', or name another with --node"
@@ -140,6 +161,9 @@ def _is_there(address: str) -> bool:
     return True
 
 
+# Running
+
+
 def run(work: Coroutine[Any, Any, None]) -> None:
     """Do the work of a command; errors become one line, Ctrl-C a quiet end."""
     try:
@@ -149,3 +173,39 @@ def run(work: Coroutine[Any, Any, None]) -> None:
         raise typer.Exit(2) from None
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+
+
+def run_quickly(work: Coroutine[Any, Any, Any]) -> bool:
+    """Do the work of a command on the fastest loop there is; False if it was ended with Ctrl-C."""
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+    with suppress(ModuleNotFoundError):
+        import uvloop
+
+        new_loop = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        try:
+            runner.run(work)
+        except KeyboardInterrupt:
+            return False
+    return True
+
+
+async def until_terminated(
+    work: Coroutine[Any, Any, None], signals: Iterable[signal.Signals] = (signal.SIGTERM,)
+) -> None:
+    """Work until a signal comes: then all is given back and cleaned up, as with Ctrl-C."""
+    task, came = asyncio.ensure_future(work), []
+
+    def terminate(number: signal.Signals) -> None:
+        came.append(number)
+        task.cancel()
+
+    for number in signals:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+            asyncio.get_running_loop().add_signal_handler(number, terminate, number)
+    try:
+        await task
+    except asyncio.CancelledError:
+        if not came:
+            raise
+        raise typer.Exit(128 + came[0]) from None

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidings.cli.connection import Address, Json, connects, run
-from tidings.cli.filter import parse, to_json
-from tidings.cli.messages import age_of, values_text
-from tidings.cli.queue_bus import Where, Yes, add_row, bus_of, new_table, print_table
-from tidings.cli.subscribe import shown, word
+from tidings.cli.connection import bus_of, connects, run
+from tidings.cli.filter import parse
+from tidings.cli.messages import age_of
+from tidings.cli.options import Address, Json, Where, Yes
+from tidings.cli.printing import (
+    add_row,
+    count_text,
+    event_json,
+    new_table,
+    print_found,
+    shown,
+    to_json,
+    values_text,
+    word,
+)
 from tidings.errors import QueueNotFound, UserError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from tidings.client import Bus
     from tidings.event import Event
     from tidings.filters import Filter
@@ -28,7 +41,7 @@ Into = Annotated[
 
 @app.callback(invoke_without_command=True)
 @connects
-def look(
+async def look(
     context: typer.Context,
     where: Where = "",
     node: Address = None,
@@ -43,21 +56,10 @@ def look(
         _refuse_options(context, context.invoked_subcommand)
         return
     wanted = parse(where, json)
-
-    async def show() -> None:
-        from tidings.event.json import to_json as event_json
-
-        async with bus_of(node) as bus:
-            letters = await _letters(bus, wanted)
-        if json:
-            for letter in letters:
-                typer.echo(event_json(letter).decode())
-        elif letters:
-            _print_letters(letters)
-        else:
-            typer.echo("no dead letters" + (" that match" if where else ""), err=True)
-
-    run(show())
+    async with bus_of(node) as bus:
+        letters = await _letters(bus, wanted)
+    none = "no dead letters" + (" that match" if where else "")
+    print_found(letters, json, event_json, _letter_table, none)
 
 
 def _refuse_options(context: typer.Context, command: str) -> None:
@@ -78,7 +80,7 @@ async def _letters(bus: Bus, wanted: Filter) -> list[Event]:
         return []
 
 
-def _print_letters(letters: list[Event]) -> None:
+def _letter_table(letters: Sequence[Event]) -> Table:
     from tidings.queues.letters import MARKS
 
     columns = ("queue", "reason", "deliveries", "age", "type", "attributes")
@@ -89,26 +91,27 @@ def _print_letters(letters: list[Event]) -> None:
         own = {name: value for name, value in values.items() if name not in MARKS}
         row = (word(queue), shown(reason), str(deliveries), age_of(letter), letter.type, values_text(own))
         add_row(table, *row)
-    print_table(table)
+    return table
 
 
 @app.command()
 @connects
-def replay(where: Where = "", queue: Into = None, node: Address = None, json: Json = False) -> None:
+async def replay(where: Where = "", queue: Into = None, node: Address = None, json: Json = False) -> None:
     """Put dead letters back into the queues they came from, as far as these are there, or into another."""
     wanted = parse(where, json)
-
-    async def work() -> None:
-        async with bus_of(node) as bus:
-            if queue is not None:
-                await bus.queue(queue)  # is refused even if there is nothing to put into it
-            count = await bus.replay_dead(wanted, queue)
-            left = len(await _letters(bus, wanted))
-        typer.echo(to_json({"replayed": count, "left": left}) if json else f"replayed {letters_text(count)}")
-        if left and not json:
-            typer.echo(f"left: {letters_text(left)} of queues that are gone; --queue names another", err=True)
-
-    run(work())
+    async with bus_of(node) as bus:
+        if queue is not None:
+            await bus.queue(queue)  # is refused even if there is nothing to put into it
+        count = await bus.replay_dead(wanted, queue)
+        left = len(await _letters(bus, wanted))
+    typer.echo(
+        to_json({"replayed": count, "left": left}) if json else f"replayed {count_text(count, 'dead letter')}"
+    )
+    if left and not json:
+        typer.echo(
+            f"left: {count_text(left, 'dead letter')} of queues that are gone; --queue names another",
+            err=True,
+        )
 
 
 @app.command()
@@ -128,14 +131,9 @@ def purge(where: Where = "", yes: Yes = False, node: Address = None, json: Json 
 
         async with bus_of(node) as bus:
             gone = await (await bus.queue(DEAD)).purge(wanted) if count else 0
-            typer.echo(to_json({"purged": gone}) if json else f"threw away {letters_text(gone)}")
+            typer.echo(to_json({"purged": gone}) if json else f"threw away {count_text(gone, 'dead letter')}")
 
     run(look())
     if count and not yes:
-        typer.confirm(f"Throw away {letters_text(count)}?", abort=True, err=True)
+        typer.confirm(f"Throw away {count_text(count, 'dead letter')}?", abort=True, err=True)
     run(throw())
-
-
-def letters_text(count: int) -> str:
-    """So many dead letters, in words."""
-    return "1 dead letter" if count == 1 else f"{count:,} dead letters"

@@ -11,11 +11,12 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from itertools import islice, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import typer
 
+from tidings.cli.printing import progress_bar
 from tidings.errors import CodecError, UserError
 
 if TYPE_CHECKING:
@@ -24,14 +25,6 @@ if TYPE_CHECKING:
 READ_SIZE = 64 << 10
 CHUNK = 1_000
 """Events that are handed over, and counted on the screen, at once."""
-
-Kind = Annotated[
-    str | None, typer.Argument(metavar="TYPE", help="The type; without it, events come as lines of JSON.")
-]
-Fields = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="NAME=VALUE", help="Attributes and header fields; body=@FILE for a file."),
-]
 
 
 def read_fields(fields: Iterable[str]) -> dict[str, Any]:
@@ -142,16 +135,12 @@ class Lines(Source):
 
 async def send_all(source: Source, doing: str, send: Callable[[list[Event]], Awaitable[None]]) -> int:
     """Send all there is, chunk by chunk; how many events there were."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import MofNCompleteColumn
 
-    console = Console(stderr=True)
-    columns = (TextColumn(doing), BarColumn(), MofNCompleteColumn())
     sent = 0
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("", total=source.total)
+    with progress_bar(doing, MofNCompleteColumn()) as tell:
         async for chunk in source.chunks():
             await send(chunk)
             sent += len(chunk)
-            progress.update(task, completed=sent)
+            tell(sent, source.total)
     return sent

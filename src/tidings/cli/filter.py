@@ -6,9 +6,10 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
 
+from tidings.cli.options import Json
+from tidings.cli.printing import print_json, to_json
 from tidings.errors import CodecError, EventError, FilterError
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True)
 
 Text = Annotated[str, typer.Argument(metavar="FILTER", help="A condition, such as: value > 40")]
-Json = Annotated[bool, typer.Option("--json", help="Print results as JSON.")]
 
 
 @app.command()
@@ -41,7 +41,7 @@ def try_on_lines(text: Text, json: Json = False) -> None:
             bad_lines += 1
             typer.echo(f"line {number}: {outcome}", err=True)
         elif json:
-            typer.echo(to_json({"line": number, "matches": outcome}))
+            print_json({"line": number, "matches": outcome})
         elif outcome:
             typer.echo(line)
     if bad_lines:
@@ -69,7 +69,7 @@ def parse(text: str, json: bool) -> Filter:
         return Filter(text)
     except FilterError as error:
         if json:
-            typer.echo(to_json({"error": describe(error)}))
+            print_json({"error": describe(error)})
         else:
             typer.echo(f"{pointer(text, error)}{error}", err=True)
         raise typer.Exit(2) from None
@@ -89,8 +89,3 @@ def pointer(text: str, error: FilterError) -> str:
 def describe(error: FilterError) -> dict[str, Any]:
     """The fields of the error, as JSON has them."""
     return {"problem": error.problem, "line": error.line, "column": error.column, "hint": error.hint}
-
-
-def to_json(value: dict[str, Any]) -> str:
-    """One line of JSON."""
-    return msgspec.json.encode(value).decode()

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from tidings.cli.connection import Address, find_node
-from tidings.cli.options import credential_options, settings_options, with_options
+from tidings.cli.connection import find_node
+from tidings.cli.options import Address, credential_options, settings_options, with_options
 from tidings.errors import UserError
 
 Journal = Annotated[

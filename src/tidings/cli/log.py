@@ -1,31 +1,58 @@
-"""`tidings log`: what a node has kept; read, verified, sealed, pruned."""
+"""`tidings log`: what a node has kept; shown, read, verified, sealed, pruned."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager, aclosing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 from zlib import crc32
 
 import typer
 
-from tidings.cli import log_events
-from tidings.cli.connection import Address, Json, connects, run
-from tidings.cli.filter import parse, to_json
-from tidings.cli.quantities import read_age, read_size
-from tidings.cli.queue_bus import add_row, bus_of, new_table, print_table
-from tidings.cli.subscribe import shown, word
-from tidings.cli.top import age_text
+from tidings.cli.connection import bus_of, connects, run
+from tidings.cli.filter import parse
+from tidings.cli.options import Address, Json
+from tidings.cli.printing import (
+    add_row,
+    age_text,
+    new_table,
+    print_event,
+    print_json,
+    print_table,
+    progress_bar,
+    shown,
+    to_json,
+    word,
+)
+from tidings.cli.quantities import read_age, read_moment, read_size
 from tidings.errors import UserError
 
 if TYPE_CHECKING:
+    from tidings.client import Bus
+    from tidings.event import Event
+    from tidings.filters import Filter
     from tidings.log.folder import FileInfo
 
 app = typer.Typer(no_args_is_help=True)
-app.command()(log_events.tail)
-app.command()(log_events.read)
 
+LOOK_S = 0.25
+"""How often it is looked whether the log has grown, for who follows it."""
+
+Where = Annotated[str, typer.Option(metavar="FILTER", help="Only events that match, such as: value > 40")]
+Lines = Annotated[int, typer.Option("-n", "--lines", min=0, help="Begin with so many events.")]
+Follow = Annotated[bool, typer.Option("--follow/--no-follow", help="Go on with what comes, until Ctrl-C.")]
+Start = Annotated[int | None, typer.Option(min=0, help="The position to begin at.")]
+End = Annotated[int | None, typer.Option(min=0, help="The position to end before.")]
+Since = Annotated[
+    str | None, typer.Option(metavar="WHEN", help="Begin with what was stored then: a time, or 12h ago.")
+]
+Until = Annotated[str | None, typer.Option(metavar="WHEN", help="End with what was stored before then.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="End after so many events.")]
+Ids = Annotated[str | None, typer.Option(metavar="ID,…", help="The events with these ids, however old.")]
+Skip = Annotated[bool, typer.Option("--skip", help="Pass over what was pruned or is damaged.")]
 Place = Annotated[
     str | None,
     typer.Option("--folder", metavar="PATH|URI", help="The files in a folder, without asking a node."),
@@ -51,29 +78,101 @@ def log() -> None:
     """Read what a node has kept, seal it into files, and say for how long."""
 
 
+# Events
+
+
+@app.command()
+@connects
+async def tail(
+    where: Where = "", lines: Lines = 10, follow: Follow = True, node: Address = None, json: Json = False
+) -> None:
+    """Show the last events of the log, and go on with what comes.
+
+    For example: tidings log tail; or: tidings log tail -n 100 --no-follow --where "type = 'air.pm10'"
+    """
+    wanted = parse(where, json)
+    async with bus_of(node, reconnect=follow) as bus:
+        position = (await bus.log.status())["end"]
+        for event in await _last(bus, wanted, lines, position):
+            print_event(event, json)
+        while follow:
+            end = (await bus.log.status())["end"]
+            async for _, event in bus.log.read(position, end, where=wanted, skip=True, skip_pruned=True):
+                print_event(event, json)
+            position = max(position, end)
+            await asyncio.sleep(LOOK_S)
+
+
+async def _last(bus: Bus, wanted: Filter, count: int, end: int) -> list[Event]:
+    """So many of the last events that match: looks back, further and further."""
+    first = max(1, (await bus.log.status())["first"])
+    found: deque[Event] = deque(maxlen=count or None)
+    step = max(count, 1_000)
+    while count and len(found) < count and end > first:
+        start = max(first, end - step)
+        earlier: deque[Event] = deque(maxlen=count)
+        async for _, event in bus.log.read(start, end, where=wanted, skip=True, skip_pruned=True):
+            earlier.append(event)
+        found = deque([*earlier, *found], maxlen=count)
+        end, step = start, 2 * step
+    return list(found)
+
+
+@app.command()
+@connects
+async def read(
+    where: Where = "",
+    start: Start = None,
+    end: End = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Limit = None,
+    ids: Ids = None,
+    skip: Skip = False,
+    node: Address = None,
+    json: Json = False,  # noqa: ARG001  # it is JSON anyway
+) -> None:
+    """Print events of the log as JSON, one a line, in the order in which they were stored.
+
+    For example: tidings log read --since 12h --where "value > 40"; or: tidings log read --ids ID,ID
+    """
+    wanted, now = parse(where, json=False), datetime.now(UTC)
+    begin = None if since is None else read_moment(since, "--since", now)
+    finish = None if until is None else read_moment(until, "--until", now)
+    async with bus_of(node) as bus:
+        if ids is not None:
+            for event in await bus.log.find(one.strip() for one in ids.split(",")):
+                print_event(event, json=True)
+            return
+        left, bounds = limit, {"since": begin, "until": finish}
+        found = bus.log.read(start, end, **bounds, where=wanted, skip=skip, skip_pruned=skip)
+        async with aclosing(found) as events:  # type: ignore[type-var]  # it is a generator
+            async for _, event in events:
+                print_event(event, json=True)
+                left = None if left is None else left - 1
+                if left == 0:
+                    return
+
+
 # What there is
 
 
 @app.command("list")
 @connects
-def show_list(folder: Place = None, node: Address = None, json: Json = False) -> None:
+async def show_list(folder: Place = None, node: Address = None, json: Json = False) -> None:
     """Show where the log begins and ends, what of it is sealed into files, and who reads it.
 
     For example: tidings log list; or: tidings log list --folder s3://city-log/hall
     """
-
-    async def work() -> None:
-        async with bus_of(node) as bus:
-            status = await bus.log.status()
-        if json:
-            typer.echo(to_json(status))
-        else:
-            _print_status(status)
-
-    if folder is None:
-        run(work())
-    else:
+    if folder is not None:
         _print_files(_folder(folder).files(), json)
+        return
+    async with bus_of(node) as bus:
+        status = await bus.log.status()
+    if json:
+        print_json(status)
+    else:
+        _print_status(status)
 
 
 def _print_status(status: dict[str, Any]) -> None:
@@ -101,7 +200,7 @@ def _print_files(files: list[FileInfo], json: bool) -> None:
         for file in files:
             claim = file.claim
             told = {"path": file.path, "node": claim.node, "first": claim.first, "last": claim.last}
-            typer.echo(to_json({**told, "date": str(file.date), "bytes": file.size}))
+            print_json({**told, "date": str(file.date), "bytes": file.size})
         return
     table = new_table("date", "node", "first", "last", "bytes", numbers=("first", "last", "bytes"))
     for file in files:
@@ -136,7 +235,7 @@ def verify(folder: Place = None, node: Address = None, json: Json = False) -> No
     else:
         problems += _verify_folder(folder)
     if json:
-        typer.echo(to_json({"problems": problems}))
+        print_json({"problems": problems})
     else:
         typer.echo("\n".join(shown(problem) for problem in problems) or "all is as it was written")
     if problems:
@@ -162,38 +261,28 @@ def _folder(place: str) -> Any:
     return Folder(place)
 
 
-@contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal; what is done and what there is move it."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+def _progress() -> AbstractContextManager[Callable[[int, int | None], None]]:
+    """A bar that tells what part is done, and how long the rest will take."""
+    from rich.progress import TaskProgressColumn, TimeRemainingColumn
 
-    console = Console(stderr=True)
-    columns = (TextColumn("verifying"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    return progress_bar("verifying", TaskProgressColumn(), TimeRemainingColumn())
 
 
 @app.command()
 @connects
-def seal(node: Address = None, json: Json = False) -> None:
+async def seal(node: Address = None, json: Json = False) -> None:
     """Have all there is now sealed into files, and wait for that.
 
     For example: tidings log seal
     """
-
-    async def work() -> None:
-        async with bus_of(node) as bus:
-            sealed = await bus.log.seal()
-        typer.echo(to_json({"sealed": sealed}) if json else f"sealed up to position {sealed:,}")
-
-    run(work())
+    async with bus_of(node) as bus:
+        sealed = await bus.log.seal()
+    typer.echo(to_json({"sealed": sealed}) if json else f"sealed up to position {sealed:,}")
 
 
 @app.command()
 @connects
-def prune(
+async def prune(
     before: Before = None,
     older_than: OlderThan = None,
     size: Size = None,
@@ -215,24 +304,20 @@ def prune(
         "size_max": None if size is None else read_size(size, "--size"),
         "force": force,
     }
-
-    async def work() -> None:
-        async with bus_of(node) as bus:
-            told = await bus.log.prune(before, **asked)  # type: ignore[arg-type]
-        if json:
-            typer.echo(to_json(told))
-            return
-        typer.echo(f"the log begins at position {told['first']:,}; {told['bytes']:,} bytes are left in files")
-        if told["kept_for"]:
-            names = ", ".join(word(name) for name in told["kept_for"])
-            typer.echo(f"more was kept for: {names} (--force removes it nevertheless)", err=True)
-
-    run(work())
+    async with bus_of(node) as bus:
+        told = await bus.log.prune(before, **asked)  # type: ignore[arg-type]
+    if json:
+        print_json(told)
+        return
+    typer.echo(f"the log begins at position {told['first']:,}; {told['bytes']:,} bytes are left in files")
+    if told["kept_for"]:
+        names = ", ".join(word(name) for name in told["kept_for"])
+        typer.echo(f"more was kept for: {names} (--force removes it nevertheless)", err=True)
 
 
 @app.command()
 @connects
-def keep(
+async def keep(
     text: Text = None,
     name: Name = None,
     listed: Listed = False,
@@ -248,27 +333,23 @@ def keep(
     if sum((text is not None, listed, remove is not None)) != 1:
         raise UserError("say what to keep, or --list, or --remove NAME")
     wanted = None if text is None else parse(text, json)
-
-    async def work() -> None:
-        async with bus_of(node) as bus:
-            if wanted is not None:
-                called = name or f"keep-{crc32(str(wanted).encode()):08x}"
-                await bus.log.keep(called, wanted)
-                typer.echo(to_json({"name": called}) if json else f"kept from now on, as {word(called)}")
-            elif remove is not None:
-                await bus.log.leave(remove, owner=owner)
-                typer.echo(to_json({"name": remove}) if json else f"{word(remove)} is kept no longer")
-            else:
-                _list_kept((await bus.log.status())["readers"], json)
-
-    run(work())
+    async with bus_of(node) as bus:
+        if wanted is not None:
+            called = name or f"keep-{crc32(str(wanted).encode()):08x}"
+            await bus.log.keep(called, wanted)
+            typer.echo(to_json({"name": called}) if json else f"kept from now on, as {word(called)}")
+        elif remove is not None:
+            await bus.log.leave(remove, owner=owner)
+            typer.echo(to_json({"name": remove}) if json else f"{word(remove)} is kept no longer")
+        else:
+            _list_kept((await bus.log.status())["readers"], json)
 
 
 def _list_kept(readers: list[dict[str, Any]], json: bool) -> None:
     kept = [one for one in readers if not one["holds"]]
     if json:
         for one in kept:
-            typer.echo(to_json({"name": one["name"], "filter": one["filter"], "owner": one["owner"]}))
+            print_json({"name": one["name"], "filter": one["filter"], "owner": one["owner"]})
         return
     table = new_table("name", "owner", "filter", wide=("filter",))
     for one in kept:

@@ -4,31 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidings.cli.connection import Address, Json, Name, connects, run
-from tidings.cli.events import Fields, Kind, send_all, source_of
-from tidings.cli.filter import parse, to_json
-from tidings.cli.queue_bus import (
-    QueueName,
-    Timeout,
-    Wait,
-    Where,
+from tidings.cli.connection import bus_of, connects, queue_of
+from tidings.cli.events import send_all, source_of
+from tidings.cli.filter import parse
+from tidings.cli.options import Address, Fields, Json, Kind, Name, QueueName, Timeout, Wait, Where
+from tidings.cli.printing import (
     add_row,
-    bus_of,
+    age_text,
+    event_json,
     new_table,
-    patience,
-    print_table,
-    queue_of,
+    print_event,
+    print_events,
+    print_found,
+    to_json,
+    values_text,
+    word,
 )
-from tidings.cli.subscribe import line_of, show, word
-from tidings.cli.top import age_text
 from tidings.errors import QueueEmpty, QueueError, UserError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from tidings.client import Bus, Message, Queue, Transaction
     from tidings.event import Event
     from tidings.filters import Filter
@@ -44,7 +46,7 @@ WatchCount = Annotated[int | None, typer.Option("--count", min=1, help="End afte
 
 
 @connects
-def put(
+async def put(
     queue: QueueName,
     kind: Kind = None,
     fields: Fields = None,
@@ -60,14 +62,10 @@ def put(
     code is then 2.
     """
     source = source_of(kind, fields or [], count)
-
-    async def fill() -> None:
-        async with queue_of(queue, node, name) as found:
-            filler = Filler(found)
-            await send_all(source, "putting", filler.put)
-            typer.echo(to_json({"put": filler.done}) if json else f"put {filler.done:,}")
-
-    run(fill())
+    async with queue_of(queue, node, name) as found:
+        filler = Filler(found)
+        await send_all(source, "putting", filler.put)
+        typer.echo(to_json({"put": filler.done}) if json else f"put {filler.done:,}")
     if source.bad:
         raise typer.Exit(2)
 
@@ -90,7 +88,7 @@ class Filler:
 
 
 @connects
-def get(
+async def get(
     queue: QueueName,
     where: Where = "",
     count: GetCount = 1,
@@ -109,18 +107,15 @@ def get(
     if all and count > 1:
         raise UserError("--all and --count can't be had together")
     _check_all(all, timeout, wait)
-
-    async def take() -> None:
+    with _empty_is_an_answer():
         async with bus_of(node) as bus:
             found = await bus.queue(queue)
             if all:
                 await _take_all(bus, found, wanted, json)
                 return
             for _ in range(count):
-                async with found.take(wanted, timeout_s=patience(timeout, wait)) as message:
-                    _print(message.event, json, message.deliveries)
-
-    _run(take())
+                async with found.take(wanted, timeout_s=None if wait else timeout) as message:
+                    _print(message, json)
 
 
 def _check_all(all: bool, timeout_s: float, wait: bool) -> None:
@@ -138,7 +133,7 @@ async def _take_all(bus: Bus, queue: Queue, wanted: Filter, json: bool) -> None:
         async with bus.transaction() as tx:
             page = await asyncio.gather(*(_next(tx, queue, wanted) for _ in range(min(PAGE, left))))
             for message in filter(None, page):
-                _print(message.event, json, message.deliveries)
+                _print(message, json)
         left = 0 if None in page else left - PAGE
 
 
@@ -150,7 +145,7 @@ async def _next(tx: Transaction, queue: Queue, wanted: Filter) -> Message | None
 
 
 @connects
-def read(
+async def read(
     queue: QueueName,
     where: Where = "",
     all: ReadAll = False,
@@ -165,48 +160,36 @@ def read(
     """
     wanted = parse(where, json)
     _check_all(all, timeout, wait)
-
-    async def look() -> None:
+    with _empty_is_an_answer():
         async with queue_of(queue, node) as found:
             if all:
                 for event in await found.read_all(wanted):
-                    _print(event, json)
+                    print_event(event, json)
             else:
-                _print(await found.read(wanted, timeout_s=patience(timeout, wait)), json)
-
-    _run(look())
+                print_event(await found.read(wanted, timeout_s=None if wait else timeout), json)
 
 
 @connects
-def headers(queue: QueueName, where: Where = "", node: Address = None, json: Json = False) -> None:
+async def headers(queue: QueueName, where: Where = "", node: Address = None, json: Json = False) -> None:
     """Show what is in a queue, without the bodies; nothing is taken."""
     wanted = parse(where, json)
-
-    async def look() -> None:
-        async with queue_of(queue, node) as found:
-            events = await found.headers(wanted)
-        if json:
-            for event in events:
-                _print(event, json)
-        elif events:
-            _print_headers(events)
-        else:
-            typer.echo(f"nothing{' that matches' if where else ''} is in {queue}", err=True)
-
-    run(look())
+    async with queue_of(queue, node) as found:
+        events = await found.headers(wanted)
+    none = f"nothing{' that matches' if where else ''} is in {queue}"
+    print_found(events, json, event_json, _header_table, none)
 
 
-def _print_headers(events: list[Event]) -> None:
+def _header_table(events: Sequence[Event]) -> Table:
     columns = ("age", "priority", "type", "attributes", "from", "id")
     table = new_table(*columns, numbers=("age", "priority"), wide=("attributes", "id"))
     for event in events:
         cells = (event.type, values_text(event.attributes), word(event.source or "–"), event.id or "–")
         add_row(table, age_of(event), str(event.priority), *cells)
-    print_table(table)
+    return table
 
 
 @connects
-def watch(
+async def watch(
     queue: QueueName,
     where: Where = "",
     count: WatchCount = None,
@@ -216,38 +199,24 @@ def watch(
 ) -> None:
     """Print what is put into a queue from now on, until Ctrl-C or --count; nothing is taken."""
     wanted = parse(where, json)
-
-    async def follow() -> None:
-        async with queue_of(queue, node, name, reconnect=True) as found, found.watch(wanted) as events:
-            typer.echo(f"watching {queue}; Ctrl-C ends", err=True)
-            await show(events, count, json)
-
-    run(follow())
+    async with queue_of(queue, node, name, reconnect=True) as found, found.watch(wanted) as events:
+        typer.echo(f"watching {queue}; Ctrl-C ends", err=True)
+        await print_events(events, count, json)
 
 
-def _run(work: Coroutine[Any, Any, None]) -> None:
-    """Do the work of a command for which an empty queue is an answer, told by the exit code 1."""
-
-    async def answered() -> None:
-        try:
-            await work
-        except QueueEmpty as error:
-            typer.echo(f"tidings: {error}", err=True)
-            raise typer.Exit(1) from None
-
-    run(answered())
+@contextmanager
+def _empty_is_an_answer() -> Iterator[None]:
+    """Have an empty queue told by the exit code 1."""
+    try:
+        yield
+    except QueueEmpty as error:
+        typer.echo(f"tidings: {error}", err=True)
+        raise typer.Exit(1) from None
 
 
-def _print(event: Event, json: bool, deliveries: int = 1) -> None:
-    from tidings.event.json import to_json as event_json
-
-    again = f" (delivery {deliveries})" if deliveries > 1 else ""
-    typer.echo(event_json(event).decode() if json else line_of(event) + again)
-
-
-def values_text(values: Mapping[str, object]) -> str:
-    """Attributes on one line."""
-    return " ".join(f"{name}={word(value)}" for name, value in values.items())
+def _print(message: Message, json: bool) -> None:
+    again = f" (delivery {message.deliveries})" if message.deliveries > 1 else ""
+    print_event(message.event, json, again)
 
 
 def age_of(event: Event) -> str:

@@ -1,6 +1,8 @@
 """Options that several commands have.
 
 Those of a node's settings are made from `NodeConfig`, which is the only place where the settings are written.
+A secret is in a file or in the environment, or is asked for; it is never an argument, which all others on the
+machine could see.
 """
 
 from __future__ import annotations
@@ -15,6 +17,65 @@ import typer
 from tidings.node.settings import SETTINGS, Setting
 
 Command = Callable[..., None]
+
+NODE = "tidings://127.0.0.1:7300"
+"""Where a node is looked for that is not this machine's own."""
+GATEWAY = "127.0.0.1:4242"
+_TLS = "With TLS"
+
+Address = Annotated[
+    str | None,
+    typer.Option(
+        "--node",
+        envvar="TIDINGS_NODE",
+        metavar="ADDRESS",
+        help="The node: tidings://HOST:PORT, tidings+tls://… or tidings+unix:///PATH.",
+        show_default=f"this machine's, or {NODE}",
+    ),
+]
+Name = Annotated[str, typer.Option(help="Who this client says it is.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+# Events and queues
+
+Kind = Annotated[
+    str | None, typer.Argument(metavar="TYPE", help="The type; without it, events come as lines of JSON.")
+]
+Fields = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="NAME=VALUE", help="Attributes and header fields; body=@FILE for a file."),
+]
+QueueName = Annotated[
+    str, typer.Argument(metavar="QUEUE", help="Its name, another name of it, or its id.", show_default=False)
+]
+Where = Annotated[
+    str, typer.Option(metavar="FILTER", help="Only messages that match, such as: color = 'blue'")
+]
+Timeout = Annotated[
+    float, typer.Option("--timeout", min=0.0, metavar="SECONDS", help="How long to wait for a message.")
+]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait for as long as it takes.")]
+
+# A gateway, spoken to as sensors do
+
+Gateway = Annotated[
+    str, typer.Option(envvar="TIDINGS_GATEWAY", metavar="HOST:PORT", help="The gateway; the port is 4242.")
+]
+Udp = Annotated[bool, typer.Option("--udp", help="Speak in datagrams.")]
+Tls = Annotated[bool, typer.Option("--tls", help="Speak TLS.", rich_help_panel=_TLS)]
+Ca = Annotated[
+    Path | None,
+    typer.Option("--ca", metavar="FILE", help="Whom to trust; speaks TLS.", rich_help_panel=_TLS),
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option("--token-file", metavar="FILE", help="A token that says who this is.", rich_help_panel=_TLS),
+]
+OnlyAsked = Annotated[bool, typer.Option("--only-asked", help="Leave out what nobody has subscribed to.")]
+
+
+# Options that are made
 
 
 def with_options(*options: inspect.Parameter) -> Callable[[Command], Command]:
@@ -64,7 +125,7 @@ CREDENTIALS = {
 """The options that say who a client is, with their help."""
 
 
-def credential_options(panel: str, prefix: str = "", /, **helps: str) -> Iterator[inspect.Parameter]:
+def credential_options(panel: str = _TLS, prefix: str = "", /, **helps: str) -> Iterator[inspect.Parameter]:
     """Options that say who a client is; with a prefix, they may also be in variables that begin so."""
     for name, help in {**CREDENTIALS, **helps}.items():
         variable = prefix + name.upper() if prefix else None

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
-from tidings.cli.connection import Json
-from tidings.cli.gateway_options import progress_line
-from tidings.cli.options import credential_options, with_options
+from tidings.cli.options import Json, credential_options, with_options
+from tidings.cli.printing import print_json, progress_line
 from tidings.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
@@ -162,7 +160,7 @@ def pack(
 
     packed = pack_all(file, small)
     if json:
-        typer.echo(msgspec.json.encode(packed).decode())
+        print_json(packed)
     else:
         typer.echo(f"{packed.file}: {packed.size / 2**20:.1f} MiB, {', '.join(packed.packages)}")
         typer.echo(f"for {packed.platform} with Python {packed.python}")
@@ -316,9 +314,3 @@ def print_summary(summary: Summary | None, folder: str, json: bool) -> None:
         for type, count in sorted(summary.alarms.items()):
             typer.echo(f"  {type}: {count:,}")
         typer.echo(f"the tables are in {folder}")
-
-
-def print_json(value: object) -> None:
-    """One line, at once: whoever reads it waits for it."""
-    sys.stdout.write(f"{msgspec.json.encode(value).decode()}\n")
-    sys.stdout.flush()

@@ -6,8 +6,10 @@ from typing import Annotated
 
 import typer
 
-from tidings.cli.connection import Address, Json, Name, bus_at, connects, find_node, run
-from tidings.cli.events import Fields, Kind, send_all, source_of
+from tidings.cli.connection import bus_of, connects
+from tidings.cli.events import send_all, source_of
+from tidings.cli.options import Address, Fields, Json, Kind, Name
+from tidings.cli.printing import to_json
 
 Delivery = Annotated[
     str | None, typer.Option(metavar="HOW", help="transient, reliable or persistent: how safe it must be.")
@@ -16,7 +18,7 @@ Count = Annotated[int, typer.Option(min=1, help="Publish the event so many times
 
 
 @connects
-def publish(
+async def publish(
     kind: Kind = None,
     fields: Fields = None,
     delivery: Delivery = None,
@@ -33,16 +35,9 @@ def publish(
     """
     changes = {} if delivery is None else {"delivery": delivery}
     source = source_of(kind, fields or [], count, **changes)
-    published = refused = 0
-
-    async def work() -> None:
-        nonlocal published, refused
-        async with bus_at(find_node(node), name, reconnect=False) as bus:
-            published = await send_all(source, "publishing", bus.publish_all)
-        refused = bus.refused
-        published -= refused
-
-    run(work())
-    typer.echo(f'{{"published":{published}}}' if json else f"published {published:,}")
-    if source.bad or refused:
+    async with bus_of(node, name) as bus:
+        sent = await send_all(source, "publishing", bus.publish_all)
+    published = sent - bus.refused
+    typer.echo(to_json({"published": published}) if json else f"published {published:,}")
+    if source.bad or bus.refused:
         raise typer.Exit(2)

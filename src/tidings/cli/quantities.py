@@ -26,10 +26,15 @@ def read_moment(text: str, option: str, now: datetime) -> datetime:
     if _AGE.fullmatch(text):
         return now - read_age(text, option)
     try:
-        moment = datetime.fromisoformat(text)
+        return read_time(text)
     except ValueError:
         problem = f"{text!r} is neither a time such as 2026-05-01T08:30 nor an age such as 12h"
         raise UserError(f"{option}: {problem}") from None
+
+
+def read_time(text: str) -> datetime:
+    """A time in ISO 8601, in UTC if it has no zone; ValueError if it is none."""
+    moment = datetime.fromisoformat(text)
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
 from tidings.cli import dead, messages
-from tidings.cli.connection import Address, Json, connects, run
+from tidings.cli.connection import bus_of, connects, queue_of, run
 from tidings.cli.events import read_fields
-from tidings.cli.filter import parse, to_json
-from tidings.cli.queue_bus import QueueName, Where, Yes, add_row, bus_of, new_table, print_table, queue_of
-from tidings.cli.subscribe import shown, word
+from tidings.cli.filter import parse
+from tidings.cli.options import Address, Json, QueueName, Where, Yes
+from tidings.cli.printing import (
+    add_row,
+    count_text,
+    new_table,
+    print_found,
+    shown,
+    to_json,
+    values_text,
+    word,
+)
 from tidings.cli.work import work
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from tidings.queues.description import Description
 
 app = typer.Typer(no_args_is_help=True)
@@ -108,7 +121,7 @@ NewName = Annotated[str, typer.Argument(metavar="NAME", help="The further name."
 
 @app.command()
 @connects
-def create(
+async def create(
     name: Name = None,
     text: Text = None,
     properties: Properties = None,
@@ -157,13 +170,9 @@ def create(
         for key, value in (("redelivery_s", redelivery_s), ("deliveries_max", deliveries_max))
         if value is not None
     }
-
-    async def make() -> None:
-        async with bus_of(node) as bus:
-            made = (await bus.create_queue(name, **wish)).description
-            typer.echo(description_json(made) if json else f"queue {made.name} is there")
-
-    run(make())
+    async with bus_of(node) as bus:
+        made = (await bus.create_queue(name, **wish)).description
+        typer.echo(description_json(made) if json else f"queue {made.name} is there")
 
 
 @app.command()
@@ -187,13 +196,13 @@ def delete(queue: QueueName, yes: Yes = False, node: Address = None, json: Json 
     assert found is not None
     count = found.messages + found.in_flight
     if count and found.alias_of is None and not yes:
-        typer.confirm(f"Delete {queue} with {messages_text(count)}?", abort=True, err=True)
+        typer.confirm(f"Delete {queue} with {count_text(count, 'message')}?", abort=True, err=True)
     run(remove())
 
 
 @app.command("list")
 @connects
-def show_list(
+async def show_list(
     name: NameSought = None,
     text: TextPart = None,
     properties: Properties = None,
@@ -217,29 +226,21 @@ def show_list(
     sought = {field: value for field, value in given.items() if value is not None}
     if max_messages == 0:
         sought["max_messages"] = None
-
-    async def show() -> None:
-        async with bus_of(node) as bus:
-            found = await bus.lookup(name, wanted or None, text, scope.value, **sought)
-        if json:
-            for one in found:
-                typer.echo(description_json(one))
-        elif found:
-            _print_queues(found, has_nodes=scope is not Scope.local)
-        else:
-            typer.echo("no queue agrees" if name or text or wanted or sought else "no queues", err=True)
-
-    run(show())
+    async with bus_of(node) as bus:
+        found = await bus.lookup(name, wanted or None, text, scope.value, **sought)
+    none = "no queue agrees" if name or text or wanted or sought else "no queues"
+    table = partial(_queue_table, has_nodes=scope is not Scope.local)
+    print_found(found, json, description_json, table, none)
 
 
-def _print_queues(found: list[Description], has_nodes: bool) -> None:
+def _queue_table(found: Sequence[Description], has_nodes: bool) -> Table:
     numbers = ("messages", "in flight", "readers")
     table = new_table("queue", "type", *numbers, "about", numbers=numbers, wide=("queue", "about"))
     for one in sorted(found, key=lambda one: (one.name, one.node)):
         name = f"{one.name}@{one.node}" if has_nodes and one.node else one.name
         counts = (f"{one.messages:,}", f"{one.in_flight:,}", f"{one.waiting:,}")
         add_row(table, word(name), one.type, *counts, about(one))
-    print_table(table)
+    return table
 
 
 def about(one: Description) -> str:
@@ -250,26 +251,22 @@ def about(one: Description) -> str:
     if one.bind is not None:
         parts.append(f"takes {one.bind or 'all there is'}")
     if one.properties:
-        parts.append(messages.values_text(one.properties))
+        parts.append(values_text(one.properties))
     return ", ".join(parts)
 
 
 @app.command()
 @connects
-def describe(queue: QueueName, node: Address = None, json: Json = False) -> None:
+async def describe(queue: QueueName, node: Address = None, json: Json = False) -> None:
     """Show all there is to say about a queue."""
-
-    async def show() -> None:
-        async with queue_of(queue, node) as found:
-            told = found.description
-            typer.echo(description_json(told) if json else _facts(told))
-
-    run(show())
+    async with queue_of(queue, node) as found:
+        told = found.description
+        typer.echo(description_json(told) if json else _facts(told))
 
 
 def _facts(told: Description) -> str:
     facts = msgspec.structs.asdict(told)
-    facts["properties"] = messages.values_text(told.properties) or None
+    facts["properties"] = values_text(told.properties) or None
     return "\n".join(f"{name:<15} {_fact(value)}" for name, value in facts.items())
 
 
@@ -285,18 +282,12 @@ def _fact(value: object) -> str:
 
 @app.command()
 @connects
-def alias(name: NewName, queue: Target, node: Address = None, json: Json = False) -> None:
+async def alias(name: NewName, queue: Target, node: Address = None, json: Json = False) -> None:
     """Give a queue a further name."""
-
-    async def make() -> None:
-        async with bus_of(node) as bus:
-            told = (await bus.create_alias(name, queue)).description
-            if json:
-                typer.echo(to_json({"alias": name, "queue": told.name}))
-            else:
-                typer.echo(f"{name} is another name of {told.name}")
-
-    run(make())
+    async with bus_of(node) as bus:
+        told = (await bus.create_alias(name, queue)).description
+    text = f"{name} is another name of {told.name}"
+    typer.echo(to_json({"alias": name, "queue": told.name}) if json else text)
 
 
 @app.command()
@@ -316,19 +307,16 @@ def purge(
     async def throw() -> None:
         async with queue_of(queue, node) as found:
             gone = await found.purge(wanted)
-            typer.echo(to_json({"purged": gone}) if json else f"threw away {messages_text(gone)}")
+            typer.echo(to_json({"purged": gone}) if json else f"threw away {count_text(gone, 'message')}")
 
     if not yes:
         run(look())
-        which = f"the messages of {queue} that match" if where else f"{messages_text(count)} of {queue}"
+        which = (
+            f"the messages of {queue} that match" if where else f"{count_text(count, 'message')} of {queue}"
+        )
         if count:
             typer.confirm(f"Throw away {which}?", abort=True, err=True)
     run(throw())
-
-
-def messages_text(count: int) -> str:
-    """So many messages, in words."""
-    return "1 message" if count == 1 else f"{count:,} messages"
 
 
 def description_json(told: Description) -> str:

@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
-from tidings.cli.connection import Json
+from tidings.cli.options import Json
+from tidings.cli.printing import print_json
 from tidings.cli.user import PasswordFile, directory_of, find_password, hashed, print_users, tell_consequences
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ PORT = 7300
 New = Annotated[Path, typer.Argument(metavar="DIR", help="The directory to make.")]
 There = Annotated[Path, typer.Argument(metavar="DIR", help="The security directory of a node.")]
 Name = Annotated[
-    str | None, typer.Option(metavar="NODE", help="The name of the node.  [that of this machine]")
+    str | None,
+    typer.Option(metavar="NODE", help="The name of the node.", show_default="that of this machine"),
 ]
 Hosts = Annotated[
     list[str] | None,
@@ -125,7 +126,7 @@ def check(directory: There, json: Json = False) -> None:
     home = directory_of(directory)
     report = report_on(home, datetime.now(UTC))
     if json:
-        typer.echo(msgspec.json.encode(report).decode())
+        print_json(report)
     else:
         _print_report(home, report)
 

@@ -9,20 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from tidings.cli.connection import Address, Json, bus_at, connects, find_node, run
-from tidings.cli.gateway_options import (
-    DEFAULT,
+from tidings.cli.connection import bus_of, connects, run_quickly
+from tidings.cli.options import (
+    GATEWAY,
+    Address,
     Ca,
     Gateway,
+    Json,
     OnlyAsked,
     Tls,
     TokenFile,
     Udp,
-    gateway_place,
-    progress_line,
-    run_quickly,
 )
-from tidings.cli.queue_bus import add_row, new_table, print_table
+from tidings.cli.printing import add_row, new_table, print_json, print_table, progress_line, to_json
 from tidings.errors import CodecError, NoAnswer
 
 if TYPE_CHECKING:
@@ -87,19 +86,15 @@ BrokerCa = Annotated[
 
 @app.command("list")
 @connects
-def show(node: Address = None, network: Where = "", timeout: Timeout = 5.0, json: Json = False) -> None:
+async def show(node: Address = None, network: Where = "", timeout: Timeout = 5.0, json: Json = False) -> None:
     """List sensor networks and their sensors: which are on, what they were asked for, and by whom."""
-
-    async def work() -> None:
-        async with bus_at(find_node(node)) as bus:
-            try:
-                answer = await bus.request(LIST, timeout_s=timeout)
-            except NoAnswer:
-                raise NoAnswer("no gateway answers; start the node with --sensor-port") from None
-        networks = read_list(answer.body or b"")
-        print_list([one for one in networks if network in ("", one["sensing-id"])], json)
-
-    run(work())
+    async with bus_of(node, reconnect=True) as bus:
+        try:
+            answer = await bus.request(LIST, timeout_s=timeout)
+        except NoAnswer:
+            raise NoAnswer("no gateway answers; start the node with --sensor-port") from None
+    networks = read_list(answer.body or b"")
+    print_list([one for one in networks if network in ("", one["sensing-id"])], json)
 
 
 def read_list(body: bytes) -> list[dict[str, Any]]:
@@ -118,7 +113,7 @@ def print_list(networks: list[dict[str, Any]], json: bool) -> None:
     """Networks as a table with a row for each sensor, or one a line as JSON."""
     if json:
         for network in networks:
-            typer.echo(msgspec.json.encode(network).decode())
+            print_json(network)
     elif not networks:
         typer.echo("no sensor networks")
     else:
@@ -168,7 +163,7 @@ def _range(ends: list[float | None] | None) -> str:
 @app.command()
 def replay(
     file: File,
-    gateway: Gateway = DEFAULT,
+    gateway: Gateway = GATEWAY,
     speed: Speed = 1.0,
     columns: ColumnsOption = None,
     network: NetworkColumn = None,
@@ -184,10 +179,11 @@ def replay(
     Every reading keeps its time, and has arrived when the command ends. Lines that can't be read are named.
     """
     from tidings.sensors.columns import parse_columns
+    from tidings.sensors.link import place_of
     from tidings.sensors.playing import Player
     from tidings.sensors.replay import Recording
 
-    place = gateway_place(gateway, udp, tls, ca, token_file)
+    place = place_of(gateway, udp=udp, tls=tls, ca=ca, token=token_file)
     recording = Recording(file, None if columns is None else parse_columns(columns), network)
 
     async def work() -> Played:
@@ -224,8 +220,7 @@ def print_played(played: Played, recording: Recording, json: bool) -> None:
     found = {name: getattr(recording, name) for name in ("lines", "empty", "late", "bad")}
     named = [{"line": line, "problem": problem} for line, problem in recording.bad_lines]
     if json:
-        told = {**msgspec.to_builtins(played), **found, "bad_lines": named}
-        typer.echo(msgspec.json.encode(told).decode())
+        print_json({**msgspec.to_builtins(played), **found, "bad_lines": named})
         return
     typer.echo(
         f"{played.arrived:,} readings of {played.networks:,} networks arrived, "
@@ -246,7 +241,7 @@ def print_played(played: Played, recording: Recording, json: bool) -> None:
 def mqtt(
     broker: Broker,
     map_file: MapFile,
-    gateway: Gateway = DEFAULT,
+    gateway: Gateway = GATEWAY,
     topics: Topics = None,
     username: Username = None,
     password_file: PasswordFile = None,
@@ -264,12 +259,12 @@ def mqtt(
     Messages are acknowledged to the broker after the gateway has them. What is asked of a network is kept at
     the broker under tidings/interest/NETWORK, for its devices to see.
     """
-    from tidings.sensors.link import host_and_port
+    from tidings.sensors.link import host_and_port, place_of
     from tidings.sensors.mqtt import Bridge, session_class
     from tidings.sensors.topics import load_map
 
     mapping = load_map(map_file)
-    place = gateway_place(gateway, False, tls, ca, token_file)
+    place = place_of(gateway, udp=False, tls=tls, ca=ca, token=token_file)
     session_class()
     from tidings.sensors.mqtt_session import Broker
 
@@ -296,8 +291,7 @@ def mqtt(
     try:
         asyncio.run(work())
     except KeyboardInterrupt:
-        told = msgspec.json.encode(tallies[0]).decode() if json else tell_bridged(tallies[0])
-        typer.echo(told)
+        typer.echo(to_json(tallies[0]) if json else tell_bridged(tallies[0]))
         raise typer.Exit(130) from None
 
 

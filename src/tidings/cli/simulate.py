@@ -8,20 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
-import msgspec
 import typer
 
-from tidings.cli.gateway_options import (
-    DEFAULT,
-    Ca,
-    Gateway,
-    Tls,
-    TokenFile,
-    Udp,
-    gateway_place,
-    progress_line,
-    run_quickly,
-)
+from tidings.cli.connection import run_quickly
+from tidings.cli.options import GATEWAY, Ca, Gateway, Json, Tls, TokenFile, Udp
+from tidings.cli.printing import print_json, progress_line, to_json
 
 if TYPE_CHECKING:
     from tidings.sensors.simulation import Simulation, Tally
@@ -33,7 +24,6 @@ app = typer.Typer(no_args_is_help=True)
 Seed = Annotated[int, typer.Option(help="The seed of the first storm; the others follow.")]
 Runs = Annotated[int, typer.Option(min=1, help="How many storms.")]
 Duration = Annotated[float, typer.Option("--duration-s", min=0.1, help="How long each one lasts, simulated.")]
-Json = Annotated[bool, typer.Option("--json", help="One line of JSON for each storm.")]
 Nodes = Annotated[
     int, typer.Option(min=1, max=5, metavar="N", help="How many nodes, whose clients use the queues of all.")
 ]
@@ -63,7 +53,6 @@ Connections = Annotated[
     int | None,
     typer.Option(min=1, metavar="N", help="Connections that networks share; without it, one each."),
 ]
-CityJson = Annotated[bool, typer.Option("--json", help="The summary as a line of JSON, and nothing else.")]
 T = TypeVar("T")
 
 
@@ -133,7 +122,7 @@ def _run(seeds: range, run: Callable[[int], T], tell: Callable[[T], str], json: 
             failed += 1
             typer.echo(f"seed {seed}: FAILED: {error}", err=True)
             continue
-        typer.echo(msgspec.json.encode(verdict) if json else f"seed {seed}: {tell(verdict)}")
+        typer.echo(to_json(verdict) if json else f"seed {seed}: {tell(verdict)}")
     if failed:
         raise typer.Exit(1)
 
@@ -159,7 +148,7 @@ def run_cities(seed: Seed = 0, runs: Runs = 1, duration_s: Duration = 60.0, json
 
 @app.command("sensors")
 def run_sensors(
-    gateway: Gateway = DEFAULT,
+    gateway: Gateway = GATEWAY,
     networks: Networks = 1,
     sensors: Sensors = 10,
     type: Types = None,
@@ -176,7 +165,7 @@ def run_sensors(
     tls: Tls = False,
     ca: Ca = None,
     token_file: TokenFile = None,
-    json: CityJson = False,
+    json: Json = False,
 ) -> None:
     """Let a city full of sensors speak to a real gateway, and send what it is asked for.
 
@@ -184,9 +173,10 @@ def run_sensors(
     them or not, which is what sensors do that nobody can ask.
     """
     from tidings.sensors.city import KINDS
+    from tidings.sensors.link import place_of
     from tidings.sensors.simulation import Load, Simulation
 
-    place = gateway_place(gateway, udp, tls, ca, token_file)
+    place = place_of(gateway, udp=udp, tls=tls, ca=ca, token=token_file)
     load = Load(
         networks=networks,
         sensors=sensors,
@@ -227,7 +217,7 @@ def tell_city(tally: Tally) -> str:
 def print_city(tally: Tally, json: bool) -> None:
     """What a simulated city did in all."""
     if json:
-        typer.echo(msgspec.json.encode(tally).decode())
+        print_json(tally)
         return
     seconds = max(tally.elapsed_s, 1e-9)
     typer.echo(

@@ -10,14 +10,16 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
 from msgspec import Struct
 
-from tidings.cli.connection import Address, Json, bus_at, connects, find_node, run
+from tidings.cli.connection import bus_at, connects, find_node
+from tidings.cli.options import Address, Json
+from tidings.cli.printing import add_row, age_text, new_table, print_json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
 
     from tidings.client import Bus
 
@@ -83,15 +85,11 @@ class Summary(Struct, frozen=True):
 
 
 @connects
-def top(node: Address = None, once: Once = False, every: Every = 1.0, json: Json = False) -> None:
+async def top(node: Address = None, once: Once = False, every: Every = 1.0, json: Json = False) -> None:
     """Show rates, subscriptions, what waits and what was dropped, until Ctrl-C."""
-
-    async def work() -> None:
-        address = find_node(node)
-        async with bus_at(address) as bus:
-            await (_print(bus, once, every, json) if once or json else _watch(bus, address, every))
-
-    run(work())
+    address = find_node(node)
+    async with bus_at(address) as bus:
+        await (_print(bus, once, every, json) if once or json else _watch(bus, address, every))
 
 
 async def _print(bus: Bus, once: bool, every_s: float, json: bool) -> None:
@@ -103,7 +101,7 @@ async def _print(bus: Bus, once: bool, every_s: float, json: bool) -> None:
         after = await _sample(bus)
         summary = summarize(*before, *after)
         if json:
-            typer.echo(msgspec.json.encode(summary).decode())
+            print_json(summary)
         else:
             Console(highlight=False).print(screen(summary))
         if once:
@@ -170,73 +168,45 @@ def screen(summary: Summary) -> RenderableType:
     return Group(head, Text(figures), *tables)
 
 
-def _counts_table(summary: Summary) -> RenderableType:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table("counted", "reason", box=None, header_style="dim", pad_edge=False)
-    table.add_column("each second", justify="right")
-    table.add_column("in all", justify="right")
+def _counts_table(summary: Summary) -> Table:
+    table = new_table("counted", "reason", "each second", "in all", numbers=("each second", "in all"))
     for one in summary.counts:
         style = "red" if one.what == "dropped" and one.per_s else ""
-        table.add_row(one.what, Text(one.reason), f"{one.per_s:,.0f}", f"{one.total:,}", style=style)
+        add_row(table, one.what, one.reason, f"{one.per_s:,.0f}", f"{one.total:,}", style=style)
     return table
 
 
 def _durables_table(summary: Summary) -> RenderableType:
-    from rich.table import Table
     from rich.text import Text
 
     if not summary.durables:
         return Text("no durable subscriptions", style="dim")
-    table = Table("durable subscription", "owner", box=None, header_style="dim", pad_edge=False)
-    table.add_column("waiting", justify="right")
-    table.add_column("oldest", justify="right")
+    numbers = ("waiting", "oldest")
+    table = new_table("durable subscription", "owner", *numbers, numbers=numbers)
     for one in summary.durables[:DURABLES_SHOWN]:
-        table.add_row(Text(one.name), Text(one.owner), f"{one.depth:,}", age_text(one.oldest_age_s))
-    more = len(summary.durables) - DURABLES_SHOWN
-    if more > 0:
-        table.add_row(Text(f"and {more:,} more", style="dim"))
-    return table
+        add_row(table, one.name, one.owner, f"{one.depth:,}", age_text(one.oldest_age_s))
+    return _with_rest(table, len(summary.durables) - DURABLES_SHOWN)
 
 
-def _queues_table(summary: Summary) -> RenderableType:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table("queue", box=None, header_style="dim", pad_edge=False)
-    for name in ("messages", "in flight", "readers", "next"):
-        table.add_column(name, justify="right")
+def _queues_table(summary: Summary) -> Table:
+    numbers = ("messages", "in flight", "readers", "next")
+    table = new_table("queue", *numbers, numbers=numbers)
     for one in summary.queues[:QUEUES_SHOWN]:
         counts = (f"{count:,}" for count in (one.messages, one.in_flight, one.waiting))
-        table.add_row(Text(one.name), *counts, age_text(one.age_s if one.messages else None))
-    more = len(summary.queues) - QUEUES_SHOWN
-    if more > 0:
-        table.add_row(Text(f"and {more:,} more", style="dim"))
-    return table
+        add_row(table, one.name, *counts, age_text(one.age_s if one.messages else None))
+    return _with_rest(table, len(summary.queues) - QUEUES_SHOWN)
 
 
-def _peers_table(summary: Summary) -> RenderableType:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table("peer", "state", box=None, header_style="dim", pad_edge=False)
-    for name in ("for", "waiting"):
-        table.add_column(name, justify="right")
+def _peers_table(summary: Summary) -> Table:
+    table = new_table("peer", "state", "for", "waiting", numbers=("for", "waiting"))
     for one in summary.peers[:PEERS_SHOWN]:
         style = "" if one.state == "there" else "red"
-        table.add_row(Text(one.name), one.state, age_text(one.for_s), f"{one.waiting:,}", style=style)
-    more = len(summary.peers) - PEERS_SHOWN
+        add_row(table, one.name, one.state, age_text(one.for_s), f"{one.waiting:,}", style=style)
+    return _with_rest(table, len(summary.peers) - PEERS_SHOWN)
+
+
+def _with_rest(table: Table, more: int) -> Table:
+    """The table, with a row that says how many there is no room for."""
     if more > 0:
-        table.add_row(Text(f"and {more:,} more", style="dim"))
+        add_row(table, f"and {more:,} more", style="dim")
     return table
-
-
-def age_text(age_s: float | None) -> str:
-    """An age in the largest unit that leaves a whole number; a dash where it is not known."""
-    if age_s is None:
-        return "–"
-    for size_s, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if age_s >= size_s:
-            return f"{age_s / size_s:.0f} {unit}"
-    return f"{age_s:.0f} s"

@@ -8,11 +8,10 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
-from tidings.cli.connection import Json
-from tidings.cli.queue_bus import add_row, new_table, print_table
+from tidings.cli.options import Json
+from tidings.cli.printing import add_row, new_table, print_json, print_table
 from tidings.errors import TidingsError, UserError
 
 if TYPE_CHECKING:
@@ -34,7 +33,9 @@ UserName = Annotated[str, typer.Argument(metavar="NAME", help="The name of the u
 PasswordFile = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", help=f"Read the password from here.  [{VARIABLE}, or asked for at the terminal]"
+        metavar="FILE",
+        help="Read the password from here.",
+        show_default=f"{VARIABLE}, or asked for at the terminal",
     ),
 ]
 Certificate = Annotated[bool, typer.Option("--certificate", help="Let in by a certificate, not a password.")]
@@ -83,7 +84,7 @@ def show(security: Security = None, json: Json = False) -> None:
     told = tell_users(users, rules, datetime.now(UTC))
     if json:
         for user in told:
-            typer.echo(msgspec.json.encode(user).decode())
+            print_json(user)
     else:
         print_users(told)
 

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Coroutine, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,10 +21,10 @@ import msgspec
 import typer
 from msgspec import Struct
 
-from tidings.cli.connection import Address, Json, Name, connects, run
+from tidings.cli.connection import connects, queue_of, until_terminated
 from tidings.cli.filter import parse
-from tidings.cli.queue_bus import QueueName, Where, queue_of
-from tidings.cli.subscribe import line_of
+from tidings.cli.options import Address, Json, Name, QueueName, Where
+from tidings.cli.printing import line_of, print_json
 from tidings.errors import MessageNotHeld, QueueEmpty
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ class Report(Struct, frozen=True):
 
 
 @connects
-def work(
+async def work(
     queue: QueueName,
     command: Command,
     where: Where = "",
@@ -97,30 +96,9 @@ def work(
             finally:
                 typer.echo(worker.summary(), err=True)
 
-    run(until_terminated(toil()))
+    await until_terminated(toil())
     if worker.counts.total() > worker.counts["done"]:
         raise typer.Exit(1)
-
-
-async def until_terminated(
-    toil: Coroutine[Any, Any, None], signals: Iterable[signal.Signals] = (signal.SIGTERM,)
-) -> None:
-    """Work until a signal comes: then all is given back and cleaned up, as with Ctrl-C."""
-    task, came = asyncio.ensure_future(toil), []
-
-    def terminate(number: signal.Signals) -> None:
-        came.append(number)
-        task.cancel()
-
-    for number in signals:
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
-            asyncio.get_running_loop().add_signal_handler(number, terminate, number)
-    try:
-        await task
-    except asyncio.CancelledError:
-        if not came:
-            raise
-        raise typer.Exit(128 + came[0]) from None
 
 
 class Worker:
@@ -193,7 +171,7 @@ class Worker:
 
         if self._json:
             report = Report(outcome, message.deliveries, msgspec.Raw(to_json(message.event)), exit, took_s)
-            typer.echo(msgspec.json.encode(report).decode())
+            print_json(report)
         elif outcome not in ("taken", "done"):
             why = "as it was given to another meanwhile" if outcome == "late" else f"exit code {exit}"
             typer.echo(f"{outcome}, {why}: {line_of(message.event)}", err=True)

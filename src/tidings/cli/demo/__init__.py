@@ -15,8 +15,8 @@ from typing import Annotated
 
 import typer
 
-from tidings.cli.connection import Json, run
-from tidings.cli.work import until_terminated
+from tidings.cli.connection import run, until_terminated
+from tidings.cli.options import Json
 from tidings.errors import UserError
 
 SECONDS = 120.0

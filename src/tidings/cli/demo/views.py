@@ -10,13 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 import typer
 
 from tidings.cli.demo.crew import QUEUE
 from tidings.cli.demo.people import JOBS, LEDGER
 from tidings.cli.demo.story import Figures, Line, Summary, Told, size_text
-from tidings.cli.queue_bus import add_row, new_table
+from tidings.cli.printing import add_row, new_table, print_json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -35,16 +34,11 @@ OFTEN = ("takes", "is done")
 COLOURS = {"wakes up": "yellow", "is killed": "red", "fails": "red", "comes": "magenta", "is done": "green"}
 
 
-def tell_json(told: Told) -> None:
-    """Print it as a line of JSON."""
-    typer.echo(msgspec.json.encode(told).decode())
-
-
 @contextmanager
 def view(home: Home, json: bool, is_watched: bool) -> Iterator[Tell]:
     """What is to be called with all that happens: there is a screen, or a line for each thing."""
     if json:
-        yield tell_json
+        yield print_json
     elif is_watched:
         with screen(home) as tell:
             yield tell
@@ -73,7 +67,7 @@ def screen(home: Home) -> Iterator[Tell]:
 
 def show_summary(summary: Summary, json: bool) -> None:
     """Print what came of a demo, and on standard error what is missing."""
-    tell_json(summary) if json else typer.echo(str(summary))
+    print_json(summary) if json else typer.echo(str(summary))
     if summary.missing:
         typer.echo(f"tidings: not as it should be: {'; '.join(summary.missing)}", err=True)
 
