@@ -24,9 +24,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "src"))
+# Not the folder of this program, which has modules with names of Python's own.
+sys.path[0:1] = [str(ROOT / "src"), str(ROOT)]
 # Compiled code must be for a processor that valgrind has, and the same for both trees.
 SETTINGS = {
     "NUMBA_CPU_NAME": "generic",
@@ -40,9 +42,9 @@ os.environ["PYTHONPATH"] = str(ROOT / "src")
 
 import msgspec  # noqa: E402
 
-from tidings.bench import clients, load, peers, queue_load  # noqa: E402
-from tidings.bench.queue_wires import TidingsQueueWire  # noqa: E402
-from tidings.bench.wires import TOPICS, TidingsWire  # noqa: E402
+from benchmarks import clients, load, peers, queue_load  # noqa: E402
+from benchmarks.queue_wires import TidingsQueueWire  # noqa: E402
+from benchmarks.wires import TOPICS, TidingsWire  # noqa: E402
 
 ROUNDS = 3
 CHANGE_MAX = 0.03
@@ -231,7 +233,7 @@ def main() -> int:
     return int(worst > 1 + CHANGE_MAX)
 
 
-def compare(workload: Workload, old: Counted, new: Counted, rounds: int) -> dict[str, object]:
+def compare(workload: Workload, old: Counted, new: Counted, rounds: int) -> dict[str, Any]:
     """The medians of both, and how much more the new one costs."""
     turns = [(old.count(workload), new.count(workload)) for _ in range(rounds)]
     before, after = (median(column) for column in zip(*turns, strict=True))

@@ -134,6 +134,14 @@ def test_the_command_names_its_extra_without_a_traceback(commands: Path) -> None
     assert result.stderr == "tidings: the command line needs the 'node' extra: pip install 'tidings[node]'\n"
 
 
+def test_benchmarks_stay_in_the_checkout(commands: Path) -> None:
+    code = """
+from importlib import metadata
+files = [str(file) for file in metadata.files("tidings") if file.suffix == ".py"]
+print(len(files) > 100, [file for file in files if "bench" in file])"""
+    assert python(commands, code) == "True ['tidings/cli/bench.py']"
+
+
 def test_the_types_come_with_the_package(commands: Path) -> None:
     code = "import tidings, pathlib; print((pathlib.Path(tidings.__file__).parent / 'py.typed').exists())"
     assert python(commands, code) == "True"

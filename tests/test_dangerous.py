@@ -1,6 +1,6 @@
 """Nothing that others send, and nothing that lies on disk, is ever run: looked for in the source.
 
-What is checked is all of tidings but the commands, the benchmarks and the simulator, which read nothing from
+What is checked is all of tidings but the commands and the simulator, which read nothing from
 the network by themselves; those may not be reached from the rest.
 """
 
@@ -27,7 +27,7 @@ from tidings.protocol.messages import Request
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "tidings"
-APART = ("bench", "cli", "simulator")
+APART = ("cli", "simulator")
 """Packages that are not checked, and that no checked module may import."""
 
 PICKLES = {"pickle", "_pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle", "jsonpickle", "joblib"}
@@ -102,7 +102,7 @@ def test_no_module_runs_what_it_is_given() -> None:
 def test_nothing_at_all_reads_pickles() -> None:
     """Events and filters can be pickled by programs that want to; tidings never reads one."""
     assert all("__reduce__" in vars(kind) for kind in (Event, Filter, Batch))
-    for path in modules():
+    for path in [*modules(), *(ROOT / "benchmarks").glob("*.py")]:
         imports = [node for node in ast.walk(ast.parse(path.read_text())) if _is_import(node)]
         assert not [name for node in imports for name in _imported(node) if _is_within(name, PICKLES)], path
 
@@ -130,7 +130,7 @@ def test_every_place_that_imports_by_name_is_still_one_and_nothing_worse(name: s
         "from concurrent import futures; import cloudpickle",
         "import logging.config",
         "from logging import config",
-        "from tidings import bench",
+        "from tidings import simulator",
         "from tidings.cli.app import app",
         "import tidings.simulator.world",
         "eval(text)",

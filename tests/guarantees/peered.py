@@ -15,7 +15,7 @@ from node.peers import Start
 from security.places import SECRET, cheap
 
 import tidings
-from tidings.bench.peers import free_port
+from benchmarks.peers import free_port
 from tidings.client.bus import Bus
 from tidings.security.directory import SecurityDirectory
 from tidings.security.editing import edited

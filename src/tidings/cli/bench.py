@@ -1,15 +1,21 @@
-"""`tidings bench`: measurements as commands. The measuring itself is in `tidings.bench`."""
+"""`tidings bench`: measurements as commands. The measuring itself is in `benchmarks/` of a checkout."""
 
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
+import tidings
 from tidings.errors import UserError
+
+CHECKOUT_FILES = ("benchmarks/__init__.py", "src/tidings/__init__.py")
+"""Files that a checkout has, and an installed package lacks."""
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -25,61 +31,37 @@ def group() -> None:
 @app.command()
 def matching(quick: Quick = False, json: JsonFile = None) -> None:
     """Measure how many events a second the index matches against many filters."""
-    from tidings.bench.matching import run
-
-    figures = run(quick, typer.echo)
-    if json is not None:
-        write_figures(json, figures)
+    measure("matching", quick, json)
 
 
 @app.command()
 def node(quick: Quick = False, json: JsonFile = None) -> None:
     """Measure how much a node carries, beside the brokers that are installed on this machine."""
-    from tidings.bench.node import run
-
-    figures = run(quick, typer.echo)
-    if json is not None:
-        write_figures(json, figures)
+    measure("node", quick, json)
 
 
 @app.command()
 def queue(quick: Quick = False, json: JsonFile = None) -> None:
     """Measure how fast queues store, search and hand out messages, beside the brokers that are installed."""
-    from tidings.bench.queue import run
-
-    figures = run(quick, typer.echo)
-    if json is not None:
-        write_figures(json, figures)
+    measure("queue", quick, json)
 
 
 @app.command()
 def secure(quick: Quick = False, json: JsonFile = None) -> None:
     """Measure what encryption and rules cost, and how fast nodes forward to each other and are searched."""
-    from tidings.bench.secure import run
-
-    figures = run(quick, typer.echo)
-    if json is not None:
-        write_figures(json, figures)
+    measure("secure", quick, json)
 
 
 @app.command()
 def gateway(quick: Quick = False, json: JsonFile = None) -> None:
     """Measure how many readings a gateway carries, of how many sensor networks, beside Mosquitto."""
-    from tidings.bench.gateway import run
-
-    figures = run(quick, typer.echo)
-    if json is not None:
-        write_figures(json, figures)
+    measure("gateway", quick, json)
 
 
 @app.command()
 def pipeline(quick: Quick = False, json: JsonFile = None) -> None:
     """Measure how fast the log takes readings and Spark reads them, and how small and how soon they are."""
-    from tidings.bench.pipeline import run
-
-    figures = run(quick, typer.echo)
-    if json is not None:
-        write_figures(json, figures)
+    measure("pipeline", quick, json)
 
 
 @app.command()
@@ -92,18 +74,38 @@ def fair(
     rows: Annotated[bool, typer.Option("--rows", help="List the rows, and do nothing.")] = False,
 ) -> None:
     """Measure what one client can do to others: how long they wait, what they keep of their rate, memory."""
-    from tidings.bench.fair import run
-    from tidings.bench.fair_rows import ROWS
-
-    unknown = [name for name in only or () if name not in ROWS]
+    known = benchmark("fair_rows").ROWS
+    unknown = [name for name in only or () if name not in known]
     if rows:
-        typer.echo("\n".join(f"{row.name:22s} {row.what}" for row in ROWS.values()))
+        typer.echo("\n".join(f"{row.name:22s} {row.what}" for row in known.values()))
     elif unknown:
         raise UserError(f"there is no row {unknown[0]!r}; 'tidings bench fair --rows' lists them")
     else:
-        figures = run(quick, _above_progress, only or (), show_progress)
-        if json is not None:
-            write_figures(json, figures)
+        write_figures(json, benchmark("fair").run(quick, _above_progress, only or (), show_progress))
+
+
+def measure(name: str, quick: bool, json: Path | None) -> None:
+    """Run a benchmark that prints its lines one after the other."""
+    write_figures(json, benchmark(name).run(quick, typer.echo))
+
+
+def benchmark(name: str) -> ModuleType:
+    """Import a module of `benchmarks/`; UserError where there is no checkout."""
+    checkout = find_checkout()
+    if str(checkout) not in sys.path:
+        sys.path.insert(0, str(checkout))
+    return import_module(f"benchmarks.{name}")
+
+
+def find_checkout() -> Path:
+    """Return the checkout that tidings runs from, or the current directory if that is one."""
+    for place in (Path(tidings.__file__).parents[2], Path.cwd()):
+        if all((place / part).is_file() for part in CHECKOUT_FILES):
+            return place
+    raise UserError(
+        "an installed tidings has no benchmarks: they are part of a checkout; "
+        "clone the repository of tidings and run 'tidings bench' in it"
+    )
 
 
 def show_progress(line: str) -> None:
@@ -120,6 +122,7 @@ def _above_progress(line: str) -> None:
     typer.echo(line)
 
 
-def write_figures(path: Path, figures: dict[str, Any]) -> None:
-    """Write the figures as indented JSON, so that two runs can be compared line by line."""
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=2) + b"\n")
+def write_figures(path: Path | None, figures: dict[str, Any]) -> None:
+    """Write the figures as indented JSON, if wanted, so that two runs can be compared line by line."""
+    if path is not None:
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=2) + b"\n")
