@@ -33,14 +33,22 @@ HOST = "127.0.0.1"
 
 Pipe = Connection
 
+CHILD_MODULES = ("arena", "gateway_load", "pipeline_load", "queue_clients", "queue_load", "secure")
+"""Modules of the functions that children run, with all that these import."""
+PROCESSES = multiprocessing.get_context("forkserver")
+"""How children are started: forked from a process that has imported these modules, and done nothing else.
+
+A fresh interpreter for each child would take longer for its imports than most children take for their work.
+"""
+PROCESSES.set_forkserver_preload([f"benchmarks.{name}" for name in CHILD_MODULES])
+
 
 class Child:
     """A function in a process of its own: `run(pipe, *arguments)`; what it sends is had by `receive`."""
 
     def __init__(self, run: Callable[..., None], *arguments: Any) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_guarded, args=(run, theirs, *arguments), daemon=True)
+        self._pipe, theirs = PROCESSES.Pipe()
+        self._process = PROCESSES.Process(target=_guarded, args=(run, theirs, *arguments), daemon=True)
         self._process.start()
         theirs.close()
 
@@ -99,13 +107,23 @@ def wait_go(pipe: Pipe) -> None:
 
 def call(wire: Wire, steps: Sequence[tuple[bytes, bytes]]) -> socket.socket:
     """A connection on which these steps were gone through."""
-    channel = socket.create_connection((HOST, wire.port), timeout=WAIT_S_MAX)
+    return converse(dial(wire.port), steps)
+
+
+def dial(port: int) -> socket.socket:
+    """A connection on which nothing was said yet."""
+    channel = socket.create_connection((HOST, port), timeout=WAIT_S_MAX)
     channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return channel
+
+
+def converse(channel: socket.socket, steps: Sequence[tuple[bytes, bytes]]) -> socket.socket:
+    """Go through these steps on a connection, and leave it with limits for the load."""
     for said, ending in steps:
         channel.sendall(said)
         heard = b""
         while not heard.endswith(ending):
-            heard += _receive(channel)
+            heard += receive(channel)
     # Limits of the system, not of Python, which would look for readiness before each call.
     channel.settimeout(None)
     for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
@@ -113,7 +131,8 @@ def call(wire: Wire, steps: Sequence[tuple[bytes, bytes]]) -> socket.socket:
     return channel
 
 
-def _receive(channel: socket.socket) -> bytes:
+def receive(channel: socket.socket) -> bytes:
+    """What has arrived; PeerError if the connection was closed."""
     data = channel.recv(RECEIVE_SIZE)
     if not data:
         raise PeerError("the connection was closed")
@@ -171,7 +190,7 @@ class _Publisher:
     def _send(self, data: memoryview, events: int) -> None:
         if self._unaccepted_max is not None:
             while self._sent - self._accepted > self._unaccepted_max:
-                self._accepted = self._hear(_receive(self._channel))
+                self._accepted = self._hear(receive(self._channel))
         self._channel.sendall(data)
         self._sent += events
         with contextlib.suppress(BlockingIOError):
@@ -180,7 +199,7 @@ class _Publisher:
     def wait_accepted(self) -> None:
         """Wait until everything was accepted, where that is told."""
         while self._unaccepted_max is not None and self._accepted < self._load.count:
-            self._accepted = self._hear(_receive(self._channel))
+            self._accepted = self._hear(receive(self._channel))
 
 
 # Subscribers
@@ -255,6 +274,6 @@ def ask(pipe: Pipe, wire: Wire, count: int) -> None:
 
 
 def _wait_event(channel: socket.socket) -> None:
-    data = _receive(channel)
+    data = receive(channel)
     while MARKER not in data:
-        data += _receive(channel)
+        data += receive(channel)

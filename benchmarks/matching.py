@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.figures import Report, processor
 from benchmarks.reference import compiled
 from tidings import Event, Filter
 from tidings.event import Batch
@@ -36,7 +37,6 @@ SIZES = {10_000: 6.0, 100_000: 40.0, 1_000_000: 350.0}
 PATTERNS = 10_000
 """Filters by topic and by pieces of text."""
 
-Report = Callable[[str], None]
 Figures = dict[str, Any]
 
 
@@ -51,7 +51,7 @@ def run(quick: bool, report: Report) -> Figures:
     figures: Figures = {
         "seed": SEED,
         "quick": quick,
-        "machine": {"python": platform.python_version(), "processor": _processor(), "cores": os.cpu_count()},
+        "machine": {"python": platform.python_version(), "processor": processor(), "cores": os.cpu_count()},
         "compile_s": round(compile_s, 2),
         "workloads": [],
     }
@@ -305,13 +305,3 @@ def _memory_mb(reset: bool = False) -> float | None:
         return None
     peak = next(line for line in status.splitlines() if line.startswith("VmHWM"))
     return int(peak.split()[1]) / 1000
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown"
-    )

@@ -10,7 +10,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.matching import BATCH, SEED, Report, best, built
+from benchmarks.figures import Report
+from benchmarks.matching import BATCH, SEED, best, built
 from tidings import Event, Filter
 from tidings.event import Batch
 from tidings.matching import Index

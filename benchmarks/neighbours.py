@@ -144,13 +144,13 @@ async def _waiting(bus: Bus) -> int:
 # Lookup
 
 
-def lookup_ms(count: int, rounds: int) -> float:
+def lookup_ms(count: int, rounds: int, has_compiled: bool) -> float:
     """Milliseconds that a search takes which asks so many peers; the median."""
     each = [count // PROCESSES + (place < count % PROCESSES) for place in range(PROCESSES)]
     with ExitStack() as stack:
         children = [stack.enter_context(Child(be_nodes, *one)) for one in enumerate(each)]
         known = ", ".join(f"{name}={address}" for child in children for name, address in child.receive())
-        home = stack.enter_context(node(peers.free_port(), name="home", peers=known))
+        home = stack.enter_context(node(peers.free_port(), name="home", peers=known, compiled=has_compiled))
         searching = stack.enter_context(Child(search, home.address, count, rounds))
         took_s: list[float] = searching.receive()
         return 1e3 * median(took_s)

@@ -104,7 +104,7 @@ def _all(quick: bool, has_compiled: bool) -> Iterator[Figure]:
             yield from workload(stage)
     yield from _rule_alone(has_compiled, 10 if quick else MATCHES)
     yield from _forwarding(FORWARDED // part, has_compiled, min(rounds, FORWARDINGS))
-    yield _lookup(PEERS // part, LOOKUPS)
+    yield _lookup(PEERS // part, LOOKUPS, has_compiled)
 
 
 def _warm(stage: Stage) -> None:
@@ -249,6 +249,6 @@ def _forwarding(count: int, has_compiled: bool, rounds: int) -> Iterator[Figure]
         yield Figure(label, "messages/s", max(rates), 20_000.0, {})
 
 
-def _lookup(count: int, rounds: int) -> Figure:
-    took_ms = neighbours.lookup_ms(count, rounds)
+def _lookup(count: int, rounds: int, has_compiled: bool) -> Figure:
+    took_ms = neighbours.lookup_ms(count, rounds, has_compiled)
     return Figure(f"lookup at {count} peers, median", "ms", took_ms, 50.0, {}, less_is_better=True)

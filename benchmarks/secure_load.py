@@ -11,12 +11,21 @@ import select
 import socket
 import time
 from collections.abc import Sequence
-from struct import pack
 from typing import Any
 
 import tidings
 from benchmarks.clients import LIST_SIZE, PREFETCH, run_within
-from benchmarks.load import CHUNK_SIZE, HOST, RECEIVE_SIZE, WAIT_S_MAX, Child, Pipe, wait_go
+from benchmarks.load import (
+    CHUNK_SIZE,
+    RECEIVE_SIZE,
+    WAIT_S_MAX,
+    Child,
+    Pipe,
+    converse,
+    dial,
+    receive,
+    wait_go,
+)
 from benchmarks.secured import TlsWire
 from benchmarks.wires import MARKER, TOPICS, Load, Step, TidingsWire, event_of
 from tidings.errors import PeerError
@@ -56,20 +65,8 @@ def _rate(count: int, taking: Child, sending: Child) -> float:
 
 def call(wire: TidingsWire, steps: Sequence[Step]) -> socket.socket:
     """A connection on which these steps were gone through, with TLS if the wire has it."""
-    channel = socket.create_connection((HOST, wire.port), timeout=WAIT_S_MAX)
-    channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if isinstance(wire, TlsWire):
-        channel = wire.wrap(channel)
-    for said, ending in steps:
-        channel.sendall(said)
-        heard = b""
-        while not heard.endswith(ending):
-            heard += _receive(channel)
-    # Limits of the system, not of Python, which would look for readiness before each call.
-    channel.settimeout(None)
-    for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-        channel.setsockopt(socket.SOL_SOCKET, option, pack("ll", int(WAIT_S_MAX), 0))
-    return channel
+    channel = dial(wire.port)
+    return converse(wire.wrap(channel) if isinstance(wire, TlsWire) else channel, steps)
 
 
 def feed(pipe: Pipe, wire: TidingsWire, count: int) -> None:
@@ -89,11 +86,11 @@ def _send_all(channel: socket.socket, wire: TidingsWire, load: Load) -> None:
     pieces, view = max(1, CHUNK_SIZE // load.piece_size), memoryview(load.data)
     for start in range(0, len(view), pieces * load.piece_size):
         while sent - accepted > (wire.unaccepted_max or 0) or _has_more(channel):
-            accepted = hear(_receive(channel))
+            accepted = hear(receive(channel))
         channel.sendall(view[start : start + pieces * load.piece_size])
         sent += pieces * load.piece_events
     while accepted < load.count:
-        accepted = hear(_receive(channel))
+        accepted = hear(receive(channel))
 
 
 def _has_more(channel: socket.socket) -> bool:
@@ -115,13 +112,6 @@ def tap(pipe: Pipe, wire: TidingsWire, count: int) -> None:
     if taken > count:
         raise PeerError(f"{taken} events came, and {count} were sent")
     pipe.send(time.monotonic())
-
-
-def _receive(channel: socket.socket) -> bytes:
-    data = channel.recv(RECEIVE_SIZE)
-    if not data:
-        raise PeerError("the connection was closed")
-    return data
 
 
 # API

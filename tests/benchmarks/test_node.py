@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from importlib.util import find_spec
 
 import pytest
 
-from benchmarks import node, peers, wires
+from benchmarks import load, node, peers, wires
 from benchmarks.figures import Figure
 from benchmarks.wires import (
     COUNTER_FIRST,
@@ -110,6 +111,11 @@ def test_a_publisher_hears_what_was_accepted_however_it_is_cut() -> None:
 def test_a_publisher_that_is_refused_fails() -> None:
     with pytest.raises(PeerError, match="limit"):
         TidingsWire(0).hearing()(encode(Bye("limit", "too much")))
+
+
+@pytest.mark.parametrize("name", load.CHILD_MODULES)
+def test_a_module_that_children_are_to_have_already_is_there(name: str) -> None:
+    assert find_spec(f"benchmarks.{name}") is not None  # one that is missing is passed over in silence
 
 
 def test_a_target_is_missed_above_it_where_less_is_better() -> None:
