@@ -27,7 +27,7 @@ from typer.testing import CliRunner
 import tidings
 from tidings.cli.app import app
 from tidings.client import Bus, Subscription, Transaction, message, queue, worker
-from tidings.client.blocking import Runner
+from tidings.client.runner import Runner
 from tidings.client.space import Watch
 from tidings.errors import TidingsError
 from tidings.event.header import FIELD_CHECKS

@@ -16,7 +16,7 @@ from sensors.gateways import TestGateway
 
 import tidings
 from tidings.cli.sensor import LIST, tell_bridged
-from tidings.client.blocking import Runner
+from tidings.client.runner import Runner
 from tidings.node.config import NodeConfig
 from tidings.node.server import Node
 from tidings.sensors.mqtt import Bridged

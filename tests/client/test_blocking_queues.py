@@ -9,8 +9,7 @@ import pytest
 
 import tidings
 from tidings import Event
-from tidings.client.blocking import Bus
-from tidings.client.blocking_queues import Queue
+from tidings.client.blocking import Bus, Queue
 from tidings.errors import MessageNotHeld, QueueEmpty, QueueFull, QueueNotFound, TransactionLost
 
 

@@ -20,7 +20,7 @@ from pipeline.streams import ALL, Make, batch, making_streams, numbers
 from pyspark.sql import SparkSession
 
 from tidings import Event, blocking
-from tidings.client.blocking_log import Log
+from tidings.client.blocking import Log
 from tidings.errors import Disconnected, TidingsError
 from tidings.pipeline import keeping
 from tidings.pipeline.keeping import ENDING, Ending

@@ -19,7 +19,7 @@ from contextlib import AsyncExitStack
 from datetime import datetime
 from itertools import islice
 from types import TracebackType
-from typing import Any, Literal, Self, Unpack
+from typing import Any, Self, Unpack
 
 from tidings.client.encryption import Keyring
 from tidings.client.fetching import Where
@@ -35,14 +35,15 @@ from tidings.client.queues import Queues, Scope, Wish
 from tidings.client.requests import Inbox, answer_event
 from tidings.client.sink import Sink
 from tidings.client.space import Space, open_space
-from tidings.client.subscription import AcknowledgeBy, Subscription
+from tidings.client.subscription import AcknowledgeBy, SubscribeOptions, Subscription
 from tidings.client.transaction import TRANSACTION_S, Transaction
 from tidings.errors import Disconnected, NoAnswer, UserError
 from tidings.event import Event
 from tidings.event.values import plain_moment
 from tidings.filters import Filter
 from tidings.ids import new_system
-from tidings.protocol.arguments import INBOX
+from tidings.peers.upstream import Order
+from tidings.protocol.arguments import INBOX, OnSlow
 from tidings.protocol.connection import Connection
 from tidings.protocol.intake import Wanted
 from tidings.protocol.messages import error_of
@@ -59,13 +60,12 @@ PREFETCH = 16_384
 PREFETCH_DURABLE = 4_096
 """The same for durable ones: so many may come again to a client that has died."""
 
-OnSlow = Literal["drop-oldest", "latest", "block", "spill"]
 Find = Callable[[AsyncExitStack], Awaitable[Dial]]
 """Finds, or makes, the node; what the stack holds ends with the bus."""
 
 
 class Bus:
-    """A connection to a node; made by `tidings.connect` and `tidings.open`, and entered once.
+    """A connection to a node, entered once; made by `tidings.connect` and `tidings.open`.
 
     `name` is who the client says it is: the source of its events, and the owner of its durable subscriptions.
     """
@@ -175,9 +175,8 @@ class Bus:
         A transient event is in the bounded send buffer when this returns, a reliable or persistent one is on
         the node's disk; NotAllowed if the node would not have it. Of transient ones that it would not have,
         the log of Python is told, and `refused` counts them.
-
-        This is on the hot path: a transient event costs no task, no future and no write.
         """
+        # This is on the hot path: a transient event costs no task, no future and no write.
         if event.__class__ is not Event or fields or attributes is not None:
             event = event_of(event, attributes, fields)
         link = self._entered or self._link
@@ -222,7 +221,7 @@ class Bus:
         passive: bool = False,
         on_slow: OnSlow = "drop-oldest",
         slow_key: str | None = None,
-        order: Literal["oldest", "newest"] = "oldest",
+        order: Order = "oldest",
         acknowledge: AcknowledgeBy = "auto",
         prefetch: int | None = None,
         timeout_s: float | None = None,
@@ -246,7 +245,9 @@ class Bus:
         wanted = Wanted(str(filter), durable, position, time_us, last, passive, on_slow, slow_key, order)
         return Subscription(self._link, wanted, prefetch, acknowledge, timeout_s)
 
-    def listen(self, filter: Filter | str, callback: Callback, **options: Any) -> Listener:
+    def listen(
+        self, filter: Filter | str, callback: Callback, **options: Unpack[SubscribeOptions]
+    ) -> Listener:
         """Call a function or coroutine function with each event that matches, inside `async with`.
 
         The options are those of `subscribe`.

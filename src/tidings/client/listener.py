@@ -23,6 +23,7 @@ class Listener:
 
     def __init__(self, subscription: Subscription, callback: Callback) -> None:
         self.subscription = subscription
+        """The subscription that the events come by, which knows of gaps."""
         self._callback = callback
         self._task: asyncio.Task[None] | None = None
 

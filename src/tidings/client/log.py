@@ -31,7 +31,7 @@ PIECE_SIZE = 1 << 20
 
 
 class Log:
-    """See the module."""
+    """The log of a node: events that were kept, and who reads them; made by `Bus.log`."""
 
     def __init__(self, link: Link) -> None:
         self._link = link

@@ -22,11 +22,27 @@ _WORDS = {
 }
 
 
-class EventView:
-    """Something that is read as the event it has."""
+class Message:
+    """An event from a queue; its fields are read here as there: `message["color"]`, `message.priority`.
 
-    __slots__ = ("event",)
-    event: Event
+    Whoever holds it acknowledges it, gives it back or rejects it, once: MessageNotHeld the second time, or
+    when it has gone back because its time was up. What was got with `get` is acknowledged already.
+    """
+
+    __slots__ = ("_hands", "deliveries", "event", "number", "outcome", "redelivered")
+
+    def __init__(self, hand: Hand, event: Event, hands: Hands) -> None:
+        self.event = event
+        """The event itself."""
+        self.number: int = hand.number
+        """Its number at the node."""
+        self.deliveries: int = hand.delivery
+        """How often it was handed out, this time included."""
+        self.redelivered: bool = hand.redelivered or hand.delivery > 1
+        """Whether it may have been dealt with before."""
+        self.outcome: int | None = None
+        """What has become of it, as the protocol numbers that; None while it is held."""
+        self._hands = hands
 
     def __getattr__(self, name: str) -> Any:
         if name == "event":  # not made yet
@@ -38,28 +54,6 @@ class EventView:
 
     def __contains__(self, name: object) -> bool:
         return name in self.event
-
-
-class Message(EventView):
-    """An event from a queue; its fields are read here as there: `message["color"]`, `message.priority`.
-
-    Whoever holds it acknowledges it, gives it back or rejects it, once: MessageNotHeld the second time, or
-    when it has gone back because its time was up. What was got with `get` is acknowledged already.
-    """
-
-    __slots__ = ("_hands", "deliveries", "number", "outcome", "redelivered")
-
-    def __init__(self, hand: Hand, event: Event, hands: Hands) -> None:
-        self.event = event
-        self.number = hand.number
-        """Its number at the node."""
-        self.deliveries = hand.delivery
-        """How often it was handed out, this time included."""
-        self.redelivered = hand.redelivered or hand.delivery > 1
-        """Whether it may have been dealt with before."""
-        self.outcome: int | None = None
-        """What has become of it, as the protocol numbers that; None while it is held."""
-        self._hands = hands
 
     async def acknowledge(self) -> None:
         """It was dealt with, and is gone for good when this returns."""

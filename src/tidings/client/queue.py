@@ -42,9 +42,12 @@ GET_TRIES_MAX = 100
 PAGE = 1_000
 """Messages that are asked for at once by what wants them all."""
 
+WatchSlow = Literal["drop-oldest", "latest", "block"]
+"""What happens to copies that a watch is too slow for."""
+
 
 class Queue:
-    """See the module; made by `Bus.create_queue` and `Bus.queue`."""
+    """A queue, at this node or another; made by `Bus.create_queue` and `Bus.queue`."""
 
     def __init__(
         self,
@@ -263,7 +266,7 @@ class Queue:
         self,
         where: Where = None,
         *,
-        on_slow: Literal["drop-oldest", "latest", "block"] = "drop-oldest",
+        on_slow: WatchSlow = "drop-oldest",
         slow_key: str | None = None,
         prefetch: int = PREFETCH_WATCH,
         timeout_s: float | None = None,

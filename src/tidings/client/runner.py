@@ -1,17 +1,27 @@
-"""Coroutines run for threads that have no event loop: what the blocking front is made of."""
+"""What the blocking client is made of: a thread with an event loop, and what is used in it from others.
+
+`blocking.py` is generated (`scripts/blocking_client.py`): each of its classes has an object of the async
+client, its `inner`, and runs that one's coroutines in the thread of the bus.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
-from contextlib import AbstractAsyncContextManager
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
 from tidings.errors import UserError
+from tidings.event import Event
 
 T = TypeVar("T")
+P = ParamSpec("P")
+Inner = TypeVar("Inner")
+Plain = TypeVar("Plain", Event, str, None)
+Entered = TypeVar("Entered", bound=AbstractAsyncContextManager[Any])
 
 
 class Runner:
@@ -46,17 +56,134 @@ class Runner:
         self._loop.close()
 
 
-class Block:
+class Front(Generic[Inner]):
+    """An object of the async client, for threads that have no event loop."""
+
+    def __init__(self, runner: Runner, inner: Inner) -> None:
+        self._runner = runner
+        self._inner = inner
+
+
+@overload
+def inner_of(given: Front[Inner]) -> Inner: ...
+@overload
+def inner_of(given: Plain) -> Plain: ...
+def inner_of(given: Front[Any] | Event | str | None) -> Any:
+    """The async object of what a caller has given; what has none stays as it is."""
+    return given._inner if isinstance(given, Front) else given
+
+
+class Block(Front[Entered]):
     """Something that is entered with `with` here and with `async with` in the loop's thread."""
 
-    def __init__(self, runner: Runner, inner: AbstractAsyncContextManager[Any]) -> None:
-        self._runner = runner
-        self._block = inner
+    _is_entered = False
 
-    def _enter(self) -> None:
-        self._runner.run(self._block.__aenter__())
+    def _enter(self) -> Any:
+        entered = self._runner.run(self._inner.__aenter__())
+        self._is_entered = True
+        return entered
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._runner.run(self._block.__aexit__(kind, error, trace))
+        self._runner.run(self._inner.__aexit__(kind, error, trace))
+
+    @contextmanager
+    def _loop(self) -> Iterator[None]:
+        """The block of a `for`, which ends with it, unless it stands in a `with` of its own."""
+        if self._is_entered:
+            yield
+            return
+        self._enter()
+        try:
+            yield
+        except BaseException as error:
+            if self._runner.is_running:  # a loop that was left may be forgotten until the bus has ended
+                self.__exit__(type(error), error, error.__traceback__)
+            raise
+        self.__exit__(None, None, None)
+
+
+class Root(Generic[Entered]):
+    """The bus, which has the thread for all that is made with it."""
+
+    def __init__(self, inner: Entered) -> None:
+        self._inner = inner
+        self._own: Runner | None = None
+
+    @property
+    def _runner(self) -> Runner:
+        if self._own is None:
+            raise UserError("the bus is used inside `with`")
+        return self._own
+
+    def __enter__(self) -> Self:
+        if self._own is not None:
+            raise UserError("a bus can be entered once; connect again")
+        self._own = Runner()
+        try:
+            self._own.run(self._inner.__aenter__())
+        except BaseException:
+            self._own.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._runner.run(self._inner.__aexit__(kind, error, trace))
+        finally:
+            self._runner.stop()
+
+
+class Following(Generic[T]):
+    """What an async iterator gives, one after the other; some may be fetched ahead of the caller."""
+
+    def __init__(self, runner: Runner, inner: AsyncIterator[T]) -> None:
+        self._runner = runner
+        self._inner = inner
+        self._fetched: deque[T] = deque()
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        if not self._fetched:
+            self._fetched.extend(self._runner.run(self._fetch()))
+        if not self._fetched:
+            raise StopIteration
+        return self._fetched.popleft()
+
+    async def _fetch(self) -> list[T]:
+        """The next ones: all that have arrived, unless each is to be acknowledged in its turn."""
+        take = getattr(self._inner, "take", None)
+        try:
+            if take is None or getattr(self._inner, "is_stored", False):
+                return [await anext(self._inner)]
+            several: list[T] = await take()
+            return several
+        except StopAsyncIteration:
+            return []
+
+
+def each(runner: Runner, found: AsyncIterator[T]) -> Iterator[T]:
+    """What an async generator gives, one after the other; it is closed when this is."""
+    try:
+        yield from Following(runner, found)
+    finally:
+        if runner.is_running:
+            runner.run(_close(found))
+
+
+async def _close(found: AsyncIterator[Any]) -> None:
+    await found.aclose()  # type: ignore[attr-defined]  # these are generators
+
+
+def in_thread(callback: Callable[P, T]) -> Callable[P, Awaitable[T]]:
+    """A callback that may call the bus, as the loop's thread awaits it: it is called in another one."""
+
+    async def call(*arguments: P.args, **named: P.kwargs) -> T:
+        return await asyncio.to_thread(callback, *arguments, **named)
+
+    return call

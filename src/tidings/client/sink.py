@@ -12,7 +12,10 @@ from tidings.transport.link import Link
 
 
 class Sink:
-    """See the module; made by `Bus.sink`. A `run` is one try of a job, an `attempt` one try of a task."""
+    """Rows that are staged one by one and published all at once; made by `Bus.sink`.
+
+    A `run` is one try of a job, an `attempt` one try of a task.
+    """
 
     def __init__(self, link: Link, name: str) -> None:
         self._link = link

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from msgspec.structs import replace
 
-from tidings.client.queue import Queue
+from tidings.client.queue import PREFETCH_WATCH, Queue, WatchSlow
 from tidings.client.queues import Queues, Wish
 from tidings.client.subscription import Subscription
 from tidings.client.tuples import OWN_ID, Entry, Like, Template, Written, found, template_of, written
@@ -69,7 +69,7 @@ class Lease:
 
 
 class Space:
-    """See the module; made by `Bus.space`. Every operation can be part of a transaction."""
+    """A queue that is asked by content; made by `Bus.space`. Every operation can be part of a transaction."""
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
@@ -208,13 +208,25 @@ class Space:
 
     # Being told
 
-    def watch(self, template: Like = None, **options: Any) -> Watch:
+    def watch(
+        self,
+        template: Like = None,
+        *,
+        on_slow: WatchSlow = "drop-oldest",
+        slow_key: str | None = None,
+        prefetch: int = PREFETCH_WATCH,
+        timeout_s: float | None = None,
+    ) -> Watch:
         """The entries that are written from now on and match, as an async iterator inside `async with`.
 
         Each comes once, when its transaction commits, and stays in the space. The options are those of
         `Queue.watch`.
         """
-        return Watch(self.queue.watch(template_of(template).where, **options))
+        where = template_of(template).where
+        copies = self.queue.watch(
+            where, on_slow=on_slow, slow_key=slow_key, prefetch=prefetch, timeout_s=timeout_s
+        )
+        return Watch(copies)
 
 
 class Watch:
@@ -238,6 +250,10 @@ class Watch:
 
     async def __anext__(self) -> Entry:
         return found(await self.copies.__anext__())
+
+    async def take(self) -> list[Entry]:
+        """The next entries, as many as have arrived: at least one, which is waited for."""
+        return [found(event) for event in await self.copies.take()]
 
 
 def _check_seconds(name: str, seconds: float) -> None:

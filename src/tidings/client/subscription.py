@@ -13,11 +13,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from datetime import datetime
 from types import TracebackType
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self, TypedDict
 
 from tidings.errors import Refused, UserError
 from tidings.event import Batch, Event
+from tidings.peers.upstream import Order
+from tidings.protocol.arguments import OnSlow
 from tidings.protocol.intake import Intake, Wanted
 from tidings.replies import Deferred
 from tidings.transport.link import TURN_EVENTS, Link, Wait
@@ -26,6 +29,21 @@ GAPS_KEPT = 100
 """Gaps that are remembered one by one."""
 
 AcknowledgeBy = Literal["auto", "client"]
+
+
+class SubscribeOptions(TypedDict, total=False):
+    """The options of `Bus.subscribe`, for what passes them on."""
+
+    durable: str | None
+    since: int | datetime | None
+    last: bool
+    passive: bool
+    on_slow: OnSlow
+    slow_key: str | None
+    order: Order
+    acknowledge: AcknowledgeBy
+    prefetch: int | None
+    timeout_s: float | None
 
 
 class Gap(NamedTuple):
@@ -44,14 +62,14 @@ class Delivery(NamedTuple):
 
 
 class Subscription:
-    """See the module; made by `Bus.subscribe`."""
+    """The events that match a filter, as an async iterator inside `async with`; made by `Bus.subscribe`."""
 
     def __init__(
         self, link: Link, wanted: Wanted, prefetch: int, by: AcknowledgeBy, timeout_s: float | None
     ) -> None:
         self.gaps: deque[Gap] = deque(maxlen=GAPS_KEPT)
         """The last gaps."""
-        self.dropped = 0
+        self.dropped: int = 0
         """Events known to have been dropped."""
         self._link = link
         self._wanted = wanted

@@ -29,7 +29,11 @@ TRANSACTION_S = 30.0
 
 
 class Transaction(Unit):
-    """See the module; made by `Bus.transaction`. A queue is given as such or by its name."""
+    """What is put, got and published together, or not at all; made by `Bus.transaction`.
+
+    It is entered once, with `async with`: committed at the clean end of the block, else rolled back. A queue
+    is given as such or by its name.
+    """
 
     def __init__(self, link: Link, named: Callable[[str], Queue], timeout_s: float | None) -> None:
         """`named` finds a queue by its name."""
@@ -62,17 +66,33 @@ class Transaction(Unit):
         """Publish an event when the transaction commits."""
         await sending.put(self._link, "", event_of(event, attributes, fields), self, None)
 
-    async def get(self, queue: Queue | str, where: Where = None, **options: Any) -> Message:
+    async def get(
+        self,
+        queue: Queue | str,
+        where: Where = None,
+        *,
+        timeout_s: float | None = None,
+        if_exists: bool = False,
+    ) -> Message:
         """Get a message out of a queue; see `Queue.get`."""
-        return await self._queue(queue).get(where, transaction=self, **options)
+        own = self._queue(queue)
+        return await own.get(where, timeout_s=timeout_s, if_exists=if_exists, transaction=self)
 
     async def get_all(self, queue: Queue | str, where: Where = None) -> list[Message]:
         """Get all messages that match out of a queue; see `Queue.get_all`."""
         return await self._queue(queue).get_all(where, transaction=self)
 
-    async def read(self, queue: Queue | str, where: Where = None, **options: Any) -> Event:
+    async def read(
+        self,
+        queue: Queue | str,
+        where: Where = None,
+        *,
+        timeout_s: float | None = 0,
+        if_exists: bool = False,
+    ) -> Event:
         """Read a message, which others may read but not take until the end; see `Queue.read`."""
-        return await self._queue(queue).read(where, transaction=self, **options)
+        own = self._queue(queue)
+        return await own.read(where, timeout_s=timeout_s, if_exists=if_exists, transaction=self)
 
     async def read_all(self, queue: Queue | str, where: Where = None) -> list[Event]:
         """Read all messages that match; see `Queue.read_all`."""

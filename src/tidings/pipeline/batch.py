@@ -138,10 +138,18 @@ def read_piece(piece: Piece, options: ReadOptions, columns: Any, where: str) -> 
     decoder = Decoder(columns, piece.span.node, options.strict)
     with told_of(piece.node), connect(options.reach, piece.node) as bus:
         first, end = within(piece.span, standing_of(bus), options.fails_on_loss)
-        skipped = {"skip": options.skips_corrupt, "skip_pruned": not options.fails_on_loss}
-        asked = {**skipped, "size": READ_SIZE, "columns": decoder.wanted}
+        reading = bus.log.parts(
+            first,
+            end,
+            where,
+            skip=options.skips_corrupt,
+            skip_pruned=not options.fails_on_loss,
+            size=READ_SIZE,
+            columns=decoder.wanted,
+            timeout_s=ANSWER_S_MAX,
+        )
         try:
-            for parts, _ in bus.log.parts(first, end, where, **asked, timeout_s=ANSWER_S_MAX):
+            for parts, _ in reading:
                 yield from batches_of(parts, decoder)
         except Refused as error:
             if error.code == "corrupt":
