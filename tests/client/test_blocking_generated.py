@@ -15,16 +15,13 @@ from scripts import blocking_client
 from tests.effort import ANSWER_S
 from tidings import Event
 from tidings.client import blocking, opening
+from tidings.client.advertisements import Interest, Offers
 from tidings.client.bus import Bus
-from tidings.client.interest import Interest
-from tidings.client.listener import Listener
-from tidings.client.log import Log
+from tidings.client.log import Log, Sink
 from tidings.client.message import Message, Take
-from tidings.client.offers import Offers
 from tidings.client.queue import Queue
-from tidings.client.sink import Sink
 from tidings.client.space import Lease, Space, Watch
-from tidings.client.subscription import SubscribeOptions, Subscription
+from tidings.client.subscription import Listener, SubscribeOptions, Subscription
 from tidings.client.transaction import Transaction
 from tidings.client.worker import Messages
 

@@ -177,7 +177,7 @@ def test_without_an_address_it_is_the_node_of_this_machine(
             async def find() -> str:
                 return address
 
-            monkeypatch.setattr("tidings.client.local.find_or_start", find)
+            monkeypatch.setattr("tidings.node.local.find_or_start", find)
             async with tidings.connect() as bus:
                 assert bus.is_connected
 

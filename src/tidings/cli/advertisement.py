@@ -12,7 +12,7 @@ from tidings.cli.options import Address, Json
 from tidings.cli.printing import add_row, new_table, print_json, print_table, shown
 
 if TYPE_CHECKING:
-    from tidings.client.offers import Offered
+    from tidings.client.advertisements import Offered
 
 app = typer.Typer(no_args_is_help=True)
 

@@ -20,27 +20,27 @@ from pathlib import Path
 from typing import Any, Self, Unpack
 
 from tidings.client import opening
+from tidings.client.advertisements import Interest as AsyncInterest
+from tidings.client.advertisements import Offered
+from tidings.client.advertisements import Offers as AsyncOffers
 from tidings.client.bus import Bus as AsyncBus
 from tidings.client.encryption import Keyring
 from tidings.client.fetching import Where
-from tidings.client.interest import Interest as AsyncInterest
-from tidings.client.listener import Listener as AsyncListener
 from tidings.client.log import PIECE_SIZE
 from tidings.client.log import Log as AsyncLog
+from tidings.client.log import Sink as AsyncSink
 from tidings.client.message import Message as AsyncMessage
 from tidings.client.message import Take as AsyncTake
 from tidings.client.numbering import Numbering
-from tidings.client.offers import Offered
-from tidings.client.offers import Offers as AsyncOffers
 from tidings.client.queue import PREFETCH, PREFETCH_WATCH, WatchSlow
 from tidings.client.queue import Queue as AsyncQueue
 from tidings.client.queues import Scope, Wish
 from tidings.client.runner import Block, Following, Front, Root, Runner, each, in_thread, inner_of
-from tidings.client.sink import Sink as AsyncSink
 from tidings.client.space import Lease as AsyncLease
 from tidings.client.space import Space as AsyncSpace
 from tidings.client.space import Watch as AsyncWatch
 from tidings.client.subscription import AcknowledgeBy, Gap, SubscribeOptions
+from tidings.client.subscription import Listener as AsyncListener
 from tidings.client.subscription import Subscription as AsyncSubscription
 from tidings.client.transaction import TRANSACTION_S
 from tidings.client.transaction import Transaction as AsyncTransaction

@@ -21,21 +21,18 @@ from itertools import islice
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+from tidings.client.advertisements import Interest, Offered, Offers, fetch_offers
 from tidings.client.encryption import Keyring
 from tidings.client.fetching import Where
-from tidings.client.interest import Interest
-from tidings.client.listener import Callback, Listener
-from tidings.client.log import Log
-from tidings.client.making import event_of
+from tidings.client.log import Log, Sink
 from tidings.client.message import Message
 from tidings.client.numbering import Numbering, ids_of
-from tidings.client.offers import Offered, Offers, fetch_offers
 from tidings.client.queue import Queue, check_name
 from tidings.client.queues import Queues, Scope, Wish
 from tidings.client.requests import Inbox, answer_event
-from tidings.client.sink import Sink
+from tidings.client.sending import event_of
 from tidings.client.space import Space, open_space
-from tidings.client.subscription import AcknowledgeBy, SubscribeOptions, Subscription
+from tidings.client.subscription import AcknowledgeBy, Callback, Listener, SubscribeOptions, Subscription
 from tidings.client.transaction import TRANSACTION_S, Transaction
 from tidings.errors import Disconnected, NoAnswer, UserError
 from tidings.event import Event

@@ -1,7 +1,8 @@
-"""How a program gets a bus."""
+"""How a program gets a bus: to a node at an address, to that of this machine, or to one in this process."""
 
 from __future__ import annotations
 
+import asyncio
 import random as chance
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -10,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from tidings.client.bus import CONNECT_S, Bus
-from tidings.client.local import START_S, machine_node, process_node
 from tidings.client.numbering import Numbering
 from tidings.errors import UserError
 from tidings.peers.registry import Neighbours, check_peers
@@ -19,6 +19,9 @@ from tidings.queues.types import Volatile
 from tidings.transport.address import parse
 from tidings.transport.credentials import Credentials
 from tidings.transport.dial import Dial, dial
+
+START_S = 130.0
+"""How long to wait for a node that may have to be started, and to compile its code for the first time."""
 
 
 def connect(
@@ -109,3 +112,31 @@ def open(
     elif upstream_filter is not None or not (credentials.is_empty or peers):
         raise UserError("who a client is matters with an upstream or peers only, a filter with an upstream")
     return Bus(partial(process_node, path, queue_types, above, known), name=name, ids=ids)
+
+
+async def machine_node(_held: AsyncExitStack) -> Dial:
+    """How to reach the node of this machine; it is looked for, and started, again after each loss."""
+    from tidings.node import local
+
+    async def connect(protocol: asyncio.Protocol) -> None:
+        await dial(await local.find_or_start())(protocol)
+
+    return connect
+
+
+async def process_node(
+    path: str | Path | None,
+    queue_types: Sequence[type[Volatile]],
+    upstream: Upstream | None,
+    peers: Neighbours,
+    held: AsyncExitStack,
+) -> Dial:
+    """How to reach a node that runs in this process until the stack is closed."""
+    from tidings.node import local
+
+    node = await held.enter_async_context(local.run_in_process(path, queue_types, upstream, peers))
+
+    async def connect(protocol: asyncio.Protocol) -> None:
+        node.attach(protocol)
+
+    return connect

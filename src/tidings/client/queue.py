@@ -14,13 +14,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from tidings.client import sending
+from tidings.client.arrival import Gathering
 from tidings.client.arrival import acknowledge as acknowledge_arrived
 from tidings.client.encryption import QueueKeys
 from tidings.client.fetching import Hand, Handed, Where, check_time, condition, fetch, give_up, whole
-from tidings.client.gathering import Gathering
-from tidings.client.making import event_of
 from tidings.client.message import Holder, Message, Take, wait_handed
 from tidings.client.requests import Inbox
+from tidings.client.sending import event_of
 from tidings.client.subscription import Subscription
 from tidings.client.unit import Unit
 from tidings.client.worker import Acknowledge, Messages, Worker

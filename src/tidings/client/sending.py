@@ -1,12 +1,13 @@
 """How events come into a queue: one, many, and those too long for one frame.
 
+Callers give an event that is made already, or a type with attributes and header fields.
 A body longer than SEGMENT_SIZE travels in parts, in a transaction: so nobody sees half of it, and no frame
 holds up the others. The node keeps the parts, and whoever gets the message has its body whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
 from msgspec.structs import replace
@@ -24,6 +25,15 @@ LONG_S_MAX = 300.0
 """How long it may take to send one, as far as the node allows it."""
 LONG_TRIES_MAX = 10
 """How often a long event is begun anew after its transaction was lost with the connection."""
+
+
+def event_of(kind: Event | str, attributes: Mapping[str, object] | None, fields: dict[str, object]) -> Event:
+    """The event itself, or one made of a type, attributes and header fields."""
+    if not isinstance(kind, Event):
+        return Event(kind, attributes, **fields)
+    if attributes is not None or fields:
+        raise UserError("an event is published as it is; attributes go with a type")
+    return kind
 
 
 async def put(

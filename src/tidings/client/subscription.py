@@ -5,14 +5,17 @@ asked for; and nothing is handed out before. The rule kept on durable subscripti
 when the next one is asked for or when the block ends without an error, so one that was not dealt with comes
 again. Acknowledgements leave when the loop runs next, many in one.
 
+A listener calls a function with each event instead, for as long as its block lasts.
+
 `__anext__` is on the hot path: while decoded events are there it waits for nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Literal, NamedTuple, Self, TypedDict
@@ -29,6 +32,7 @@ GAPS_KEPT = 100
 """Gaps that are remembered one by one."""
 
 AcknowledgeBy = Literal["auto", "client"]
+Callback = Callable[[Event], Awaitable[None] | None]
 
 
 class SubscribeOptions(TypedDict, total=False):
@@ -257,3 +261,46 @@ class Subscription:
     def _notify(self) -> None:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
+
+
+class Listener:
+    """Calls a function or coroutine function with each event, one after the other; made by `Bus.listen`.
+
+    What the callback raises ends the listening, and is raised where the block ends or by `wait`. An event of
+    a durable subscription is acknowledged when the callback has returned.
+    """
+
+    def __init__(self, subscription: Subscription, callback: Callback) -> None:
+        self.subscription = subscription
+        """The subscription that the events come by, which knows of gaps."""
+        self._callback = callback
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.subscription.__aenter__()
+        self._task = asyncio.create_task(self._listen(), name="tidings listener")
+        return self
+
+    async def _listen(self) -> None:
+        callback = self._callback
+        async for event in self.subscription:
+            result = callback(event)
+            if inspect.isawaitable(result):
+                await result
+
+    async def wait(self) -> None:
+        """Wait until the listening ends by itself: by an error, or with the subscription."""
+        assert self._task is not None
+        await asyncio.wait([self._task])
+        self._task.result()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        # Events that were dealt with are acknowledged by now; one that was being dealt with must not be.
+        await self.subscription.leave()
+        if kind is None and not self._task.cancelled():
+            self._task.result()

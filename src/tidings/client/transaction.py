@@ -16,9 +16,9 @@ from typing import Any
 
 from tidings.client import sending
 from tidings.client.fetching import Where, check_time
-from tidings.client.making import event_of
 from tidings.client.message import Message
 from tidings.client.queue import Queue
+from tidings.client.sending import event_of
 from tidings.client.unit import Unit
 from tidings.errors import UserError
 from tidings.event import Event
