@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
+import gc
 import os
 import shutil
 import signal
@@ -166,3 +168,18 @@ def test_a_folder_can_be_made_while_another_node_looks_at_it(monkeypatch: pytest
     assert (folder.path / LOCK).read_text() == f"{os.getpid()}\n"
     assert folder.path not in sweep()
     folder.close()
+
+
+@pytest.mark.parametrize("turns", range(4))
+def test_a_connection_that_comes_while_the_node_ends_is_closed(tmp_path: Path, turns: int) -> None:
+    path = tmp_path / "node.sock"
+
+    async def scenario() -> None:
+        async with running(unix=str(path)):
+            with socket.socket(socket.AF_UNIX) as late:
+                late.connect(str(path))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+
+    asyncio.run(scenario())
+    gc.collect()  # a socket that was left open fails the test

@@ -170,6 +170,19 @@ async def listen_unix(make: Callable[[], Port], path: Path) -> tuple[asyncio.Ser
     return server, f"tidings+unix://{path.absolute()}"
 
 
+async def close_server(server: asyncio.Server) -> None:
+    """Take no more connections, and close the server.
+
+    A connection that asyncio has accepted in this turn of the loop gets its transport in the next one: if the
+    server were closed by then, its socket would be left open.
+    """
+    loop = asyncio.get_running_loop()
+    for channel in server.sockets:
+        loop.remove_reader(channel.fileno())
+    await asyncio.sleep(0)
+    server.close()
+
+
 def bind_unix(path: Path) -> socket.socket:
     """A socket bound to the path; one that a dead node left there is removed, a live one is respected."""
     if answers(path):

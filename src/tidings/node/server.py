@@ -24,7 +24,7 @@ from tidings.node.database import Database
 from tidings.node.driver import Driver
 from tidings.node.http import HttpError, Responder
 from tidings.node.memory import GivingBack, budgets_of
-from tidings.node.ports import Port, listen_tcp, raise_descriptor_limit
+from tidings.node.ports import Port, close_server, listen_tcp, raise_descriptor_limit
 from tidings.node.temporary import SOCKET, Temporary, sweep
 from tidings.node.unix import UnixServer
 from tidings.peers.registry import Neighbours, parse_peers
@@ -336,7 +336,7 @@ class Node:
             if child is not None:
                 await child.close()
         for server in self._servers:
-            server.close()
+            await close_server(server)
         for unix in self._sockets:
             await unix.close()
         if self._private is not None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tidings.errors import UserError
 from tidings.node import logs
-from tidings.node.ports import Port, listen_unix
+from tidings.node.ports import Port, close_server, listen_unix
 
 
 class UnixServer:
@@ -35,7 +35,7 @@ class UnixServer:
         await server.start_serving()
         before, self._server = self._server, server
         if before is not None:
-            before.close()  # those who came by it stay
+            await close_server(before)  # those who came by it stay
 
     def look(self) -> None:
         """Put the socket back if it is gone, unless it was closed: the end of a node takes a while."""
@@ -62,7 +62,7 @@ class UnixServer:
             self._restoring.cancel()
             await asyncio.wait([self._restoring])
         if self._server is not None:
-            self._server.close()
+            await close_server(self._server)
         if self._is_there():
             with contextlib.suppress(OSError):
                 self.path.unlink()
