@@ -58,7 +58,7 @@ def public(kind: type) -> dict[str, Any]:
 METHODS = [
     pytest.param(kind, name, id=f"{kind.__name__}.{name}")
     for kind in CLASSES
-    for name, member in public(kind).items()
+    for name, member in sorted(public(kind).items())
     if inspect.isfunction(member)
 ]
 
