@@ -26,9 +26,9 @@ from tidings.event.json import encode_lines
 from tidings.ids import Origin
 from tidings.log import files
 from tidings.log.columns import table_of
+from tidings.log.entries import alike, counts_of, reshaped
 from tidings.log.files import open_file, read_footer, tables_of, write_file
 from tidings.log.parts import Claim, LivePart, claim_in, live_part
-from tidings.log.reshape import alike, counts_of, reshaped
 from tidings.log.restore import events_of, raw_batches
 from tidings.log.schema import ATTRIBUTES, TIME, own_columns
 from tidings.sensors.recording import make_recording

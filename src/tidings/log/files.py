@@ -25,9 +25,9 @@ try:
     import pyarrow.parquet as pq
 
     from tidings.log.columns import table_of
+    from tidings.log.entries import alike, map_names
     from tidings.log.flat import LETTERS
     from tidings.log.made_ids import made_ids
-    from tidings.log.reshape import alike, map_names
     from tidings.log.restore import events_of
     from tidings.log.schema import Kinds, own_columns
 except ModuleNotFoundError as error:

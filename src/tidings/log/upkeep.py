@@ -12,9 +12,9 @@ from msgspec import Struct
 
 from tidings.errors import StoreError
 from tidings.log import files as sealed
+from tidings.log.entries import counts_of, reshaped, total_of
 from tidings.log.flat import frequent
 from tidings.log.parts import Claim
-from tidings.log.reshape import counts_of, reshaped, total_of
 from tidings.log.schema import Kinds
 
 if TYPE_CHECKING:
