@@ -26,16 +26,16 @@ from tidings.filters.functions import FUNCTIONS
 from tidings.filters.intervals import Piece
 from tidings.filters.kinds import Kind, by_kind, kind_of
 from tidings.filters.tree import Between, Call, Compare, Condition, Expression, Literal, names_in
-from tidings.pipeline.held import Columns, Held, Names
-from tidings.pipeline.numbers import (
+from tidings.pipeline.conditions import (
     NoEqual,
     calculate,
     compare_number,
     compare_numbers,
     negative,
     related,
+    text_condition,
 )
-from tidings.pipeline.texts import text_condition
+from tidings.pipeline.held import Columns, Held, Names
 
 LETTER_OF = {Kind.BOOLEAN: "b", Kind.STRING: "s", Kind.TIME: "t", Kind.BYTES: "x"}
 

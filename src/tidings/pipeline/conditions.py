@@ -1,31 +1,51 @@
-"""Comparing and calculating with numbers in Spark, with the results that filters have.
+"""Conditions of Spark's own on numbers and on strings, with the answers that filters give.
 
 Spark casts an integer to a double before it compares the two, puts NaN above all numbers, and by default
 raises an error where a sum leaves 64 bits or something is divided by zero. Filters compare exactly, with NaN
 nothing compares, a sum of integers that leaves 64 bits becomes a float, and a division by zero is unknown.
+
+Where a function asks for a set of strings that is told by its ends, the column is compared with these: that
+is what Spark's files know statistics for. LIKE is Spark's own, with its escape character; patterns of topics
+become regular expressions of Java, built from parts that mean the same there. An expression of MATCHES is
+RE2's, which Java reads differently, so only the simplest are translated.
+
 Where the two can't be brought together, `NoEqual` is raised before anything is run.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import reduce
+from operator import add, and_, mul, or_, sub
+from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as sf
 
 from tidings.event.values import EXACT_MAX, INT_MAX, INT_MIN
+from tidings.filters.functions import FUNCTIONS
+from tidings.filters.intervals import Intervals, Piece
 from tidings.filters.kinds import OPERATORS
+from tidings.filters.topics import SLASHES, read_topic
+from tidings.filters.tree import Call
 from tidings.pipeline.held import Held
 
 INT_END = float(2**63)
 """The first double past the integers of 64 bits."""
 _WHOLE = "decimal(19,0)"
 """Holds every integer of 64 bits; sums and products of two of them fit Spark's widest decimal."""
+PIECES_MAX = 100
+"""Of how many parts a set of strings may be, to be written as comparisons: a taxonomy may make thousands."""
+ESCAPE = "\\"
+"""The escape character of Spark's LIKE."""
 
 
 class NoEqual(Exception):
     """Spark has nothing that gives the same; the text names what can't be translated."""
+
+
+# Comparing numbers
 
 
 def compare_number(operator: str, held: Held, constant: float) -> list[Column]:
@@ -99,20 +119,12 @@ def _order(whole: Column, real: Column) -> Column:
 
 def related(operator: str, left: Column, right: Column) -> Column:
     """`left operator right` of two columns of one type."""
-    return _RELATIONS[operator](left, right)
+    relation: Callable[..., Any] = OPERATORS[operator]  # of Columns they give Columns
+    answer: Column = relation(left, right)
+    return answer
 
 
-_RELATIONS: dict[str, Callable[[Column, Column], Column]] = {
-    "=": lambda left, right: left == right,
-    "<>": lambda left, right: left != right,
-    "<": lambda left, right: left < right,
-    "<=": lambda left, right: left <= right,
-    ">": lambda left, right: left > right,
-    ">=": lambda left, right: left >= right,
-}
-
-
-# Calculating
+# Calculating with numbers
 
 
 def negative(operand: Held) -> Held:
@@ -171,7 +183,7 @@ def _whole_result(operator: str, left: Held, right: Held) -> Held:
     """
     if left.calculated or right.calculated:
         raise NoEqual("a calculation with integers in several steps")
-    ends = [_PLAIN[operator](a, b) for a in (left.low, left.high) for b in (right.low, right.high)]
+    ends = [_CALCULATIONS[operator](a, b) for a in (left.low, left.high) for b in (right.low, right.high)]
     low, high = min(ends), max(ends)
     one, other = left.kinds["i"].cast("bigint"), right.kinds["i"].cast("bigint")
     if low >= INT_MIN and high <= INT_MAX:
@@ -181,18 +193,113 @@ def _whole_result(operator: str, left: Held, right: Held) -> Held:
     return Held(sf.lit(None), {"i": whole, "f": sf.when(whole.isNull(), exact.cast("double"))})
 
 
-_PLAIN: dict[str, Callable[[int, int], int]] = {
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
-}
-_CALCULATIONS: dict[str, Callable[[Column, Column], Column]] = {
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
-}
+_CALCULATIONS: dict[str, Callable[[Any, Any], Any]] = {"+": add, "-": sub, "*": mul}
 _TRIED: dict[str, Callable[[Column, Column], Column]] = {
     "+": sf.try_add,
     "-": sf.try_subtract,
     "*": sf.try_multiply,
 }
+
+
+# Strings
+
+
+def text_condition(call: Call, text: Column) -> Column:
+    """A function of one string; raises NoEqual if Spark has no equal."""
+    constants = tuple(str(constant) for constant in call.constants)
+    plain = _PLAIN.get(call.function)
+    if plain is not None:
+        return plain(text, *constants)
+    implied = FUNCTIONS[call.function].implied
+    assert implied is not None
+    (constraint,), exact = implied(1, *constants)
+    if exact:
+        return _among(call.function, text, constraint.strings)
+    expression = _EXPRESSIONS.get(call.function)
+    if expression is None:
+        raise NoEqual(call.function)
+    return text.rlike(expression(*constants))
+
+
+def _among(function: str, text: Column, strings: Intervals) -> Column:
+    pieces = list(strings.pieces())
+    if len(pieces) > PIECES_MAX:
+        raise NoEqual(f"{function} with more than {PIECES_MAX} terms")
+    if not pieces:
+        return sf.when(text.isNotNull(), sf.lit(False))
+    return reduce(or_, (_in_piece(text, piece) for piece in pieces))
+
+
+def _in_piece(text: Column, piece: Piece) -> Column:
+    if piece.is_point:
+        return text == sf.lit(piece.low)
+    ends = []
+    if piece.low is not None:
+        ends.append(text >= sf.lit(piece.low) if piece.low_closed else text > sf.lit(piece.low))
+    if piece.high is not None:
+        ends.append(text <= sf.lit(piece.high) if piece.high_closed else text < sf.lit(piece.high))
+    return reduce(and_, ends) if ends else sf.when(text.isNotNull(), sf.lit(True))
+
+
+# Patterns
+
+
+def like_symbols(pattern: str, escape: str | None = None) -> Iterator[tuple[str, bool]]:
+    """The characters of a LIKE pattern, each with whether it is a wildcard; the pattern is a good one."""
+    characters = iter(pattern)
+    for character in characters:
+        if character == escape:
+            yield next(characters), False
+        else:
+            yield character, character in "%_"
+
+
+def _like(text: Column, pattern: str, escape: str | None = None) -> Column:
+    written = "".join(
+        character if wild or character not in ("%", "_", ESCAPE) else ESCAPE + character
+        for character, wild in like_symbols(pattern, escape)
+    )
+    return text.like(written)
+
+
+def under_expression(pattern: str, escape: str | None = None) -> str:
+    """UNDER as an expression of Java: each further name may be absent, and all below the last one present."""
+    levels = ["".join(_in_level(name, escape)) for name in pattern.split(".")]
+    rest = r"(?:\..*)?"
+    for level in reversed(levels[1:]):
+        rest = rf"(?:\.{level}{rest})?"
+    return rf"(?s)\A{levels[0]}{rest}\z"
+
+
+def _in_level(name: str, escape: str | None) -> Iterator[str]:
+    for character, wild in like_symbols(name, escape):
+        yield ("[^.]*" if character == "%" else "[^.]") if wild else literal(character)
+
+
+def topic_expression(pattern: str) -> str:
+    """TOPIC as an expression of Java."""
+    topic = read_topic(pattern)
+    separator = literal(topic.spelling.separator)
+    one = f"[^{topic.spelling.separator}]*"
+    levels = separator.join(one if level is None else literal(level) for level in topic.levels)
+    hidden = r"(?!\$)" if topic.hides else ""
+    rest = ""
+    if topic.is_open:
+        rest = f"{separator}.*" if topic.levels else ".*"
+        if topic.spelling is SLASHES:
+            rest = f"(?:{rest})?"
+    return rf"(?s)\A{hidden}{levels}{rest}\z"
+
+
+def literal(text: str) -> str:
+    """An expression of Java for just this text."""
+    return "".join(c if c.isalnum() or not c.isascii() else f"\\{c}" for c in text)
+
+
+_PLAIN: dict[str, Callable[..., Column]] = {
+    "STARTS_WITH": lambda text, part: text.startswith(sf.lit(part)),
+    "ENDS_WITH": lambda text, part: text.endswith(sf.lit(part)),
+    "CONTAINS": lambda text, part: text.contains(sf.lit(part)),
+    "LIKE": _like,
+}
+_EXPRESSIONS: dict[str, Callable[..., str]] = {"TOPIC": topic_expression, "UNDER": under_expression}
