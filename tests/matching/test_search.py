@@ -171,6 +171,18 @@ def test_an_index_is_built_a_few_events_at_a_time(monkeypatch: pytest.MonkeyPatc
     assert pauses >= 10_000 // INDEXED_AT_ONCE
 
 
+def test_a_bounded_search_goes_on_though_the_last_event_goes_and_another_comes_in_its_place() -> None:
+    shelf: Shelf[int, Event] = Shelf(distinct=True)
+    for number in range(3):
+        shelf.add(number, Event("a"), number)
+    keys = iter(shelf.search(None, is_bounded=True))
+    assert next(keys) == 0
+    shelf.remove(2)
+    shelf.add(2, Event("b"), 2)
+    shelf.add(3, Event("b"), 3)
+    assert list(keys) == [1, 2]
+
+
 def test_two_searches_build_one_index_together() -> None:
     shelf = large_shelf(1_000)
     searches = [iter(shelf.search(Filter(f"n = {n}"))) for n in (998, 999)]

@@ -131,7 +131,8 @@ class Search(Generic[Key]):
         self._shelf = shelf
         self._filter = filter
         self._floor: Floor | None = None if after is None else (after, math.inf)
-        self._ceiling: Entry | None = shelf.last_entry if is_bounded else None
+        last = shelf.last_entry if is_bounded else None
+        self._ceiling: Floor | None = None if last is None else behind(last)
         self._last: Entry | None = None
 
     def has_passed(self, order: Any) -> bool:
@@ -147,7 +148,7 @@ class Search(Generic[Key]):
         tries = 0
         while True:
             for entry in entries:
-                if not untried or (ceiling is not None and entry > ceiling):
+                if not untried or (ceiling is not None and entry >= ceiling):
                     break
                 self._last = entry
                 untried -= 1
@@ -161,7 +162,7 @@ class Search(Generic[Key]):
                     break
             else:
                 return
-            if ceiling is not None and entry > ceiling:
+            if ceiling is not None and entry >= ceiling:
                 return
             plan: Plan | str | None = None
             if self._filter is not None and not untried:
