@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
     from pyarrow import fs
 
-    from tidings.log.opened import OpenFile
+    from tidings.log.files import OpenFile
     from tidings.log.schema import Kinds, Registry
     from tidings.log.upkeep import Problem
 
@@ -249,7 +249,7 @@ class Folder:
 
     def open(self, file: FileInfo) -> OpenFile:
         """A file to be read; FileNotFoundError if it is gone, StoreDamaged if it can't be read."""
-        from tidings.log.opened import OpenFile
+        from tidings.log.files import OpenFile
 
         known = self._metadata.get((file.path, file.size))
         opened = OpenFile(self.filesystem.open_input_file(file.path), file.path, known)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,8 +25,10 @@ from tidings.filters.intervals import between
 from tidings.filters.kinds import Kind, kind_of
 from tidings.filters.tree import Literal, names_in
 from tidings.log.evaluation import columns_for, mask
-from tidings.log.files import Footer
 from tidings.log.made_ids import made_ids
+
+if TYPE_CHECKING:
+    from tidings.log.files import Footer
 
 
 class Span(Struct, frozen=True):

@@ -40,8 +40,8 @@ from tidings.event import arrow
 from tidings.event.values import JMS_ALIASES
 
 if TYPE_CHECKING:
+    from tidings.log.files import OpenFile
     from tidings.log.folder import FileInfo
-    from tidings.log.opened import OpenFile
 
 TIME: Final = pa.timestamp("us", "UTC")
 _events: Final = {field.name: field for field in arrow.schema()}
