@@ -25,6 +25,7 @@ from tidings.log.flat import (
     map_of,
     scattered,
     texts,
+    whole,
 )
 from tidings.log.schema import ATTRIBUTES, FIXED, NUMBERS, TEXTS, VALUE, Kinds, file_schema, own_columns
 
@@ -34,8 +35,7 @@ class Entries:
 
     def __init__(self, column: Any) -> None:
         """Of a column of a record batch or a table; without nulls among the values."""
-        if isinstance(column, pa.ChunkedArray):
-            column = column.combine_chunks()
+        column = whole(column)
         offsets = column.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
         begin, size = (int(offsets[0]), int(offsets[-1] - offsets[0])) if len(column) else (0, 0)
         self.rows: Longs = np.repeat(np.arange(len(column)), np.diff(offsets))
@@ -80,9 +80,7 @@ def _plain_cells(member: Any) -> Any:
 
 def own_column(batch: Any, name: str, letter: str, entries: Entries) -> Any:
     """An attribute's own column, null where the map has the value: see `tidings.log.schema`."""
-    column = batch.column(name)
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
+    column = whole(batch.column(name))
     if letter != "f" or name not in entries.names:
         return column
     is_there = np.zeros(len(column), np.bool_)

@@ -38,7 +38,7 @@ from tidings.filters.tree import (
     parts_of,
 )
 from tidings.log.entries import Entries, numbers_of
-from tidings.log.flat import Mask
+from tidings.log.flat import Mask, whole
 from tidings.log.restore import events_of
 from tidings.log.schema import NUMBERS, own_columns
 
@@ -229,14 +229,14 @@ class Evaluation(Fold[Any, Operand]):
         field = JMS_ALIASES.get(name, name)
         if field not in self._own and field not in HEADER_NAMES:
             return pa.nulls(len(self._table), pa.bool_())
-        column = _whole(self._table.column(field))
+        column = whole(self._table.column(field))
         if name == "JMSTimestamp":
             return pa.array(column.cast(pa.int64()).to_numpy() // 1000)
         if name == "JMSDeliveryMode":
             column = column.cast(pa.string())
             return pc.if_else(pc.equal(column, "transient"), "NON_PERSISTENT", "PERSISTENT")
         if name == "received":  # null where it only tells when the event was stored
-            stored = _whole(self._table.column("stored"))
+            stored = whole(self._table.column("stored"))
             return pc.if_else(stored.is_valid(), column, pa.scalar(None, column.type))
         return column.cast(pa.int64()) if pa.types.is_integer(column.type) else column
 
@@ -276,10 +276,6 @@ def _by_values(column: Any, test: Callable[[Any], Any]) -> Any:
     if not pa.types.is_dictionary(column.type):
         return test(column)
     return test(column.dictionary).take(column.indices)
-
-
-def _whole(column: Any) -> Any:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def _goes_by_rows(node: Condition) -> bool:

@@ -184,6 +184,11 @@ def map_of(lengths: Longs, keys: Any, items: Any, kind: Any, *, empty_is_null: b
     return pa.MapArray.from_arrays(pa.array(offsets), keys, items, type=kind, mask=mask)
 
 
+def whole(column: Any) -> Any:
+    """A column of a table or of a record batch in one piece."""
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
 def scattered(values: Any, rows: Longs, count: int) -> Any:
     """A column of so many rows that has these values in these rows, and null in all others."""
     if len(rows) == count:

@@ -25,6 +25,7 @@ from tidings.filters.intervals import between
 from tidings.filters.kinds import Kind, kind_of
 from tidings.filters.tree import Literal, names_in
 from tidings.log.evaluation import columns_for, mask
+from tidings.log.flat import whole
 from tidings.log.made_ids import made_ids
 
 if TYPE_CHECKING:
@@ -225,8 +226,7 @@ _OF_IDS = ("system", "epoch", "counter")
 
 def _plain_column(column: Any) -> Any:
     """A column in one piece, with its strings as such."""
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
+    column = whole(column)
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 

@@ -21,6 +21,7 @@ from tidings.event.values import ATTRIBUTES_MAX, Value, check_name, check_type, 
 from tidings.event.wire import encode_events
 from tidings.ids import Origin, check_system
 from tidings.log.entries import Entries, numbers_of, own_column, plain_values
+from tidings.log.flat import whole
 from tidings.log.made_ids import made_ids
 from tidings.log.schema import HEADER_TYPES, NUMBERS, TIME, VALUE, own_columns
 from tidings.store.interface import StoredBatch
@@ -40,7 +41,7 @@ def events_of(table: pa.Table) -> list[Event]:
 
 
 def _events(table: pa.Table) -> list[Event]:
-    columns = {name: _whole(table.column(name)) for name in HEADER_TYPES}
+    columns = {name: whole(table.column(name)) for name in HEADER_TYPES}
     for name in _NEVER_NULL:
         if columns[name].null_count:
             raise EventError(f"$.{name}", "is missing in some row")
@@ -54,10 +55,6 @@ def _events(table: pa.Table) -> list[Event]:
     bodies, headers, origins = _cells(columns["body"]), _headers(columns), _origins(columns)
     rows = zip(counters, types, times, _values(table), headers, bodies, origins, strict=True)
     return [Event.unchecked(*row) for row in rows]
-
-
-def _whole(column: Any) -> Any:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def _cells(column: Any) -> list[Any]:
