@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from itertools import product
 from typing import Any, Final, NamedTuple
 
@@ -32,22 +33,14 @@ from tidings.event.scan import (
     TIME,
 )
 from tidings.event.texts import Floats, Ints, Longs
+from tidings.event.values import EXACT_MAX, us_from_time
 from tidings.filters.constraint import FALSE, PRESENT, TRUE, Constraint
-from tidings.filters.intervals import NOTHING, Intervals
+from tidings.filters.intervals import BEFORE, NOTHING, Intervals
 from tidings.filters.normal import Conjunction
-from tidings.matching.bounds import (
-    EXACT_MAX,
-    INFINITY,
-    Interval,
-    intervals_of,
-    number_high,
-    number_low,
-    time_high,
-    time_low,
-)
 from tidings.matching.clues import UNSCANNED
 from tidings.matching.lanes import Lanes
 
+INFINITY: Final = math.inf
 ALTERNATIVES_MAX: Final = 16
 """Entries that one conjunction may become; past that, attributes of several kinds are tested roughly."""
 LANES_MAX: Final = 4096
@@ -61,6 +54,7 @@ ROUGH, SHARED = 1, 2
 """Marks of an entry: its filter must be asked; its filter has other entries too."""
 
 
+Interval = tuple[float, float]
 Test = tuple[int, list[Interval]]
 
 
@@ -254,11 +248,11 @@ class Pending:
             return [(number((name, PRESENCE)), [(1.0, 1.0)])], not constraint.covers(PRESENT)
         rough = False
         for kind, line, low_of, high_of in (
-            (NUMBER, constraint.numbers, number_low, number_high),
-            (TIME, constraint.times, time_low, time_high),
+            (NUMBER, constraint.numbers, _number_low, _number_high),
+            (TIME, constraint.times, _time_low, _time_high),
         ):
             if not line.is_empty:
-                intervals, wide = intervals_of(line, low_of, high_of)
+                intervals, wide = _intervals_of(line, low_of, high_of)
                 tests.append((number((name, kind)), intervals))
                 rough |= wide
         if constraint.booleans:
@@ -288,7 +282,7 @@ class Pending:
         def code(text: Any, step: int) -> float:
             return 4.0 * self._known.cuts.number((lane, _bytes(text))) + step
 
-        intervals, _ = intervals_of(
+        intervals, _ = _intervals_of(
             line,
             lambda cut: (code(cut[0], 1 + cut[1]), False),
             lambda cut: (code(*cut), False),
@@ -317,3 +311,60 @@ def count_texts(known: Lanes, tests: Sequence[float], times: int) -> None:
 
 def _bytes(text: str | bytes) -> bytes:
     return text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+
+
+# Sets of numbers and times as closed intervals of float64. Open ends move to the next float. An end that no
+# float64 tells exactly (2^53 and beyond) is widened, and said to be: below it, rounding an integer to float64
+# never carries it across an end.
+
+
+def _intervals_of(
+    line: Intervals,
+    low_of: Callable[[Any], tuple[float, bool]],
+    high_of: Callable[[Any], tuple[float, bool]],
+) -> tuple[list[Interval], bool]:
+    """The pieces of a set as closed intervals, and whether one had to be widened."""
+    ends: list[tuple[float, bool]] = [(-INFINITY, False)] if line.inside else []
+    for cut in line.cuts:
+        ends.append(high_of(cut) if len(ends) & 1 else low_of(cut))
+    if len(ends) & 1:
+        ends.append((INFINITY, False))
+    lows, highs = ends[::2], ends[1::2]
+    return [(low, high) for (low, _), (high, _) in zip(lows, highs, strict=True)], any(
+        wide for _, wide in ends
+    )
+
+
+def _number_low(cut: tuple[Any, int]) -> tuple[float, bool]:
+    """The least float64 from a cut on, and whether that admits more than the cut does."""
+    value, side = cut
+    bound = _float(value)
+    if not -EXACT_MAX < bound < EXACT_MAX or bound != value:
+        return math.nextafter(bound, -INFINITY), True
+    return (bound if side == BEFORE else math.nextafter(bound, INFINITY)), False
+
+
+def _number_high(cut: tuple[Any, int]) -> tuple[float, bool]:
+    """The greatest float64 up to a cut, and whether that admits more than the cut does."""
+    value, side = cut
+    bound = _float(value)
+    if not -EXACT_MAX < bound < EXACT_MAX or bound != value:
+        return math.nextafter(bound, INFINITY), True
+    return (math.nextafter(bound, -INFINITY) if side == BEFORE else bound), False
+
+
+def _time_low(cut: tuple[datetime, int]) -> tuple[float, bool]:
+    """The same for a time, in microseconds."""
+    return _number_low((us_from_time(cut[0]), cut[1]))
+
+
+def _time_high(cut: tuple[datetime, int]) -> tuple[float, bool]:
+    """The same for a time, in microseconds."""
+    return _number_high((us_from_time(cut[0]), cut[1]))
+
+
+def _float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.copysign(INFINITY, value)
