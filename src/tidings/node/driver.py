@@ -26,8 +26,7 @@ from tidings.node.ages import Ages
 from tidings.node.assembly import CoreSettings, NodeCore
 from tidings.node.clock import SteadyClock
 from tidings.node.dialling import Dialler
-from tidings.node.lasting import Lasting
-from tidings.node.logins import Logins
+from tidings.node.logs import Lasting, Logins
 from tidings.node.offload import Threads
 from tidings.protocol.access import Caller
 from tidings.protocol.broker import Anyone

@@ -4,6 +4,9 @@
     {"time":"2026-05-01T08:30:00.125Z","level":"info","event":"listening","address":"tidings://127.0.0.1:7300"}
 
 The rule kept: values are those of the node itself and the addresses of peers, never what an event carries.
+
+The log does not flood. Trouble that lasts, such as a full disk that fails thousands of commits, is logged
+when it begins and when it has passed, and counted in between; of denied logins only some are logged a second.
 """
 
 from __future__ import annotations
@@ -11,9 +14,20 @@ from __future__ import annotations
 import logging
 import sys
 from datetime import UTC, datetime
-from typing import Any, Literal, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import msgspec
+
+if TYPE_CHECKING:
+    from tidings.protocol.broker import Broker
+    from tidings.protocol.session import Session
+
+QUIET_S = 30.0
+"""After so long without a failure the trouble has passed, if something has succeeded since."""
+PROBLEMS_MAX = 16
+"""Different problems that are logged before one trouble has passed."""
+DENIALS_TOLD_MAX = 10
+"""Denials that are logged one by one between two calls of `wake`; the others are counted."""
 
 Form = Literal["text", "json"]
 Level = Literal["debug", "info", "warning", "error"]
@@ -95,3 +109,65 @@ def _word(value: Any) -> str:
 def _escape(text: str) -> str:
     """One line, whatever a message contains."""
     return text if text.isprintable() else repr(text)
+
+
+class Lasting:
+    """One sort of trouble; `event` is logged for each different problem, `passed` at its end."""
+
+    def __init__(self, event: str, passed: str) -> None:
+        self._event = event
+        self._passed = passed
+        self._told: set[str] = set()
+        self._failures = 0
+        self._last = 0.0
+        self._has_succeeded = False
+
+    def fail(self, problem: str, now: float) -> None:
+        """Something has failed; it is logged unless it was, and has not passed since."""
+        self._failures += 1
+        self._last, self._has_succeeded = now, False
+        if problem not in self._told and len(self._told) < PROBLEMS_MAX:
+            self._told.add(problem)
+            error(self._event, problem=problem)
+
+    def succeed(self) -> None:
+        """The same has succeeded."""
+        self._has_succeeded = True
+
+    def look(self, now: float) -> None:
+        """See whether it has passed; called now and then."""
+        if self._failures and self._has_succeeded and now - self._last >= QUIET_S:
+            info(self._passed, failures=self._failures)
+            self._told.clear()
+            self._failures = 0
+
+
+class Logins:
+    """Logs denied logins: the peer and the reason, never what was said. `broker` counts denials."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._counts: dict[str, int] = {}  # denials by reason, as they were last looked at
+        self._told = 0  # denials that were logged since the last waking
+        self._untold = 0  # and that were not
+
+    def tell(self, session: Session) -> None:
+        """Log why a client that has been parted from was not let in, if that is why."""
+        for reason in self.new_reasons():
+            if self._told < DENIALS_TOLD_MAX:
+                self._told += 1
+                warning("a login was denied", peer=session.caller.peer, reason=reason)
+            else:
+                self._untold += 1
+
+    def new_reasons(self) -> list[str]:
+        """The reasons for which logins were denied since this was asked last."""
+        before, tallies = self._counts, self._broker.tallies
+        self._counts = {reason: times for (what, reason), times in tallies.items() if what == "logins_denied"}
+        return [reason for reason, times in self._counts.items() if times > before.get(reason, 0)]
+
+    def wake(self) -> None:
+        """Log how many were not told; called by the driver every second."""
+        if self._untold:
+            warning("more logins were denied", count=self._untold)
+        self._told = self._untold = 0

@@ -34,7 +34,7 @@ from tidings.log.parts import LivePart, Part
 from tidings.log.sealing import Cut, Cutter, holes, to_join
 from tidings.node import logs
 from tidings.node.child import watch_parent
-from tidings.node.lasting import Lasting
+from tidings.node.logs import Lasting
 from tidings.node.sealing.child import SealingConfig
 from tidings.protocol.connection import Connection
 from tidings.transport.credentials import Credentials
