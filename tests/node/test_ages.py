@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from tidings.node.ages import AGES_MAX, AT_ONCE, Ages
+from tidings.node.metrics import AGES_MAX, AT_ONCE, Ages
 
 NOW = 1_000.0
 

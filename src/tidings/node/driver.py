@@ -22,11 +22,11 @@ from typing import Any, Protocol, TypeVar
 
 from tidings.errors import TidingsError
 from tidings.node import logs
-from tidings.node.ages import Ages
 from tidings.node.assembly import CoreSettings, NodeCore
 from tidings.node.clock import SteadyClock
 from tidings.node.dialling import Dialler
 from tidings.node.logs import Lasting, Logins
+from tidings.node.metrics import Ages
 from tidings.node.offload import Threads
 from tidings.protocol.access import Caller
 from tidings.protocol.broker import Anyone
