@@ -27,7 +27,7 @@ from tidings.node.clock import SteadyClock
 from tidings.node.dialling import Dialler
 from tidings.node.logs import Lasting, Logins
 from tidings.node.metrics import Ages
-from tidings.node.offload import Threads
+from tidings.node.threads import Threads
 from tidings.protocol.access import Caller
 from tidings.protocol.broker import Anyone
 from tidings.protocol.service import BlockingCall

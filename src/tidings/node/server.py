@@ -20,12 +20,12 @@ from tidings.log.sealed import SealedFiles
 from tidings.node import compiled, logs, metrics, pipe
 from tidings.node.assembly import Archiving, CoreSettings
 from tidings.node.config import NodeConfig, check_host
-from tidings.node.database import Database
 from tidings.node.driver import Driver
 from tidings.node.http import HttpError, Responder
 from tidings.node.memory import GivingBack, budgets_of
 from tidings.node.ports import Port, close_server, listen_tcp, raise_descriptor_limit
 from tidings.node.temporary import SOCKET, Temporary, sweep
+from tidings.node.threads import Database
 from tidings.node.unix import UnixServer
 from tidings.peers.registry import Neighbours, parse_peers
 from tidings.peers.upstream import Upstream
