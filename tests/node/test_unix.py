@@ -17,8 +17,7 @@ from node.peers import Start, peer_of, run, running
 
 import tidings
 from tidings import Event
-from tidings.node.temporary import LOCK, SOCKET, Temporary, sweep
-from tidings.node.unix import UnixServer
+from tidings.node.unix import LOCK, SOCKET, Temporary, UnixServer, sweep
 
 
 async def put_back(server: UnixServer) -> None:

@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tidings.node import logs
-from tidings.node.temporary import Temporary
+from tidings.node.unix import Temporary
 
 CACHE_VARIABLE = "NUMBA_CACHE_DIR"
 COMPILE_S_MAX = 300.0

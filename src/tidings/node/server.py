@@ -24,9 +24,8 @@ from tidings.node.driver import Driver
 from tidings.node.http import HttpError, Responder
 from tidings.node.memory import GivingBack, budgets_of
 from tidings.node.ports import Port, close_server, listen_tcp, raise_descriptor_limit
-from tidings.node.temporary import SOCKET, Temporary, sweep
 from tidings.node.threads import Database
-from tidings.node.unix import UnixServer
+from tidings.node.unix import SOCKET, Temporary, UnixServer, sweep
 from tidings.peers.registry import Neighbours, parse_peers
 from tidings.peers.upstream import Upstream
 from tidings.protocol.access import Denied
