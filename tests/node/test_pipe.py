@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tidings.node import pipe
+from tidings.node.ports import PipeEnd, connect_pipe
 
 
 class Heard(asyncio.Protocol):
@@ -14,10 +14,10 @@ class Heard(asyncio.Protocol):
     def __init__(self, name: str, log: list[Any]) -> None:
         self.name = name
         self.log = log
-        self.transport: pipe.End
+        self.transport: PipeEnd
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, pipe.End)
+        assert isinstance(transport, PipeEnd)
         self.transport = transport
         self.log.append((self.name, "made"))
 
@@ -31,7 +31,7 @@ class Heard(asyncio.Protocol):
 def connected() -> tuple[Heard, Heard, list[Any]]:
     log: list[Any] = []
     one, other = Heard("one", log), Heard("other", log)
-    pipe.connect(one, other)
+    connect_pipe(one, other)
     log.clear()
     return one, other, log
 
@@ -44,7 +44,7 @@ async def turns() -> None:
 def test_both_ends_hear_of_each_other() -> None:
     async def scenario() -> None:
         log: list[Any] = []
-        pipe.connect(Heard("one", log), Heard("other", log))
+        connect_pipe(Heard("one", log), Heard("other", log))
         assert log == [("one", "made"), ("other", "made")]
 
     asyncio.run(scenario())

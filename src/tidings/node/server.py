@@ -17,13 +17,13 @@ from tidings.ids import new_system
 from tidings.log.custody import Retention
 from tidings.log.folder import Folder
 from tidings.log.sealed import SealedFiles
-from tidings.node import compiled, logs, metrics, pipe
+from tidings.node import compiled, logs, metrics
 from tidings.node.assembly import Archiving, CoreSettings
 from tidings.node.config import NodeConfig, check_host
 from tidings.node.driver import Driver
 from tidings.node.http import HttpError, Responder
 from tidings.node.memory import GivingBack, budgets_of
-from tidings.node.ports import Port, close_server, listen_tcp, raise_descriptor_limit
+from tidings.node.ports import Port, close_server, connect_pipe, listen_tcp, raise_descriptor_limit
 from tidings.node.threads import Database
 from tidings.node.unix import SOCKET, Temporary, UnixServer, sweep
 from tidings.peers.registry import Neighbours, parse_peers
@@ -327,7 +327,7 @@ class Node:
 
     def attach(self, client: asyncio.Protocol) -> None:
         """Connect a client in this process, on this loop."""
-        pipe.connect(self._make_own_port(), client)
+        connect_pipe(self._make_own_port(), client)
 
     async def close(self) -> None:
         """Take no more connections, tell those there are, have everything stored, and end."""
