@@ -15,11 +15,12 @@ from security.places import CHEAP, SECRET, cheap
 from security.test_users import NAMES
 
 from tidings.protocol.access import OWNER, Caller, Check, Claim, Denied, Permit, Rule
-from tidings.security.attempts import FAILURE_S, FAILURES_MAX
 from tidings.security.gate import (
     BUSY,
     CHECKS_HOST_MAX,
     CHECKS_MAX,
+    FAILURE_S,
+    FAILURES_MAX,
     GUESSES_MAX,
     REASONS,
     WRONG,

@@ -5,7 +5,7 @@ that is left to a thread: `admit` gives a check, and `conclude` decides when it 
 
 - Whoever is denied is told the same, whether user, password or token is wrong, after the same work.
 - An attempt counts as failed from the moment its check is handed out until it has passed, so neither many at
-  once nor going away before the answer gets a host more of them than `attempts` allows.
+  once nor going away before the answer gets a host more of them than FAILURES_MAX allows.
 - A password that has passed is remembered, as a hash under a key of this process, for the host it came from:
   coming again costs nothing, and is not held up by others who fail there. After some wrong ones it is
   forgotten, or guessing against the memory would have no limit.
@@ -19,11 +19,12 @@ from __future__ import annotations
 import os
 from hashlib import blake2b
 from hmac import compare_digest
+from ipaddress import IPv6Address, ip_address, ip_network
+from math import ceil
 from threading import Lock
 from weakref import WeakSet
 
 from tidings.protocol.access import OWNER, Check, Claim, Denied, Permit
-from tidings.security.attempts import Attempts, network_of
 from tidings.security.passwords import Cost, Password, Random, Token, hash_token, is_token
 from tidings.security.rules import Rules
 from tidings.security.users import User, Users
@@ -36,6 +37,12 @@ KNOWN_MAX = 10_000
 """Passwords that are remembered, one for each user and host; the oldest is forgotten first."""
 GUESSES_MAX = 100
 """Wrong passwords after which the right one is no longer remembered for that host."""
+FAILURES_MAX = 5
+"""Failed attempts of a host that are let pass at once."""
+FAILURE_S = 2.0
+"""After so long one more is let pass."""
+HOSTS_MAX = 10_000
+"""Hosts that are remembered; the one that was heard of the longest ago is forgotten first."""
 REASONS = ("none", "user", "password", "token", "expired", "certificate", "proofs", "limit", "busy")
 """Why clients are denied, as it is counted; they are not told which."""
 
@@ -44,6 +51,7 @@ BUSY = "too many passwords are being checked: come again"
 CERTIFICATE = "certificate"
 """The credential of those who came in by a certificate."""
 _KEY_SIZE = 32
+_ROUNDING_S = 1e-5  # times since 1970 are exact to about a millionth of a second
 
 
 class Watchman:
@@ -284,3 +292,53 @@ def _password_credential(password: Password) -> str:
 
 def _token_credential(token: Token) -> str:
     return f"token:{token.label}:{token.digest}"
+
+
+class Attempts:
+    """How often each host has failed: a bucket, which fills by failing and leaks with time.
+
+    `now` is in seconds, and may stand still or go back without harm.
+    """
+
+    def __init__(self) -> None:
+        self._levels: dict[str, tuple[float, float]] = {}  # how full, and when that was
+
+    def wait_s(self, host: str, now: float, forgiven: int = 0) -> int:
+        """How long the host has to wait before it may fail again, 0 for not at all; some may be forgiven."""
+        level = self._level(host, now) - forgiven
+        return max(ceil((level - (FAILURES_MAX - 1)) * FAILURE_S - _ROUNDING_S), 0)
+
+    def fail(self, host: str, now: float) -> None:
+        """An attempt has failed, or is taken to have until it is forgiven."""
+        self._set(host, self._level(host, now) + 1, now)
+
+    def forgive(self, host: str, now: float) -> None:
+        """An attempt that was counted has not failed."""
+        self._set(host, max(self._level(host, now) - 1, 0.0), now)
+
+    def _level(self, host: str, now: float) -> float:
+        level, at = self._levels.get(host, (0.0, now))
+        return max(level - max(now - at, 0.0) / FAILURE_S, 0.0)
+
+    def _set(self, host: str, level: float, now: float) -> None:
+        self._levels.pop(host, None)
+        if level > 0.0:
+            self._levels[host] = level, now
+        if len(self._levels) > HOSTS_MAX:
+            del self._levels[next(iter(self._levels))]
+
+
+def network_of(host: str) -> str:
+    """Under what a host is counted: its IPv4 address, or the /64 network of its IPv6 address.
+
+    Of these one machine may have as many as it likes. What is no address counts as itself.
+    """
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if not isinstance(address, IPv6Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ip_network((address, 64), strict=False))

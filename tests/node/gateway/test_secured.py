@@ -29,7 +29,7 @@ from tidings.errors import ConfigError
 from tidings.gateway.decoding import decode_object
 from tidings.node.gateway.config import GatewayConfig, check
 from tidings.node.server import Node
-from tidings.security.attempts import FAILURES_MAX
+from tidings.security.gate import FAILURES_MAX
 from tidings.transport.tls import client_context
 
 LOGIN: Object = {"login": {"token": TOKEN}}
