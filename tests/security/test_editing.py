@@ -16,9 +16,8 @@ from security.test_users import CREDENTIALS, NAMES, PASSWORDS, TOKENS
 
 from tidings.errors import ConfigError, UserError
 from tidings.security.editing import alone, edited, write_file, write_new
-from tidings.security.lines import UserLines
 from tidings.security.passwords import Password, Token
-from tidings.security.users import Credential, line_of, read_users
+from tidings.security.users import Credential, UserLines, line_of, read_users
 
 HEX, OTHER = "ab" * 32, "cd" * 32
 TEXT = f"""# Who there is

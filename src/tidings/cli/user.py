@@ -56,8 +56,7 @@ def add(
 ) -> None:
     """Add a user who comes in with a password: asked for, in a file, or in TIDINGS_PASSWORD."""
     from tidings.security.editing import edited
-    from tidings.security.lines import refuse
-    from tidings.security.users import Credential, name_problem
+    from tidings.security.users import Credential, name_problem, refuse
 
     home = directory_of(security)
     refuse(name_problem(name))
@@ -181,8 +180,8 @@ def need_password(name: str, file: Path | None) -> str:
 def find_password(name: str, file: Path | None) -> str | None:
     """A password from a file, the environment or the terminal; None where there is no terminal."""
     from tidings.security.directory import read_text
-    from tidings.security.lines import refuse
     from tidings.security.passwords import password_problem
+    from tidings.security.users import refuse
 
     if file is not None:
         found = read_text(file).removesuffix("\n").removesuffix("\r")

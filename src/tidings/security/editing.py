@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tidings.errors import ConfigError
 from tidings.security.directory import SecurityDirectory, check_directory, read_text
-from tidings.security.lines import UserLines
+from tidings.security.users import UserLines
 from tidings.store.directory import sync_directory
 
 SECRET, OPEN = 0o600, 0o644

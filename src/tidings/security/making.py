@@ -20,10 +20,9 @@ from tidings.protocol.access import ACTIONS, Action
 from tidings.security.certificates import HOSTS, Authority, Certificate, Issued, describe, read_key
 from tidings.security.directory import SecurityDirectory, read_text
 from tidings.security.editing import OPEN, SECRET, alone, edited, write_file
-from tidings.security.lines import refuse
 from tidings.security.passwords import Password, Random, Token, hash_token, make_token
 from tidings.security.rules import WITHOUT_QUEUES, Rules, read_rules
-from tidings.security.users import User, line_of, name_problem, read_entries
+from tidings.security.users import User, line_of, name_problem, read_entries, refuse
 
 DEVICE = "device"
 """The user that every new directory has beside its administrator."""
