@@ -25,8 +25,7 @@ from benchmarks.hostile import Load, OutOfTime, Parted, Place, Tally
 from benchmarks.load import HOST, Child, Pipe
 from benchmarks.wires import MARKER
 from tidings.errors import PeerError
-from tidings.security.directory import SecurityDirectory
-from tidings.security.editing import edited
+from tidings.security.directory import SecurityDirectory, edited
 from tidings.security.making import Admin, add_allowance, make_security
 from tidings.security.passwords import Token, hash_token, make_password, make_token
 

@@ -25,8 +25,7 @@ from tidings.errors import PeerError
 from tidings.ids import new_system
 from tidings.protocol.frames import FRAME_MAX, FrameReader, encode
 from tidings.protocol.messages import VERSION, Hello, Welcome
-from tidings.security.directory import SecurityDirectory
-from tidings.security.editing import edited
+from tidings.security.directory import SecurityDirectory, edited
 from tidings.security.making import Admin, add_allowance, make_security
 from tidings.security.passwords import Token, hash_token, make_password, make_token
 from tidings.transport.tls import client_context

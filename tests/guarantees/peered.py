@@ -17,8 +17,7 @@ from security.places import SECRET, cheap
 import tidings
 from benchmarks.peers import free_port
 from tidings.client.bus import Bus
-from tidings.security.directory import SecurityDirectory
-from tidings.security.editing import edited
+from tidings.security.directory import SecurityDirectory, edited
 from tidings.security.making import EVERYDAY, Admin, add_allowance, allowance, make_security, make_sibling
 from tidings.security.passwords import Token, hash_token, make_token
 

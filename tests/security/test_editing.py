@@ -15,7 +15,7 @@ from security.places import cheap, made
 from security.test_users import CREDENTIALS, NAMES, PASSWORDS, TOKENS
 
 from tidings.errors import ConfigError, UserError
-from tidings.security.editing import alone, edited, write_file, write_new
+from tidings.security.directory import alone, edited, write_file, write_new
 from tidings.security.passwords import Password, Token
 from tidings.security.users import Credential, UserLines, line_of, read_users
 

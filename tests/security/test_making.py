@@ -12,8 +12,7 @@ from tidings.errors import ConfigError, UserError
 from tidings.protocol.access import Rule
 from tidings.security.certificates import LIFE, check_issuer, check_pair, describe
 from tidings.security.checking import report_on
-from tidings.security.directory import SecurityDirectory
-from tidings.security.editing import edited
+from tidings.security.directory import SecurityDirectory, edited
 from tidings.security.making import (
     Admin,
     make_client,

@@ -55,7 +55,7 @@ def add(
     security: Security = None,
 ) -> None:
     """Add a user who comes in with a password: asked for, in a file, or in TIDINGS_PASSWORD."""
-    from tidings.security.editing import edited
+    from tidings.security.directory import edited
     from tidings.security.users import Credential, name_problem, refuse
 
     home = directory_of(security)
@@ -91,7 +91,7 @@ def show(security: Security = None, json: Json = False) -> None:
 @app.command()
 def remove(name: UserName, security: Security = None) -> None:
     """Remove a user with all credentials; a running node parts from those who came by them."""
-    from tidings.security.editing import edited
+    from tidings.security.directory import edited
 
     home = directory_of(security)
     place = _place_in_rules(home, name)
@@ -107,7 +107,7 @@ def remove(name: UserName, security: Security = None) -> None:
 @app.command()
 def password(name: UserName, password_file: PasswordFile = None, security: Security = None) -> None:
     """Give a user another password; those who came by the old one have to come again."""
-    from tidings.security.editing import edited
+    from tidings.security.directory import edited
 
     home = directory_of(security)
     with edited(home) as lines:
@@ -131,7 +131,7 @@ def token(
 
     The token is all that goes to standard output, so it can be sent on from there.
     """
-    from tidings.security.editing import edited, write_new
+    from tidings.security.directory import edited, write_new
     from tidings.security.passwords import Token, hash_token, make_token
 
     home, last_day = directory_of(security), _read_day(until)
@@ -150,7 +150,7 @@ def token(
 @app.command()
 def revoke(name: UserName, label: OldLabel, security: Security = None) -> None:
     """Take a token back; a running node parts from those who came by it."""
-    from tidings.security.editing import edited
+    from tidings.security.directory import edited
 
     home = directory_of(security)
     with edited(home) as lines:

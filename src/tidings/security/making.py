@@ -18,8 +18,7 @@ from msgspec import Struct
 from tidings.errors import ConfigError, UserError
 from tidings.protocol.access import ACTIONS, Action
 from tidings.security.certificates import HOSTS, Authority, Certificate, Issued, describe, read_key
-from tidings.security.directory import SecurityDirectory, read_text
-from tidings.security.editing import OPEN, SECRET, alone, edited, write_file
+from tidings.security.directory import OPEN, SECRET, SecurityDirectory, alone, edited, read_text, write_file
 from tidings.security.passwords import Password, Random, Token, hash_token, make_token
 from tidings.security.rules import WITHOUT_QUEUES, Rules, read_rules
 from tidings.security.users import User, line_of, name_problem, read_entries, refuse
