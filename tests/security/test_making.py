@@ -11,7 +11,6 @@ from security.places import NOW, SECRET, cheap, made
 from tidings.errors import ConfigError, UserError
 from tidings.protocol.access import Rule
 from tidings.security.certificates import LIFE, check_issuer, check_pair, describe
-from tidings.security.checking import report_on
 from tidings.security.directory import SecurityDirectory, edited
 from tidings.security.making import (
     Admin,
@@ -21,6 +20,7 @@ from tidings.security.making import (
     node_name,
     own_certificate,
     renew_node,
+    report_on,
 )
 from tidings.security.passwords import hash_token
 

@@ -15,10 +15,9 @@ from security.places import NOW, SECRET, cheap, made
 from tidings.errors import TidingsError
 from tidings.protocol.access import Caller, Claim, Denied
 from tidings.security.certificates import Authority
-from tidings.security.checking import report_on
 from tidings.security.directory import SecurityDirectory
 from tidings.security.gate import PasswordCheck, Watchman
-from tidings.security.making import Admin
+from tidings.security.making import Admin, report_on
 from tidings.security.users import read_users
 
 

@@ -18,8 +18,8 @@ from tidings.cli.user import PasswordFile, directory_of, find_password, hashed, 
 
 if TYPE_CHECKING:
     from tidings.security.certificates import Certificate
-    from tidings.security.checking import Report
     from tidings.security.directory import SecurityDirectory
+    from tidings.security.making import Report
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -121,7 +121,7 @@ def renew(directory: There, host: Hosts = None) -> None:
 @app.command()
 def check(directory: There, json: Json = False) -> None:
     """Read everything as a node would, and tell what it says; exit with 2 if something is wrong."""
-    from tidings.security.checking import report_on
+    from tidings.security.making import report_on
 
     home = directory_of(directory)
     report = report_on(home, datetime.now(UTC))

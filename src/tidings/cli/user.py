@@ -15,8 +15,8 @@ from tidings.cli.printing import add_row, new_table, print_json, print_table
 from tidings.errors import TidingsError, UserError
 
 if TYPE_CHECKING:
-    from tidings.security.checking import ToldUser
     from tidings.security.directory import SecurityDirectory
+    from tidings.security.making import ToldUser
     from tidings.security.passwords import Password
 
 app = typer.Typer(no_args_is_help=True)
@@ -77,7 +77,7 @@ def add(
 @app.command("list")
 def show(security: Security = None, json: Json = False) -> None:
     """List the users, by what they may come in, and how many rules they have."""
-    from tidings.security.checking import tell_users
+    from tidings.security.making import tell_users
 
     users, rules = directory_of(security).load()
     told = tell_users(users, rules, datetime.now(UTC))
