@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tidings.errors import TidingsError
 from tidings.node import logs
 from tidings.peers.dialling import LOST, Dial, HangUp, Log, OutboundConnection
-from tidings.transport.carrier import Carrier
-from tidings.transport.dial import Hopeless, dial
+from tidings.transport.dial import Carrier, Hopeless, dial
 from tidings.transport.link import refusal_of
 
 if TYPE_CHECKING:

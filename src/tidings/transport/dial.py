@@ -1,4 +1,4 @@
-"""How to reach the nodes at addresses: by TCP, with TLS, or by a Unix socket."""
+"""How to reach nodes at addresses: by TCP, with TLS, or by a Unix socket; and what carries a core's bytes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from tidings.errors import TidingsError, UserError
 from tidings.transport.address import Address, parse
@@ -19,6 +19,8 @@ DIAL_S_MAX = 10.0
 """How long one attempt to connect may take."""
 LOOK_S_MAX = 5.0
 """How long may be spent on finding out what is wrong with a certificate."""
+WRITE_BUFFER = 1 << 20
+"""Bytes the transport may hold; beyond that they wait in the core."""
 
 Dial = Callable[[asyncio.Protocol], Awaitable[None]]
 """Connects a protocol to a node, or raises OSError, or Hopeless."""
@@ -121,3 +123,70 @@ async def _connect(
     transport, _ = await loop.create_connection(lambda: protocol, host, port, ssl=context)
     transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return transport
+
+
+class Core(Protocol):
+    """The core that a carrier carries for."""
+
+    is_given_up: bool
+
+    def output(self) -> list[bytes]:
+        """The frames that may be sent now."""
+
+
+class Carrier(asyncio.Protocol):
+    """Carries what a core says to the socket of a node that was dialled, which may read slowly.
+
+    Whoever derives from it dials, and hands in what is received and that all is lost.
+    """
+
+    def __init__(self, carried: Core) -> None:
+        self._carried = carried
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._is_paused = False
+        self._is_gone = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Write there from now on."""
+        # uvloop's transports are none of asyncio's classes, though they do the same.
+        self._transport, self._is_paused = cast("asyncio.Transport", transport), False
+        self._is_gone.clear()
+        self._transport.set_write_buffer_limits(WRITE_BUFFER)
+
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002
+        """There is nothing to write to any more."""
+        self._transport = None
+        self._is_gone.set()
+
+    def pause_writing(self) -> None:
+        """The node reads slowly: what is to be said stays with the core."""
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        """It has read."""
+        self._is_paused = False
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what may leave now, in one piece."""
+        # asyncio's transports with TLS can neither be closed twice nor be written to after that.
+        if self._transport is None or self._is_paused or self._transport.is_closing():
+            return
+        frames = self._carried.output()
+        if frames:
+            self._transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
+        if self._carried.is_given_up:
+            self._transport.close()
+
+    async def _hang_up(self, limit_s: float) -> None:
+        """End the connection; what was taken by the transport is written out first, if that is soon."""
+        if self._transport is None:
+            return
+        if not self._transport.is_closing():
+            self._transport.close()
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._is_gone.wait()
+        except TimeoutError:
+            self._transport.abort()

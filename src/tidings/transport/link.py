@@ -21,8 +21,7 @@ from tidings.protocol.calls import OnCut
 from tidings.protocol.connection import Connection
 from tidings.protocol.messages import error_of
 from tidings.replies import Deferred
-from tidings.transport.carrier import Carrier
-from tidings.transport.dial import Dial, Hopeless
+from tidings.transport.dial import Carrier, Dial, Hopeless
 
 CLOSE_S_MAX = 5.0
 """How long closing waits for what was published to be accepted, and for the socket to be written out."""
