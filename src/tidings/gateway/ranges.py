@@ -11,7 +11,7 @@ their high ends ascend too, and the neighbours of a range are found by bisection
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from math import inf
 from typing import Generic, NamedTuple, TypeVar
 
@@ -96,12 +96,6 @@ class Ranges(Generic[K]):
         self.root: Node[K] | None = None
         self._nodes: dict[K, Node[K]] = {}
 
-    def __len__(self) -> int:
-        return len(self._nodes)
-
-    def __contains__(self, key: K) -> bool:
-        return key in self._nodes
-
     def add(self, key: K, span: Span) -> bool:
         """Someone asks for a range, once; whether that is more than was asked for."""
         assert key not in self._nodes, "a key asks for one range"
@@ -126,10 +120,6 @@ class Ranges(Generic[K]):
         self._tighten()
         return is_less
 
-    def covers(self, span: Span) -> bool:
-        """Whether all of a range is asked for by one who asks."""
-        return any(root.covers(span) for root in self.roots)
-
     def clip(self, span: Span) -> Span | None:
         """The smallest range over everything that is asked for within a range; None if nothing is."""
         tops = self._tops()
@@ -138,28 +128,6 @@ class Ranges(Generic[K]):
         if first > last:
             return None
         return tops[first].span.hull(tops[last].span).clip(span)
-
-    @property
-    def hull(self) -> Span | None:
-        """The range of the root: the smallest over all that is asked for."""
-        return None if self.root is None else self.root.span
-
-    @property
-    def roots(self) -> list[Span]:
-        """The ranges asked for that no other covers, in the order of their low ends."""
-        return [node.span for node in self._tops()]
-
-    def within(self, span: Span) -> set[K]:
-        """Those who ask for nothing outside of a range."""
-        return {key for key, node in self._nodes.items() if span.covers(node.span)}
-
-    def walk(self) -> Iterator[tuple[int, Span, frozenset[K]]]:
-        """Every node from the root down, with its depth and who asks for it; nobody for a made root."""
-        waiting = [] if self.root is None else [(0, self.root)]
-        while waiting:
-            depth, node = waiting.pop()
-            yield depth, node.span, frozenset(node.keys)
-            waiting += [(depth + 1, child) for child in reversed(node.below)]
 
     def _tops(self) -> list[Node[K]]:
         if self.root is None:
