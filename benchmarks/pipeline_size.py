@@ -22,6 +22,7 @@ from tidings.gateway.reading import Mapper
 from tidings.sensors.network import encode_sensing
 from tidings.sensors.recording import make_recording
 from tidings.sensors.replay import Recording
+from tidings.steps import finish
 
 DATA = "TIDINGS_DATA"
 """The variable that has the folder of recorded readings."""
@@ -71,5 +72,5 @@ def recorded(path: Path) -> Iterator[list[Event]]:
     header = Header(delivery="persistent")
     while some := list(islice(messages, MESSAGES)):
         lines = (encode_sensing(message.sensing_id, message.readings) for message in some)
-        said = [one for line in lines for one in decode_object(line) if isinstance(one, Sensing)]
+        said = [one for line in lines for one in finish(decode_object(line)) if isinstance(one, Sensing)]
         yield decode_events(mapper.map(said, 1, time.time_ns() // 1_000, header).raw)

@@ -9,6 +9,7 @@ from benchmarks import gateway, gateway_load, load, peers
 from benchmarks.figures import Figure
 from benchmarks.gateway_load import Flood, Many, SensingMqttWire, fast, paced, register, sensing
 from benchmarks.wires import MARKER
+from tests.gateway.whole import feed
 from tidings.errors import PeerError
 from tidings.gateway.intake import Intake
 from tidings.gateway.messages import Register, Sensing
@@ -77,7 +78,7 @@ def test_mosquitto_is_fed_the_same_messages_where_it_is_installed() -> None:
 def test_a_load_is_messages_of_one_size_that_a_gateway_understands(readings: int) -> None:
     plan = Flood(connections=3, readings=readings, piece=1_500, turns=2)
     data = plan.data(2)
-    said = Intake().feed(register(2) + data)
+    said = feed(Intake(), register(2) + data)
     assert isinstance(said[0], Register)
     messages = [one for one in said[1:] if isinstance(one, Sensing)]
     assert len(messages) == len(said) - 1 == plan.piece

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.gateway.whole import feed
 from tests.gateway.world import World
 from tidings.gateway.intake import Intake
 from tidings.gateway.messages import Deregister, Error, Reading, Register, Sensing, encode
@@ -19,7 +20,7 @@ class Wire:
     def send(self, data: bytes) -> bytes:
         """What the gateway answers to these bytes."""
         world, gateway = self.world, self.world.gateway
-        for said in self.intake.feed(data):
+        for said in feed(self.intake, data):
             match said:
                 case Register():
                     world.carry_out(gateway.registered(1, said, world.now))

@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidings.gateway.decoding import OPEN_SIZE, decode_object, decode_object_steps, decode_run
+from tests.gateway.whole import decode_object, decode_run
+from tidings.gateway import decoding
+from tidings.gateway.decoding import OPEN_SIZE
 from tidings.gateway.members import NESTING_MAX, TOLD_MAX, Said
 from tidings.gateway.messages import Deregister, Error, Point, Register, Sensing, Sensor
 from tidings.gateway.shapes import OddReading, PlainReading, PlainSensing
@@ -377,7 +379,7 @@ def test_a_long_object_is_looked_at_in_steps_and_says_the_same() -> None:
     raw = sensing(*readings, reading(value=None))
     assert len(raw) > OPEN_SIZE
     steps = 0
-    for _ in decode_object_steps(raw):
+    for _ in decoding.decode_object(raw):
         steps += 1
     message, error = decode_object(raw)
     assert steps > len(readings)

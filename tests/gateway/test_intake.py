@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.gateway.whole import feed, read_datagram
 from tidings.gateway.cutting import FIRST_SIZE_MAX, OBJECT_SIZE_MAX
-from tidings.gateway.intake import MISTAKES_IN_A_ROW_MAX, Intake, read_datagram
+from tidings.gateway.intake import MISTAKES_IN_A_ROW_MAX, Intake
 from tidings.gateway.members import Said
 from tidings.gateway.messages import Error, Register, Sensing
 from tidings.gateway.reading import Mapper
@@ -36,7 +37,7 @@ def chunks(data: bytes, places: list[int]) -> list[bytes]:
 
 def read(pieces: list[bytes]) -> list[Said]:
     intake = Intake()
-    return [one for data in pieces for one in intake.feed(data)] + intake.finish()
+    return [one for data in pieces for one in feed(intake, data)] + intake.finish()
 
 
 def outcome(said: list[Said]) -> tuple[list[Any], list[Said]]:
@@ -72,11 +73,11 @@ def test_a_message_is_there_with_its_last_byte(good: bytes) -> None:
     intake = Intake()
     whole = good.rstrip()
     for at in range(len(whole) - 1):
-        assert intake.feed(whole[at : at + 1]) == []
+        assert feed(intake, whole[at : at + 1]) == []
         assert intake.is_open
-    assert len(intake.feed(whole[-1:])) == 1
+    assert len(feed(intake, whole[-1:])) == 1
     assert not intake.is_open
-    assert len(Intake().feed(good)) == 1
+    assert len(feed(Intake(), good)) == 1
 
 
 def test_all_that_is_wrong_in_a_chunk_is_told_and_all_that_is_good_kept() -> None:
@@ -102,34 +103,34 @@ def test_a_registration_of_very_many_sensors_is_refused_and_the_connection_stays
     register = json.dumps({"register": members}).encode()
     intake = Intake()
     said = [
-        one for data in chunks(register, list(range(0, len(register), 50_000))) for one in intake.feed(data)
+        one for data in chunks(register, list(range(0, len(register), 50_000))) for one in feed(intake, data)
     ]
     assert said == [Error(f"an object has at most {FIRST_SIZE_MAX} bytes")]
     assert not intake.is_given_up
-    assert len(intake.feed(GOOD)) == 1
+    assert len(feed(intake, GOOD)) == 1
 
 
 @pytest.mark.parametrize("mistake", [b"{}\n", b"x{}", b'{"a":"\n', b"5\n{}\n"])
 def test_a_peer_that_makes_only_mistakes_is_given_up(mistake: bytes) -> None:
     intake = Intake()
-    said = [one for _ in range(MISTAKES_IN_A_ROW_MAX) for one in intake.feed(mistake)]
+    said = [one for _ in range(MISTAKES_IN_A_ROW_MAX) for one in feed(intake, mistake)]
     assert intake.is_given_up
     assert MISTAKES_IN_A_ROW_MAX <= len(said) <= MISTAKES_IN_A_ROW_MAX + 1
-    assert intake.feed(GOOD) == []
+    assert feed(intake, GOOD) == []
 
 
 def test_one_message_of_very_many_mistakes_is_one_mistake() -> None:
     intake = Intake()
     readings = b", ".join(500 * [b"null"])
-    assert len(intake.feed(b'{"sensing": {"sensing-id": "net", "sensors": [' + readings + b"]}}")) == 10
+    assert len(feed(intake, b'{"sensing": {"sensing-id": "net", "sensors": [' + readings + b"]}}")) == 10
     assert not intake.is_given_up
-    assert len(intake.feed(GOOD)) == 1
+    assert len(feed(intake, GOOD)) == 1
 
 
 def test_a_message_between_the_mistakes_makes_up_for_them() -> None:
     intake = Intake()
     for _ in range(3):
-        assert len(intake.feed((MISTAKES_IN_A_ROW_MAX - 1) * b"{}\n" + GOOD)) == MISTAKES_IN_A_ROW_MAX
+        assert len(feed(intake, (MISTAKES_IN_A_ROW_MAX - 1) * b"{}\n" + GOOD)) == MISTAKES_IN_A_ROW_MAX
     assert not intake.is_given_up
 
 

@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 
 from effort import ANSWER_S
 
+from tests.gateway.whole import feed, read_datagram
 from tidings.gateway.effects import Advertise, Close, Effect, Say, Widen, Withdraw
 from tidings.gateway.gateway import Gateway
-from tidings.gateway.intake import Intake, read_datagram
+from tidings.gateway.intake import Intake
 from tidings.gateway.messages import Deregister, Error, Reading, Register, Sensing, encode
 from tidings.gateway.networks import Address, Caller, Key
 from tidings.sensors.link import Place
@@ -87,7 +88,7 @@ class TestGateway:
         intake = Intake()
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(1 << 16):
-                self._take(key, intake.feed(data))
+                self._take(key, feed(intake, data))
         del self._writers[key]
         self.core.lost(key, time.monotonic())
         writer.close()

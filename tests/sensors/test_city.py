@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tidings.gateway.decoding import decode_object
+from tests.gateway.whole import decode_object
 from tidings.gateway.messages import Sensing, Sensor, Subscribe
 from tidings.sensors.city import CITY, DAY_S, DUST, HARBOUR_M, KINDS, SIZE_M, CityNetwork, Signal, Spot
 

@@ -35,7 +35,7 @@ from tidings.gateway.members import (
 )
 from tidings.gateway.messages import Sensing
 from tidings.gateway.shapes import Loose, Plain
-from tidings.steps import Steps, finish
+from tidings.steps import Steps
 
 _decode_plain_lines = msgspec.json.Decoder(Plain).decode_lines
 _decode_plain = msgspec.json.Decoder(Plain).decode
@@ -62,13 +62,8 @@ class _Pairs(list[tuple[str, object]]):
 _pairs = json.JSONDecoder(object_pairs_hook=_Pairs, parse_int=str, parse_float=str).decode
 
 
-def decode_run(data: bytes) -> list[Said] | None:
-    """What a run of whole objects says; None if each of them has to be looked at by itself."""
-    return finish(decode_run_steps(data))
-
-
 def decode_plain_run(data: bytes) -> list[Sensing] | None:
-    """The same, of plain readings alone."""
+    """What a run of whole objects says, if all of them are plain readings."""
     try:
         plain = _decode_plain_lines(data)
     except _UNREADABLE:
@@ -76,8 +71,11 @@ def decode_plain_run(data: bytes) -> list[Sensing] | None:
     return [message.sensing for message in plain] if _has_single_ids(data, len(plain)) else None
 
 
-def decode_run_steps(data: bytes) -> Steps[list[Said] | None]:
-    """As `decode_run`, in steps unless all readings are plain."""
+def decode_run(data: bytes) -> Steps[list[Said] | None]:
+    """What a run of whole objects says; None if each of them has to be looked at by itself.
+
+    It takes one step if all readings are plain.
+    """
     try:
         plain = _decode_plain_lines(data)
     except _UNREADABLE:
@@ -98,13 +96,8 @@ def _decode_loose_run(data: bytes) -> Steps[list[Said] | None]:
     return said if _has_single_ids(data, len(loose)) else None
 
 
-def decode_object(raw: bytes) -> list[Said]:
+def decode_object(raw: bytes) -> Steps[list[Said]]:
     """What one object says: its message, as far as it is good, and what is wrong."""
-    return finish(decode_object_steps(raw))
-
-
-def decode_object_steps(raw: bytes) -> Steps[list[Said]]:
-    """As `decode_object`, in steps if the object is long."""
     has_single_id = _has_single_ids(raw, 1)
     if has_single_id:
         try:

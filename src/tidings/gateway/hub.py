@@ -28,7 +28,7 @@ from tidings.errors import NotAllowed
 from tidings.gateway.decoding import decode_plain_run
 from tidings.gateway.effects import Advertise, Close, Effect, Say, Widen, Withdraw
 from tidings.gateway.gateway import Gateway
-from tidings.gateway.intake import RUN_SIZE, read_datagram_steps
+from tidings.gateway.intake import RUN_SIZE, read_datagram
 from tidings.gateway.members import Said
 from tidings.gateway.messages import Deregister, Error, Register, Sensing, encode
 from tidings.gateway.networks import Address, Key
@@ -205,7 +205,7 @@ class Hub:
     def _reading_datagram(self, address: Address, data: bytes) -> Steps[None]:
         self._do(self.gateway.heard(address, len(data)))
         said: list[Said] = []
-        yield from read_datagram_steps(data, said)
+        yield from read_datagram(data, said)
         yield from self._take(address, self._standing_at(address), said, len(data))
 
     def _standing_at(self, address: Address) -> Standing | None:

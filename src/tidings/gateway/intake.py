@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidings.gateway.cutting import FIRST_SIZE_MAX, OBJECT_SIZE_MAX, Cutter, Piece
-from tidings.gateway.decoding import decode_object_steps, decode_plain_run, decode_run_steps
+from tidings.gateway.cutting import FIRST_SIZE_MAX, OBJECT_SIZE_MAX, Cutter
+from tidings.gateway.decoding import decode_object, decode_plain_run, decode_run
 from tidings.gateway.members import Said
 from tidings.gateway.messages import Error, Sensing
 from tidings.steps import Steps, finish
@@ -45,12 +45,6 @@ class Intake:
         """Whether half an object is there."""
         return self._cutter.is_open or bool(self._rest)
 
-    def feed(self, data: bytes) -> list[Said]:
-        """What the next bytes of the stream complete, in order."""
-        said: list[Said] = []
-        finish(self.read(data, said))
-        return said
-
     def read_run(self, data: bytes) -> list[Sensing] | None:
         """What a short run of plain readings says; None if it is anything else, which is to be read."""
         is_begun = bool(self._rest) or self._cutter.is_open
@@ -62,7 +56,10 @@ class Intake:
         return run
 
     def read(self, data: bytes, said: list[Said]) -> Steps[None]:
-        """As `feed`, in steps; what is complete is added to `said`, from which the caller may take it."""
+        """Read the next bytes of the stream; what they complete is added to `said`, in order.
+
+        The caller may take it from there between two steps.
+        """
         if self._rest:
             data, self._rest = self._rest + data, b""
         at = 0
@@ -73,7 +70,7 @@ class Intake:
                 at = yield from self._cut(data, at, at, said)
                 continue
             end = self._likely_end(data, at)
-            run = (yield from decode_run_steps(data[at:end])) if end > at else None
+            run = (yield from decode_run(data[at:end])) if end > at else None
             if run is not None:
                 if run:
                     self._count(run)
@@ -105,9 +102,7 @@ class Intake:
         while not self.is_given_up:
             pieces, at = self._cutter.cut(data, at, CUT_SIZE)
             for piece in pieces:
-                found: list[Said] = (
-                    [piece] if isinstance(piece, Error) else (yield from decode_object_steps(piece))
-                )
+                found: list[Said] = [piece] if isinstance(piece, Error) else (yield from decode_object(piece))
                 self._count(found)
                 said += found
             if at >= len(data) or (pieces and at >= end):
@@ -131,26 +126,14 @@ def _end_in(data: bytes, at: int, limit: int) -> int:
     return data.rfind(b"\n", at, limit) + 1 or data.rfind(b"}{", at, limit) + 1
 
 
-def _decoded(piece: Piece) -> Steps[list[Said]]:
-    """What an object says, or what is wrong."""
-    return [piece] if isinstance(piece, Error) else (yield from decode_object_steps(piece))
-
-
 def _is_half(data: bytes, at: int) -> bool:
     """Whether what is left is short, and ends within an object for certain."""
     return len(data) - at <= REST_MAX and data[-1:] not in b"} \t\r\n"
 
 
-def read_datagram(data: bytes) -> list[Said]:
-    """What a datagram says: it holds whole objects, mostly one."""
-    said: list[Said] = []
-    finish(read_datagram_steps(data, said))
-    return said
-
-
-def read_datagram_steps(data: bytes, said: list[Said]) -> Steps[None]:
-    """Read a datagram in steps, as `Intake.read` does."""
-    run = (yield from decode_run_steps(data)) if len(data) <= FIRST_SIZE_MAX else None
+def read_datagram(data: bytes, said: list[Said]) -> Steps[None]:
+    """Read a datagram, which holds whole objects, mostly one, as `Intake.read` does."""
+    run = (yield from decode_run(data)) if len(data) <= FIRST_SIZE_MAX else None
     if run is not None:
         said += run
         return

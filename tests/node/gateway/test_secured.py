@@ -24,9 +24,9 @@ from node.peers import ANSWER_S_MAX, run, running
 from node.secured import TOKEN, USERS, Secured
 
 import tidings
+from tests.gateway.whole import decode_object
 from tidings.client import Bus
 from tidings.errors import ConfigError
-from tidings.gateway.decoding import decode_object
 from tidings.node.gateway.config import GatewayConfig, check
 from tidings.node.server import Node
 from tidings.security.gate import FAILURES_MAX
