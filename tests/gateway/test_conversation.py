@@ -22,10 +22,8 @@ class Wire:
         world, gateway = self.world, self.world.gateway
         for said in feed(self.intake, data):
             match said:
-                case Register():
-                    world.carry_out(gateway.registered(1, said, world.now))
-                case Deregister():
-                    world.carry_out(gateway.deregistered(1, said, world.now))
+                case Register() | Deregister():
+                    world.hear(1, said)
                 case Sensing():
                     self.readings += gateway.sensing(1, said, world.now)
                     world.carry_out(gateway.said())

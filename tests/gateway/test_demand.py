@@ -11,6 +11,7 @@ from tidings.gateway.effects import Advertise, Effect, Say, Widen, Withdraw
 from tidings.gateway.gateway import Gateway
 from tidings.gateway.messages import Message, Register, Sensor, Subscribe, Unsubscribe
 from tidings.gateway.networks import Caller
+from tidings.steps import finish
 
 
 class Nowhere(Sink):
@@ -31,7 +32,8 @@ class Site:
         self.said: list[Message] = []
 
     def register(self, *sensors: Sensor) -> None:
-        self.carry_out(self.gateway.registered(1, Register("net", list(sensors)), 0.0))
+        finish(self.gateway.registering(1, Register("net", list(sensors)), 0.0))
+        self.carry_out(self.gateway.said())
 
     def subscribe(self, text: str, passive: bool = False) -> Subscription:
         subscription = Subscription(Filter(text), Nowhere(), passive)

@@ -20,6 +20,7 @@ from tidings.gateway.messages import (
 )
 from tidings.gateway.networks import Caller, Key
 from tidings.gateway.policy import Policy
+from tidings.steps import finish
 
 Range = tuple[float | None, float | None]
 
@@ -50,14 +51,22 @@ class World:
         self, key: Key, sensing_id: str, *sensors: Sensor, area: list[Point] | None = None, **more: object
     ) -> None:
         message = Register(sensing_id, list(sensors), area=area, **more)  # type: ignore[arg-type]
-        self.carry_out(self.gateway.registered(key, message, self.now))
+        self.hear(key, message)
 
     def deregister(self, key: Key, sensing_id: str, *names: str) -> None:
         sensors = [Sensor(name) for name in names] or None
-        self.carry_out(self.gateway.deregistered(key, Deregister(sensing_id, sensors), self.now))
+        self.hear(key, Deregister(sensing_id, sensors))
         known = self.on.get(sensing_id, {})
         for name in names or list(known):
             known.pop(name, None)
+
+    def hear(self, key: Key, message: Register | Deregister) -> None:
+        """A network says this, and the gateway does all that follows."""
+        if isinstance(message, Register):
+            finish(self.gateway.registering(key, message, self.now))
+        else:
+            finish(self.gateway.deregistering(key, message, self.now))
+        self.carry_out(self.gateway.said())
 
     def lose(self, key: Key, *sensing_ids: str) -> None:
         self.carry_out(self.gateway.lost(key, self.now))

@@ -17,6 +17,7 @@ from tidings.gateway.intake import Intake
 from tidings.gateway.messages import Deregister, Error, Reading, Register, Sensing, encode
 from tidings.gateway.networks import Address, Caller, Key
 from tidings.sensors.link import Place
+from tidings.steps import finish
 
 PATIENCE_S = ANSWER_S
 """After this a test that waits for something is taken to wait for ever."""
@@ -102,9 +103,11 @@ class TestGateway:
         for message in said:
             match message:
                 case Register():
-                    self._do(self.core.registered(key, message, now))
+                    finish(self.core.registering(key, message, now))
+                    self._do(self.core.said())
                 case Deregister():
-                    self._do(self.core.deregistered(key, message, now))
+                    finish(self.core.deregistering(key, message, now))
+                    self._do(self.core.said())
                 case Sensing():
                     self._sense(key, message, now)
                 case Error():

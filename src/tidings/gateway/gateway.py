@@ -83,13 +83,8 @@ class Gateway:
 
     # What networks say
 
-    def registered(self, key: Key, message: Register, now: float) -> list[Effect]:
-        """A network offers sensors."""
-        finish(self.registering(key, message, now))
-        return self.said()
-
     def registering(self, key: Key, message: Register, now: float) -> Steps[None]:
-        """As `registered`, in steps; `said` has what is to be done."""
+        """A network offers sensors; `said` has what is to be done."""
         self._confirm(key, message.cookie)
         try:
             yield from self._register(key, message, now)
@@ -99,13 +94,8 @@ class Gateway:
             self._errors.pop(key, None)
         self._settle()
 
-    def deregistered(self, key: Key, message: Deregister, now: float) -> list[Effect]:
-        """A network takes sensors back, or all of them."""
-        finish(self.deregistering(key, message, now))
-        return self.said()
-
     def deregistering(self, key: Key, message: Deregister, now: float) -> Steps[None]:
-        """As `deregistered`, in steps; `said` has what is to be done."""
+        """A network takes sensors back, or all of them; `said` has what is to be done."""
         self._confirm(key, message.cookie)
         try:
             network = self._own(key, message.sensing_id)
