@@ -22,14 +22,20 @@ HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 Page = Callable[[str], Awaitable[tuple[str, str]]]
 """Makes a page, its content type and its text, for one whose field Authorization says this; empty: none."""
 
-_REASONS = {
+REASONS = {
+    100: "Continue",
     200: "OK",
+    204: "No Content",
     400: "Bad Request",
     401: "Unauthorized",
     403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
     408: "Request Timeout",
+    410: "Gone",
+    411: "Length Required",
+    413: "Content Too Large",
+    426: "Upgrade Required",
     431: "Request Header Fields Too Large",
     500: "Internal Server Error",
     503: "Service Unavailable",
@@ -137,7 +143,7 @@ def is_loopback(host: str) -> bool:
 def _encode(status: int, kind: str, text: str, with_body: bool = True) -> bytes:
     body = text.encode()
     head = (
-        f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+        f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
         "X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n"
     )
     return head.encode() + (body if with_body else b"")

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from msgspec import Struct
 
 from tidings.gateway.messages import Error, encode
-from tidings.node.http import HttpError, is_loopback
+from tidings.node.http import REASONS, HttpError, is_loopback
 
 HEAD_SIZE_MAX = 8 << 10
 BODY_SIZE_MAX = 1 << 20
@@ -33,24 +33,6 @@ _SINGLE = {
     TOKEN,
 }
 _FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*)")
-_REASONS = {
-    100: "Continue",
-    200: "OK",
-    204: "No Content",
-    400: "Bad Request",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    408: "Request Timeout",
-    410: "Gone",
-    411: "Length Required",
-    413: "Content Too Large",
-    426: "Upgrade Required",
-    431: "Request Header Fields Too Large",
-    500: "Internal Server Error",
-    503: "Service Unavailable",
-}
 
 
 class Request(Struct, frozen=True):
@@ -158,7 +140,7 @@ def check_page(request: Request, origins: frozenset[str], is_tls: bool) -> str |
 
 def encode_response(status: int, body: bytes, fields: dict[str, str], is_last: bool) -> bytes:
     """A response, with what stands in each."""
-    lines = [f"HTTP/1.1 {status} {_REASONS[status]}", f"Content-Length: {len(body)}"]
+    lines = [f"HTTP/1.1 {status} {REASONS[status]}", f"Content-Length: {len(body)}"]
     if body:
         lines.append("Content-Type: application/json")
     lines += ["Cache-Control: no-store", "X-Content-Type-Options: nosniff"]
