@@ -26,8 +26,8 @@ from tidings.client import Bus
 from tidings.errors import Disconnected, Refused, StoreError, StoreFailed
 from tidings.log import custody, sealing
 from tidings.log.folder import Folder
-from tidings.node.sealing import main as sealing_main
-from tidings.node.sealing.main import Sealer
+from tidings.node import sealing as node_sealing
+from tidings.node.sealing import Sealer
 from tidings.node.server import Node
 from tidings.store.backup import back_up, restore
 
@@ -122,14 +122,14 @@ def test_a_node_in_a_program_reads_what_another_has_sealed(tmp_path: Path) -> No
 def test_who_seals_leaves_when_there_is_nothing_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sealing_main, "IDLE_S_MAX", 0.1)
+    monkeypatch.setattr(node_sealing, "IDLE_S_MAX", 0.1)
 
     async def scenario() -> None:
         async with sealing_by_hand(tmp_path) as (node, bus):
             await bus.publish_all(readings(0))
             asked = asyncio.ensure_future(bus.log.seal())
             async with linked(node) as link:
-                await sealing_main._try_hard(Sealer(link, Folder(tmp_path / "log")))
+                await node_sealing._try_hard(Sealer(link, Folder(tmp_path / "log")))
             assert await asked == COUNT
 
     run(scenario())
@@ -153,10 +153,10 @@ def test_a_child_says_that_it_can_seal_again_before_it_ends(
                 raise StoreFailed("log", "disk is full")
             return False
 
-    monkeypatch.setattr(sealing_main, "IDLE_S_MAX", 0.001)
-    monkeypatch.setattr(sealing_main, "LOOK_S", 0.001)
-    monkeypatch.setattr(sealing_main.Backoff, "next_s", lambda _: 0.0)
-    run(sealing_main._try_hard(cast("Sealer", Mended())))
+    monkeypatch.setattr(node_sealing, "IDLE_S_MAX", 0.001)
+    monkeypatch.setattr(node_sealing, "LOOK_S", 0.001)
+    monkeypatch.setattr(node_sealing.Backoff, "next_s", lambda _: 0.0)
+    run(node_sealing._try_hard(cast("Sealer", Mended())))
     lines = [one.getMessage() for one in caplog.records]
     assert lines == ["the log can't be sealed", "the log can be sealed again"]
 
@@ -283,7 +283,7 @@ async def sealing_by_hand(directory: Path) -> AsyncIterator[tuple[Node, Bus]]:
 
 
 def linked(node: Node) -> Any:
-    return sealing_main._linked(node.addresses[0])
+    return node_sealing._linked(node.addresses[0])
 
 
 def test_whatever_operation_is_the_last_one_nothing_is_lost_and_nothing_twice(tmp_path: Path) -> None:

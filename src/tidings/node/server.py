@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tidings.node.discovery import Discovery
     from tidings.node.gateway.child import GatewayProcess
     from tidings.node.guard import Guard
-    from tidings.node.sealing.child import SealingProcess
+    from tidings.node.sealing import SealingProcess
 
 CACHE = "tidings.compiled"
 """The folder of compiled code."""
@@ -235,7 +235,7 @@ class Node:
 
     def _start_sealing(self, home: Path) -> None:
         """Have the log sealed by a child, whenever there is something to seal."""
-        from tidings.node.sealing.child import SealingProcess, settings_of
+        from tidings.node.sealing import SealingProcess, settings_of
 
         config = self.config
         assert config.sealing_folder is not None, "only who keeps something seals it"

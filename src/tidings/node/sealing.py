@@ -1,4 +1,4 @@
-"""The process that seals: its lock, its loop, how it ends, and what it does for its node.
+"""The process that seals, a child of its node: what the node tells it, its lock, its loop, and how it ends.
 
 It is the only one that writes files of its node, which the lock sees to: one whose node was killed may be at
 it still when the next one comes. It gives way to whatever else wants the processor.
@@ -25,22 +25,26 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from tidings.backoff import Backoff
 from tidings.errors import Disconnected, InternalError, StoreDamaged, StoreError, TidingsError
 from tidings.ids import ClockIds, new_system
+from tidings.log.custody import Custody
 from tidings.log.folder import FileInfo, Folder
 from tidings.log.parts import LivePart, Part
 from tidings.log.sealing import Cut, Cutter, holes, to_join
 from tidings.node import logs
-from tidings.node.child import watch_parent
-from tidings.node.logs import Lasting
-from tidings.node.sealing.child import SealingConfig
+from tidings.node.child import Child, watch_parent
+from tidings.node.config import NodeConfig
+from tidings.node.logs import Form, Lasting, Level
 from tidings.protocol.connection import Connection
 from tidings.transport.credentials import Credentials
 from tidings.transport.dial import dial
 from tidings.transport.link import Link
 
+LOCK = "tidings.sealing.lock"
+"""The file in the node's directory that who seals has locked."""
 LOOK_S = 0.5
 """How often it asks whether there is something to do."""
 IDLE_S_MAX = 30.0
@@ -49,6 +53,48 @@ NICE = 10
 """By how much it gives way to others."""
 READ_SIZE = 4 << 20
 """Bytes of the log that are asked for at once."""
+
+
+class SealingConfig(Struct, frozen=True):
+    """Settings of the process that seals, which are its only argument: there is no secret among them."""
+
+    node: str  # the address of the node, by its own socket
+    folder: str  # a path, or the URI of a folder on any Arrow filesystem
+    lock: str  # a file beside the store, which who seals has locked
+    log_level: Level = "info"
+    log_form: Form = "text"
+
+
+def settings_of(config: NodeConfig, folder: str, socket: Path) -> SealingConfig:
+    """The settings of who seals for a node, and comes by this socket."""
+    assert config.dir is not None, "what is not kept is not sealed"
+    lock = Path(config.dir) / LOCK
+    address = f"tidings+unix://{socket.absolute()}"
+    return SealingConfig(address, folder, str(lock.absolute()), config.log_level, config.log_form)
+
+
+class SealingProcess(Child[SealingConfig]):
+    """The child as its node sees it: there while there is something to seal, and for a while after.
+
+    A node that has nothing to seal has no such child: it costs memory, and reading Arrow takes a second.
+    """
+
+    may_leave = True
+
+    def __init__(self, config: SealingConfig, log: Custody) -> None:
+        super().__init__("sealing", "tidings.node.sealing", config)
+        self._log = log
+        self._wanted = asyncio.Event()
+
+    def look(self) -> None:
+        """See whether there is something to seal; called now and then."""
+        if self._log.wanted:
+            self._wanted.set()
+        else:
+            self._wanted.clear()
+
+    async def _wait_wanted(self) -> None:
+        await self._wanted.wait()
 
 
 class Sealer:

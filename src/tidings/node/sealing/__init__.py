@@ -1,1 +1,0 @@
-"""The process that seals a node's log into files."""
