@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from tidings.gateway.effects import Effect, Say
 from tidings.gateway.messages import Ack, Error, Redirect, Sensor, Subscribe, Unsubscribe, encode
-from tidings.gateway.networks import Address
+from tidings.gateway.networks import PENDING_MAX, WINDOW, Address, NumberState, Sequence
 from tidings.gateway.offers import Offers
 from tidings.gateway.registry import SILENT_S_MAX, STRANGERS_MAX, TYPES_MAX, Strangers
-from tidings.gateway.sequences import PENDING_MAX, WINDOW, Sequence, Standing
 from tidings.gateway.speaker import ADDRESSES_MAX, FACTOR, HOSTS_MAX, Speaker
 
 HERE, NEXT_DOOR, THERE = Address("here", 1), Address("here", 2), Address("there", 2)
@@ -159,7 +158,13 @@ def test_a_number_is_new_until_it_is_taken_and_again_after_it_was_refused(
     done: set[int] = set()
     for step, seq in steps:
         if step == "take":
-            expected = Standing.DONE if seq in done else Standing.PENDING if seq in pending else Standing.NEW
+            expected = (
+                NumberState.DONE
+                if seq in done
+                else NumberState.PENDING
+                if seq in pending
+                else NumberState.NEW
+            )
             assert sequence.take(seq) is expected
             pending |= {seq} - done
         elif step == "finish" and seq in pending:
@@ -181,11 +186,11 @@ def test_the_last_numbers_are_known_also_where_a_network_begins_anew(
     sent = [*range(5_000, 5_010), *one, *other, *one[:9]]  # which were forgotten meanwhile
     for place, seq in enumerate(sent):
         if place - came_at.get(seq, -2 * WINDOW) >= 2 * WINDOW:
-            assert sequence.take(seq) is Standing.NEW
+            assert sequence.take(seq) is NumberState.NEW
             sequence.finish(seq)
         came_at[seq] = place
         repeated = sent[max(0, place - repeats[place % len(repeats)])]
-        assert sequence.take(repeated) is Standing.DONE
+        assert sequence.take(repeated) is NumberState.DONE
 
 
 def test_so_many_numbers_are_remembered_and_so_many_wait() -> None:
@@ -193,13 +198,13 @@ def test_so_many_numbers_are_remembered_and_so_many_wait() -> None:
     for seq in range(2 * WINDOW + 1):
         sequence.take(seq)
         sequence.finish(seq)
-    assert sequence.take(WINDOW) is Standing.DONE
-    assert sequence.take(WINDOW - 1) is Standing.NEW
+    assert sequence.take(WINDOW) is NumberState.DONE
+    assert sequence.take(WINDOW - 1) is NumberState.NEW
     for seq in range(PENDING_MAX):
         other.take(seq)
-    assert other.take(PENDING_MAX) is Standing.PENDING
+    assert other.take(PENDING_MAX) is NumberState.PENDING
     other.finish(0)
-    assert other.take(PENDING_MAX) is Standing.NEW
+    assert other.take(PENDING_MAX) is NumberState.NEW
 
 
 def test_strangers_and_their_types_are_limited_and_forgotten() -> None:

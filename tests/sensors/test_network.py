@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidings.gateway.messages import Ack, Error, Point, Redirect, Sensor, Subscribe, Unsubscribe
-from tidings.gateway.sequences import Sequence, Standing
+from tidings.gateway.networks import NumberState, Sequence
 from tidings.sensors.network import (
     REPEAT_S_MAX,
     WAITING_MAX,
@@ -198,7 +198,7 @@ def test_over_links_that_break_every_reading_counts_once(steps: list[str]) -> No
         for message in said(effects):
             if "sensing" in message:
                 seq = message["sensing"]["seq"]
-                if sequence.take(seq) is Standing.NEW:
+                if sequence.take(seq) is NumberState.NEW:
                     taken.append(message["sensing"]["sensors"][0]["value"])
                     sequence.finish(seq)
                 if acknowledges:

@@ -20,12 +20,21 @@ from tidings.gateway.commands import Asker, Demands
 from tidings.gateway.effects import Close, Effect, Withdraw
 from tidings.gateway.interest import Interest, read
 from tidings.gateway.messages import Ack, Deregister, Error, Reading, Redirect, Register, Sensing
-from tidings.gateway.networks import Address, Caller, Key, Network, Networks, bounded_lease
+from tidings.gateway.networks import (
+    SEQUENCES_MAX,
+    Address,
+    Caller,
+    Key,
+    Network,
+    Networks,
+    NumberState,
+    Sequence,
+    bounded_lease,
+)
 from tidings.gateway.offers import Offers
 from tidings.gateway.policy import Figures, Policy
 from tidings.gateway.registry import Refusal, Registry, Strangers, check_register
 from tidings.gateway.report import Served, describe, describe_stranger, serves
-from tidings.gateway.sequences import NETWORKS_MAX, Sequence, Standing
 from tidings.gateway.speaker import Speaker
 from tidings.gateway.wants import wants_of
 from tidings.seen import Producers
@@ -47,7 +56,7 @@ class Gateway:
         self._interest = Interest()
         self._offers = Offers()
         self._strangers = Strangers(self._offers)
-        self._sequences: Producers[str, Sequence] = Producers(NETWORKS_MAX)
+        self._sequences: Producers[str, Sequence] = Producers(SEQUENCES_MAX)
         self._speaker = Speaker(secret)
         self._registry = Registry(self._networks, self._interest, self._offers)
         self._asker = Asker(self._networks, self._interest, self._speaker, self.policy)
@@ -328,10 +337,10 @@ class Gateway:
 
     def _is_new(self, key: Key, sensing_id: str, seq: int) -> bool:
         standing = self._sequences.heard(sensing_id, Sequence).take(seq)
-        if standing is Standing.NEW:
+        if standing is NumberState.NEW:
             return True
         self.figures.repeated += 1
-        if standing is Standing.DONE:
+        if standing is NumberState.DONE:
             self._speaker.say(key, Ack(sensing_id, seq), self._effects)
         return False
 

@@ -1,25 +1,33 @@
-"""Sensor networks: who they are, whose they are, how each is reached, and how long it is taken to be there.
+"""Sensor networks: whose each is, how it is reached, how long it is there, and which of its numbers were had.
 
 A network belongs to whoever registered its sensing-id first, as long as it is there: to a user where users
 are known, else to the connection, or to the host it spoke from. One whose connection broke keeps its
 place for GRACE_S. One that speaks in datagrams has a lease: when that is over it is asked, and after another
 lease of silence it is gone.
+
+Numbered readings are repeated over a link that breaks, counted once, and acknowledged when they are safe. A
+number is *pending* from when its readings are handed on until the node has taken them; only then is it
+acknowledged, and remembered among the last WINDOW of its network: those, as a network may begin anew with its
+numbers. What the node refuses is forgotten, so that the network may send it again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
+from enum import Enum
 from math import inf
 from operator import attrgetter
 from typing import NamedTuple
 
 from msgspec import Struct
 
+from tidings.event.values import INT_MIN
 from tidings.gateway.areas import Box
 from tidings.gateway.messages import Sensor
 from tidings.gateway.ranges import Span, span_of
 from tidings.gateway.wants import Want
 from tidings.leases import Leases
+from tidings.seen import SeenNumbers
 
 NETWORKS_MAX = 100_000
 """Networks of a gateway."""
@@ -34,6 +42,14 @@ DUE_SENSORS = 1_000
 LEASE_S = 3_600.0
 """The lease of a network that speaks in datagrams and names none."""
 LEASE_S_MIN, LEASE_S_MAX = 1.0, 86_400.0
+WINDOW = 1_024
+"""Numbers of one network that are remembered after they were acknowledged, at least: up to twice as many."""
+PENDING_MAX = 10_000
+"""Numbers of one network that may wait for the node."""
+SEQUENCES_MAX = 100_000
+"""Networks whose numbers are remembered; the one that used none for longest is forgotten."""
+
+_BELOW = INT_MIN - 1
 
 Key = Hashable
 """How a network is reached: what the driver calls a connection, or the Address that sends its datagrams."""
@@ -279,3 +295,39 @@ class Networks:
 def bounded_lease(lease_s: float | None) -> float:
     """The lease of a network that sends datagrams, from what it asked for."""
     return LEASE_S if lease_s is None else float(min(max(lease_s, LEASE_S_MIN), LEASE_S_MAX))
+
+
+class NumberState(Enum):
+    """What is known of a number."""
+
+    NEW = "new"
+    PENDING = "pending"
+    DONE = "done"
+
+
+class Sequence:
+    """The numbers of one network: those done last, and the WINDOW before them."""
+
+    __slots__ = ("before", "count", "done", "pending")
+
+    def __init__(self) -> None:
+        self.pending: set[int] = set()
+        self.done, self.before = SeenNumbers(_BELOW), SeenNumbers(_BELOW)
+        self.count = 0  # of those done last
+
+    def take(self, seq: int) -> NumberState:
+        """Readings of this number came; a new number is pending from now on, if there is room for it."""
+        if seq in self.done or seq in self.before:
+            return NumberState.DONE
+        if seq in self.pending or len(self.pending) >= PENDING_MAX:
+            return NumberState.PENDING  # without room: it is repeated, since nobody acknowledges it
+        self.pending.add(seq)
+        return NumberState.NEW
+
+    def finish(self, seq: int) -> None:
+        """The node has taken the readings."""
+        self.pending.discard(seq)
+        if self.count == WINDOW:
+            self.done, self.before = SeenNumbers(_BELOW), self.done
+            self.count = 0
+        self.count += self.done.add(seq)

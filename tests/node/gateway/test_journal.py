@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidings.errors import StoreError
-from tidings.gateway.sequences import WINDOW
+from tidings.gateway.networks import WINDOW
 from tidings.node.gateway import journal as journal_module
 from tidings.node.gateway.journal import Journal, Life
 

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from tidings.errors import StoreError
-from tidings.gateway.sequences import WINDOW
+from tidings.gateway.networks import WINDOW
 from tidings.gateway.uplink import Journaled
 from tidings.node import logs
 
