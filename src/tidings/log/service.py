@@ -17,9 +17,8 @@ from tidings.log import arguments
 from tidings.log.arguments import READ_SIZE_MAX
 from tidings.log.custody import Custody, Retention
 from tidings.log.history import Answer, History
-from tidings.protocol.archive import Archive, Terms
 from tidings.protocol.broker import Broker
-from tidings.protocol.cursors import Cursor, Options
+from tidings.protocol.cursors import Archive, Cursor, Options, Terms
 from tidings.protocol.service import Asked, Bystander
 from tidings.protocol.session import Session
 from tidings.replies import Deferred

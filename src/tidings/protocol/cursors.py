@@ -4,7 +4,7 @@ A cursor says which events its owner wants of the stream, and up to which positi
 One with a name is stored, and outlives connections and restarts; others end with their session. While nobody
 takes what matches, the cursor itself is the sink of its subscription, and only has stored what it needs; a
 *consumer* that is there is the sink then, such as the stream to a client (`streams.py`). A cursor that has
-none, and only has events kept, is an *archive* (`archive.py`).
+none, and only has events kept, is an *archive*.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from msgspec import Struct
 from tidings.event import Batch
 from tidings.exchange import Need, Positions, Rows, Sink, Subscription
 from tidings.filters import Filter
+from tidings.protocol.access import NOBODY, OWNER, Gate, Permit
 from tidings.store.interface import Drop, Durable, Operation, Put
+from tidings.store.kinds import Kind
 
 if TYPE_CHECKING:
     from tidings.protocol.broker import Broker
@@ -152,3 +154,95 @@ class Cursor:
 def unstored(rows: Rows, positions: Positions) -> int:
     """How many of the rows are not stored."""
     return len(rows) if positions is None else sum(positions[row] is None for row in rows)
+
+
+class Terms(Struct, frozen=True, omit_defaults=True):
+    """What is stored of an archive beside its place."""
+
+    holds: bool = False  # its position matters
+    lease_s: float | None = None
+    until: float | None = None  # when the lease ends, by the wall clock: that is what a later start goes by
+    left: bool = False  # its reader has ended it, and may come back
+    user: str = ""  # whose rights it has, and no more than these; the owner of the node has all
+
+
+TERMS: Kind[tuple[str, str], Terms] = Kind("archive", Terms)
+
+
+class Archive(Cursor):
+    """A cursor that has what matches kept in the log, and delivers nothing.
+
+    The log is what of the stored stream is persistent: events that ask for it, and what an archive wants.
+    Whoever reads the log asks for it by position; an archive only has it there. One with a name outlives
+    connections and restarts, until its lease ends or somebody ends it. One that `holds` is a reader's, behind
+    whose position nothing may be pruned. One that has `left` wants nothing any more: it only says that it did
+    not simply vanish.
+    """
+
+    is_archive = True
+
+    def __init__(self, broker: Broker, record: Durable, terms: Terms, filter: Filter | None = None) -> None:
+        super().__init__(broker, record, filter)
+        self.terms = terms
+        self.ends_at = self._end()
+
+    def _end(self) -> float:
+        until, lease_s = self.terms.until, self.terms.lease_s
+        return inf if until is None else self.broker.deadline(until, inf if lease_s is None else lease_s)
+
+    @property
+    def has_left(self) -> bool:  # type: ignore[override]  # it depends on its terms
+        """Whether it wants nothing any more, and is only remembered."""
+        return self.terms.left
+
+    @property
+    def passed(self) -> int:
+        """The position up to which its reader, if it has one, needs nothing any more."""
+        return self.acknowledged if self.terms.holds else self.broker.position
+
+    @property
+    def released(self) -> int:
+        """Everything: what it needs is in the log."""
+        return self.broker.position
+
+    def permit(self, gate: Gate) -> Permit:
+        """What whoever has it may do, as the rules are now."""
+        return (gate.permit_of(self.terms.user) or NOBODY) if self.terms.user else OWNER
+
+    def review(self) -> None:
+        """Keep for a user what it may subscribe to now."""
+        permit = self.permit(self.broker.gate)
+        self.broker.places.refilter(self, self.filter, permit.reach(self.filter), permit.bound)
+
+    def renew(self, terms: Terms) -> None:
+        """Its reader is still there."""
+        self.terms = terms
+        self.ends_at = self._end()
+        self.broker.store(TERMS.set(self.key, terms))
+
+    def pass_to(self, position: int) -> None:
+        """Its reader needs nothing up to this position; one that was passed before changes nothing."""
+        if position > self.acknowledged:
+            self.handed = position
+            self.acknowledge(position)
+
+    def demand(self, passive: bool) -> None:
+        """Have sources told of what it wants, unless it is passive."""
+        subscription, exchange = self.subscription, self.broker.exchange
+        if subscription.passive is not passive:
+            exchange.unsubscribe(subscription)
+            subscription.passive = passive
+            exchange.subscribe(subscription)
+            self.options = Options(log=True, passive=passive).encode()
+            self.broker.places.keep(self)
+
+    def need(self, count: int) -> Need:  # noqa: ARG002
+        """Have all that matches kept in the log."""
+        return Need.LOGGED
+
+    def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
+        """They are in the log, and that is all."""
+
+    def dropped(self) -> list[Operation]:
+        """What keeps neither it nor its terms any longer."""
+        return [*super().dropped(), TERMS.drop(self.key)]

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from tidings.errors import Refused
 from tidings.filters import Filter
-from tidings.protocol.archive import TERMS, Archive
 from tidings.protocol.arguments import check_readable
-from tidings.protocol.cursors import Cursor, options_of
+from tidings.protocol.cursors import TERMS, Archive, Cursor, options_of
 from tidings.protocol.streams import Stream
 from tidings.store.interface import Drop, Operation, State, Trim
 
