@@ -28,9 +28,8 @@ from tidings.event import check_compiled as compiled
 from tidings.event.check import Checked, check, check_decoding
 from tidings.event.check_compiled import check_certain
 from tidings.event.header import DELIVERIES
-from tidings.event.skip import offsets_of
 from tidings.event.values import ATTRIBUTES_MAX, RESERVED, TIME_US_MAX, TIME_US_MIN
-from tidings.event.wire import HEAD_SIZE, array_head, decode_events, encode_events
+from tidings.event.wire import HEAD_SIZE, array_head, decode_events, encode_events, offsets_of
 
 SOURCE = Path(__file__).parents[2] / "src"
 GOOD = [5, "air.pm10", 0, {"value": 41.2}, None, None]

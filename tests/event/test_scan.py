@@ -17,9 +17,8 @@ from tidings.errors import CodecError
 from tidings.event import Batch, Event, Value
 from tidings.event import scan as scanner
 from tidings.event.scan import offsets, scan_rows
-from tidings.event.skip import offsets_of
 from tidings.event.values import us_from_time
-from tidings.event.wire import HEAD_SIZE
+from tidings.event.wire import HEAD_SIZE, offsets_of
 from tidings.matching.clues import SCANNED_HEADER
 from tidings.matching.lanes import Lanes
 

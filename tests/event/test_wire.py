@@ -13,9 +13,8 @@ from strategies import damaged, identical, numbered_events, origins
 from tidings.errors import CodecError
 from tidings.event import Event, Header, Origin
 from tidings.event.json import from_json, to_json
-from tidings.event.skip import offsets_of
 from tidings.event.values import ATTRIBUTES_MAX
-from tidings.event.wire import HEAD_SIZE, array_head, decode_event, decode_events, encode_events
+from tidings.event.wire import HEAD_SIZE, array_head, decode_event, decode_events, encode_events, offsets_of
 
 GOOD = [5, "air.pm10", 0, {"value": 41.2}, None, None]
 whole = st.lists(numbered_events(), max_size=3).map(encode_events)

@@ -15,7 +15,6 @@ from typing import Any
 
 from tidings.errors import EventError
 from tidings.event.model import HEADER_READERS, Event
-from tidings.event.skip import offsets_of
 from tidings.event.wire import (
     COUNT_MAX,
     HEAD_SIZE,
@@ -24,6 +23,7 @@ from tidings.event.wire import (
     decode_event,
     decode_events,
     encode_events,
+    offsets_of,
 )
 from tidings.ids import Origin
 

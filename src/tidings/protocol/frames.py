@@ -15,8 +15,7 @@ from struct import Struct
 import msgspec
 
 from tidings.errors import CodecError, MissingExtra
-from tidings.event.skip import skip
-from tidings.event.wire import COUNT_MAX, HEAD_SIZE, array_head
+from tidings.event.wire import COUNT_MAX, HEAD_SIZE, array_head, skip
 from tidings.protocol.messages import KINDS, Message, Publish, Put, RawRequest, Request
 
 FRAME_MAX = 16 << 20
