@@ -18,7 +18,7 @@ from tidings.client.runner import Runner
 from tidings.errors import AddressError, FilterError, UserError
 from tidings.node.config import NodeConfig
 from tidings.node.server import Node
-from tidings.peers.upstream import Upstream
+from tidings.peers.registry import Upstream
 from tidings.protocol.access import Check, Claim, Permit, Rule
 from tidings.transport.credentials import Credentials
 

@@ -10,8 +10,8 @@ from queues.rig import Client
 
 from tidings.peers.forwarded import Forwarded
 from tidings.peers.forwarder import Forwarder
+from tidings.peers.registry import Order
 from tidings.peers.transmission import Outgoing, Transmission
-from tidings.peers.upstream import Order
 from tidings.protocol.forwarding import Sender
 from tidings.store.memory import SimulatedDisk, SimulatedStore
 

@@ -14,7 +14,7 @@ from queues.rig import DONE, job, numbers, pass_time
 
 from tidings.ids import Origin
 from tidings.peers import forwarder, lane
-from tidings.peers.upstream import Order
+from tidings.peers.registry import Order
 from tidings.protocol import session as node_session
 
 

@@ -39,7 +39,7 @@ from tidings.event import Event
 from tidings.event.values import plain_moment
 from tidings.filters import Filter
 from tidings.ids import new_system
-from tidings.peers.upstream import Order
+from tidings.peers.registry import Order
 from tidings.protocol.arguments import INBOX, OnSlow
 from tidings.protocol.connection import Connection
 from tidings.protocol.intake import Wanted

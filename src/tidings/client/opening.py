@@ -13,8 +13,7 @@ from typing import Any
 from tidings.client.bus import CONNECT_S, Bus
 from tidings.client.numbering import Numbering
 from tidings.errors import UserError
-from tidings.peers.registry import Neighbours, check_peers
-from tidings.peers.upstream import Order, Upstream
+from tidings.peers.registry import Neighbours, Order, Upstream, check_peers
 from tidings.queues.types import Volatile
 from tidings.transport.address import parse
 from tidings.transport.credentials import Credentials

@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple, Self, TypedDict
 
 from tidings.errors import Refused, UserError
 from tidings.event import Batch, Event
-from tidings.peers.upstream import Order
+from tidings.peers.registry import Order
 from tidings.protocol.arguments import OnSlow
 from tidings.protocol.intake import Intake, Wanted
 from tidings.replies import Deferred

@@ -23,9 +23,8 @@ from tidings.peers.dialling import Dialling
 from tidings.peers.forwarded import Forwarded
 from tidings.peers.forwarding import Forwarding
 from tidings.peers.peering import Peering
-from tidings.peers.registry import Neighbours, Registry
+from tidings.peers.registry import Neighbours, Registry, Upstream
 from tidings.peers.transmission import Transmission
-from tidings.peers.upstream import Upstream
 from tidings.protocol.access import Gate
 from tidings.protocol.broker import Anyone, Broker
 from tidings.protocol.memory import Budgets

@@ -26,8 +26,7 @@ from tidings.ids import new_system
 from tidings.node.config import NodeConfig
 from tidings.node.ports import answers
 from tidings.node.server import Node
-from tidings.peers.registry import Neighbours
-from tidings.peers.upstream import Upstream
+from tidings.peers.registry import Neighbours, Upstream
 from tidings.protocol.frames import encode
 from tidings.protocol.messages import VERSION, Bye, Hello
 from tidings.queues import Volatile

@@ -26,8 +26,7 @@ from tidings.node.memory import GivingBack, budgets_of
 from tidings.node.ports import Port, close_server, connect_pipe, listen_tcp, raise_descriptor_limit
 from tidings.node.threads import Database
 from tidings.node.unix import SOCKET, Temporary, UnixServer, sweep
-from tidings.peers.registry import Neighbours, parse_peers
-from tidings.peers.upstream import Upstream
+from tidings.peers.registry import Neighbours, Upstream, parse_peers
 from tidings.protocol.access import Denied
 from tidings.queues import Volatile
 from tidings.queues.types import load_types

@@ -32,8 +32,8 @@ from typing import Literal
 
 from tidings.filters import Filter
 from tidings.peers.lane import Lane, Says
+from tidings.peers.registry import Order
 from tidings.peers.transmission import Outgoing
-from tidings.peers.upstream import Order
 from tidings.protocol.forwarding import Sender
 from tidings.queues.held import Held
 

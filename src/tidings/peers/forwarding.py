@@ -14,8 +14,8 @@ from tidings.errors import TidingsError
 from tidings.exchange import Subscription
 from tidings.peers.dialling import Dialling, OutboundConnection, Reach
 from tidings.peers.forwarder import Forwarder
+from tidings.peers.registry import Order, Upstream
 from tidings.peers.transmission import Outgoing, Transmission
-from tidings.peers.upstream import Order, Upstream
 from tidings.protocol.forwarding import Sender
 from tidings.timers import Alarm
 

@@ -12,24 +12,29 @@ there that he is a node, so nothing is believed of it until it has shown who it 
 | there | its connection is lost | away |
 | candidate | it is not found any more | forgotten |
 
-A peer is called by its name, and by the id of its node once that is known.
+A peer is called by its name, and by the id of its node once that is known. An *upstream* is not
+among them: it is the node to which a device sends what is published at it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn, get_args
 
-from tidings.errors import AddressError, ConfigError, NotAllowed
+from tidings.errors import AddressError, ConfigError, NotAllowed, UserError
+from tidings.filters import Filter
 from tidings.transport.address import parse
 from tidings.transport.credentials import Credentials
+from tidings.transport.dial import dial
 
 PEERS_MAX = 1_000
 """Peers of one node; what is found beyond that is passed over."""
 NAME_LENGTH_MAX = 64
 
 State = Literal["candidate", "away", "there"]
+Order = Literal["oldest", "newest"]
+"""What goes first of what has gathered for an upstream."""
 
 _NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{NAME_LENGTH_MAX}}}")
 
@@ -39,6 +44,24 @@ class Neighbours(NamedTuple):
 
     addresses: Mapping[str, str]
     credentials: Credentials
+
+
+class Upstream:
+    """A node by its address, who this one is there, and which publications go there in which order.
+
+    Raises AddressError, FilterError or UserError for what can't be.
+    """
+
+    def __init__(
+        self, address: str, credentials: Credentials, order: Order = "oldest", filter: str | None = None
+    ) -> None:
+        if order not in get_args(Order):
+            raise UserError(f"order is {' or '.join(map(repr, get_args(Order)))}, not {order!r}")
+        dial(address, credentials)
+        self.address = address
+        self.credentials = credentials
+        self.order: Order = order
+        self.filter = str(Filter(filter or ""))
 
 
 class Peer:
