@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from queues.rig import DONE, GIVE_BACK, REJECT, Client, Rig, job, numbers, pass_time
 from tidings.protocol.messages import Bye, Commit, Refusal
-from tidings.queues import returned
+from tidings.queues import inflight
 
 
 def client(**fields: object) -> Client:
@@ -372,8 +372,8 @@ def test_who_has_settled_a_message_that_was_taken_back_from_him_before_is_not_to
 
 
 def test_of_what_was_taken_back_the_last_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(returned, "RETURNED_MAX", 2)
-    known = returned.Returned()
+    monkeypatch.setattr(inflight, "RETURNED_MAX", 2)
+    known = inflight.Returned()
     for number in (1, 2, 1, 3):
         known.note(number, 1, ("ann", 1), "jobs")
     assert [number for number, _ in known] == [1, 3]

@@ -35,7 +35,7 @@ from tidings.peers.lane import Lane, Says
 from tidings.peers.registry import Order
 from tidings.peers.transmission import Outgoing
 from tidings.protocol.forwarding import Sender
-from tidings.queues.held import Held
+from tidings.queues.inflight import Held
 
 RUN_SIZE = 64 << 10
 """Bytes of events after which a frame is closed."""

@@ -17,7 +17,7 @@ from tidings.event.wire import decode_event
 from tidings.ids import Origin
 from tidings.protocol.forwarding import Sender
 from tidings.protocol.messages import Failure
-from tidings.queues.held import Held
+from tidings.queues.inflight import Held
 from tidings.queues.message import Message, event_bytes
 from tidings.queues.queue import Queue
 

@@ -26,7 +26,7 @@ from tidings.protocol.service import Bystander
 from tidings.protocol.session import Session
 from tidings.queues.binding import Bound
 from tidings.queues.description import REASON_LENGTH_MAX, TRANSMISSION, Description
-from tidings.queues.held import Held
+from tidings.queues.inflight import Held
 from tidings.queues.manager import QueueManager
 from tidings.queues.message import Message, check_length
 from tidings.queues.queue import Queue

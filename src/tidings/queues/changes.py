@@ -28,8 +28,7 @@ from tidings.protocol.session import Session
 from tidings.queues.arguments import ADDRESS_LENGTH_MAX
 from tidings.queues.description import REASON_LENGTH_MAX, TRANSMISSION
 from tidings.queues.getting import Readers
-from tidings.queues.held import Holding, Identity
-from tidings.queues.inflight import identity
+from tidings.queues.inflight import Holding, Identity, identity
 from tidings.queues.local import raws_of
 from tidings.queues.manager import QueueManager
 from tidings.queues.message import Message, check_length, completed

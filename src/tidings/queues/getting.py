@@ -25,8 +25,7 @@ from tidings.protocol.session import Session
 from tidings.queues import serving
 from tidings.queues.arguments import Cancel, Get
 from tidings.queues.backend import Handed
-from tidings.queues.held import Held
-from tidings.queues.inflight import give_back, identity
+from tidings.queues.inflight import Held, give_back, identity
 from tidings.queues.manager import QueueManager
 from tidings.queues.message import Message, event_bytes, sight
 from tidings.queues.queue import Queue

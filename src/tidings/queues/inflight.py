@@ -15,19 +15,23 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from tidings.errors import TidingsError
 from tidings.protocol.ledger import identity_of
-from tidings.queues.held import Held, Holding, Identity, Lot, RemoteHeld
-from tidings.queues.returned import Returned
+from tidings.protocol.messages import DONE, GIVE_BACK, REJECT, UNOPENED
 from tidings.queues.serving import AT_ONCE
-from tidings.replies import Deferred
 from tidings.steps import Steps
-from tidings.timers import Alarm
 
 if TYPE_CHECKING:
     from tidings.protocol.session import Session
-    from tidings.queues.backend import Handed, QueueRef
+    from tidings.queues.backend import Delivered, Handed, QueueRef
     from tidings.queues.host import Host
+    from tidings.queues.message import Message
+    from tidings.queues.queue import Queue
+    from tidings.queues.transaction import Transaction
+    from tidings.replies import Deferred
+    from tidings.timers import Alarm
 
 RESUME_S = 1.0
 """How long a client whose connection was lost may take to come back before others get what it held."""
@@ -37,10 +41,158 @@ ELSEWHERE = 1 << 62
 """Added to the numbers of messages of backends: no message of a queue here has such a number."""
 UNCONFIRMED_MAX = 10_000
 """Settlements of which it is known that no backend has confirmed them, the last ones."""
+RETURNED_MAX = 10_000
+"""Messages of which it is known from whom they were taken back, the last ones."""
+
+Identity = tuple[str, int]
+"""A client in one of its lives: system and epoch."""
+
+
+class Held:
+    """A message of a queue of this node, and until when it may stay in someone's hands."""
+
+    __slots__ = ("delivery", "due", "holder", "is_noted", "message", "queue", "request")
+
+    def __init__(
+        self,
+        queue: Queue,
+        message: Message,
+        delivery: int,
+        holder: Identity | Transaction,
+        request: int,
+        due: float,
+    ) -> None:
+        self.queue = queue
+        self.message = message
+        self.delivery = delivery  # the how many-eth time it was handed out
+        self.holder = holder
+        self.request = request  # the request that it was handed out for
+        self.due = due
+        self.is_noted = False  # whether it is stored that this delivery was begun
+
+    @property
+    def address(self) -> str:
+        """The name of its queue."""
+        return self.queue.name
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is in these hands no longer; a queue that is closed lets go of all at once."""
+        return self.queue.held.get(self.message.number) is not self
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether its queue is stored."""
+        return self.queue.kind.persistent
+
+    def settle(self, outcome: int, text: str) -> None:
+        """Do what the client says."""
+        if outcome == DONE:
+            self.queue.finish(self)
+        elif outcome == REJECT:
+            self.queue.reject(self, text)
+        else:
+            self.queue.give_back(self, counts=outcome == GIVE_BACK, reason=text)
+
+    def take_back(self, counts: bool, reason: str) -> None:
+        """Its reader is gone."""
+        self.queue.take_back(self, counts, reason)
+
+    def give_back(self) -> None:
+        """It goes back as if it had not been handed out."""
+        self.queue.give_back(self, counts=False)
+
+
+class Lot:
+    """Messages that came in one reply of a backend, and what forgets them when their time is up."""
+
+    __slots__ = ("held_s", "in_flight", "left", "timer")
+
+    def __init__(self, in_flight: InFlight, left: int, held_s: float | None) -> None:
+        self.in_flight = in_flight
+        self.left = left
+        self.held_s = held_s
+        self.timer: Alarm | None = None
+
+
+class RemoteHeld:
+    """A message of a backend's queue, which holds it for this node."""
+
+    __slots__ = ("delivery", "holder", "is_over", "lot", "number", "ref", "request", "row", "theirs")
+
+    def __init__(
+        self, ref: QueueRef, holder: Identity, request: int, number: int, row: Delivered, lot: Lot
+    ) -> None:
+        self.ref = ref
+        self.holder = holder
+        self.request = request
+        self.lot = lot
+        self.number = number  # here
+        self.theirs = row.number  # there
+        self.delivery = row.delivery
+        self.row = replace(row, number=number, received=row.number)  # as the client is told
+        self.is_over: bool = False
+
+    @property
+    def address(self) -> str:
+        """The address of its queue."""
+        return self.ref.address
+
+    @property
+    def is_stored(self) -> bool:
+        """Nothing of it is stored here."""
+        return False
+
+    def settle(self, outcome: int, text: str) -> Deferred[None]:
+        """Say there what becomes of it, and let go of it."""
+        self.lot.in_flight.forget(self)
+        return self.ref.settle(self.theirs, self.delivery, outcome, text)
+
+    def take_back(self, counts: bool, reason: str) -> None:  # noqa: ARG002
+        """Its reader is gone."""
+        self.note_returned()
+        self.settle(GIVE_BACK if counts else UNOPENED, "")
+
+    def note_returned(self) -> None:
+        """It is not its reader's any more, whatever that says of it from now on."""
+        self.lot.in_flight.returned.note(self.number, self.delivery, self.holder, self.address)
+
+    def give_back(self) -> None:
+        """It goes back as if it had not been handed out."""
+        self.settle(UNOPENED, "")
+
+
+Holding = Held | RemoteHeld
+"""A message in flight, wherever its queue is. What becomes of both is said in the same way."""
+
+
+class Returned(dict[tuple[int, Identity], tuple[int, str]]):
+    """By the numbers of messages and who has held them: the last delivery to them, and where.
+
+    After commits have failed, a client that is told nothing but that it does not hold a message takes that
+    for having settled it before: then the message is gone. So of what was taken back the queue is named.
+    A client of whom that is known, and who gets the message again and settles it, has settled it.
+    """
+
+    def note(self, number: int, delivery: int, holder: Identity, address: str) -> None:
+        """A message was taken back from a client who was gone, or late."""
+        self.pop((number, holder), None)
+        self[number, holder] = delivery, address
+        if len(self) > RETURNED_MAX:
+            del self[next(iter(self))]
+
+    def find(self, number: int, delivery: int, client: Identity) -> str:
+        """Return the queue of a message that was taken back from a client in this delivery or a later one."""
+        last, address = self.get((number, client), (0, ""))
+        return address if delivery <= last else ""
+
+    def settled(self, number: int, client: Identity) -> None:
+        """A client has settled a message that it holds."""
+        self.pop((number, client), None)
 
 
 class InFlight:
-    """See the module."""
+    """All messages in flight, and who holds them; see the module."""
 
     def __init__(self, host: Host) -> None:
         self.held: dict[int, Holding] = {}

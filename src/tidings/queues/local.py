@@ -22,8 +22,7 @@ from tidings.queues.arguments import Get, Part, Renew
 from tidings.queues.counting import described
 from tidings.queues.description import TRANSMISSION, Description
 from tidings.queues.getting import Readers, both
-from tidings.queues.held import Held
-from tidings.queues.inflight import identity
+from tidings.queues.inflight import Held, identity
 from tidings.queues.manager import QueueManager
 from tidings.queues.message import check_length
 from tidings.queues.queue import Queue

@@ -30,8 +30,8 @@ from tidings.matching import Shelf
 from tidings.queues import serving
 from tidings.queues.description import Description, encode
 from tidings.queues.expiry import Expiry
-from tidings.queues.held import Held, Identity
 from tidings.queues.host import Host, Undo
+from tidings.queues.inflight import Held, Identity
 from tidings.queues.locks import Locks
 from tidings.queues.message import Message, completed, event_bytes, sight
 from tidings.queues.parts import Part, Parts

@@ -27,8 +27,7 @@ from tidings.queues.backend import Handed, QueueBackend, QueueRef
 from tidings.queues.counting import described_elsewhere
 from tidings.queues.description import Description
 from tidings.queues.getting import Readers, note_requests, wanted_filter
-from tidings.queues.held import RemoteHeld
-from tidings.queues.inflight import InFlight
+from tidings.queues.inflight import InFlight, RemoteHeld
 from tidings.queues.queue import Queue
 from tidings.replies import Deferred, failed
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tidings.event import Event
     from tidings.filters import Filter
     from tidings.matching.search import Search
-    from tidings.queues.held import Held
+    from tidings.queues.inflight import Held
     from tidings.queues.message import Message
     from tidings.queues.queue import Queue
     from tidings.queues.waiting import Reader

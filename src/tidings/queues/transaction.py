@@ -19,7 +19,7 @@ from tidings.timers import Alarm
 
 if TYPE_CHECKING:
     from tidings.protocol.session import Session
-    from tidings.queues.held import Held
+    from tidings.queues.inflight import Held
     from tidings.queues.waiting import Reader
 
 Put = tuple[Queue, Message, Sequence[bytes]]

@@ -24,7 +24,7 @@ from tidings.queues.message import Message
 
 if TYPE_CHECKING:
     from tidings.protocol.service import Asked
-    from tidings.queues.held import Held, Identity
+    from tidings.queues.inflight import Held, Identity
     from tidings.queues.queue import Queue
     from tidings.queues.transaction import Transaction
     from tidings.timers import Alarm
