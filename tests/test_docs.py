@@ -52,7 +52,6 @@ from tidings.queues import (
     letters,
     manager,
     service,
-    transaction,
     transactions,
     waiting,
 )
@@ -411,8 +410,8 @@ def test_the_limits_of_queues_are_those_in_force() -> None:
         "inflight.RESUME_S": f"{inflight.RESUME_S:g} s",
         "transactions.TRANSACTION_S_MAX": f"{transactions.TRANSACTION_S_MAX:g} s",
         "transactions.TRANSACTIONS_MAX": f"{transactions.TRANSACTIONS_MAX:,}",
-        "transaction.MESSAGES_MAX": f"{transaction.MESSAGES_MAX:,}",
-        "transaction.SIZE_MAX": f"{transaction.SIZE_MAX >> 20} MiB",
+        "transactions.MESSAGES_MAX": f"{transactions.MESSAGES_MAX:,}",
+        "transactions.SIZE_MAX": f"{transactions.SIZE_MAX >> 20} MiB",
         "description.REASON_LENGTH_MAX": f"{description.REASON_LENGTH_MAX} characters",
         "queue.PREFETCH_MAX": f"{queue.PREFETCH_MAX:,}",
         "worker.HANDED_MAX": f"{worker.HANDED_MAX:,}",

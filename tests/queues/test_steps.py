@@ -17,7 +17,7 @@ from tidings.event.wire import encode_events
 from tidings.filters import Filter
 from tidings.matching import search
 from tidings.protocol.messages import Bye, Put, Settle
-from tidings.queues import Description, getting, manager, service, serving, transaction, waiting
+from tidings.queues import Description, getting, manager, service, serving, transactions, waiting
 from tidings.queues.inflight import RESUME_S
 from tidings.steps import Steps, finish
 
@@ -296,7 +296,7 @@ def test_a_rollback_goes_on_when_its_client_leaves() -> None:
 
 
 def test_a_transaction_has_a_limit_of_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transaction, "MESSAGES_MAX", 5)
+    monkeypatch.setattr(transactions, "MESSAGES_MAX", 5)
     ann = jobs(10)
     ann.begin(1)
     ann.put("jobs", 100, 101, transaction=1)

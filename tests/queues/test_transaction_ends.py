@@ -10,7 +10,7 @@ from protocol.rig import event
 from queues.rig import Client, Rig, job, numbers, pass_time
 from tidings.event.wire import encode_events
 from tidings.protocol.messages import Commit, Put
-from tidings.queues import transaction, transactions
+from tidings.queues import transactions
 
 
 def two(**fields: object) -> tuple[Client, Client]:
@@ -93,7 +93,7 @@ def test_a_client_has_a_bounded_number_of_transactions_open(monkeypatch: pytest.
 
 
 def test_a_transaction_holds_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transaction, "SIZE_MAX", 2_000)
+    monkeypatch.setattr(transactions, "SIZE_MAX", 2_000)
     ann, _ = two()
     ann.put("jobs", 1, job(2, body=bytes(3_000)), transaction=1)
     ann.rig.run()

@@ -10,7 +10,7 @@ from effort import often
 from tidings.protocol.broker import Broker
 from tidings.protocol.ledger import Ledger
 from tidings.protocol.publications import Publications
-from tidings.queues import inflight, locks, queue, transaction
+from tidings.queues import inflight, queue, transactions
 from tidings.queues.inflight import InFlight
 from tidings.queues.service import QueueService
 from tidings.simulator import queue_storm
@@ -91,7 +91,7 @@ def hand_without_holding(self: queue.Queue, held: Any) -> None:
     )
 
 
-def stay_locked(_self: locks.Locks, _number: int, ended: transaction.Transaction) -> bool:
+def stay_locked(_self: transactions.Locks, _number: int, ended: transactions.Transaction) -> bool:
     ended.is_over = False
     return False
 
@@ -119,12 +119,12 @@ FAULTS: dict[str, tuple[Any, str, Any, str]] = {
     "never takes back": (InFlight, "_take_back", passing_over, "in hands"),
     "forgets what it has counted": (Ledger, "count_up", count_nothing, "twice|refused, and came"),
     "loses what was put in a transaction": (
-        transaction.Transaction, "puts", property(lambda _self: []), "not on disk|dealt with",
+        transactions.Transaction, "puts", property(lambda _self: []), "not on disk|dealt with",
     ),
     "has a client that sends nothing again": (
         Publications, "resume", resume_with_nothing, "not on disk|dealt with",
     ),
-    "leaves locks behind": (locks.Locks, "remove", stay_locked, "are there"),
+    "leaves locks behind": (transactions.Locks, "remove", stay_locked, "are there"),
     "goes by the wall clock": (
         SimulatedNode, "time", time_by_the_wall_clock, "hands|its time|left again|believes",
     ),

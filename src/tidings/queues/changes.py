@@ -36,8 +36,7 @@ from tidings.queues.queue import Queue
 from tidings.queues.remote import RemoteQueue, pend
 from tidings.queues.serving import AT_ONCE
 from tidings.queues.targets import Target, Targets
-from tidings.queues.transaction import Transaction
-from tidings.queues.transactions import Transactions
+from tidings.queues.transactions import Transaction, Transactions
 from tidings.replies import Deferred
 from tidings.steps import Steps
 

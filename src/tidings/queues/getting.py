@@ -29,7 +29,7 @@ from tidings.queues.inflight import Held, give_back, identity
 from tidings.queues.manager import QueueManager
 from tidings.queues.message import Message, event_bytes, sight
 from tidings.queues.queue import Queue
-from tidings.queues.transaction import Transaction
+from tidings.queues.transactions import Transaction
 from tidings.queues.waiting import WAITING_MAX, Reader
 from tidings.replies import Deferred
 from tidings.steps import Steps

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tidings.queues.host import Host
     from tidings.queues.message import Message
     from tidings.queues.queue import Queue
-    from tidings.queues.transaction import Transaction
+    from tidings.queues.transactions import Transaction
     from tidings.replies import Deferred
     from tidings.timers import Alarm
 

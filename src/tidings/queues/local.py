@@ -31,7 +31,7 @@ from tidings.queues.transactions import Transactions
 from tidings.steps import Steps
 
 if TYPE_CHECKING:
-    from tidings.queues.transaction import Transaction
+    from tidings.queues.transactions import Transaction
 
 
 class LocalQueue:

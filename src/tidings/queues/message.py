@@ -3,12 +3,15 @@
 The number is the moment of arrival in microseconds, moved on where two would be the same: so it is unique in
 the node, grows, tells the order of arrival and is the `received` of the header, all in one integer. A million
 waiting messages are a million of these, so they hold nothing else: the bytes are stored and handed out as
-they came, and an event is made of them only while somebody looks at it.
+they came, and an event is made of them only while somebody looks at it. What few messages have is kept beside
+them, by their numbers: further parts of their bodies, and the moments at which they expire.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
+from math import inf
 
 import msgspec
 from msgspec import Struct
@@ -24,11 +27,15 @@ from tidings.leases import granted_s
 from tidings.protocol.frames import FRAME_MAX
 from tidings.queues.description import Description
 from tidings.store.interface import StoredMessage
+from tidings.timers import Timers
 
 LENGTH_MAX = FRAME_MAX - 8192
 """Bytes of an event that can be put: it is handed out in a frame, and more is said of a dead letter."""
 BYTES_EACH = 400
 """About what a message costs beside its bytes, for limits."""
+
+Part = tuple[int, bytes]
+"""A part has a number of its own, under which it is stored."""
 
 
 class Sight(Event, array_like=True, frozen=True, gc=False):
@@ -139,3 +146,63 @@ def completed(wanted: Description, raw: bytes) -> bytes:
     if ttl_s is not None:
         header = replace(header, ttl_s=ttl_s)
     return raw if header == event.header else event_bytes(replace(event, header=header))
+
+
+class Parts:
+    """Further parts of bodies that are too long for one frame: kept beside their message, gone with it."""
+
+    def __init__(self) -> None:
+        self._parts: dict[int, list[Part]] = {}
+
+    def add(self, number: int, parts: list[Part]) -> int:
+        """Keep the parts of a message; how many bytes they have."""
+        if not parts:
+            return 0
+        self._parts[number] = parts
+        return sum(len(part) for _, part in parts)
+
+    def remove(self, number: int) -> list[Part]:
+        """The message is gone: its parts, which are kept no longer."""
+        return self._parts.pop(number, []) if self._parts else []
+
+    def of(self, number: int) -> list[Part]:
+        """The parts of a message."""
+        return self._parts.get(number, []) if self._parts else []
+
+
+class Expiry(Timers[int]):
+    """The numbers of one queue's messages that expire; `is_used` says whether they do at all.
+
+    Moments are of the clock that never jumps: a wall clock that is set while a message is here neither
+    shortens its life nor prolongs it. A message that was due, and is still in someone's hands, is over until
+    it is gone.
+    """
+
+    __slots__ = ("_is_used", "_over")
+
+    def __init__(self, is_used: bool) -> None:
+        super().__init__()
+        self._is_used = is_used
+        self._over: set[int] = set()
+
+    def ttl_s(self, message: Message) -> float:
+        """How long it may be here; inf if for ever."""
+        if not self._is_used:
+            return inf
+        ttl_s = sight(message).ttl_s
+        return inf if ttl_s is None else ttl_s
+
+    def moment(self, key: int) -> float:
+        """The moment from which on nobody may have a message."""
+        return -inf if key in self._over else super().moment(key)
+
+    def cancel(self, key: int | None) -> None:
+        """The message is gone, or has another moment."""
+        self._over.discard(key)
+        super().cancel(key)
+
+    def due(self, now: float, most: float = inf) -> Iterator[int]:
+        """The numbers of messages whose time is over, each once; they may be in someone's hands."""
+        for number in super().due(now, most):
+            self._over.add(number)
+            yield number

@@ -29,12 +29,10 @@ from tidings.leases import granted_s
 from tidings.matching import Shelf
 from tidings.queues import serving
 from tidings.queues.description import Description, encode
-from tidings.queues.expiry import Expiry
 from tidings.queues.host import Host, Undo
 from tidings.queues.inflight import Held, Identity
-from tidings.queues.locks import Locks
-from tidings.queues.message import Message, completed, event_bytes, sight
-from tidings.queues.parts import Part, Parts
+from tidings.queues.message import Expiry, Message, Part, Parts, completed, event_bytes, sight
+from tidings.queues.transactions import Locks
 from tidings.queues.types import Volatile
 from tidings.queues.waiting import WAITING_MAX, Reader, Waiting
 from tidings.steps import Steps
@@ -42,7 +40,7 @@ from tidings.store.interface import Operation, PutQueue, QueueRecord
 
 if TYPE_CHECKING:
     from tidings.queues.local import LocalQueue
-    from tidings.queues.transaction import Transaction
+    from tidings.queues.transactions import Transaction
 
 HANDED_AHEAD_US = 1_000_000
 """By how much `handed` is moved at once: a write a second, and so many messages marked in vain."""

@@ -32,7 +32,7 @@ from tidings.queues.queue import Queue
 from tidings.replies import Deferred, failed
 
 if TYPE_CHECKING:
-    from tidings.queues.transaction import Transaction
+    from tidings.queues.transactions import Transaction
 
 
 class RemoteQueue:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tidings.protocol.service import Asked
     from tidings.queues.inflight import Held, Identity
     from tidings.queues.queue import Queue
-    from tidings.queues.transaction import Transaction
+    from tidings.queues.transactions import Transaction
     from tidings.timers import Alarm
 
 WAITING_MAX = 100_000
