@@ -86,8 +86,8 @@ def hand_without_holding(self: queue.Queue, held: Any) -> None:
             type(shelf).add(shelf, key, item, order)
 
     shelf.add = add  # type: ignore[method-assign]
-    self._host.timers.at(
-        self._host.now + 0.01, lambda _now: self.held.get(message.number) is held and self._place(message)
+    self._manager.timers.at(
+        self._manager.now + 0.01, lambda _now: self.held.get(message.number) is held and self._place(message)
     )
 
 

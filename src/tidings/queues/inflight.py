@@ -26,7 +26,7 @@ from tidings.steps import Steps
 if TYPE_CHECKING:
     from tidings.protocol.session import Session
     from tidings.queues.backend import Delivered, Handed, QueueRef
-    from tidings.queues.host import Host
+    from tidings.queues.manager import QueueManager
     from tidings.queues.message import Message
     from tidings.queues.queue import Queue
     from tidings.queues.transactions import Transaction
@@ -194,13 +194,13 @@ class Returned(dict[tuple[int, Identity], tuple[int, str]]):
 class InFlight:
     """All messages in flight, and who holds them; see the module."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, manager: QueueManager) -> None:
         self.held: dict[int, Holding] = {}
         self.holders: dict[Identity, dict[int, Holding]] = {}
         self.told: dict[Session, dict[int, list[Holding]]] = {}  # what an earlier connection was told
         self.elsewhere = 0  # how many of them are a backend's
         self.returned = Returned()
-        self._host = host
+        self._manager = manager
         self._first = 2 * ELSEWHERE  # the first number that was given out since the node was started
         self._unconfirmed: dict[int, None] = {}  # what was settled, and maybe not done at its backend
         # More than one session, if a HELLO comes late on a connection that the client has given up.
@@ -242,12 +242,12 @@ class InFlight:
             self.hold(held.number, held)
         self.elsewhere += len(taken)
         if taken and handed.held_s is not None:
-            at = self._host.now + handed.held_s
-            lot.timer = self._host.timers.at(at, partial(self._expire, taken))
+            at = self._manager.now + handed.held_s
+            lot.timer = self._manager.timers.at(at, partial(self._expire, taken))
         return taken
 
     def _next_number(self) -> int:
-        number = ELSEWHERE + self._host.numbers.next(self._host.wall)
+        number = ELSEWHERE + self._manager.numbers.next(self._manager.wall)
         self._first = min(self._first, number)
         return number
 
@@ -276,7 +276,7 @@ class InFlight:
         self.elsewhere -= 1
         held.lot.left -= 1
         if not held.lot.left:
-            self._host.timers.cancel(held.lot.timer)
+            self._manager.timers.cancel(held.lot.timer)
 
     def take_again(self, session: Session, request: int, address: str) -> list[Holding]:
         """What a client was told for this request on an earlier connection, as far as it still holds it."""
@@ -291,7 +291,7 @@ class InFlight:
         client = identity(session)
         is_in_time = client in self._present or client in self._missed
         self._present.setdefault(client, set()).add(session)
-        self._host.timers.cancel(self._missed.pop(client, None))
+        self._manager.timers.cancel(self._missed.pop(client, None))
         held = self.holders.get(client)
         if held:
             told = self.told[session] = {}
@@ -308,18 +308,18 @@ class InFlight:
         if not sessions:
             self._present.pop(client, None)
         if is_clean:
-            self._take_back(client, "its reader has left", self._host.now)
+            self._take_back(client, "its reader has left", self._manager.now)
         elif not sessions and client in self.holders:
-            at = self._host.now + RESUME_S
+            at = self._manager.now + RESUME_S
             act = partial(self._take_back, client, "its reader was lost")
-            self._missed[client] = self._host.timers.at(at, act)
+            self._missed[client] = self._manager.timers.at(at, act)
 
     def _take_back(self, client: Identity, reason: str, _now: float) -> None:
         """Take back all that a client holds that has gone; from now on it holds nothing of that."""
         self._missed.pop(client, None)
         hands = self.holders.pop(client, None)
         if hands is not None:
-            self._host.begin(self._taken_back(list(hands.values()), reason))
+            self._manager.begin(self._taken_back(list(hands.values()), reason))
 
     def _taken_back(self, hands: list[Holding], reason: str) -> Steps[None]:
         """Take back messages, one after the other.

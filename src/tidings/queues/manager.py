@@ -29,11 +29,10 @@ from tidings.queues.description import (
     encode,
     split_address,
 )
-from tidings.queues.host import Undo
 from tidings.queues.inflight import InFlight
 from tidings.queues.letters import DEAD, Letters
 from tidings.queues.message import Message, Numbers, counter_of, origin_of
-from tidings.queues.queue import Queue
+from tidings.queues.queue import Queue, Undo
 from tidings.queues.types import TYPES, Volatile
 from tidings.queues.waiting import Reader
 from tidings.steps import Steps

@@ -4,14 +4,14 @@ A message is in one place at a time: on the shelf, or held by one reader until i
 never hold the same one, and what is given back is where it was, since its place never changes. A message
 that comes goes to whoever has waited longest for it, and only on the shelf if nobody has.
 
-`put` and `take` are on the hot path: they work on plain calls, and what must be stored is told to the host.
+`put` and `take` are on the hot path: they work on plain calls, and tell the manager what must be stored.
 What takes longer the more messages there are is in `serving.py`, and done in steps.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice, takewhile
 from math import inf
@@ -29,7 +29,6 @@ from tidings.leases import granted_s
 from tidings.matching import Shelf
 from tidings.queues import serving
 from tidings.queues.description import Description, encode
-from tidings.queues.host import Host, Undo
 from tidings.queues.inflight import Held, Identity
 from tidings.queues.message import Expiry, Message, Part, Parts, completed, event_bytes, sight
 from tidings.queues.transactions import Locks
@@ -40,17 +39,21 @@ from tidings.store.interface import Operation, PutQueue, QueueRecord
 
 if TYPE_CHECKING:
     from tidings.queues.local import LocalQueue
+    from tidings.queues.manager import QueueManager
     from tidings.queues.transactions import Transaction
 
 HANDED_AHEAD_US = 1_000_000
 """By how much `handed` is moved at once: a write a second, and so many messages marked in vain."""
+
+Undo = Callable[[], None]
+"""Takes back a change whose commit has failed."""
 
 
 class Queue:
     """See the module."""
 
     def __init__(
-        self, key: int, description: Description, kind: Volatile, host: Host, handed: int = 0
+        self, key: int, description: Description, kind: Volatile, manager: QueueManager, handed: int = 0
     ) -> None:
         self.key = key
         self.description = description
@@ -64,7 +67,7 @@ class Queue:
         self.locks = Locks()
         self.is_closed = False
         self.target: LocalQueue | None = None  # what the service uses of it
-        self._host = host
+        self._manager = manager
         # Those that must be settled in time, who is due first.
         self._timed: OrderedDict[int, Held] = OrderedDict()
         self._doubted: set[int] = set()  # handed out before, though that does not count
@@ -114,7 +117,7 @@ class Queue:
             "messages": len(self.shelf),
             "in_flight": len(self.held),
             "waiting": len(self.waiting),
-            "age_s": 0.0 if following is None else max(0.0, self._host.wall - following / 1e6),
+            "age_s": 0.0 if following is None else max(0.0, self._manager.wall - following / 1e6),
         }
 
     def pass_over(self, number: int) -> None:
@@ -137,23 +140,23 @@ class Queue:
         self, raw: bytes, origin: Origin | None, parts: Sequence[bytes] = (), undo: bool = True
     ) -> Message:
         """Take an event in, for which there is room; `parts` are more of its body."""
-        host = self._host
+        manager = self._manager
         self.kind.make_room(self)
         raw = completed(self.description, raw)
-        message = Message(host.numbers.next(host.wall), raw, origin)
+        message = Message(manager.numbers.next(manager.wall), raw, origin)
         operations = self.kind.put(message)
         if parts:
             operations = [*operations, *self._put_parts(message, parts)]
-        mark = host.keep(operations, partial(self._unput, message) if undo else None)
+        mark = manager.keep(operations, partial(self._unput, message) if undo else None)
         if undo:
-            host.fresh[message.number] = mark  # a volatile one too: nobody has it before that is certain
-        host.grow(message.size)
+            manager.fresh[message.number] = mark  # a volatile one too: nobody has it before that is certain
+        manager.grow(message.size)
         self._add(message)
         return message
 
     def _put_parts(self, message: Message, parts: Sequence[bytes]) -> list[Operation]:
-        numbered = [(self._host.numbers.next(self._host.wall), part) for part in parts]
-        self._host.grow(self._parts.add(message.number, numbered))
+        numbered = [(self._manager.numbers.next(self._manager.wall), part) for part in parts]
+        self._manager.grow(self._parts.add(message.number, numbered))
         return [one for number, part in numbered for one in self.kind.put_part(message, number, part)]
 
     def restore(self, message: Message, deliveries: int, parts: list[Part]) -> bool:
@@ -162,9 +165,9 @@ class Queue:
             self._returned[message.number] = abs(deliveries)
         if deliveries < 0:
             self._lost.add(message.number)
-        self._host.grow(message.size + self._parts.add(message.number, parts))
+        self._manager.grow(message.size + self._parts.add(message.number, parts))
         ttl_s = self._expiry.ttl_s(message)
-        self._expire_at(message.number, self._host.deadline(message.number / 1e6 + ttl_s, ttl_s))
+        self._expire_at(message.number, self._manager.deadline(message.number / 1e6 + ttl_s, ttl_s))
         self.shelf.add(message.number, message, self.kind.place(message))
         return message.number <= self._doubtful
 
@@ -181,7 +184,7 @@ class Queue:
         if self.waiting.has_watchers:
             self._tell_watchers(message)
         if self.description.expiry:
-            self._expire_at(message.number, self._host.now + self._expiry.ttl_s(message))
+            self._expire_at(message.number, self._manager.now + self._expiry.ttl_s(message))
         self._place(message)
 
     def _tell_watchers(self, message: Message) -> None:
@@ -214,7 +217,7 @@ class Queue:
             if reader.is_content:
                 self.waiting.remove(reader)
             if not reader.is_searching:  # otherwise it is told when the search ends
-                self._host.ready(reader)
+                self._manager.ready(reader)
             if not reader.is_copier:
                 return True
         return False
@@ -244,7 +247,7 @@ class Queue:
     @property
     def is_plain(self) -> bool:
         """Whether everything on the shelf can be taken by anyone."""
-        return not self.locks and self._expiry.wake_at > self._host.now
+        return not self.locks and self._expiry.wake_at > self._manager.now
 
     def serve_first(self, reader: Reader) -> None:
         """Give a reader that takes whatever comes first some of it."""
@@ -262,7 +265,7 @@ class Queue:
         """Put a message, which is not on the shelf, into a reader's hands."""
         wait_s = self.description.redelivery_s
         holder = reader.transaction or reader.holder
-        due = self._host.now + wait_s if wait_s is not None and reader.transaction is None else inf
+        due = self._manager.now + wait_s if wait_s is not None and reader.transaction is None else inf
         held = self._give(message, holder, reader.asked.number, due)
         if message.number <= self._doubtful and not reader.taken:
             self._note(held)
@@ -279,7 +282,7 @@ class Queue:
         if self.kind.persistent and message.number > self._handed:
             self._handed = message.number + HANDED_AHEAD_US
             if self.description.keep:
-                self.handed_mark = self._host.keep([self.record()])
+                self.handed_mark = self._manager.keep([self.record()])
         return held
 
     def _note(self, held: Held) -> None:
@@ -292,7 +295,7 @@ class Queue:
         about = self.description
         if self.kind.persistent and about.keep and about.deliveries_max is not None:
             held.is_noted = True
-            self.handed_mark = self._host.keep(self.kind.revise(held.message, -held.delivery))
+            self.handed_mark = self._manager.keep(self.kind.revise(held.message, -held.delivery))
 
     def hold_again(self, number: int, delivery: int, holder: Identity) -> Held | None:
         """A message that was in someone's hands when the node was killed, and in none since: in his again.
@@ -312,7 +315,7 @@ class Queue:
         self._lost.discard(held.message.number)
         if not isinstance(held.holder, tuple):
             self.in_transactions[held.message.number] = held
-        self._host.in_flight.hold(held.message.number, held)
+        self._manager.in_flight.hold(held.message.number, held)
         if held.due < inf:
             self._timed[held.message.number] = held
             self._wake_at(held.due)
@@ -364,7 +367,7 @@ class Queue:
             number = held.message.number
             undo = partial(self._unfinish, held, self._parts.of(number), self._expiry.moment(number))
         self._forget(held.message, undo)
-        self._host.report(self, held.message, "delivered")
+        self._manager.report(self, held.message, "delivered")
 
     def hand_on(self, held: Held) -> None:
         """It is in another queue now, where what becomes of it is reported."""
@@ -375,7 +378,7 @@ class Queue:
         """Its reader is gone or late, and may have looked at it whether or not that counts as a delivery."""
         self._doubted.add(held.message.number)
         if isinstance(held.holder, tuple):
-            self._host.in_flight.returned.note(held.message.number, held.delivery, held.holder, self.name)
+            self._manager.in_flight.returned.note(held.message.number, held.delivery, held.holder, self.name)
         self.give_back(held, counts, reason)
 
     def give_back(self, held: Held, counts: bool = True, reason: str = "") -> None:
@@ -387,7 +390,7 @@ class Queue:
         message, most = held.message, self.description.deliveries_max
         if self.is_closed:
             self._forget(message)
-        elif self._expiry.moment(message.number) <= self._host.now:
+        elif self._expiry.moment(message.number) <= self._manager.now:
             self._expire(message)
         elif counts and most is not None and held.delivery >= most:
             self.bury(message, reason or f"was handed out {held.delivery} times", held.delivery)
@@ -395,7 +398,7 @@ class Queue:
             if counts:
                 self._returned[message.number] = held.delivery
             if counts or held.is_noted:
-                self._host.keep(self.kind.revise(message, self._returned.get(message.number, 0)))
+                self._manager.keep(self.kind.revise(message, self._returned.get(message.number, 0)))
             self._place(message)
 
     def reject(self, held: Held, reason: str) -> None:
@@ -405,7 +408,7 @@ class Queue:
 
     def bury(self, message: Message, reason: str, deliveries: int) -> None:
         """Give up a message that is neither held nor on the shelf."""
-        self._host.bury(self, message, reason, deliveries)
+        self._manager.bury(self, message, reason, deliveries)
         self._forget(message)
 
     def _let_go(self, held: Held) -> None:
@@ -414,7 +417,7 @@ class Queue:
         if self.in_transactions:
             self.in_transactions.pop(number, None)
         self._timed.pop(number, None)
-        self._host.in_flight.let_go(number, held)
+        self._manager.in_flight.let_go(number, held)
 
     def _forget(self, message: Message, undo: Undo | None = None) -> None:
         """A message is here no longer, and nowhere."""
@@ -424,17 +427,17 @@ class Queue:
             self._lost.discard(message.number)
         if self.description.expiry:
             self._expiry.cancel(message.number)
-        self._host.keep(self._gone(message), undo)
+        self._manager.keep(self._gone(message), undo)
 
     def _gone(self, message: Message) -> Sequence[Operation]:
         if self.kind.persistent:
-            self._host.gone(message)
+            self._manager.gone(message)
         return self.kind.gone(self._numbers_of(message))
 
     def _numbers_of(self, message: Message) -> list[int]:
         """The numbers of a message that goes, and of its further parts, which go with it."""
         parts = self._parts.remove(message.number)
-        self._host.grow(-message.size - sum(len(part) for _, part in parts))
+        self._manager.grow(-message.size - sum(len(part) for _, part in parts))
         return [message.number, *(number for number, _ in parts)]
 
     def drop(self, number: int) -> None:
@@ -462,7 +465,7 @@ class Queue:
     def _unfinish(self, held: Held, parts: list[Part], expires_at: float) -> None:
         """It was not finished: the transaction that held it is undone, and it is in its place."""
         message = held.message
-        self._host.grow(message.size + self._parts.add(message.number, parts))
+        self._manager.grow(message.size + self._parts.add(message.number, parts))
         self._expire_at(message.number, expires_at)
         self._return(held, True, "was taken in a transaction that could not be stored")
 
@@ -490,7 +493,7 @@ class Queue:
 
     def left_s(self, number: int) -> float:
         """How long a message has to live yet."""
-        return max(0.0, self._expiry.moment(number) - self._host.now)
+        return max(0.0, self._expiry.moment(number) - self._manager.now)
 
     def renew(self, number: int, lease_s: float) -> float:
         """Let a message on the shelf live for so long from now on; how long it is. 0 ends it."""
@@ -501,49 +504,49 @@ class Queue:
         if granted <= 0:
             self.drop(number)
             return 0.0
-        ttl_s = max(0.0, self._host.wall - number / 1e6) + granted
+        ttl_s = max(0.0, self._manager.wall - number / 1e6) + granted
         event = message.event
         event = replace(event, header=replace(event.header or EMPTY_HEADER, ttl_s=ttl_s))
         renewed = Message(number, event_bytes(event), message.origin)
         self.shelf.remove(number)
         self.shelf.add(number, renewed, self.kind.place(renewed))
-        self._host.keep(self.kind.revise(renewed, self._returned.get(number, 0)))
-        self._expire_at(number, self._host.now + granted)
+        self._manager.keep(self.kind.revise(renewed, self._returned.get(number, 0)))
+        self._expire_at(number, self._manager.now + granted)
         return granted
 
     def is_expired(self, number: int) -> bool:
         """Whether a message on the shelf has outlived its time, and is to be swept out."""
-        return self._expiry.wake_at <= self._host.now and self._expiry.moment(number) <= self._host.now
+        return self._expiry.wake_at <= self._manager.now and self._expiry.moment(number) <= self._manager.now
 
     def sweep(self) -> None:
         """Let go of messages that have outlived their time, of many of them some."""
-        if self._expiry.wake_at > self._host.now:
+        if self._expiry.wake_at > self._manager.now:
             return
-        for number in self._expiry.due(self._host.now, serving.AT_ONCE):
+        for number in self._expiry.due(self._manager.now, serving.AT_ONCE):
             if number in self.shelf:
                 self._expire(self.shelf.remove(number))
 
     def _expire(self, message: Message) -> None:
-        self._host.report(self, message, "expired")
+        self._manager.report(self, message, "expired")
         self._forget(message)
 
     def _wake_at(self, at: float) -> None:
         if at < self._wakes_at:
             self._wakes_at = at
-            self._host.timers.at(at, self._wake)
+            self._manager.timers.at(at, self._wake)
 
     def _wake(self, _now: float) -> None:
         """Let go of what has expired, and take back what was held for too long."""
         self._wakes_at = inf
         if self._waking is None:
             self._waking = self._overdue()
-            self._host.begin(self._waking)
+            self._manager.begin(self._waking)
 
     def _overdue(self) -> Steps[None]:
         while not self.is_closed:
             self.sweep()
             self._give_back_late()
-            if self._due_at > self._host.now:
+            if self._due_at > self._manager.now:
                 break
             yield
         self._waking = None
@@ -559,13 +562,13 @@ class Queue:
     def _give_back_late(self) -> None:
         """Take back what is held for too long, of many messages some."""
         first = list(islice(self._timed.values(), serving.AT_ONCE))
-        for held in takewhile(lambda held: held.due <= self._host.now, first):
+        for held in takewhile(lambda held: held.due <= self._manager.now, first):
             self.take_back(held, True, "was held for too long")
 
     def close(self) -> Steps[None]:
         """The queue is there no longer, nor what is in readers' hands: what is left to be done for that."""
         self.is_closed = True
-        self._host.timers.cancel(self._wake)
+        self._manager.timers.cancel(self._wake)
         held, self.held = self.held, {}
         self.in_transactions = {}
         self._timed.clear()
@@ -573,12 +576,12 @@ class Queue:
 
     def give_up_held(self, held: Held) -> None:
         """Forget a message that was in someone's hands when the queue was closed."""
-        self._host.in_flight.let_go(held.message.number, held)
+        self._manager.in_flight.let_go(held.message.number, held)
         self.give_up(held.message)
 
     def give_up(self, message: Message) -> None:
         """Forget a message of a queue that is closed."""
-        self._host.keep(self._gone(message))
+        self._manager.keep(self._gone(message))
 
 
 _DONE = object()
