@@ -27,6 +27,7 @@ from tidings.protocol.messages import DONE, HANDLE, UNOPENED, Commit, Put, Settl
 from tidings.protocol.session import Session
 from tidings.queues.arguments import ADDRESS_LENGTH_MAX
 from tidings.queues.description import REASON_LENGTH_MAX, TRANSMISSION
+from tidings.queues.finding import Target, Targets
 from tidings.queues.getting import Readers
 from tidings.queues.inflight import Holding, Identity, identity
 from tidings.queues.local import raws_of
@@ -35,7 +36,6 @@ from tidings.queues.message import Message, check_length, completed
 from tidings.queues.queue import Queue
 from tidings.queues.remote import RemoteQueue, pend
 from tidings.queues.serving import AT_ONCE
-from tidings.queues.targets import Target, Targets
 from tidings.queues.transactions import Transaction, Transactions
 from tidings.replies import Deferred
 from tidings.steps import Steps

@@ -1,6 +1,6 @@
 """What clients may do with queues: what they say in the numbered stream, and what they ask for.
 
-All of it names a queue by its address. The service finds that (`targets.py`), checks once what the client may
+All of it names a queue by its address. The service finds that (`finding.py`), checks once what the client may
 do there, and has the rest done where it is: in this node (`local.py`) or by a backend (`remote.py`).
 """
 
@@ -21,12 +21,11 @@ from tidings.protocol.session import Session
 from tidings.queues import arguments
 from tidings.queues.changes import Changes
 from tidings.queues.description import Description
-from tidings.queues.finding import Finding
+from tidings.queues.finding import Finding, Targets
 from tidings.queues.getting import Readers, check_possible, filter_of
 from tidings.queues.letters import DEAD
 from tidings.queues.manager import QueueManager
 from tidings.queues.queue import Queue
-from tidings.queues.targets import Targets
 from tidings.queues.transactions import Transactions
 from tidings.steps import Steps
 from tidings.store.interface import Operation
