@@ -17,13 +17,12 @@ from tidings.protocol.access import Action, not_allowed
 from tidings.protocol.service import Asked
 from tidings.protocol.session import Session
 from tidings.queues.arguments import Find, Named
-from tidings.queues.counting import described, described_elsewhere
 from tidings.queues.description import Description
 from tidings.queues.getting import Readers
-from tidings.queues.local import LocalQueue
+from tidings.queues.local import LocalQueue, described
 from tidings.queues.manager import QueueManager
 from tidings.queues.queue import Queue
-from tidings.queues.remote import RemoteQueue
+from tidings.queues.remote import RemoteQueue, described_elsewhere
 from tidings.queues.transactions import Transactions
 from tidings.replies import Deferred, gathered
 from tidings.steps import Steps

@@ -1,17 +1,22 @@
 """The queues of this node as clients use them: everything is done at once, or in steps.
 
 `put` and `get` are on the hot path: they work on plain calls, and the broker stores what must be stored.
+
+A description of a queue counts the messages that the client who asks may get. A manager of the queue, and a
+client that may get all of it, gets the number of all messages. A client that may get some gets the number of
+these, found by a search that goes in steps; one that may get none gets 0. Whether the queue is full is
+returned to every client that sees it, because a client that puts has to know.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from tidings.errors import MessageNotHeld, QueueError, QueueNotFound
+from tidings.errors import MessageNotHeld, NotAllowed, QueueError, QueueNotFound
 from tidings.event import Batch
 from tidings.exchange import Subscription
 from tidings.filters import Filter
@@ -19,12 +24,11 @@ from tidings.protocol.outlets import Outlet
 from tidings.protocol.service import Asked
 from tidings.protocol.session import Session
 from tidings.queues.arguments import Get, Part, Renew
-from tidings.queues.counting import described
 from tidings.queues.description import TRANSMISSION, Description
 from tidings.queues.getting import Readers, both
 from tidings.queues.inflight import Held, identity
 from tidings.queues.manager import QueueManager
-from tidings.queues.message import check_length
+from tidings.queues.message import Message, check_length, sight
 from tidings.queues.queue import Queue
 from tidings.queues.serving import AT_ONCE
 from tidings.queues.transactions import Transactions
@@ -32,6 +36,9 @@ from tidings.steps import Steps
 
 if TYPE_CHECKING:
     from tidings.queues.transactions import Transaction
+
+NOTHING = ~Filter()
+"""What one may get who has no right to get."""
 
 
 class LocalQueue:
@@ -180,3 +187,40 @@ def _is_with(held: Held, session: Session) -> bool:
     if isinstance(held.holder, tuple):
         return held.holder == identity(session)
     return held.holder.session is session
+
+
+def reach(session: Session, address: str) -> Filter | None:
+    """Which messages of a queue are counted for a client; None: all."""
+    try:
+        session.allow("manage", address)
+    except NotAllowed:
+        try:
+            return session.allow("get", address)
+        except NotAllowed:
+            return NOTHING
+    return None
+
+
+def described(session: Session, queue: Queue, told: Description | None = None) -> Steps[Description]:
+    """A description of a queue of this node, as it is told to a client."""
+    told = queue.describe() if told is None else told
+    granted = reach(session, queue.name)
+    if granted is None:
+        return told
+    messages = 0
+    for number in queue.shelf.search(granted, is_bounded=True):
+        if number is None:
+            yield
+        else:
+            messages += not queue.is_expired(number)
+    in_flight = yield from _matching((held.message for held in list(queue.held.values())), granted)
+    return replace(told, messages=messages, in_flight=in_flight, full=told.is_full)
+
+
+def _matching(messages: Iterable[Message], filter: Filter) -> Steps[int]:
+    found = 0
+    for count, message in enumerate(messages, 1):
+        found += filter.matches(sight(message))
+        if not count % AT_ONCE:
+            yield
+    return found

@@ -24,10 +24,10 @@ from tidings.protocol.service import LATER, Asked
 from tidings.protocol.session import Session
 from tidings.queues.arguments import Get, Part, Renew
 from tidings.queues.backend import Handed, QueueBackend, QueueRef
-from tidings.queues.counting import described_elsewhere
 from tidings.queues.description import Description
 from tidings.queues.getting import Readers, note_requests, wanted_filter
 from tidings.queues.inflight import InFlight, RemoteHeld
+from tidings.queues.local import reach
 from tidings.queues.queue import Queue
 from tidings.replies import Deferred, failed
 
@@ -181,3 +181,10 @@ def pend(session: Session, counter: int, reply: Deferred[None]) -> None:
 
 def _nothing() -> None:
     """What ends a watch that has not begun."""
+
+
+def described_elsewhere(session: Session, address: str, told: Description) -> Description:
+    """Describe a queue elsewhere: what of it a client may get can't be counted here, so it is told 0."""
+    if reach(session, address) is None:
+        return told
+    return replace(told, messages=0, in_flight=0, full=told.is_full)
