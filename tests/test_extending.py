@@ -1,7 +1,7 @@
 """What a new system brings to a node: a kind of queues, a sink with a cursor, a service with its records.
 
 All of it is written against what `queues/backend.py`, `protocol/cursors.py`, `protocol/service.py` and
-`store/kinds.py` say, and is attached to a node as `node/assembly.py` builds it.
+`store/interface.py` say, and is attached to a node as `node/assembly.py` builds it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from tidings.queues.arguments import Find, Get
 from tidings.queues.backend import Delivered, Handed, QueueBackend, QueueRef
 from tidings.queues.description import Description
 from tidings.replies import Deferred, resolved
-from tidings.store.interface import Durable
-from tidings.store.kinds import Kind
+from tidings.store.interface import Durable, Kind
 
 
 class Stack(QueueRef):

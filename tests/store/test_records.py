@@ -13,10 +13,10 @@ from tidings.store.interface import (
     RECORD_VALUE_SIZE_MAX,
     Append,
     DropRecord,
+    Kind,
     Operation,
     SetRecord,
 )
-from tidings.store.kinds import Kind
 
 
 class Link(Struct, frozen=True, omit_defaults=True):

@@ -17,8 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tidings.event.check import Checked, check
-from tidings.store.interface import StoredMessage
-from tidings.store.kinds import Kind
+from tidings.store.interface import Kind, StoredMessage
 
 STAGED = 0
 """The key under which pieces are stored: no queue has it."""

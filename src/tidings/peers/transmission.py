@@ -31,8 +31,7 @@ from tidings.queues.manager import QueueManager
 from tidings.queues.message import Message, check_length
 from tidings.queues.queue import Queue
 from tidings.replies import Deferred, failed, resolved
-from tidings.store.interface import Operation
-from tidings.store.kinds import Kind
+from tidings.store.interface import Kind, Operation
 
 UPSTREAM = "upstream"
 """What the node is called to which everything that is published here goes on."""

@@ -19,8 +19,7 @@ from tidings.event import Batch
 from tidings.exchange import Need, Positions, Rows, Sink, Subscription
 from tidings.filters import Filter
 from tidings.protocol.access import NOBODY, OWNER, Gate, Permit
-from tidings.store.interface import Drop, Durable, Operation, Put
-from tidings.store.kinds import Kind
+from tidings.store.interface import Drop, Durable, Kind, Operation, Put
 
 if TYPE_CHECKING:
     from tidings.protocol.broker import Broker

@@ -6,7 +6,7 @@ grows. A durable subscription is a cursor on the stream, so an event is stored o
 The *messages* of queues are kept one by one, each under a number of its own, until they are taken away. What
 a queue is and which messages it has are kept apart: a queue that is dropped leaves its messages behind.
 
-*Records* are what services keep of their own, each under a kind and a key: see `kinds`.
+*Records* are what services keep of their own, each under a kind and a key: see `Kind`.
 
 A commit is a list of operations that all happen or none, and is durable when `commit` returns.
 """
@@ -14,8 +14,9 @@ A commit is a list of operations that all happen or none, and is durable when `c
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, cast
 
+import msgspec
 from msgspec import Struct
 
 from tidings.errors import InternalError
@@ -24,6 +25,9 @@ RECORD_KEY_SIZE_MAX = 4 << 10
 """Bytes of the key of a record."""
 RECORD_VALUE_SIZE_MAX = 64 << 10
 """Bytes of its value: all records are read when a store is opened, and stay in memory."""
+
+Key = TypeVar("Key", bound=tuple[str, ...])
+Value = TypeVar("Value", bound=Struct)
 
 
 class StoredBatch(Struct, frozen=True, gc=False):
@@ -259,3 +263,37 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Give up the store; what was committed stays."""
+
+
+class Kind(Generic[Key, Value]):
+    """Records of one kind: what a service keeps of its own, as structs under keys of one or more names.
+
+    A kind has a name, which is stored, and a struct, to which fields can be added that have defaults. All
+    records of a kind are there when the store is opened, and each is changed as a whole; so a service limits
+    the number of its records.
+    """
+
+    def __init__(self, name: str, value: type[Value]) -> None:
+        self.name = name
+        self._value = value
+
+    def set(self, key: Key, value: Value) -> SetRecord:
+        """What keeps the value, in place of the one that was kept under the key."""
+        return SetRecord(self.name, _text(key), msgspec.msgpack.encode(value))
+
+    def drop(self, key: Key) -> DropRecord:
+        """What keeps nothing under the key any more."""
+        return DropRecord(self.name, _text(key))
+
+    def known(self, state: State) -> dict[Key, Value]:
+        """What was kept when the store was opened."""
+        decode = msgspec.msgpack.Decoder(self._value).decode
+        return {cast("Key", _key(text)): decode(value) for text, value in state.records(self.name).items()}
+
+
+def _key(text: str) -> tuple[str, ...]:
+    return msgspec.json.decode(text, type=tuple[str, ...])
+
+
+def _text(key: tuple[str, ...]) -> str:
+    return msgspec.json.encode(key).decode()
