@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,13 +15,14 @@ import tidings
 from tests.store.samples import batch
 from tidings.errors import StoreError, StoreFailed, StoreInUse, StoreTooNew
 from tidings.store import directory
-from tidings.store.database import connect
+from tidings.store.database import Database, connect
 from tidings.store.directory import Directory
 from tidings.store.interface import Append
 from tidings.store.records import META, Meta, meta_row
 from tidings.store.sqlite import SqliteStore
 
 CHILD = {**os.environ, "PYTHONPATH": str(Path(tidings.__file__).parent.parent)}
+GONE = "was removed or replaced while the node runs; stop the node"
 
 
 def test_the_directory_is_made_for_its_owner_only(tmp_path: Path) -> None:
@@ -119,3 +122,63 @@ def test_a_closed_store_refuses_and_may_be_closed_again(tmp_path: Path) -> None:
         store.commit([])
     with pytest.raises(StoreFailed, match="is closed"):
         store.read(0, 1)
+
+
+# Files that are removed, moved or replaced while the store is open
+
+
+def test_a_directory_that_was_removed_fails_the_next_commit(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "node")
+    store.commit([Append(batch(1))])
+    shutil.rmtree(tmp_path / "node")
+    for _ in range(2):
+        with pytest.raises(StoreFailed, match=GONE):
+            store.commit([Append(batch(2))])
+    store.close()
+    assert not (tmp_path / "node").exists()
+
+
+@pytest.mark.parametrize("name", ["lock", "tidings.db", "tidings.db-wal"])
+def test_a_file_that_was_removed_or_replaced_fails_the_next_commit(tmp_path: Path, name: str) -> None:
+    store = SqliteStore(tmp_path / "node")
+    path = tmp_path / "node" / name
+    copy = shutil.copy(path, tmp_path / "copy")
+    path.unlink()
+    with pytest.raises(StoreFailed, match=f"{name}: {GONE}"):
+        store.commit([Append(batch(1))])
+    shutil.copy(copy, path)
+    with pytest.raises(StoreFailed, match=GONE):
+        store.commit([Append(batch(1))])
+    store.close()
+
+
+@pytest.mark.parametrize("name", ["node", "node/tidings.db", "node/tidings.db-wal"])
+def test_what_was_moved_away_and_back_goes_on(tmp_path: Path, name: str) -> None:
+    store = SqliteStore(tmp_path / "node")
+    (tmp_path / name).rename(tmp_path / "elsewhere")
+    with pytest.raises(StoreFailed, match=GONE):
+        store.commit([Append(batch(1))])
+    (tmp_path / "elsewhere").rename(tmp_path / name)
+    store.commit([Append(batch(1))])
+    assert [one.first for one in store.read(1, 1 << 20)] == [1]
+    store.close()
+
+
+def test_nothing_is_committed_after_a_commit_during_which_the_files_went(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteStore(tmp_path / "node")
+    write = Database._write
+
+    def write_and_lose(database: Database, *arguments: Any) -> None:
+        write(database, *arguments)
+        (tmp_path / "node").rename(tmp_path / "elsewhere")
+
+    monkeypatch.setattr(Database, "_write", write_and_lose)
+    with pytest.raises(StoreFailed, match=GONE):
+        store.commit([Append(batch(1))])
+    monkeypatch.undo()
+    (tmp_path / "elsewhere").rename(tmp_path / "node")
+    with pytest.raises(StoreFailed, match=GONE):
+        store.commit([Append(batch(2))])
+    store.close()

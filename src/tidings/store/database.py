@@ -20,10 +20,10 @@ from msgspec.structs import replace
 
 from tidings.errors import StoreFailed, StoreTooNew
 from tidings.store.books import SUMS, Books, Plan
+from tidings.store.directory import Presence
 from tidings.store.interface import Discard, Operation, StoredMessage
 from tidings.store.migration import SCHEMA, converted
 from tidings.store.packing import PackingError
-from tidings.store.presence import Presence
 from tidings.store.reader import Reader, Report, run_row_of
 from tidings.store.records import (
     COUNTER,
