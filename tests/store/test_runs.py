@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.store.samples import Model, message
-from tidings.store import runs, stock
+from tidings.store import runs
 from tidings.store.database import connect
 from tidings.store.interface import Dequeue, Enqueue, Operation, Revise, StoredMessage
 from tidings.store.runs import (
@@ -19,6 +19,7 @@ from tidings.store.runs import (
     RUN_COUNT_MAX,
     SHARED_BYTES_MAX,
     Run,
+    Stock,
     gone_of,
     messages_of,
     run_of,
@@ -29,7 +30,6 @@ from tidings.store.runs import (
 )
 from tidings.store.salvage import rebuild
 from tidings.store.sqlite import SqliteStore
-from tidings.store.stock import Stock
 
 # -- a run
 
@@ -148,7 +148,7 @@ def test_what_is_put_and_taken_in_one_commit_is_never_written(tmp_path: Path) ->
 def test_a_few_messages_that_stay_for_long_are_there_once_and_as_they_were_last(data: st.DataObject) -> None:
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(runs, "RUN_COUNT_MAX", 12)
-        patch.setattr(stock, "SPARSE_BYTES_MAX", 0)  # so no run stays sparse for long
+        patch.setattr(runs, "SPARSE_BYTES_MAX", 0)  # so no run stays sparse for long
         store, model = SqliteStore(Path(folder)), Model()
         for commit in range(1, data.draw(st.integers(3, 7))):
             there = sorted(model.messages)
@@ -175,7 +175,7 @@ def test_a_few_messages_that_stay_for_long_are_there_once_and_as_they_were_last(
 def test_the_file_does_not_grow_though_one_message_of_every_run_is_never_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stock, "SPARSE_BYTES_MAX", 200_000)
+    monkeypatch.setattr(runs, "SPARSE_BYTES_MAX", 200_000)
     store = SqliteStore(tmp_path)
     stay: list[StoredMessage] = []
     before: list[StoredMessage] = []
@@ -196,7 +196,7 @@ def test_the_file_does_not_grow_though_one_message_of_every_run_is_never_taken(
 def test_of_a_sparse_run_only_what_is_left_after_the_commit_is_rewritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stock, "SPARSE_BYTES_MAX", 0)
+    monkeypatch.setattr(runs, "SPARSE_BYTES_MAX", 0)
     store = SqliteStore(tmp_path)
     store.commit([Enqueue(message(number)) for number in range(1, 21)])
     store.commit([Dequeue(number) for number in range(1, 18)])
@@ -212,7 +212,7 @@ def test_of_a_sparse_run_only_what_is_left_after_the_commit_is_rewritten(
 def test_a_sparse_run_that_turns_out_bad_is_lost_alone_and_the_commit_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stock, "SPARSE_BYTES_MAX", 0)
+    monkeypatch.setattr(runs, "SPARSE_BYTES_MAX", 0)
     store = SqliteStore(tmp_path)
     for begin in (1, 11):
         store.commit([Enqueue(message(number, size=900)) for number in range(begin, begin + 10)])

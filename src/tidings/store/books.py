@@ -59,7 +59,7 @@ from tidings.store.records import (
     sealed,
     stream_row,
 )
-from tidings.store.stock import Stock
+from tidings.store.runs import Stock
 from tidings.store.turnover import Fetch, Turnover
 
 # What was trimmed before is not looked at again: it starts with the batch that the last trim may have spared.

@@ -15,8 +15,7 @@ from msgspec.structs import replace
 from tidings.errors import InternalError
 from tidings.store.interface import Dequeue, Enqueue, Revise, StoredMessage
 from tidings.store.records import RUN, SETTLED, SUM_MASK, Head, Row, checksum_of
-from tidings.store.runs import Run, run_of, run_row, runs_of, settled_row
-from tidings.store.stock import Stock
+from tidings.store.runs import Run, Stock, run_of, run_row, runs_of, settled_row
 
 ADD = f"INSERT INTO run VALUES ({', '.join('?' * RUN.width)})"
 SETTLE = SETTLED.put
