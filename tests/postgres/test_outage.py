@@ -14,7 +14,7 @@ from postgres.rig import Answered, Client, Node, job, numbers
 from postgres.server import Server
 from tidings.errors import ConfigError, Disconnected, MessageNotHeld
 from tidings.postgres import shared, worker
-from tidings.postgres.conninfo import Conninfo
+from tidings.postgres.connection import Conninfo
 from tidings.queues.description import Description
 
 Start = Callable[..., Node]

@@ -13,7 +13,7 @@ was put is accepted when it is committed, and what is taken is handed out when t
     catalog.py     the queues and their descriptions
     lives.py       which nodes are alive, by locks that the server lets go of when they are not
     upkeep.py      what is due now and then
-    schema.py connection.py conninfo.py                                     the tables, and the way to them
+    schema.py connection.py                                                 the tables, and the way to them
 """
 
 from __future__ import annotations

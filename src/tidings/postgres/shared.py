@@ -16,8 +16,7 @@ from tidings.exchange import Subscription
 from tidings.filters import Filter
 from tidings.postgres import managing
 from tidings.postgres.catalog import TYPE, Catalog, Known, completed
-from tidings.postgres.connection import Link
-from tidings.postgres.conninfo import Conninfo
+from tidings.postgres.connection import Conninfo, Link
 from tidings.postgres.jobs import Ask
 from tidings.postgres.putting import Put
 from tidings.postgres.readers import Reader

@@ -22,8 +22,7 @@ from tidings.backoff import Backoff
 from tidings.errors import Disconnected, InternalError, QueueNotFound, TidingsError
 from tidings.postgres import upkeep
 from tidings.postgres.catalog import Catalog, Known
-from tidings.postgres.connection import Link
-from tidings.postgres.conninfo import problem_of
+from tidings.postgres.connection import Link, problem_of
 from tidings.postgres.group import Group
 from tidings.postgres.jobs import Ask, Job, Jobs
 from tidings.postgres.lives import Lives, end
