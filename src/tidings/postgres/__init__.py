@@ -11,9 +11,9 @@ was put is accepted when it is committed, and what is taken is handed out when t
     group.py       many jobs in one turn
     putting.py readers.py taking.py settling.py watching.py managing.py     what is done in a turn
     catalog.py     the queues and their descriptions
-    lives.py       which nodes are alive, by locks that the server lets go of when they are not
     upkeep.py      what is due now and then
-    schema.py connection.py                                                 the tables, and the way to them
+    schema.py      the tables
+    connection.py  the way to them, and which nodes are alive
 """
 
 from __future__ import annotations

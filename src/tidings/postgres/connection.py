@@ -3,6 +3,10 @@
 A conninfo says how the database is reached. It stands in settings, environments and lists of processes, and
 is shown in errors and logs: so it may have no password. libpq finds that in a file (`PGPASSFILE`,
 `~/.pgpass`), or needs none with a certificate.
+
+Each node that is alive has a *life*: a row, and a lock on its number, which the server lets go of when the
+connection ends. A node whose connection was lost has the same life again, if it comes back before anybody has
+noticed that for long; else its life is over, what it held was given back, and it begins another.
 """
 
 from __future__ import annotations
@@ -13,13 +17,13 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
-from psycopg import Connection, Notify
+from psycopg import Connection, Notify, OperationalError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tidings.errors import ConfigError
-from tidings.postgres.lives import enter
-from tidings.postgres.schema import prepare
+from tidings.postgres.schema import LOCK, prepare
 from tidings.postgres.turn import CHANNEL, Notice, Row, Turn
+from tidings.timers import Timers
 
 CONNECT_S = 3
 """How long an attempt to connect may take."""
@@ -34,6 +38,9 @@ WAYS: dict[str, Any] = {
     "tcp_user_timeout": 10_000,
 }
 _SECRETS = ("password", "sslpassword")
+
+RESUME_S = 3.0
+"""How long the lock of a life may be free, by the clock of whoever watches, before that life is over."""
 
 
 class Conninfo:
@@ -149,3 +156,58 @@ class Link:
         notice = Notice.read(notify.payload)
         if notice is not None and notify.pid != self._connection.pgconn.backend_pid:
             self._heard[notice] = None
+
+
+def enter(connection: Connection[tuple[Any, ...]], node: str, life: int | None) -> int:
+    """The life of a node on a new connection: the one that it had, or another."""
+    with connection.transaction(), connection.cursor() as cursor:
+        turn = Turn(cursor, 0, 0)
+        if life is not None:
+            if not turn.value("SELECT pg_try_advisory_lock(%s, %s)", LOCK, life):
+                raise OperationalError("the server has not noticed yet that the last connection is over")
+            if turn.row("SELECT 1 FROM tidings.lives WHERE life = %s", life):
+                return life
+        # Locked before anybody can see it.
+        begun: int = turn.value("INSERT INTO tidings.lives (node) VALUES (%s) RETURNING life", node)
+        turn.value("SELECT pg_try_advisory_lock(%s, %s)", LOCK, begun)
+        return begun
+
+
+class Lives:
+    """The lives whose locks are free, and until when their nodes may come back."""
+
+    def __init__(self) -> None:
+        self._missed: Timers[int] = Timers()
+
+    def over(self, turn: Turn, now: float) -> list[int]:
+        """Those that have been gone for too long."""
+        rows = turn.rows(
+            """
+            SELECT life FROM tidings.lives WHERE life NOT IN (
+                SELECT objid::int FROM pg_locks
+                WHERE locktype = 'advisory' AND classid = %s AND objsubid = 2
+                AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+            )
+            """,
+            LOCK,
+        )
+        free = {life for (life,) in rows}
+        for life in set(self._missed) - free:
+            self._missed.cancel(life)
+        for life in free:
+            self._missed.by(now + RESUME_S, life)
+        return list(self._missed.due(now))
+
+    def forget(self) -> None:
+        """The connection was lost: all locks were free when the server was away."""
+        self._missed = Timers()
+
+
+def end(turn: Turn, life: int) -> bool:
+    """A life is over, unless its node has come back just now; all that it held must be given back first."""
+    return bool(turn.do("DELETE FROM tidings.lives WHERE life = %s", life))
+
+
+def claim(turn: Turn, life: int) -> bool:
+    """Whether the lock of a life is free; it is ours until the end of the turn then."""
+    return bool(turn.value("SELECT pg_try_advisory_xact_lock(%s, %s)", LOCK, life))

@@ -7,7 +7,7 @@ copied for watchers and what is known of clients long gone is thrown away.
 from __future__ import annotations
 
 from tidings.postgres.catalog import Catalog
-from tidings.postgres.lives import Lives, claim, end
+from tidings.postgres.connection import Lives, claim, end
 from tidings.postgres.settling import return_rows
 from tidings.postgres.turn import Turn
 from tidings.postgres.watching import KEPT_S
