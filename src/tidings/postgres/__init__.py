@@ -6,9 +6,8 @@ was put is accepted when it is committed, and what is taken is handed out when t
 
     shared.py      the queues as the node sees them, on its loop
     worker.py      the thread: takes turns while there is a connection, and finds it again when it is lost
-    jobs.py        what it is to do
+    jobs.py        what it is to do, many jobs in one turn
     turn.py        one transaction on behalf of many
-    group.py       many jobs in one turn
     putting.py readers.py taking.py settling.py watching.py managing.py     what is done in a turn
     catalog.py     the queues and their descriptions
     upkeep.py      what is due now and then

@@ -1,4 +1,4 @@
-"""What the thread is to do: jobs come in on the loop, wait together, and are taken in groups."""
+"""What the thread is to do: jobs come in on the loop, wait together, and are done in groups."""
 
 from __future__ import annotations
 
@@ -7,17 +7,23 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
-from tidings.postgres.putting import Put
-from tidings.postgres.readers import Reader
-from tidings.postgres.settling import Settle
-from tidings.postgres.turn import Turn
+from tidings.errors import QueueNotFound, TidingsError
+from tidings.postgres.catalog import Catalog, Known
+from tidings.postgres.putting import Put, put_all
+from tidings.postgres.readers import Lines, Reader
+from tidings.postgres.settling import Settle, settle_all
+from tidings.postgres.taking import serve
+from tidings.postgres.turn import DELETED, PUT, RETURNED, Turn
 from tidings.replies import Deferred
 
 GROUP_MAX = 2_000
 GROUP_BYTES_MAX = 16 << 20
 """Jobs that are done in one transaction, and bytes of events."""
+
+_Addressed = TypeVar("_Addressed", Put, Settle, Reader)
 
 
 class Ask:
@@ -109,3 +115,95 @@ class Jobs:
             self._jobs.clear()
             os.close(self.wake_fd)
             os.close(self._wake_in)
+
+
+class Group:
+    """One group of jobs in one turn: the puts first, then what is settled, then what is taken.
+
+    Those who have waited are served with those who are new, wherever something was put or has come back; they
+    have come first. Nothing of it holds before the turn is committed; `served` are the readers by then.
+    """
+
+    def __init__(self, turn: Turn, catalog: Catalog, lines: Lines) -> None:
+        self.served: dict[int, list[Reader]] = {}
+        self._turn = turn
+        self._catalog = catalog
+        self._lines = lines
+
+    def do(self, jobs: Sequence[Job], woken: Sequence[int]) -> None:
+        """Do jobs, and serve those who wait at the queues that were woken."""
+        if jobs and isinstance(jobs[0], Ask):
+            self._ask(jobs[0])
+        self._put([job for job in jobs if isinstance(job, Put)])
+        self._settle([job for job in jobs if isinstance(job, Settle)])
+        self._serve([job for job in jobs if isinstance(job, Reader)], woken)
+
+    def _ask(self, ask: Ask) -> None:
+        self._turn.is_again = ask.is_again
+        try:
+            result = ask.run(self._turn)
+        except TidingsError as error:
+            self._turn.tell(partial(ask.fail, error))
+        else:
+            self._turn.tell(partial(ask.reply.resolve, result))
+
+    def _put(self, puts: Sequence[Put]) -> None:
+        for known, some in self._by_queue(puts):
+            try:
+                put_all(self._turn, known, some)
+            except QueueNotFound as error:
+                self._refuse(known, some, error)
+
+    def _settle(self, settles: Sequence[Settle]) -> None:
+        for known, some in self._by_queue(settles):
+            settle_all(self._turn, self._catalog, known, some)
+
+    def _serve(self, readers: Sequence[Reader], woken: Sequence[int]) -> None:
+        new: dict[int, list[Reader]] = {}
+        queues: dict[int, Known | None] = {}
+        for known, some in self._by_queue(readers):
+            new[known.key] = [reader for reader in some if not reader.is_cancelled]
+            queues[known.key] = known
+        for queue in [*woken, *self._touched()]:
+            queues.setdefault(queue, self._catalog.get(queue))
+        for queue, here in queues.items():
+            line = self._lines.at(queue) + new.get(queue, [])
+            if here is not None and line:
+                self._serve_line(here, line, new.get(queue, []))
+
+    def _touched(self) -> list[int]:
+        """The queues at which something has happened in this turn."""
+        for notice in self._turn.notices:
+            if notice.kind == RETURNED:
+                self._lines.restart(notice.queue)
+        return [notice.queue for notice in self._turn.notices if notice.kind in (PUT, RETURNED)]
+
+    def _serve_line(self, known: Known, line: list[Reader], new: list[Reader]) -> None:
+        try:
+            serve(self._turn, known, line)
+        except QueueNotFound as error:
+            self._refuse(known, new, error)  # the others are told when it is forgotten
+        else:
+            self.served[known.key] = line
+
+    def _by_queue(self, jobs: Sequence[_Addressed]) -> list[tuple[Known, list[_Addressed]]]:
+        """Jobs by their queues, in the order of these, so that no two nodes wait for each other."""
+        addresses: dict[str, list[_Addressed]] = {}
+        for job in jobs:
+            addresses.setdefault(job.address, []).append(job)
+        found: dict[int, tuple[Known, list[_Addressed]]] = {}
+        for address, some in addresses.items():
+            try:
+                known = self._catalog.find(self._turn, address)
+            except QueueNotFound as error:
+                for job in some:
+                    self._turn.tell(partial(job.fail, error))
+            else:
+                found.setdefault(known.key, (known, []))[1].extend(some)
+        return [found[key] for key in sorted(found)]
+
+    def _refuse(self, known: Known, jobs: Sequence[Job], error: QueueNotFound) -> None:
+        """A queue has gone of which we have not heard yet: its jobs fail."""
+        for job in jobs:
+            self._turn.tell(partial(job.fail, error))
+        self._turn.notice(DELETED, known.key)

@@ -23,8 +23,7 @@ from tidings.errors import Disconnected, InternalError, QueueNotFound, TidingsEr
 from tidings.postgres import upkeep
 from tidings.postgres.catalog import Catalog, Known
 from tidings.postgres.connection import Link, Lives, end, problem_of
-from tidings.postgres.group import Group
-from tidings.postgres.jobs import Ask, Job, Jobs
+from tidings.postgres.jobs import Ask, Group, Job, Jobs
 from tidings.postgres.readers import Lines, Reader
 from tidings.postgres.settling import Settle
 from tidings.postgres.taking import is_served, tell_nothing
