@@ -100,32 +100,32 @@ def are_wire_values(values: Mapping[str, object]) -> bool:
     return len(values) <= ATTRIBUTES_MAX
 
 
-def check_name(name: str, root: str = "$") -> None:
+def check_name(name: str) -> None:
     """Refuse a name that no attribute may have; remember one that is good."""
     if name in _good_names:
         return
     if not name:
-        raise EventError(place_of(name, root), "a name may not be empty")
+        raise EventError(place_of(name), "a name may not be empty")
     if len(name) > NAME_LENGTH_MAX:
-        raise EventError(place_of(name, root), f"a name has at most {NAME_LENGTH_MAX} characters")
+        raise EventError(place_of(name), f"a name has at most {NAME_LENGTH_MAX} characters")
     if "\0" in name or not _is_encodable(name):
-        raise EventError(place_of(name, root), "a name may not hold NUL or half a character")
+        raise EventError(place_of(name), "a name may not hold NUL or half a character")
     if name in RESERVED:
-        raise EventError(place_of(name, root), "is a header field; give it as a keyword, or rename it")
+        raise EventError(place_of(name), "is a header field; give it as a keyword, or rename it")
     _remember(_good_names, name)
 
 
-def check_type(text: object, root: str = "$") -> str:
+def check_type(text: object) -> str:
     """The type of an event, if it may be one: dotted, no empty segment, no blanks or control characters."""
     if text.__class__ is str and text in good_types:
         return text
-    kind = plain_text(text, f"{root}.type")
+    kind = plain_text(text, "$.type")
     if not kind or len(kind) > NAME_LENGTH_MAX:
-        raise EventError(f"{root}.type", f"a type has 1 to {NAME_LENGTH_MAX} characters")
+        raise EventError("$.type", f"a type has 1 to {NAME_LENGTH_MAX} characters")
     if "" in kind.split("."):
-        raise EventError(f"{root}.type", f"{kind!r} has an empty segment")
+        raise EventError("$.type", f"{kind!r} has an empty segment")
     if not kind.isprintable() or any(character.isspace() for character in kind):
-        raise EventError(f"{root}.type", f"{kind!r} holds a blank or a control character")
+        raise EventError("$.type", f"{kind!r} holds a blank or a control character")
     _remember(good_types, kind)
     return kind
 
@@ -235,7 +235,6 @@ def _is_encodable(text: str) -> bool:
 
 def flatten(
     attributes: Mapping[Any, Any],
-    root: str = "$",
     is_value: Callable[[Mapping[Any, Any]], bool] | None = None,
 ) -> Iterator[tuple[str, object]]:
     """The members of nested mappings with dotted names, in their order; None members are left out.
@@ -253,38 +252,38 @@ def flatten(
             continue
         key, value = member
         looked_at += 1
-        name = _joined(prefix, key, root)
+        name = _joined(prefix, key)
         if looked_at > MEMBERS_MAX:
-            raise EventError(place_of(name, root), f"there are more than {MEMBERS_MAX} members")
+            raise EventError(place_of(name), f"there are more than {MEMBERS_MAX} members")
         if isinstance(value, Mapping) and not (is_value and is_value(value)):
             if len(open_mappings) >= NESTING_MAX:
-                raise EventError(place_of(name, root), f"is nested deeper than {NESTING_MAX} levels")
+                raise EventError(place_of(name), f"is nested deeper than {NESTING_MAX} levels")
             open_mappings.append((name + ".", iter(value.items())))
         elif value is not None:
             yield name, value
 
 
-def _joined(prefix: str, key: object, root: str) -> str:
+def _joined(prefix: str, key: object) -> str:
     if not isinstance(key, str):
-        raise EventError(place_of(key, root), f"a name is text, not {type(key).__name__}")
+        raise EventError(place_of(key), f"a name is text, not {type(key).__name__}")
     if not key:
-        raise EventError(place_of(prefix, root), "a name may not be empty")
+        raise EventError(place_of(prefix), "a name may not be empty")
     name = prefix + str.__str__(key)
     if len(name) > NAME_LENGTH_MAX:
-        raise EventError(place_of(name, root), f"a name has at most {NAME_LENGTH_MAX} characters")
+        raise EventError(place_of(name), f"a name has at most {NAME_LENGTH_MAX} characters")
     return name
 
 
-def add_value(values: dict[str, Value], name: str, value: object, root: str = "$") -> None:
+def add_value(values: dict[str, Value], name: str, value: object) -> None:
     """Put one flat attribute into `values`, checked."""
-    check_name(name, root)
+    check_name(name)
     if name in values:
-        raise EventError(place_of(name, root), "is given twice")
+        raise EventError(place_of(name), "is given twice")
     if len(values) >= ATTRIBUTES_MAX:
-        raise EventError(place_of(name, root), f"an event has at most {ATTRIBUTES_MAX} attributes")
+        raise EventError(place_of(name), f"an event has at most {ATTRIBUTES_MAX} attributes")
     if isinstance(value, (list, tuple)):
-        raise EventError(place_of(name, root), "a list is not a value; put it into the body")
-    values[name] = plain_value(value, place_of(name, root))
+        raise EventError(place_of(name), "a list is not a value; put it into the body")
+    values[name] = plain_value(value, place_of(name))
 
 
 def json_body(lists: Mapping[str, object]) -> bytes:
