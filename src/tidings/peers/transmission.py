@@ -275,9 +275,9 @@ class Transmission(Bystander):
             self._broker.accept(session)
         return queue.put(raw, batch.origin)
 
-    def bind(self, filter: str, peer: str = UPSTREAM) -> Outgoing:
-        """Have all publications that match go to a peer, for everybody there."""
-        outgoing = self.outgoing(peer, "")
+    def bind(self, filter: str) -> Outgoing:
+        """Have all publications that match go to the upstream, for everybody there."""
+        outgoing = self.outgoing(UPSTREAM, "")
         queue, exchange = outgoing.queue, self._broker.exchange
         if queue.binding is not None:
             exchange.unsubscribe(queue.binding)
@@ -288,9 +288,9 @@ class Transmission(Bystander):
             self._manager.keep([queue.record()] if queue.description.keep else [])
         return outgoing
 
-    def unbind(self, peer: str = UPSTREAM) -> None:
+    def unbind(self) -> None:
         """Let no more go there than what waits already."""
-        queue = self._manager.get(f"{TRANSMISSION}@{peer}")
+        queue = self._manager.get(f"{TRANSMISSION}@{UPSTREAM}")
         if queue is not None and queue.binding is not None:
             self._broker.exchange.unsubscribe(queue.binding)
             queue.binding = None
