@@ -24,11 +24,10 @@ from rich.console import Console
 
 from tidings import Filter
 from tidings.cli.demo import home, query, story, views
-from tidings.cli.demo.city import LOAD
 from tidings.cli.demo.crew import KILLS, QUEUE, UNLUCKY
 from tidings.cli.demo.people import ALARMS, JOBS, READINGS, REPORTS
 from tidings.cli.demo.story import Figures, Line, Summary, Told, judged
-from tidings.cli.demo.town import Town
+from tidings.cli.demo.town import LOAD, Town
 from tidings.sensors.city import KINDS
 
 STAND_IN = (sys.executable, str(Path(__file__).with_name("city_query.py")))

@@ -11,10 +11,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 PROGRAM = (sys.executable, "-c", "from tidings.cli import main; main()")
 END_S_MAX = 20.0
@@ -115,3 +115,16 @@ def _is_of(group: int, path: Path) -> bool:
     except (OSError, ValueError):  # it has ended meanwhile
         return False
     return int(its_group) == group and state not in GONE
+
+
+@asynccontextmanager
+async def beside(*duties: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Let duties go on for as long as the block lasts; one that fails ends the block with its error."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(duty) for duty in duties]
+            yield
+            for task in tasks:
+                task.cancel()
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None

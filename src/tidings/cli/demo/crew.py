@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 import tidings
-from tidings.cli.demo.beside import beside
-from tidings.cli.demo.child import PROGRAM, running
+from tidings.cli.demo.child import PROGRAM, beside, running
 from tidings.cli.demo.people import JOBS, text_of
 from tidings.cli.demo.story import Note
 from tidings.cli.work import Report

@@ -12,24 +12,146 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from tidings.cli.demo.beside import beside
-from tidings.cli.demo.city import City
-from tidings.cli.demo.console import Console
+from msgspec import Struct
+
+from tidings.cli.demo.child import beside
 from tidings.cli.demo.crew import Crew
-from tidings.cli.demo.people import ALARMS, Mayor, People, text_of
+from tidings.cli.demo.people import ALARMS, LEDGER, READINGS, Mayor, People, text_of
 from tidings.cli.demo.query import Query, Said
-from tidings.cli.demo.story import Figures, Line, Summary, Told, judged
+from tidings.cli.demo.story import Figures, Line, Note, Summary, Told, judged
 from tidings.errors import InternalError
+from tidings.sensors.link import Place
+from tidings.sensors.simulation import Load, Simulation
 
 if TYPE_CHECKING:
     from tidings.cli.demo.home import Home
+    from tidings.client import Bus
     from tidings.event import Event
 
+LOAD = Load(networks=120, sensors=6, readings=2, rate=2.0, connections=12, smog=12, mobility=12.0, seed=7)
+LOOK_S = 0.1
 FIGURES_S = 1.0
 STOP_S = 15.0
 """How long before the end the query is stopped, so that one can see what comes of it."""
 OFF_S_MAX = 60.0
 """How long sensors may take to go off: more than the lease of a query that could not say farewell."""
+
+
+class City:
+    """Sensors behind the gateway, which are silent until someone wants their readings.
+
+    In a corner of it the air is bad, so that there is something to find.
+    """
+
+    def __init__(self, gateway: str, note: Note) -> None:
+        """`gateway` is where sensor networks speak, as a node tells it: `tcp HOST:PORT`."""
+        host, _, port = gateway.rpartition(" ")[2].rpartition(":")
+        self._simulation = Simulation(Place(host, int(port)), LOAD)
+        self._note = note
+        self._is_told_silent = False
+
+    @property
+    def sensors(self) -> int:
+        """How many there are of which the gateway knows."""
+        there = (group for group in self._simulation.groups if group.link.is_connected)
+        return sum(len(one.core.sensors) for group in there for one in group.networks)
+
+    @property
+    def on(self) -> int:
+        """How many are on."""
+        return sum(len(one.core.asked) for group in self._simulation.groups for one in group.networks)
+
+    @property
+    def readings(self) -> int:
+        """How many readings were sent."""
+        return self._simulation.tally.readings
+
+    async def live(self) -> None:
+        """Measure for ever."""
+        await self._simulation.run()
+
+    async def watch(self) -> None:
+        """Tell for ever when the sensors come, go on and go off."""
+        all_of_them = LOAD.networks * LOAD.sensors
+        await self._until(lambda: self.sensors == all_of_them)
+        self._note("city", "is silent", f"{all_of_them:,} sensors have registered, and are off: nobody asks")
+        self._is_told_silent = True
+        while True:
+            await self._until(lambda: self.on > 0)
+            self._is_told_silent = False
+            await self._settle()
+            self._note("city", "wakes up", f"{self.on:,} of its sensors were asked for their readings")
+            await self._until(lambda: self.on == 0)
+            self._note("city", "is silent", f"its sensors are off again, after {self.readings:,} readings")
+            self._is_told_silent = True
+
+    async def _settle(self) -> None:
+        """Wait until no more of them go on."""
+        before = 0
+        while before != self.on:
+            before = self.on
+            await asyncio.sleep(LOOK_S)
+
+    async def wait_silent(self) -> None:
+        """Wait until all have registered and all are off, and that was told."""
+        await self._until(lambda: self._is_told_silent and self.on == 0)
+
+    async def _until(self, is_so: Callable[[], bool]) -> None:
+        """Wait for what sensors don't tell."""
+        while not is_so():
+            await asyncio.sleep(LOOK_S)
+
+
+class Sample(Struct, frozen=True):
+    """What the node told at one moment, and how fast that grows."""
+
+    taken_at: float = 0.0
+    published: int = 0
+    logged: int = 0
+    log_bytes: int = 0
+    ledger_waiting: int = 0
+    published_per_s: float = 0.0
+    logged_per_s: float = 0.0
+
+
+class Console:
+    """Asks the node each second how it stands, and what was logged. It never makes a sensor go on."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._last = Sample(time.monotonic())
+
+    async def look(self) -> Sample:
+        """How it stands now, and how fast things went since the last look."""
+        status = await self._bus.status()
+        before, now = self._last, time.monotonic()
+        elapsed_s = max(now - before.taken_at, 1e-9)
+        published, logged = _published(status), status["log"]["end"] - 1  # nothing else is stored here
+        self._last = Sample(
+            now,
+            published,
+            logged,
+            status["log"]["bytes"],
+            _waiting(status, LEDGER),
+            (published - before.published) / elapsed_s,
+            (logged - before.logged) / elapsed_s,
+        )
+        return self._last
+
+    async def count_readings(self) -> int:
+        """How many readings are in the log: read from it, one by one."""
+        count = 0
+        async for _position, _event in self._bus.log.read(where=READINGS):
+            count += 1
+        return count
+
+
+def _published(status: dict[str, Any]) -> int:
+    return sum(times for what, _reason, times in status["counts"] if what == "published")
+
+
+def _waiting(status: dict[str, Any], durable: str) -> int:
+    return sum(one["depth"] for one in status["durables"] if one["name"] == durable)
 
 
 class Town:
