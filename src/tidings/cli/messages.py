@@ -1,4 +1,7 @@
-"""`tidings queue put | get | read | headers | watch`: what goes in, comes out and is in there."""
+"""`tidings queue put | get | read | headers | watch`: what goes in, comes out and is in there.
+
+`tidings queue dead` is about the messages that could not be dealt with, and what is to become of them.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +13,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidings.cli.connection import bus_of, connects, queue_of
+from tidings.cli.connection import bus_of, connects, queue_of, run
 from tidings.cli.events import send_all, source_of
 from tidings.cli.filter import parse
-from tidings.cli.options import Address, Fields, Json, Kind, Name, QueueName, Timeout, Wait, Where
+from tidings.cli.options import Address, Fields, Json, Kind, Name, QueueName, Timeout, Wait, Where, Yes
 from tidings.cli.printing import (
     add_row,
     age_text,
+    count_text,
     event_json,
     new_table,
     print_event,
     print_events,
     print_found,
+    shown,
     to_json,
     values_text,
     word,
 )
-from tidings.errors import QueueEmpty, QueueError, UserError
+from tidings.errors import QueueEmpty, QueueError, QueueNotFound, UserError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -34,6 +39,8 @@ if TYPE_CHECKING:
     from tidings.client import Bus, Message, Queue, Transaction
     from tidings.event import Event
     from tidings.filters import Filter
+
+dead = typer.Typer()
 
 PAGE = 100
 """Messages that are taken, printed and acknowledged together when all are wanted."""
@@ -43,6 +50,10 @@ GetCount = Annotated[int, typer.Option("--count", min=1, help="Get so many.")]
 GetAll = Annotated[bool, typer.Option("--all", help="Get all that are in it now.")]
 ReadAll = Annotated[bool, typer.Option("--all", help="Read all that are in it now.")]
 WatchCount = Annotated[int | None, typer.Option("--count", min=1, help="End after so many.")]
+Into = Annotated[
+    str | None,
+    typer.Option("--queue", metavar="QUEUE", help="Put them in here, not where they came from."),
+]
 
 
 @connects
@@ -223,3 +234,105 @@ def age_of(event: Event) -> str:
     """How long ago the queue took it in."""
     received = event.received
     return age_text(None if received is None else max(0.0, time.time() - received.timestamp()))
+
+
+# Dead letters
+
+
+@dead.callback(invoke_without_command=True)
+@connects
+async def show_dead(
+    context: typer.Context,
+    where: Where = "",
+    node: Address = None,
+    json: Json = False,
+) -> None:
+    """Show the dead letters: messages that were rejected, handed out too often or had no room.
+
+    Where a letter came from and why it is dead are attributes of it, so --where can ask for them:
+    tidings queue dead --where "dead.queue = 'jobs'"
+    """
+    if context.invoked_subcommand is not None:
+        _refuse_options(context, context.invoked_subcommand)
+        return
+    wanted = parse(where, json)
+    async with bus_of(node) as bus:
+        letters = await _letters(bus, wanted)
+    none = "no dead letters" + (" that match" if where else "")
+    print_found(letters, json, event_json, _letter_table, none)
+
+
+def _refuse_options(context: typer.Context, command: str) -> None:
+    """Refuse options that stand before the command and would be passed over, such as --where."""
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise UserError(f"--{name} stands behind {command}: tidings queue dead {command} --{name} …")
+
+
+async def _letters(bus: Bus, wanted: Filter) -> list[Event]:
+    """The dead letters that match, without their bodies; none if there never were any."""
+    from tidings.queues.letters import DEAD
+
+    try:
+        return await (await bus.queue(DEAD)).headers(wanted)
+    except QueueNotFound:
+        return []
+
+
+def _letter_table(letters: Sequence[Event]) -> Table:
+    from tidings.queues.letters import MARKS
+
+    columns = ("queue", "reason", "deliveries", "age", "type", "attributes")
+    table = new_table(*columns, numbers=("deliveries", "age"), wide=("reason", "attributes"))
+    for letter in letters:
+        values = letter.attributes
+        queue, reason, deliveries = (values.get(name, "–") for name in MARKS)
+        own = {name: value for name, value in values.items() if name not in MARKS}
+        row = (word(queue), shown(reason), str(deliveries), age_of(letter), letter.type, values_text(own))
+        add_row(table, *row)
+    return table
+
+
+@dead.command("replay")
+@connects
+async def replay_dead(
+    where: Where = "", queue: Into = None, node: Address = None, json: Json = False
+) -> None:
+    """Put dead letters back into the queues they came from, as far as these are there, or into another."""
+    wanted = parse(where, json)
+    async with bus_of(node) as bus:
+        if queue is not None:
+            await bus.queue(queue)  # is refused even if there is nothing to put into it
+        count = await bus.replay_dead(wanted, queue)
+        left = len(await _letters(bus, wanted))
+    typer.echo(to_json({"replayed": count, "left": left}) if json else f"replayed {_letters_text(count)}")
+    if left and not json:
+        typer.echo(f"left: {_letters_text(left)} of queues that are gone; --queue names another", err=True)
+
+
+@dead.command("purge")
+@connects
+def purge_dead(where: Where = "", yes: Yes = False, node: Address = None, json: Json = False) -> None:
+    """Throw away dead letters, or those that match."""
+    wanted = parse(where, json)
+
+    async def look() -> int:
+        async with bus_of(node) as bus:
+            return len(await _letters(bus, wanted))
+
+    async def throw() -> int:
+        from tidings.queues.letters import DEAD
+
+        async with bus_of(node) as bus:
+            return await (await bus.queue(DEAD)).purge(wanted)
+
+    count = run(look())
+    if count and not yes:
+        typer.confirm(f"Throw away {_letters_text(count)}?", abort=True, err=True)
+    gone = run(throw()) if count else 0
+    typer.echo(to_json({"purged": gone}) if json else f"threw away {_letters_text(gone)}")
+
+
+def _letters_text(count: int) -> str:
+    return count_text(count, "dead letter")

@@ -10,13 +10,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
 from tidings.node.settings import SETTINGS, Setting
 
-Command = Callable[..., None]
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 NODE = "tidings://127.0.0.1:7300"
 """Where a node is looked for that is not this machine's own."""
@@ -93,6 +93,12 @@ def with_options(*options: inspect.Parameter) -> Callable[[Command], Command]:
         return command
 
     return extend
+
+
+def options_of(table: type) -> Iterator[inspect.Parameter]:
+    """The options that a TypedDict has; one that is not given is None."""
+    for name, annotation in get_type_hints(table, include_extras=True).items():
+        yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 def settings_options(*names: str, **defaults: Any) -> Iterator[inspect.Parameter]:

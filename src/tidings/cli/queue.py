@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
 
 import msgspec
 import typer
 
-from tidings.cli import dead, messages
+from tidings.cli import messages
 from tidings.cli.connection import bus_of, connects, queue_of, run
 from tidings.cli.events import read_fields
 from tidings.cli.filter import parse
-from tidings.cli.options import Address, Json, QueueName, Where, Yes
+from tidings.cli.options import Address, Json, QueueName, Where, Yes, options_of, with_options
 from tidings.cli.printing import (
     add_row,
     count_text,
@@ -44,132 +44,106 @@ class Scope(StrEnum):
 
 
 Name = Annotated[str | None, typer.Argument(metavar="NAME", help="The name; without it, the id.")]
-Text = Annotated[str | None, typer.Option(help="What it is for, in words.")]
 Properties = Annotated[
     list[str] | None,
-    typer.Option(
-        "--property",
-        "-p",
-        metavar="NAME=VALUE",
-        help="What it can be found by; may be repeated.",
-    ),
+    typer.Option("--property", "-p", metavar="NAME=VALUE", help="What it can be found by; may be repeated."),
 ]
-Type = Annotated[
-    str | None, typer.Option(help="How messages are kept: sqlite, volatile or one the node was given.")
-]
-Persistent = Annotated[
-    bool | None,
-    typer.Option("--persistent/--volatile", help="Whether messages survive a restart of the node."),
-]
-Keep = Annotated[
-    bool | None,
-    typer.Option("--keep/--no-keep", help="Whether the queue itself does; if not said, as its messages."),
-]
-Priorities = Annotated[bool, typer.Option("--priorities", help="The highest priority first.")]
-Priority = Annotated[int | None, typer.Option(help="The priority of messages that name none, 0 to 9.")]
-Ageing = Annotated[
-    float | None, typer.Option("--ageing-s", help="So much waiting is worth a level of priority.")
-]
-Expiry = Annotated[bool, typer.Option("--expiry", help="Drop messages when their ttl_s is over.")]
-Ttl = Annotated[float | None, typer.Option("--ttl-s", help="The ttl_s of messages that name none.")]
-LeaseMax = Annotated[float | None, typer.Option("--lease-s-max", help="Shorten a ttl_s that is longer.")]
-MessagesMax = Annotated[int | None, typer.Option("--max-messages", help="Refuse more than so many.")]
 Bind = Annotated[
     str | None, typer.Option(metavar="FILTER", help="Fill it with publications that match this.")
 ]
-Passive = Annotated[bool, typer.Option("--passive", help="Such a queue asks nobody to make events.")]
-Redelivery = Annotated[
-    float | None,
-    typer.Option(
-        "--redelivery-s",
-        min=0.0,
-        help="Hand a message out again if it is not acknowledged in this time; 60 unless said, 0: never.",
-    ),
-]
-DeliveriesMax = Annotated[
-    int | None,
-    typer.Option(
-        "--deliveries-max",
-        min=0,
-        help="Handed out so often in vain, a message is a dead letter; 10 unless said, 0: never.",
-    ),
-]
-Compress = Annotated[bool, typer.Option("--compress", help="Compress messages on disk.")]
 NameSought = Annotated[str | None, typer.Argument(metavar="NAME", help="Only the queue of this name or id.")]
 TextPart = Annotated[str | None, typer.Option(help="Only those whose text has this in it.")]
-TypeSought = Annotated[str | None, typer.Option("--type", help="Only those of this type.")]
-IdSought = Annotated[str | None, typer.Option("--id", help="Only the one with this id.")]
-PersistentSought = Annotated[
-    bool | None, typer.Option("--persistent/--volatile", help="Only those whose messages survive a restart.")
-]
-KeepSought = Annotated[
-    bool | None, typer.Option("--keep/--no-keep", help="Only those that survive a restart themselves.")
-]
-PrioritiesSought = Annotated[
-    bool | None, typer.Option("--priorities/--no-priorities", help="Only those with priorities, or without.")
-]
-ExpirySought = Annotated[
-    bool | None, typer.Option("--expiry/--no-expiry", help="Only those whose messages expire, or don't.")
-]
-MaxSought = Annotated[
-    int | None, typer.Option("--max-messages", min=0, help="Only those of this size; 0: without a limit.")
-]
 ScopeSought = Annotated[Scope, typer.Option(help="Where to look: at the node, elsewhere, or both.")]
 Target = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue that is meant.")]
 NewName = Annotated[str, typer.Argument(metavar="NAME", help="The further name.")]
 
 
+class Wish(TypedDict):
+    """What a queue may be made with, by the names of `Description`; None: it is not said."""
+
+    text: Annotated[str | None, typer.Option(help="What it is for, in words.")]
+    type: Annotated[
+        str | None, typer.Option(help="How messages are kept: sqlite, volatile or one the node was given.")
+    ]
+    persistent: Annotated[
+        bool | None,
+        typer.Option("--persistent/--volatile", help="Whether messages survive a restart of the node."),
+    ]
+    keep: Annotated[
+        bool | None,
+        typer.Option("--keep/--no-keep", help="Whether the queue itself does; if not said, as its messages."),
+    ]
+    priorities: Annotated[bool | None, typer.Option("--priorities", help="The highest priority first.")]
+    priority: Annotated[int | None, typer.Option(help="The priority of messages that name none, 0 to 9.")]
+    ageing_s: Annotated[float | None, typer.Option(help="So much waiting is worth a level of priority.")]
+    expiry: Annotated[bool | None, typer.Option("--expiry", help="Drop messages when their ttl_s is over.")]
+    ttl_s: Annotated[float | None, typer.Option(help="The ttl_s of messages that name none.")]
+    lease_s_max: Annotated[float | None, typer.Option(help="Shorten a ttl_s that is longer.")]
+    max_messages: Annotated[int | None, typer.Option(help="Refuse more than so many.")]
+    passive: Annotated[
+        bool | None, typer.Option("--passive", help="Such a queue asks nobody to make events.")
+    ]
+    redelivery_s: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            help="Hand a message out again if it is not acknowledged in this time; 60 unless said, 0: never.",
+        ),
+    ]
+    deliveries_max: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Handed out so often in vain, a message is a dead letter; 10 unless said, 0: never."
+        ),
+    ]
+    compress: Annotated[bool | None, typer.Option("--compress", help="Compress messages on disk.")]
+
+
+class Sought(TypedDict):
+    """What a queue may be looked for by, likewise."""
+
+    id: Annotated[str | None, typer.Option(help="Only the one with this id.")]
+    type: Annotated[str | None, typer.Option(help="Only those of this type.")]
+    persistent: Annotated[
+        bool | None,
+        typer.Option("--persistent/--volatile", help="Only those whose messages survive a restart."),
+    ]
+    keep: Annotated[
+        bool | None, typer.Option("--keep/--no-keep", help="Only those that survive a restart themselves.")
+    ]
+    priorities: Annotated[
+        bool | None,
+        typer.Option("--priorities/--no-priorities", help="Only those with priorities, or without."),
+    ]
+    expiry: Annotated[
+        bool | None, typer.Option("--expiry/--no-expiry", help="Only those whose messages expire, or don't.")
+    ]
+    max_messages: Annotated[
+        int | None, typer.Option(min=0, help="Only those of this size; 0: without a limit.")
+    ]
+
+
 @app.command()
 @connects
+@with_options(*options_of(Wish))
 async def create(
     name: Name = None,
-    text: Text = None,
     properties: Properties = None,
-    type: Type = None,
-    persistent: Persistent = None,
-    keep: Keep = None,
-    priorities: Priorities = False,
-    priority: Priority = None,
-    ageing_s: Ageing = None,
-    expiry: Expiry = False,
-    ttl_s: Ttl = None,
-    lease_s_max: LeaseMax = None,
-    max_messages: MessagesMax = None,
     bind: Bind = None,
-    passive: Passive = False,
-    redelivery_s: Redelivery = None,
-    deliveries_max: DeliveriesMax = None,
-    compress: Compress = False,
     node: Address = None,
     json: Json = False,
+    **given: Unpack[Wish],
 ) -> None:
     """Make a queue, such as: tidings queue create jobs --priorities
 
     If it is there already and is as described, nothing changes; if it is otherwise, that is an error.
     """
-    given = {
-        "text": text,
-        "properties": read_fields(properties or []) or None,
-        "type": type,
-        "persistent": persistent,
-        "keep": keep,
-        "priorities": priorities or None,
-        "priority": priority,
-        "ageing_s": ageing_s,
-        "expiry": expiry or None,
-        "ttl_s": ttl_s,
-        "lease_s_max": lease_s_max,
-        "max_messages": max_messages,
-        "bind": None if bind is None else str(parse(bind, json)),
-        "passive": passive or None,
-        "compress": compress or None,
-    }
-    wish: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    wish |= {
-        key: value or None  # 0 stands for never
-        for key, value in (("redelivery_s", redelivery_s), ("deliveries_max", deliveries_max))
-        if value is not None
-    }
+    wish = said(given)
+    wish |= {key: wish[key] or None for key in ("redelivery_s", "deliveries_max") if key in wish}  # 0: never
+    if properties:
+        wish["properties"] = read_fields(properties)
+    if bind is not None:
+        wish["bind"] = str(parse(bind, json))
     async with bus_of(node) as bus:
         made = (await bus.create_queue(name, **wish)).description
         typer.echo(description_json(made) if json else f"queue {made.name} is there")
@@ -179,58 +153,50 @@ async def create(
 @connects
 def delete(queue: QueueName, yes: Yes = False, node: Address = None, json: Json = False) -> None:
     """Delete a queue with all that is in it, or a further name of one alone."""
-    found: Description | None = None
 
-    async def look() -> None:
-        nonlocal found
+    async def look() -> Description:
         async with bus_of(node) as bus:
             named = [one for one in await bus.lookup(queue) if one.alias_of is not None]
-            found = named[0] if named else (await bus.queue(queue)).description
+            return named[0] if named else (await bus.queue(queue)).description
 
     async def remove() -> None:
         async with bus_of(node) as bus:
             await bus.delete_queue(queue)
-            typer.echo(to_json({"deleted": queue}) if json else f"deleted {queue}")
 
-    run(look())
-    assert found is not None
+    found = run(look())
     count = found.messages + found.in_flight
     if count and found.alias_of is None and not yes:
         typer.confirm(f"Delete {queue} with {count_text(count, 'message')}?", abort=True, err=True)
     run(remove())
+    typer.echo(to_json({"deleted": queue}) if json else f"deleted {queue}")
 
 
 @app.command("list")
 @connects
+@with_options(*options_of(Sought))
 async def show_list(
     name: NameSought = None,
     text: TextPart = None,
     properties: Properties = None,
-    id: IdSought = None,
-    type: TypeSought = None,
-    persistent: PersistentSought = None,
-    keep: KeepSought = None,
-    priorities: PrioritiesSought = None,
-    expiry: ExpirySought = None,
-    max_messages: MaxSought = None,
     scope: ScopeSought = Scope.local,
     node: Address = None,
     json: Json = False,
+    **given: Unpack[Sought],
 ) -> None:
     """Show the queues of the node, or those that agree with what is said."""
-    wanted = read_fields(properties or [])
-    given: dict[str, Any] = {
-        "id": id, "type": type, "persistent": persistent, "keep": keep, "priorities": priorities,
-        "expiry": expiry, "max_messages": max_messages,
-    }  # fmt: skip
-    sought = {field: value for field, value in given.items() if value is not None}
-    if max_messages == 0:
+    wanted, sought = read_fields(properties or []), said(given)
+    if given["max_messages"] == 0:
         sought["max_messages"] = None
     async with bus_of(node) as bus:
         found = await bus.lookup(name, wanted or None, text, scope.value, **sought)
     none = "no queue agrees" if name or text or wanted or sought else "no queues"
     table = partial(_queue_table, has_nodes=scope is not Scope.local)
     print_found(found, json, description_json, table, none)
+
+
+def said(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that were given."""
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _queue_table(found: Sequence[Description], has_nodes: bool) -> Table:
@@ -297,26 +263,21 @@ def purge(
 ) -> None:
     """Throw away the messages of a queue, or those that match."""
     wanted = parse(where, json)
-    count = 0
 
-    async def look() -> None:
-        nonlocal count
+    async def look() -> int:
         async with queue_of(queue, node) as found:
-            count = found.description.messages
+            return found.description.messages
 
-    async def throw() -> None:
+    async def throw() -> int:
         async with queue_of(queue, node) as found:
-            gone = await found.purge(wanted)
-            typer.echo(to_json({"purged": gone}) if json else f"threw away {count_text(gone, 'message')}")
+            return await found.purge(wanted)
 
-    if not yes:
-        run(look())
-        which = (
-            f"the messages of {queue} that match" if where else f"{count_text(count, 'message')} of {queue}"
-        )
-        if count:
-            typer.confirm(f"Throw away {which}?", abort=True, err=True)
-    run(throw())
+    if not yes and (count := run(look())):
+        which = f"{count_text(count, 'message')} of {queue}"
+        which = f"the messages of {queue} that match" if where else which
+        typer.confirm(f"Throw away {which}?", abort=True, err=True)
+    gone = run(throw())
+    typer.echo(to_json({"purged": gone}) if json else f"threw away {count_text(gone, 'message')}")
 
 
 def description_json(told: Description) -> str:
@@ -326,4 +287,4 @@ def description_json(told: Description) -> str:
 
 for command in (messages.put, messages.get, messages.read, messages.headers, messages.watch, work):
     app.command()(command)
-app.add_typer(dead.app, name="dead")
+app.add_typer(messages.dead, name="dead")
