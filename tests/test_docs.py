@@ -34,9 +34,10 @@ from tidings.event.header import FIELD_CHECKS
 from tidings.exchange import TOLD_MAX, Exchange
 from tidings.interest.audience import TOLD_SIZE_MAX
 from tidings.node.assembly import CoreSettings, NodeCore
-from tidings.node.config import PREFIX, NodeConfig, load
+from tidings.node.config import NodeConfig
 from tidings.node.metrics import HELP
 from tidings.node.server import Node
+from tidings.node.settings import PREFIX, load
 from tidings.protocol import session, subscriptions
 from tidings.protocol.broker import Broker
 from tidings.protocol.frames import FIRST_FRAME_MAX, FRAME_MAX, REPLY_MAX

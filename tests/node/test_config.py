@@ -7,7 +7,8 @@ import pytest
 from node.peers import run, running
 
 from tidings.errors import ConfigError
-from tidings.node.config import PORT, NodeConfig, load
+from tidings.node.config import PORT, NodeConfig
+from tidings.node.settings import load
 
 
 def test_without_anything_said_a_node_has_its_port_and_keeps_nothing() -> None:

@@ -15,8 +15,9 @@ from node.test_discovery import multicast  # noqa: F401  # a fixture
 
 import tidings
 from tidings.errors import ConfigError, NotAllowed, QueueNotFound
-from tidings.node.config import NodeConfig, load
+from tidings.node.config import NodeConfig
 from tidings.node.server import Node
+from tidings.node.settings import load
 from tidings.peers import peering
 
 ALL = '["publish", "subscribe", "put", "get", "manage"]'

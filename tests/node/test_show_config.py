@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tidings.cli.app import app
-from tidings.node.config import NodeConfig, load
-from tidings.node.settings import SETTINGS, as_toml
+from tidings.node.config import NodeConfig
+from tidings.node.settings import SETTINGS, as_toml, load
 
 ROOT = Path(__file__).parents[2]
 TEXTS = st.none() | st.text(max_size=20)

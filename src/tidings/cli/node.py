@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from tidings.cli.options import settings_options, with_options
+from tidings.node.settings import as_toml, load
 
 Config = Annotated[Path | None, typer.Option(metavar="FILE", help="A TOML file with these settings.")]
 ShowConfig = Annotated[
@@ -24,12 +25,8 @@ def node(config: Config = None, show_config: ShowConfig = False, **flags: Any) -
     The first line printed says where the node listens. One that is not told where also has the socket under
     which programs find the node of this machine.
     """
-    from tidings.node.config import load
-
     settings = load(config, os.environ, flags)
     if show_config:
-        from tidings.node.settings import as_toml
-
         typer.echo(as_toml(settings), nl=False)
         return
     from tidings.node.local import as_machine_node

@@ -1,25 +1,17 @@
-"""The settings of a node: from a TOML file, from the environment, from flags, each stronger than the last.
+"""The settings of a node: what each of them means, and which can't be together.
 
-    port = 7300                      in the file
-    TIDINGS_PORT=7300                in the environment
-    --port 7300                      as a flag
-
-All three have the same names. A setting that is not known, or has a value that it can't have, is refused with
-its name and the place where it stands.
+`settings.py` reads them from files, variables and flags, and shows them.
 """
 
 from __future__ import annotations
 
 import re
-import tomllib
-from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
+from collections.abc import Mapping
 from ipaddress import ip_address
 from pathlib import Path
 from socket import gethostname
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta, Struct
 
 from tidings.errors import ConfigError, FilterError
@@ -27,7 +19,6 @@ from tidings.node.logs import Form, Level
 from tidings.peers.registry import parse_peers
 from tidings.store.directory import FILES
 
-PREFIX = "TIDINGS_"
 PORT = 7300
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Count = Annotated[int, Meta(gt=0)]
@@ -224,80 +215,13 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
         return self.host if _is_loopback(self.host) else "127.0.0.1"
 
 
-TABLE = "log"
-"""What may stand in the file as a table too: `where` in it is `log_where`."""
-
-Given = tuple[str, Any]
-"""The place where a value stands, and the value."""
-
-
-def load(
-    file: Path | None = None,
-    environment: Mapping[str, str] | None = None,
-    flags: Mapping[str, Any] | None = None,
-) -> NodeConfig:
-    """The settings that these give together; a flag that is None was not given."""
-    given: dict[str, Given] = {}
-    if file is not None:
-        given.update(_from_file(file))
-    given.update(_from_environment(environment or {}))
-    given.update(
-        (key, (f"--{key.replace('_', '-')}", value))
-        for key, value in (flags or {}).items()
-        if value is not None
-    )
-    settings = {key: _convert(key, *one) for key, one in given.items()}
-    config = NodeConfig(**settings)
-    check_host(config, given.get("host", ("the default", ""))[0])
-    _check_mdns(config, given.get("mdns", ("the default", ""))[0])
-    _check_sensors(config, given.get("sensor_http_port", ("the default", ""))[0])
-    _check_log(config, given)
-    parse_peers(config.peers or "", given.get("peers", ("the default", ""))[0], config.node_name)
-    return config
-
-
-def _from_file(file: Path) -> Iterator[tuple[str, Given]]:
-    try:
-        text = file.read_text()
-        table = tomllib.loads(text)
-    except OSError as error:
-        raise ConfigError(str(file), "", f"can't be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(str(file), "", f"is no TOML: {error}") from None
-    for key, value in table.items():
-        if key == TABLE and isinstance(value, dict):
-            for name, one in value.items():
-                yield f"{key}_{name}", (f"{file}{_line_of(name, text)}", one)
-        else:
-            yield key, (f"{file}{_line_of(key, text)}", value)
-
-
-def _line_of(key: str, text: str) -> str:
-    """Where a key stands, as well as can be told: the parser does not say."""
-    found = re.search(rf"""^[ \t]*(\[\s*)?["']?{re.escape(key)}["']?\s*[\]=.]""", text, re.MULTILINE)
-    return "" if found is None else f", line {text.count(chr(10), 0, found.start()) + 1}"
-
-
-def _from_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, Given]]:
-    """Other programs may have variables with our prefix, so what is not known is passed over."""
-    for key in NodeConfig.__struct_fields__:
-        name = PREFIX + key.upper()
-        if name in environment:
-            yield key, (name, environment[name])
-
-
-_KINDS: dict[str, Any] = {field.name: field.type for field in msgspec.structs.fields(NodeConfig)}
-
-
-def _convert(key: str, place: str, value: Any) -> Any:
-    if key not in _KINDS:
-        close = get_close_matches(key, _KINDS, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ConfigError(place, key, f"there is no such setting{hint}")
-    try:
-        return msgspec.convert(value, _KINDS[key], strict=place == f"--{key}" or not isinstance(value, str))
-    except msgspec.ValidationError as error:
-        raise ConfigError(place, key, f"{value!r} is not possible: {error}") from None
+def check(config: NodeConfig, places: Mapping[str, str]) -> None:
+    """Raise ConfigError, with the place of the setting, for what can't be together."""
+    check_host(config, places["host"])
+    _check_mdns(config, places["mdns"])
+    _check_sensors(config, places["sensor_http_port"])
+    _check_log(config, places)
+    parse_peers(config.peers or "", places["peers"], config.node_name)
 
 
 def check_host(config: NodeConfig, place: str = "the settings") -> None:
@@ -331,10 +255,10 @@ def _check_sensors(config: NodeConfig, place: str) -> None:
         raise ConfigError(place, "sensor_http_port", "is a port of the gateway, which --sensor-port starts")
 
 
-def _check_log(config: NodeConfig, given: Mapping[str, Given]) -> None:
-    from tidings.filters import Filter  # not before: the command line looks at the settings when it starts
+def _check_log(config: NodeConfig, places: Mapping[str, str]) -> None:
+    from tidings.filters import Filter  # not before: the command line knows the settings when it starts
 
-    where, folder = (given.get(key, ("the settings", ""))[0] for key in ("log_where", "log_folder"))
+    where, folder = places["log_where"], places["log_folder"]
     try:
         Filter(config.log_where or "")
     except FilterError as error:

@@ -1,20 +1,39 @@
-"""The settings of a node as people meet them: options, variables, and a file with the meaning of each.
+"""The settings of a node as people meet them: in a TOML file, in the environment and as flags.
 
-All of it is made from the fields of `NodeConfig`. No setting should have a password in it: most are refused
-with the reason when they are used. But what is shown is copied into tickets and logs, so passwords are masked
-there whether or not they would be refused.
+    port = 7300                      in the file
+    TIDINGS_PORT=7300                in the environment
+    --port 7300                      as a flag
+
+All three have the same names, those of the fields of `NodeConfig`, and each is stronger than the last. A
+setting that is not known, or has a value that it can't have, is refused with its name and the place where it
+stands.
+
+No setting should have a password in it: most are refused with the reason when they are used. But what is
+shown is copied into tickets and logs, so passwords are masked there whether or not they would be refused.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from tidings.node.config import PREFIX, NodeConfig
+from tidings.errors import ConfigError
+from tidings.node.config import NodeConfig, check
 
+PREFIX = "TIDINGS_"
+TABLE = "log"
+"""What may stand in the file as a table too: `where` in it is `log_where`."""
+
+Given = tuple[str, Any]
+"""The place where a value stands, and the value."""
 MASK = r"\g<before>***"
 
 # postgresql://ada:SECRET@db?sslpassword=SECRET, s3://log?secret_key=SECRET
@@ -31,10 +50,12 @@ _CONNINFO = re.compile(rf"(?P<before>password\s*=\s*){_VALUE}", re.IGNORECASE | 
 class Setting(Struct, frozen=True):
     """A setting: what it is called, what it means, and what holds where nothing is said.
 
-    `example` is a value for one that has no default; `contrary` is the flag that says no.
+    `type` has its bounds, too; `example` is a value for one that has no default; `contrary` is the flag that
+    says no.
     """
 
     name: str
+    type: Any
     meaning: str
     default: Any
     example: Any
@@ -43,9 +64,9 @@ class Setting(Struct, frozen=True):
     has_secrets: bool = False
 
     @property
-    def kind(self) -> type:
-        """The type of its values."""
-        return type(self.example if self.default is None else self.default)
+    def kind(self) -> Any:
+        """The class of its values."""
+        return (self.example if self.default is None else self.default).__class__
 
     @property
     def flag(self) -> str:
@@ -64,9 +85,9 @@ class Setting(Struct, frozen=True):
         return re.sub(r"`(\w+)`", lambda found: _as_flag(found[1]), sentence).replace("`", "")
 
 
-def flag_of(name: str) -> str:
+def flag_of(key: str) -> str:
     """What a setting is called on the command line."""
-    return f"--{name.replace('_', '-')}"
+    return f"--{key.replace('_', '-')}"
 
 
 def _as_flag(name: str) -> str:
@@ -75,11 +96,76 @@ def _as_flag(name: str) -> str:
 
 def _setting(field: msgspec.structs.FieldInfo) -> Setting:
     about = field.type.__metadata__[-1]
-    return Setting(field.name, about.description, field.default, about.examples[0], **about.extra)
+    return Setting(field.name, field.type, about.description, field.default, about.examples[0], **about.extra)
 
 
 SETTINGS = {field.name: _setting(field) for field in msgspec.structs.fields(NodeConfig)}
 """All settings by their names, in the order of `NodeConfig`."""
+
+
+# Read
+
+
+def load(
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, Any] | None = None,
+) -> NodeConfig:
+    """The settings that these give together; a flag that is None was not given."""
+    given: dict[str, Given] = {}
+    if file is not None:
+        given.update(_from_file(file))
+    given.update(_from_environment(environment or {}))
+    for key, value in (flags or {}).items():
+        if value is not None:
+            given[key] = flag_of(key), value
+    config = NodeConfig(**{key: _convert(key, *one) for key, one in given.items()})
+    check(config, defaultdict(lambda: "the default", {key: place for key, (place, _) in given.items()}))
+    return config
+
+
+def _from_file(file: Path) -> Iterator[tuple[str, Given]]:
+    try:
+        text = file.read_text()
+        table = tomllib.loads(text)
+    except OSError as error:
+        raise ConfigError(str(file), "", f"can't be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(str(file), "", f"is no TOML: {error}") from None
+    for key, value in table.items():
+        if key == TABLE and isinstance(value, dict):
+            for name, one in value.items():
+                yield f"{key}_{name}", (f"{file}{_line_of(name, text)}", one)
+        else:
+            yield key, (f"{file}{_line_of(key, text)}", value)
+
+
+def _line_of(key: str, text: str) -> str:
+    """Where a key stands, as well as can be told: the parser does not say."""
+    found = re.search(rf"""^[ \t]*(\[\s*)?["']?{re.escape(key)}["']?\s*[\]=.]""", text, re.MULTILINE)
+    return "" if found is None else f", line {text.count(chr(10), 0, found.start()) + 1}"
+
+
+def _from_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, Given]]:
+    """Other programs may have variables with our prefix, so what is not known is passed over."""
+    for setting in SETTINGS.values():
+        if setting.variable in environment:
+            yield setting.name, (setting.variable, environment[setting.variable])
+
+
+def _convert(key: str, place: str, value: Any) -> Any:
+    if key not in SETTINGS:
+        close = get_close_matches(key, SETTINGS, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise ConfigError(place, key, f"there is no such setting{hint}")
+    try:
+        is_strict = place == f"--{key}" or not isinstance(value, str)
+        return msgspec.convert(value, SETTINGS[key].type, strict=is_strict)
+    except msgspec.ValidationError as error:
+        raise ConfigError(place, key, f"{value!r} is not possible: {error}") from None
+
+
+# Shown
 
 
 def as_toml(config: NodeConfig) -> str:

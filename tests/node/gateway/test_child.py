@@ -21,8 +21,8 @@ from node.gateway.networks import Object, by_udp, child_of, connected, sensing, 
 from node.peers import ANSWER_S_MAX, Start, run, running
 
 from tidings.errors import ConfigError, UserError
-from tidings.node.config import load
 from tidings.node.gateway.config import GatewayConfig
+from tidings.node.settings import load
 
 
 def test_a_gateway_that_dies_is_started_again_at_the_same_port() -> None:
