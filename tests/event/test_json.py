@@ -18,7 +18,7 @@ from strategies import damaged, events, identical, numbered_events
 
 from tidings.errors import CodecError
 from tidings.event import Event
-from tidings.event.json import decode_lines, encode_lines, from_json, to_json
+from tidings.event.json import from_json, to_json
 
 DATA = Path(os.environ.get("TIDINGS_DATA") or Path(__file__).parents[3] / "shared" / "data")
 NOON = datetime(2026, 11, 15, 12, 0, 0, 1, tzinfo=UTC)
@@ -41,12 +41,6 @@ def test_a_numbered_event_comes_back_by_its_id(event: Event) -> None:
     back = from_json(to_json(event))
     assert (back.id, back.source) == (event.id, event.source)
     assert to_json(back) == to_json(event)
-
-
-@given(st.lists(events(), max_size=4))
-def test_lines_come_back_the_same(many: list[Event]) -> None:
-    assert all(map(identical, decode_lines(encode_lines(many)), many))
-    assert len(decode_lines(encode_lines(many))) == len(many)
 
 
 def test_the_json_reads_as_people_would_write_it() -> None:
@@ -98,7 +92,6 @@ def test_renaming_and_lists_work_as_for_dicts() -> None:
     sent = b'{"type": "t", "id": 5, "path": [1, 2]}'
     event = from_json(sent, rename={"id": "device"}, lists="body")
     assert (event["device"], event.body) == (5, b'{"path":[1,2]}')
-    assert decode_lines(sent, rename={"id": "device"}, lists="body")[0]["device"] == 5
 
 
 def test_of_members_of_one_name_the_last_counts() -> None:
@@ -143,13 +136,6 @@ def test_half_a_character_is_refused() -> None:
     ):
         with pytest.raises(CodecError):
             from_json(text)
-        with pytest.raises(CodecError):
-            decode_lines(text)
-
-
-def test_a_bad_line_is_named_by_its_number() -> None:
-    with pytest.raises(CodecError, match=r"^line 3, \$\.priority: 12 is not within 0\.\.9$"):
-        decode_lines('{"type": "t"}\n\n{"type": "t", "priority": 12}\n')
 
 
 @pytest.mark.parametrize("opening", ["[", '{"a":'])

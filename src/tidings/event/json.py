@@ -14,7 +14,7 @@ from __future__ import annotations
 import binascii
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -82,11 +82,6 @@ def _body_member(body: bytes, content_type: str | None) -> dict[str, str]:
     return {"body_base64": b64encode(body).decode()}
 
 
-def encode_lines(events: Iterable[Event]) -> bytes:
-    """One line of JSON for each event."""
-    return b"".join(to_json(event) + b"\n" for event in events)
-
-
 def from_json(
     data: bytes | str,
     rename: Mapping[str, str] | None = None,
@@ -97,23 +92,6 @@ def from_json(
         return event_of(read_object(data), rename, lists)
     except EventError as error:
         raise CodecError(error.place, error.problem) from None
-
-
-def decode_lines(
-    data: bytes | str,
-    rename: Mapping[str, str] | None = None,
-    lists: Literal["refuse", "body"] = "refuse",
-) -> list[Event]:
-    """The events of many lines, one JSON object each; empty lines are passed over."""
-    events = []
-    raw = data.encode(errors="surrogatepass") if isinstance(data, str) else data
-    for number, line in enumerate(raw.split(b"\n"), 1):
-        if line.strip():
-            try:
-                events.append(from_json(line, rename, lists))
-            except CodecError as error:
-                raise CodecError(f"line {number}, {error.place}", error.problem) from None
-    return events
 
 
 def read_object(data: bytes | str) -> dict[str, Any]:
