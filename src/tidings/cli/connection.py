@@ -44,21 +44,13 @@ IDENTITY = tuple(
 class Who:
     """Whom the options say this is."""
 
-    def __init__(
-        self,
-        user: str | None = None,
-        password_file: Path | None = None,
-        token_file: Path | None = None,
-        ca: Path | None = None,
-        cert: Path | None = None,
-        key: Path | None = None,
-    ) -> None:
+    def __init__(self, user: str | None = None, **files: str | None) -> None:
+        """The files are those that `CREDENTIALS` names; one that is not given is None."""
+        paths = {name: Path(file) for name, file in files.items() if file is not None}
         self.user = user
-        self.password: str | Path | None = password_file
-        self.token: str | Path | None = token_file
-        self.ca = ca
-        self.cert = cert
-        self.key = key
+        self.password: str | Path | None = paths.get("password_file")
+        self.token: str | Path | None = paths.get("token_file")
+        self.ca, self.cert, self.key = (paths.get(name) for name in ("ca", "cert", "key"))
 
     def credentials(self, place: Address) -> dict[str, Any]:
         """What `tidings.connect` is told; nothing where there is no TLS. Asks for a password if it must."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +11,7 @@ from tidings.cli.options import Address, credential_options, settings_options, w
 from tidings.errors import UserError
 
 Journal = Annotated[
-    Path | None,
+    str | None,
     typer.Option(metavar="FILE", help="What it has handed on, so that a new start counts nothing twice."),
 ]
 SETTINGS = settings_options(
@@ -45,7 +44,7 @@ def gateway(node: Address = None, journal: Journal = None, **given: Any) -> None
     from tidings.node.gateway.main import run
 
     settings = {
-        name.removeprefix("sensor_"): str(value) if isinstance(value, Path) else value
+        name.removeprefix("sensor_"): value
         for name, value in {**given, "journal": journal}.items()
         if value is not None
     }

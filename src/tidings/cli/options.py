@@ -135,9 +135,9 @@ def credential_options(panel: str = _TLS, prefix: str = "", /, **helps: str) -> 
     """Options that say who a client is; with a prefix, they may also be in variables that begin so."""
     for name, help in {**CREDENTIALS, **helps}.items():
         variable = prefix + name.upper() if prefix else None
-        kind, metavar = (str, "NAME") if name == "user" else (Path, "FILE")
+        metavar = "NAME" if name == "user" else "FILE"
         option = typer.Option(envvar=variable, metavar=metavar, help=help, rich_help_panel=panel)
-        yield _option(name, kind, option)
+        yield _option(name, str, option)
 
 
 def _option(name: str, kind: type, option: Any) -> inspect.Parameter:

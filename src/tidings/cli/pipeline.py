@@ -31,7 +31,8 @@ Node = Annotated[
     typer.Option(
         envvar="TIDINGS_NODE",
         metavar="HOST:PORT[,…]",
-        help="The node, or several, as Spark's driver and executors reach them.  [127.0.0.1:7300]",
+        help="The node, or several, as Spark's driver and executors reach them.",
+        show_default="127.0.0.1:7300",
     ),
 ]
 Where = Annotated[str | None, typer.Option(metavar="FILTER", help="Which events are readings.")]
@@ -52,14 +53,18 @@ SilentBy = Annotated[
 ]
 Starting = Annotated[
     str | None,
-    typer.Option(metavar="earliest|latest", help="Where to begin the first time.  [latest if --continuous]"),
+    typer.Option(
+        metavar="earliest|latest",
+        help="Where to begin the first time.",
+        show_default="latest if --continuous, else earliest",
+    ),
 ]
 Checkpoint = Annotated[
     str | None,
     typer.Option(
         metavar="DIR",
-        help=f"Where the run keeps its place, and without --continuous its tables.  [./{FOLDER}; "
-        "with --continuous it is forgotten]",
+        help="Where the run keeps its place, and without --continuous its tables.",
+        show_default=f"./{FOLDER}; with --continuous it is forgotten",
     ),
 ]
 Durable = Annotated[
@@ -75,7 +80,8 @@ Master = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
-        help="spark://…, yarn, k8s://… or sc://…  [SPARK_REMOTE, or this machine]",
+        help="spark://…, yarn, k8s://… or sc://…",
+        show_default="SPARK_REMOTE, or this machine",
         rich_help_panel=_SPARK,
     ),
 ]
@@ -134,7 +140,7 @@ def run(
         reader=durable,
         allow_loss="true" if allow_loss else None,
         sink=sink,
-        **{name: None if value is None else str(value) for name, value in who.items()},
+        **who,
     )
     config = spark_config(conf or [], archive)
     trigger_s = time_span(trigger, "trigger")

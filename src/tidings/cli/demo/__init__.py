@@ -27,7 +27,10 @@ LATE_S_MAX = 120.0
 Seconds = Annotated[
     float | None,
     typer.Option(
-        min=1.0, metavar="N", help="End after so long.  [on a terminal with Ctrl-C, else after 120]"
+        min=1.0,
+        metavar="N",
+        help="End after so long.",
+        show_default="on a terminal with Ctrl-C, else after 120",
     ),
 ]
 Spark = Annotated[
