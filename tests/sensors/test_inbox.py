@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidings.sensors.inbox import REMEMBERED, Inbox
+from tidings.sensors.mqtt import REMEMBERED, Inbox
 
 IDS = 8
 """Packet ids of the broker in these tests, which come round soon."""

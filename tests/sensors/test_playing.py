@@ -7,11 +7,10 @@ import pytest
 from sensors.gateways import TestGateway, run, wait_until
 
 from tidings.errors import Disconnected, NoAnswer
-from tidings.sensors import network, playing, speaker
+from tidings.sensors import network, replay, speaker
 from tidings.sensors.link import Place
-from tidings.sensors.playing import Played, Player
 from tidings.sensors.recording import make_recording
-from tidings.sensors.replay import Recording
+from tidings.sensors.replay import Played, Player, Recording
 
 TOTAL = 1_613
 """Readings of the recording that is played, in 807 lines."""
@@ -87,7 +86,7 @@ def test_pauses_are_kept_at_the_speed_that_was_asked_for(tmp_path: Path) -> None
 def test_a_gateway_that_never_acknowledges_is_given_up(
     recorded: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(playing, "ARRIVE_S_MAX", 0.1)
+    monkeypatch.setattr(replay, "ARRIVE_S_MAX", 0.1)
     monkeypatch.setattr(network, "WAITING_MAX", 10_000)
 
     async def test() -> None:

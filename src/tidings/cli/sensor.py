@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tidings.sensors.mqtt import Bridged
-    from tidings.sensors.playing import Played
-    from tidings.sensors.replay import Recording
+    from tidings.sensors.replay import Played, Recording
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -180,8 +179,7 @@ def replay(
     """
     from tidings.sensors.columns import parse_columns
     from tidings.sensors.link import place_of
-    from tidings.sensors.playing import Player
-    from tidings.sensors.replay import Recording
+    from tidings.sensors.replay import Player, Recording
 
     place = place_of(gateway, udp=udp, tls=tls, ca=ca, token=token_file)
     recording = Recording(file, None if columns is None else parse_columns(columns), network)

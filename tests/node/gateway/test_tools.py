@@ -16,9 +16,8 @@ from typer.testing import CliRunner
 import tidings
 from tidings.cli.app import app
 from tidings.sensors.link import place_of
-from tidings.sensors.playing import Player
 from tidings.sensors.recording import make_recording
-from tidings.sensors.replay import Recording
+from tidings.sensors.replay import Player, Recording
 from tidings.sensors.simulation import Load, Simulation
 
 FLOOD = 20_000
