@@ -213,10 +213,10 @@ def test_strangers_and_their_types_are_limited_and_forgotten() -> None:
     assert len(strangers.heard("net", [f"type.{n}" for n in range(TYPES_MAX + 10)], 0)) == TYPES_MAX
     for number in range(STRANGERS_MAX):
         strangers.heard(f"net {number}", ["type.0"], 1)
-    assert len(strangers) == STRANGERS_MAX
+    assert len(list(strangers)) == STRANGERS_MAX
     strangers.heard("net", [], 2)
     strangers.wake(SILENT_S_MAX)
-    assert len(strangers) == STRANGERS_MAX
+    assert len(list(strangers)) == STRANGERS_MAX
     assert strangers.wake_at == 1 + SILENT_S_MAX
     strangers.wake(1 + SILENT_S_MAX)
     assert [sensing_id for sensing_id, _ in strangers] == ["net"]

@@ -41,7 +41,7 @@ def test_lines_below_the_level_are_left_out() -> None:
     stream = io.StringIO()
     logs.show("warning", "text", stream)
     logs.info("usual")
-    logs.debug("detail")
+    logs.log("debug", "detail")
     logs.error("bad")
     assert stream.getvalue().count("\n") == 1
 

@@ -76,9 +76,6 @@ class Areas(Generic[T]):
         self._everywhere: dict[T, None] = {}
         self._cells: dict[int, dict[Cell, dict[T, Box]]] = {}
 
-    def __len__(self) -> int:
-        return len(self._boxes)
-
     def add(self, thing: T, box: Box | None) -> None:
         """File a thing, once."""
         assert thing not in self._boxes, "a thing is in one place"

@@ -81,9 +81,6 @@ class Offers:
         self._idle: Timers[int] = Timers()  # those with nothing behind them, by when they go
         self._numbers = 0
 
-    def __len__(self) -> int:
-        return len(self._offers)
-
     def __contains__(self, number: int) -> bool:
         return number in self._offers
 

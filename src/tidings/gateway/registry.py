@@ -119,9 +119,6 @@ class Strangers:
         self._strangers: dict[str, Stranger] = {}
         self._leases: Leases[str] = Leases(lambda one: self._strangers[one].heard_at + SILENT_S_MAX)
 
-    def __len__(self) -> int:
-        return len(self._strangers)
-
     def heard(self, sensing_id: str, types: Iterable[str], now: float) -> list[Effect]:
         """Readings of these types came."""
         stranger = self._strangers.get(sensing_id)

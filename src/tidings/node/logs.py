@@ -40,11 +40,6 @@ def log(level: Level, event: str, **values: Any) -> None:
     _logger.log(logging.getLevelNamesMapping()[level.upper()], event, extra={"values": values})
 
 
-def debug(event: str, **values: Any) -> None:
-    """Something that only matters while looking for a fault."""
-    _logger.debug(event, extra={"values": values})
-
-
 def info(event: str, **values: Any) -> None:
     """Something that happens in the life of a node."""
     _logger.info(event, extra={"values": values})

@@ -28,7 +28,6 @@ from tidings.errors import ConfigError, UserError
 from tidings.security.passwords import Password, Token, read_password, read_token_hash
 
 NAME_LENGTH_MAX = 100
-LABEL_LENGTH_MAX = 100
 LINES_MAX = 100_000
 """Credentials of a users file."""
 
