@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidings.simulator.clock import Clock
+from tidings.simulator.world import Clock
 
 
 @given(st.lists(st.floats(0, 10)))

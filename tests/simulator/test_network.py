@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidings.simulator.clock import Clock
 from tidings.simulator.network import BUFFER_SIZE, CONNECT_S_MAX, NOTICE_S_MAX, Conditions, End, Link, Network
+from tidings.simulator.world import Clock
 
 conditions = st.builds(
     Conditions,

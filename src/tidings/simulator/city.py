@@ -19,18 +19,15 @@ from tidings.event import Batch
 from tidings.protocol.intake import Intake, Wanted
 from tidings.sensors.city import KINDS, SIZE_M
 from tidings.simulator.city_account import SETTLE_S, Box, CityAccount, Wish
-from tidings.simulator.city_gateway import SimulatedGateway
-from tidings.simulator.city_network import SENSORS, Station
+from tidings.simulator.city_network import SENSORS, SimulatedGateway, Station
 from tidings.simulator.client import SimulatedClient, must_not
 from tidings.simulator.network import NOTICE_S_MAX
 from tidings.simulator.node import SimulatedNode
 from tidings.simulator.weather import run_storm
-from tidings.simulator.world import World
+from tidings.simulator.world import Action, World
 
 if TYPE_CHECKING:
     from random import Random
-
-    from tidings.simulator.clock import Action
 
 NETWORKS = 200
 CITIZENS = 8

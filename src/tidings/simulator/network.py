@@ -11,11 +11,12 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
-from tidings.simulator.clock import Clock
+if TYPE_CHECKING:
+    from tidings.simulator.world import Clock
 
 BUFFER_SIZE = 64 << 10
 """Bytes under way from which on an end says that it can take no more."""

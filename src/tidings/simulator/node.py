@@ -24,8 +24,7 @@ from tidings.store.memory import SimulatedDisk, SimulatedStore
 from tidings.turns import Turns
 
 if TYPE_CHECKING:
-    from tidings.simulator.clock import Action
-    from tidings.simulator.world import World
+    from tidings.simulator.world import Action, World
 
 READ_SIZES = (1, 2_000, 1 << 20)
 WAKE_S = 1.0

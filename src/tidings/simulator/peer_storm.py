@@ -7,19 +7,25 @@ logs have what they must have.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 from msgspec import Struct
 
+from tidings.errors import TidingsError
 from tidings.event import Batch, Event
+from tidings.event.wire import encode_events
 from tidings.filters import Filter
 from tidings.ids import Origin
 from tidings.node.assembly import Archiving, CoreSettings
 from tidings.peers.registry import Neighbours
+from tidings.protocol.messages import DONE, GIVE_BACK, UNOPENED
+from tidings.queues import Description
+from tidings.simulator.account import Identity
 from tidings.simulator.node import SimulatedNode, address_of
-from tidings.simulator.peer_account import PeerAccount
-from tidings.simulator.peer_client import PeerClient
-from tidings.simulator.queue_account import Answer
+from tidings.simulator.queue_account import Answer, PeerAccount, Settled
+from tidings.simulator.queue_client import Hands, QueueClient, must
 from tidings.simulator.queue_storm import UseOfQueues
 from tidings.simulator.storm import STORM_S
 from tidings.simulator.weather import Weather, run_storm
@@ -32,6 +38,148 @@ CLIENTS_EACH = 2
 CALM_S = 120.0
 """How long everything is given to come right again: settlements wait for nodes that were away."""
 LOG_READ_MAX = 1 << 30
+JOBS = Description(name="jobs", persistent=True, keep=True, redelivery_s=10.0, deliveries_max=None)
+"""The queue that each node has."""
+RETRY_S = 0.5
+"""How long to wait when there was nothing."""
+ROWS = 3
+"""Rows of a batch of a sink."""
+
+
+class PeerClient(QueueClient):
+    """A simulated application of one node; `places` are the queues of all, as they are called at its node.
+
+    It puts into `jobs` of any node and gets from there, publishes what the log keeps, and commits batches of
+    a sink. What comes is settled sooner or later, by whoever has it; in the end all queues are emptied.
+    """
+
+    account: PeerAccount
+    outcomes = (DONE,) * 6 + (GIVE_BACK, UNOPENED)
+
+    def __init__(
+        self, world: World, name: str, node: SimulatedNode, account: PeerAccount, places: Sequence[str]
+    ) -> None:
+        self.places = places
+        self._batch = -1  # the last one that was staged
+        self._is_staging = False
+        super().__init__(world, name, node, account)
+
+    def start(self) -> None:
+        """Begin with nothing staged that it knows of."""
+        self._is_staging = False
+        super().start()
+
+    def create(self) -> None:
+        """Have the queue of its node made."""
+        wish = {name: value for name, value in JOBS.wish.items() if value is not None}
+        must(self.connection.request("queue.create", {**wish, "deliveries_max": None}, "again"))
+        self.pump()
+
+    @property
+    def acts(self) -> list[Callable[[], None]]:
+        """What it does, each as often as it stands there."""
+        return [self.put, self.put, self.get, self.get, self._cancel, self._publish, self._stage]
+
+    @property
+    def queues(self) -> Sequence[Description]:
+        """The queues of all nodes."""
+        return [Description(name=place, persistent=True) for place in self.places]
+
+    def _event(self, kind: str, **more: Any) -> Event:
+        """An event that may wait for a node as long as it likes."""
+        event = super()._event(kind, **more)
+        return Event(event.type, event.values, time=event.time, priority=event.priority)
+
+    @property
+    def drained(self) -> Sequence[str]:
+        """The queues of all nodes."""
+        return self.places
+
+    def _drain(self, queue: str, hands: Hands) -> None:
+        """Deal with what came; if nothing did, its node may be away, and is asked again a little later."""
+        if hands:
+            super()._drain(queue, hands)
+            return
+        life = self._life
+
+        def again() -> None:
+            if self._life == life:
+                QueueClient._drain(self, queue, hands)
+                self.pump()
+
+        self.world.clock.after(RETRY_S, again)
+
+    def put(self, queue: Description | None = None) -> None:
+        """Put an event into the queue of some node."""
+        queue = queue or self.world.random.choice(self.queues)
+        super().put(queue)
+        home = queue.name.partition("@")[2] or self.node.name
+        self.account.homes[self._identity(self.connection.publications.last)] = home
+
+    # What comes
+
+    def _take(self, where: str, hand: list[Any]) -> Identity:
+        identity = super()._take(where, hand)
+        number, received = hand[0], hand[8] if len(hand) > 8 else None
+        now = self.world.clock.now
+        self.account.met(self.name, identity, number if received is None else received, now)
+        return identity
+
+    def _answered(self, settled: Settled, code: str) -> None:
+        """What became of a settlement; one whose node was away may have been done there."""
+        if code != "away":
+            settled.answer = Answer.DONE if not code else Answer.REFUSED
+        if settled.answer is Answer.DONE:
+            home = self.world.nodes[self.account.homes[settled.identity]]
+            self.account.ended(f"{self.name}/{self._epoch}", settled.identity, home.started_at)
+
+    # The log
+
+    def _publish(self) -> None:
+        """Publish something that is to be stored."""
+        event = self._event("news")
+        event = Event(event.type, event.values, time=event.time, delivery="persistent")
+        counter = self.connection.publish(event)
+        self.node.watch.publishing(self.name, self._epoch, counter)
+        self._pending[counter] = self.account.publish(self.node.name, self._identity(counter), event)
+
+    # The sink
+
+    def _stage(self) -> None:
+        """Stage a batch, and commit it when the node has it."""
+        if self._is_staging:
+            return
+        self._is_staging = True
+        self._batch += 1
+        batch, run = self._batch, f"{self._epoch}-{self._batch}"
+        rows = [self._row(batch, number) for number in range(1, ROWS + 1)]
+        self.account.stage(self.node.name, self.name, batch, ROWS)
+        piece = {"attempt": "only", "number": 0, "raw": encode_events(rows)}
+        self._ask_sink("sink.stage", run, piece, partial(self._staged, batch, run))
+
+    def _row(self, batch: int, number: int) -> Event:
+        time_us = round(self.world.clock.now * 1e6)
+        return Event.unchecked(number, "row", time_us, {"sink": self.name, "batch": batch})
+
+    def _staged(self, batch: int, run: str) -> None:
+        wanted = {"batch": batch, "attempts": {"only": 1}}
+        self._ask_sink("sink.commit", run, wanted, partial(self._committed, batch))
+
+    def _ask_sink(self, operation: str, run: str, wanted: dict[str, Any], then: Callable[[], None]) -> None:
+        connection = self.connection
+
+        def done(_result: Any) -> None:
+            then()
+
+        def failed(error: TidingsError) -> None:
+            assert connection.failure is not None, f"{self.name}: {operation}: {error}"  # else it has left
+
+        call = connection.request(operation, {"sink": self.name, "run": run, **wanted}, "again")
+        call.then(done, failed)
+
+    def _committed(self, batch: int) -> None:
+        self.account.commit(self.node.name, self.name, batch)
+        self._is_staging = False
 
 
 class PeerVerdict(Struct, frozen=True):

@@ -41,9 +41,9 @@ from tidings.protocol.session import Session
 from tidings.queues import Description
 from tidings.queues.transactions import TRANSACTION_S
 from tidings.simulator.account import Identity
-from tidings.simulator.clock import Clock
 from tidings.simulator.hands import Client, Hand, Hands, Unit
 from tidings.simulator.watch import Watch
+from tidings.simulator.world import Clock
 from tidings.store.interface import Dequeue, Enqueue, Operation, State, StoredMessage
 
 

@@ -1,4 +1,4 @@
-"""A world: one clock, one network, one source of chance, and everything that lives in it.
+"""A world: one virtual clock, one network, one source of chance, and everything that lives in it.
 
 All chance comes from `random.Random(seed)` and all order from the clock, so the same seed gives the same
 world: `trace` is a digest of everything that was noted, equal for two runs exactly if they were the same.
@@ -7,11 +7,12 @@ world: `trace` is a digest of everything that was noted, equal for two runs exac
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from hashlib import sha256
+from heapq import heappop, heappush
 from random import Random
 from typing import TYPE_CHECKING
 
-from tidings.simulator.clock import Clock
 from tidings.simulator.network import Network
 
 if TYPE_CHECKING:
@@ -19,6 +20,33 @@ if TYPE_CHECKING:
 
 NOTES_MAX = 200
 """Notes that are kept to be shown."""
+
+
+Action = Callable[[], None]
+
+
+class Clock:
+    """A time that only moves when something happens; what is due at the same time happens as it was asked."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.steps = 0
+        self._due: list[tuple[float, int, Action]] = []
+        self._asked = 0
+
+    def after(self, delay_s: float, action: Action) -> None:
+        """Have something done after a while."""
+        assert delay_s >= 0
+        self._asked += 1
+        heappush(self._due, (self.now + delay_s, self._asked, action))
+
+    def run(self, until: float) -> None:
+        """Let everything happen that is due up to that time."""
+        while self._due and self._due[0][0] <= until:
+            self.now, _, action = heappop(self._due)
+            self.steps += 1
+            action()
+        self.now = max(self.now, until)
 
 
 class World:
