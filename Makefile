@@ -58,7 +58,7 @@ settings: $(READY)
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src benchmarks tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): requirements.lock pyproject.toml scripts/setup scripts/apt scripts/java
 	@scripts/setup
