@@ -40,6 +40,8 @@ SELECTED, SHARE = "value >= 99", 0.01
 FILE_ROWS = 10_000_000
 """Rows that Spark's own reader is given at least: it is so quick that the files are linked to be more."""
 ANSWERS = 20
+DAYS, QUICK_DAYS = 31.0, 1.0
+"""How long a recording is that is generated where there is no real one."""
 SEAL_S = 3_600.0
 """After this a node would seal by itself; it is asked to before."""
 SEALED_S_MAX = 300.0
@@ -212,7 +214,7 @@ def _soon(stage: Stage, spark: SparkSession) -> Figure:
 
 
 def _small(quick: bool) -> Figure:
-    found = pipeline_size.measure(days=1.0 if quick else 31.0)
+    found = pipeline_size.measure(QUICK_DAYS if quick else DAYS)
     beside = {"readings": 1.0 * found.readings, "bytes": 1.0 * found.files, "bytes of JSON": 1.0 * found.json}
     name = f"sealed files of {found.what}, over JSON"
     return Figure(name, "×", found.files / found.json, 0.2, beside, less_is_better=True)

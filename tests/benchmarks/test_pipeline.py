@@ -43,8 +43,8 @@ from tidings.cli.bench import benchmark
 from tidings.node import compiled
 
 pipeline = benchmark("pipeline")
-pipeline.COUNT, pipeline.PART = 400_000, 100_000
-pipeline.FILE_ROWS, pipeline.ANSWERS = 800_000, 2
+pipeline.COUNT, pipeline.PART = 200_000, 50_000
+pipeline.FILE_ROWS, pipeline.ANSWERS, pipeline.QUICK_DAYS = 80_000, 1, 0.1
 compiled.is_installed = lambda: False
 if __name__ == "__main__":
     json.dump(pipeline.run(True, lambda line: print(line, file=sys.stderr)), sys.stdout)
