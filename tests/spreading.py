@@ -21,7 +21,6 @@ LONGEST = (
     "tests/pipeline/test_cluster.py",
     "tests/benchmarks/test_pipeline.py",
     "tests/pipeline/test_ending.py::test_a_driver_killed_within",
-    "tests/benchmarks/test_secure.py",
     "tests/pipeline/test_city_node.py::test_a_query_that_is_told_to_end",
     "tests/node/test_compiled.py",
     "tests/pipeline/test_credentials.py",

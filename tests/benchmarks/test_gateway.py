@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Iterator
 
 import pytest
 
@@ -64,12 +65,22 @@ def test_a_small_run_measures_every_workload(tiny: None) -> None:
     assert "mosquitto is not installed: left out" in lines
 
 
+Started = tuple[peers.Broker, peers.Broker]
+
+
+@pytest.fixture(scope="module")
+def started() -> Iterator[Started]:
+    """A node and its gateway, as processes."""
+    with gateway.running(False) as both:
+        yield both
+
+
 @pytest.mark.slow
-def test_mosquitto_is_fed_the_same_messages_where_it_is_installed() -> None:
+def test_mosquitto_is_fed_the_same_messages_where_it_is_installed(started: Started) -> None:
     if not peers.is_installed("mosquitto"):
         pytest.skip("mosquitto is not installed")
-    with peers.peer("mosquitto") as broker, gateway.running(False) as (node, gate):
-        found = list(gateway._mosquitto(gateway.Stage(node, gate, broker, part=100)))
+    with peers.peer("mosquitto") as broker:
+        found = list(gateway._mosquitto(gateway.Stage(*started, broker, part=100)))
     assert [one.unit for one in found] == ["× Mosquitto", "× Mosquitto"]
     assert all(isinstance(one, Figure) and one.value > 0 for one in found)
 
@@ -119,9 +130,9 @@ def test_a_gateway_that_ends_fails_the_run() -> None:
 
 
 @pytest.mark.slow
-def test_a_load_that_is_answered_with_a_mistake_fails_the_run() -> None:
+def test_a_load_that_is_answered_with_a_mistake_fails_the_run(started: Started) -> None:
+    node, gate = started
     with (
-        gateway.running(False) as (node, gate),
         gateway._subscribed(gateway.TidingsWire(node.port)),
         load.Child(gateway_load.stay, gate.port, Many(0, 2, udp=False)) as child,
         gateway_load.join(gate.port, 5) as channel,
