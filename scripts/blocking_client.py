@@ -156,15 +156,15 @@ class Source:
         self._add(home, node)
 
     def _add(self, home: Module, node: ast.ClassDef) -> None:
+        for method in node.body:
+            if isinstance(method, Method) and method.name == "__init__":
+                self._add_attributes(home, method)
+            if isinstance(method, Method) and method.name not in self.methods:
+                self.methods[method.name] = method
+                self.modules[method.name] = home
         for base in node.bases:
             if isinstance(base, ast.Name) and (found := home.find(base.id)):
                 self._add(*found)
-        for method in node.body:
-            if isinstance(method, Method):
-                self.methods[method.name] = method
-                self.modules[method.name] = home
-                if method.name == "__init__":
-                    self._add_attributes(home, method)
 
     def _add_attributes(self, home: Module, made: Method) -> None:
         given = {argument.arg: argument.annotation for argument in (*made.args.args, *made.args.kwonlyargs)}

@@ -252,6 +252,45 @@ class Bus(Root[AsyncBus]):
         """The same as an iterator: the list as it is, and again after each change."""
         return Offers(self._runner, self._inner.watch_advertisements(where))
 
+    def request(
+        self,
+        event: Event | str,
+        attributes: Mapping[str, object] | None = None,
+        /,
+        *,
+        timeout_s: float | None = None,
+        **fields: object,
+    ) -> Event:
+        """Publish a request and wait for the first answer, whoever it comes from; NoAnswer if none does."""
+        return self._runner.run(self._inner.request(event, attributes, timeout_s=timeout_s, **fields))
+
+    def reply(
+        self,
+        request: Event | Message,
+        answer: Event | str,
+        attributes: Mapping[str, object] | None = None,
+        /,
+        **fields: object,
+    ) -> None:
+        """Answer a request that came as an event or in a queue, where it wants the answer to go.
+
+        That is whoever asked, or a queue; EventError if its sender does not wait for an answer.
+        """
+        self._runner.run(self._inner.reply(inner_of(request), answer, attributes, **fields))
+
+    @property
+    def log(self) -> Log:
+        """The log of the node: events that were kept, and who reads them there."""
+        return Log(self._runner, self._inner.log)
+
+    def sink(self, name: str) -> Sink:
+        """Where a job of many tasks publishes all its rows at once, or none."""
+        return Sink(self._runner, self._inner.sink(name))
+
+    def status(self, *, timeout_s: float | None = None) -> dict[str, Any]:
+        """What the node says of itself: counters and depths."""
+        return self._runner.run(self._inner.status(timeout_s=timeout_s))
+
     def create_queue(
         self,
         name: str | None = None,
@@ -322,45 +361,6 @@ class Bus(Root[AsyncBus]):
     def transaction(self, timeout_s: float | None = TRANSACTION_S) -> Transaction:
         """A transaction over queues and publications, inside `with`; lost when it takes longer."""
         return Transaction(self._runner, self._inner.transaction(timeout_s))
-
-    def request(
-        self,
-        event: Event | str,
-        attributes: Mapping[str, object] | None = None,
-        /,
-        *,
-        timeout_s: float | None = None,
-        **fields: object,
-    ) -> Event:
-        """Publish a request and wait for the first answer, whoever it comes from; NoAnswer if none does."""
-        return self._runner.run(self._inner.request(event, attributes, timeout_s=timeout_s, **fields))
-
-    def reply(
-        self,
-        request: Event | Message,
-        answer: Event | str,
-        attributes: Mapping[str, object] | None = None,
-        /,
-        **fields: object,
-    ) -> None:
-        """Answer a request that came as an event or in a queue, where it wants the answer to go.
-
-        That is whoever asked, or a queue; EventError if its sender does not wait for an answer.
-        """
-        self._runner.run(self._inner.reply(inner_of(request), answer, attributes, **fields))
-
-    @property
-    def log(self) -> Log:
-        """The log of the node: events that were kept, and who reads them there."""
-        return Log(self._runner, self._inner.log)
-
-    def sink(self, name: str) -> Sink:
-        """Where a job of many tasks publishes all its rows at once, or none."""
-        return Sink(self._runner, self._inner.sink(name))
-
-    def status(self, *, timeout_s: float | None = None) -> dict[str, Any]:
-        """What the node says of itself: counters and depths."""
-        return self._runner.run(self._inner.status(timeout_s=timeout_s))
 
 
 class Subscription(Block[AsyncSubscription]):
@@ -502,6 +502,187 @@ class Offers(Front[AsyncOffers]):
 
     def __next__(self) -> list[Offered]:
         return next(self._following)
+
+
+class Log(Front[AsyncLog]):
+    """The log of a node: events that were kept, and who reads them; made by `Bus.log`."""
+
+    def status(self, *, timeout_s: float | None = None) -> dict[str, Any]:
+        """Where the log begins and ends, what of it is sealed, and who reads it."""
+        return self._runner.run(self._inner.status(timeout_s=timeout_s))
+
+    def read(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        where: Filter | str = "",
+        skip: bool = False,
+        skip_pruned: bool = False,
+    ) -> Iterator[tuple[int, Event]]:
+        """Each event that matches with its position, from `start` or `since` on and before `end` or `until`.
+
+        Without these it is all there is now. What is damaged raises Refused unless `skip`, what was pruned
+        unless `skip_pruned`. Times are when events were stored.
+        """
+        return each(
+            self._runner,
+            self._inner.read(
+                start, end, since=since, until=until, where=where, skip=skip, skip_pruned=skip_pruned
+            ),
+        )
+
+    def parts(
+        self,
+        start: int,
+        end: int | None = None,
+        where: Filter | str = "",
+        *,
+        skip: bool = False,
+        skip_pruned: bool = False,
+        size: int = PIECE_SIZE,
+        columns: Sequence[str] | None = None,
+        timeout_s: float | None = None,
+    ) -> Iterator[tuple[list[Part], int]]:
+        """The log in parts as they lie there, each with where to read on; the next is asked for meanwhile.
+
+        Of parts that are sealed these columns are wanted, or all.
+        """
+        return each(
+            self._runner,
+            self._inner.parts(
+                start,
+                end,
+                where,
+                skip=skip,
+                skip_pruned=skip_pruned,
+                size=size,
+                columns=columns,
+                timeout_s=timeout_s,
+            ),
+        )
+
+    def find(self, ids: Iterable[str], *, timeout_s: float | None = None) -> list[Event]:
+        """The events with these ids, as many as the log has."""
+        return self._runner.run(self._inner.find(list(ids), timeout_s=timeout_s))
+
+    def position_at(self, time: datetime, *, timeout_s: float | None = None) -> int:
+        """The position of the first event that was stored at or after a time, or one past the last."""
+        return self._runner.run(self._inner.position_at(time, timeout_s=timeout_s))
+
+    def reader(
+        self,
+        name: str,
+        where: Filter | str = "",
+        *,
+        lease_s: float | None = None,
+        start: int | None = None,
+        passive: bool = False,
+        resume: bool = False,
+        timeout_s: float | None = None,
+    ) -> dict[str, Any]:
+        """Be a reader under a name, or go on being one: what matches is made, and kept in the log.
+
+        With a lease this lasts so long, and is to be said again before its end; without one, until `leave`.
+        Tells `cursor`, up to which the reader needs nothing, `first` and `end` of the log, and the `node`.
+        With `resume` it must be there, or have left as one that may come back: raises Refused with the code
+        `gone` if its lease has ended, or somebody else has removed it.
+        """
+        return self._runner.run(
+            self._inner.reader(
+                name, where, lease_s=lease_s, start=start, passive=passive, resume=resume, timeout_s=timeout_s
+            )
+        )
+
+    def passed(self, name: str, position: int, *, timeout_s: float | None = None) -> None:
+        """The reader of that name needs nothing below this position any more."""
+        self._runner.run(self._inner.passed(name, position, timeout_s=timeout_s))
+
+    def keep(self, name: str, where: Filter | str, *, timeout_s: float | None = None) -> None:
+        """From now on what matches is kept in the log, whoever publishes it; nothing is made for that."""
+        self._runner.run(self._inner.keep(name, where, timeout_s=timeout_s))
+
+    def leave(
+        self, name: str, *, owner: str | None = None, resumable: bool = False, timeout_s: float | None = None
+    ) -> None:
+        """Nothing is kept, or made, under this name any more; nor is it an error if nothing was.
+
+        Who may manage the node may end what another client, the `owner`, has there. A reader that is
+        `resumable` may come back with `reader(…, resume=True)`.
+        """
+        self._runner.run(self._inner.leave(name, owner=owner, resumable=resumable, timeout_s=timeout_s))
+
+    def seal(self, *, timeout_s: float | None = None) -> int:
+        """Wait until all there is now lies in files; the last position that does."""
+        return self._runner.run(self._inner.seal(timeout_s=timeout_s))
+
+    def sealed(self, position: int, *, timeout_s: float | None = None) -> None:
+        """Tell the node that files hold its log up to this position; for who seals."""
+        self._runner.run(self._inner.sealed(position, timeout_s=timeout_s))
+
+    def prune(
+        self,
+        before: int | None = None,
+        *,
+        since: datetime | None = None,
+        size_max: int | None = None,
+        force: bool = False,
+        timeout_s: float | None = None,
+    ) -> dict[str, Any]:
+        """Remove sealed files that end before a position or a time, or until so many bytes are left.
+
+        What a reader has not passed stays, unless forced. Tells the `first` position there is, and the names
+        of readers for whose sake more was `kept_for`.
+        """
+        return self._runner.run(
+            self._inner.prune(before, since=since, size_max=size_max, force=force, timeout_s=timeout_s)
+        )
+
+    def verify(self, *, timeout_s: float | None = None) -> Iterator[tuple[list[str], int, int]]:
+        """Have all of the log read where it lies: what is wrong with each piece, where that ends, and all.
+
+        A piece is a sealed file, or some of what is not sealed yet.
+        """
+        return each(self._runner, self._inner.verify(timeout_s=timeout_s))
+
+
+class Sink(Front[AsyncSink]):
+    """Rows that are staged one by one and published all at once; made by `Bus.sink`.
+
+    A `run` is one try of a job, an `attempt` one try of a task.
+    """
+
+    def stage(
+        self, run: str, attempt: str, number: int, raw: bytes, *, timeout_s: float | None = None
+    ) -> int:
+        """Stage the piece of this number, an array of events with its head; the rows of the attempt so far.
+
+        Pieces of an attempt are numbered from 0 on.
+        """
+        return self._runner.run(self._inner.stage(run, attempt, number, raw, timeout_s=timeout_s))
+
+    def commit(
+        self,
+        run: str,
+        batch: int | None,
+        attempts: Mapping[str, int],
+        *,
+        query: str | None = None,
+        timeout_s: float | None = None,
+    ) -> bool:
+        """Publish what these attempts have staged, each in so many pieces; False if it was done before.
+
+        `query` says whose batch it is: one of the same number that is of another query is refused.
+        """
+        return self._runner.run(self._inner.commit(run, batch, attempts, query=query, timeout_s=timeout_s))
+
+    def abort(
+        self, run: str, attempts: Sequence[str] | None = None, *, timeout_s: float | None = None
+    ) -> None:
+        """Forget what these attempts have staged, or all of the run."""
+        self._runner.run(self._inner.abort(run, attempts, timeout_s=timeout_s))
 
 
 class Queue(Front[AsyncQueue]):
@@ -814,17 +995,6 @@ class Transaction(Block[AsyncTransaction]):
         self._enter()
         return self
 
-    def commit(self) -> None:
-        """Have all of it done, now; TransactionLost if nothing of it was."""
-        self._runner.run(self._inner.commit())
-
-    def rollback(self) -> None:
-        """Have nothing of it done; one that is lost already, or with the connection, is as well.
-
-        If the node will not do it, the transaction is open as before.
-        """
-        self._runner.run(self._inner.rollback())
-
     def put(
         self,
         queue: Queue | str,
@@ -881,186 +1051,16 @@ class Transaction(Block[AsyncTransaction]):
         """Read all messages that match; see `Queue.read_all`."""
         return self._runner.run(self._inner.read_all(inner_of(queue), where))
 
+    def commit(self) -> None:
+        """Have all of it done, now; TransactionLost if nothing of it was."""
+        self._runner.run(self._inner.commit())
 
-class Log(Front[AsyncLog]):
-    """The log of a node: events that were kept, and who reads them; made by `Bus.log`."""
+    def rollback(self) -> None:
+        """Have nothing of it done; one that is lost already, or with the connection, is as well.
 
-    def status(self, *, timeout_s: float | None = None) -> dict[str, Any]:
-        """Where the log begins and ends, what of it is sealed, and who reads it."""
-        return self._runner.run(self._inner.status(timeout_s=timeout_s))
-
-    def read(
-        self,
-        start: int | None = None,
-        end: int | None = None,
-        *,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        where: Filter | str = "",
-        skip: bool = False,
-        skip_pruned: bool = False,
-    ) -> Iterator[tuple[int, Event]]:
-        """Each event that matches with its position, from `start` or `since` on and before `end` or `until`.
-
-        Without these it is all there is now. What is damaged raises Refused unless `skip`, what was pruned
-        unless `skip_pruned`. Times are when events were stored.
+        If the node will not do it, the transaction is open as before.
         """
-        return each(
-            self._runner,
-            self._inner.read(
-                start, end, since=since, until=until, where=where, skip=skip, skip_pruned=skip_pruned
-            ),
-        )
-
-    def parts(
-        self,
-        start: int,
-        end: int | None = None,
-        where: Filter | str = "",
-        *,
-        skip: bool = False,
-        skip_pruned: bool = False,
-        size: int = PIECE_SIZE,
-        columns: Sequence[str] | None = None,
-        timeout_s: float | None = None,
-    ) -> Iterator[tuple[list[Part], int]]:
-        """The log in parts as they lie there, each with where to read on; the next is asked for meanwhile.
-
-        Of parts that are sealed these columns are wanted, or all.
-        """
-        return each(
-            self._runner,
-            self._inner.parts(
-                start,
-                end,
-                where,
-                skip=skip,
-                skip_pruned=skip_pruned,
-                size=size,
-                columns=columns,
-                timeout_s=timeout_s,
-            ),
-        )
-
-    def find(self, ids: Iterable[str], *, timeout_s: float | None = None) -> list[Event]:
-        """The events with these ids, as many as the log has."""
-        return self._runner.run(self._inner.find(list(ids), timeout_s=timeout_s))
-
-    def position_at(self, time: datetime, *, timeout_s: float | None = None) -> int:
-        """The position of the first event that was stored at or after a time, or one past the last."""
-        return self._runner.run(self._inner.position_at(time, timeout_s=timeout_s))
-
-    def reader(
-        self,
-        name: str,
-        where: Filter | str = "",
-        *,
-        lease_s: float | None = None,
-        start: int | None = None,
-        passive: bool = False,
-        resume: bool = False,
-        timeout_s: float | None = None,
-    ) -> dict[str, Any]:
-        """Be a reader under a name, or go on being one: what matches is made, and kept in the log.
-
-        With a lease this lasts so long, and is to be said again before its end; without one, until `leave`.
-        Tells `cursor`, up to which the reader needs nothing, `first` and `end` of the log, and the `node`.
-        With `resume` it must be there, or have left as one that may come back: raises Refused with the code
-        `gone` if its lease has ended, or somebody else has removed it.
-        """
-        return self._runner.run(
-            self._inner.reader(
-                name, where, lease_s=lease_s, start=start, passive=passive, resume=resume, timeout_s=timeout_s
-            )
-        )
-
-    def passed(self, name: str, position: int, *, timeout_s: float | None = None) -> None:
-        """The reader of that name needs nothing below this position any more."""
-        self._runner.run(self._inner.passed(name, position, timeout_s=timeout_s))
-
-    def keep(self, name: str, where: Filter | str, *, timeout_s: float | None = None) -> None:
-        """From now on what matches is kept in the log, whoever publishes it; nothing is made for that."""
-        self._runner.run(self._inner.keep(name, where, timeout_s=timeout_s))
-
-    def leave(
-        self, name: str, *, owner: str | None = None, resumable: bool = False, timeout_s: float | None = None
-    ) -> None:
-        """Nothing is kept, or made, under this name any more; nor is it an error if nothing was.
-
-        Who may manage the node may end what another client, the `owner`, has there. A reader that is
-        `resumable` may come back with `reader(…, resume=True)`.
-        """
-        self._runner.run(self._inner.leave(name, owner=owner, resumable=resumable, timeout_s=timeout_s))
-
-    def seal(self, *, timeout_s: float | None = None) -> int:
-        """Wait until all there is now lies in files; the last position that does."""
-        return self._runner.run(self._inner.seal(timeout_s=timeout_s))
-
-    def sealed(self, position: int, *, timeout_s: float | None = None) -> None:
-        """Tell the node that files hold its log up to this position; for who seals."""
-        self._runner.run(self._inner.sealed(position, timeout_s=timeout_s))
-
-    def prune(
-        self,
-        before: int | None = None,
-        *,
-        since: datetime | None = None,
-        size_max: int | None = None,
-        force: bool = False,
-        timeout_s: float | None = None,
-    ) -> dict[str, Any]:
-        """Remove sealed files that end before a position or a time, or until so many bytes are left.
-
-        What a reader has not passed stays, unless forced. Tells the `first` position there is, and the names
-        of readers for whose sake more was `kept_for`.
-        """
-        return self._runner.run(
-            self._inner.prune(before, since=since, size_max=size_max, force=force, timeout_s=timeout_s)
-        )
-
-    def verify(self, *, timeout_s: float | None = None) -> Iterator[tuple[list[str], int, int]]:
-        """Have all of the log read where it lies: what is wrong with each piece, where that ends, and all.
-
-        A piece is a sealed file, or some of what is not sealed yet.
-        """
-        return each(self._runner, self._inner.verify(timeout_s=timeout_s))
-
-
-class Sink(Front[AsyncSink]):
-    """Rows that are staged one by one and published all at once; made by `Bus.sink`.
-
-    A `run` is one try of a job, an `attempt` one try of a task.
-    """
-
-    def stage(
-        self, run: str, attempt: str, number: int, raw: bytes, *, timeout_s: float | None = None
-    ) -> int:
-        """Stage the piece of this number, an array of events with its head; the rows of the attempt so far.
-
-        Pieces of an attempt are numbered from 0 on.
-        """
-        return self._runner.run(self._inner.stage(run, attempt, number, raw, timeout_s=timeout_s))
-
-    def commit(
-        self,
-        run: str,
-        batch: int | None,
-        attempts: Mapping[str, int],
-        *,
-        query: str | None = None,
-        timeout_s: float | None = None,
-    ) -> bool:
-        """Publish what these attempts have staged, each in so many pieces; False if it was done before.
-
-        `query` says whose batch it is: one of the same number that is of another query is refused.
-        """
-        return self._runner.run(self._inner.commit(run, batch, attempts, query=query, timeout_s=timeout_s))
-
-    def abort(
-        self, run: str, attempts: Sequence[str] | None = None, *, timeout_s: float | None = None
-    ) -> None:
-        """Forget what these attempts have staged, or all of the run."""
-        self._runner.run(self._inner.abort(run, attempts, timeout_s=timeout_s))
+        self._runner.run(self._inner.rollback())
 
 
 class Message(Front[AsyncMessage]):

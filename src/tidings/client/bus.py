@@ -22,18 +22,14 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from tidings.client.advertisements import Interest, Offered, Offers, fetch_offers
-from tidings.client.encryption import Keyring
-from tidings.client.fetching import Where
 from tidings.client.log import Log, Sink
 from tidings.client.message import Message
 from tidings.client.numbering import Numbering, ids_of
 from tidings.client.queue import Queue, check_name
-from tidings.client.queues import Queues, Scope, Wish
+from tidings.client.queues import QueueManager
 from tidings.client.requests import Inbox, answer_event
 from tidings.client.sending import event_of
-from tidings.client.space import Space, open_space
 from tidings.client.subscription import AcknowledgeBy, Callback, Listener, SubscribeOptions, Subscription
-from tidings.client.transaction import TRANSACTION_S, Transaction
 from tidings.errors import Disconnected, NoAnswer, UserError
 from tidings.event import Event
 from tidings.event.values import plain_moment
@@ -45,7 +41,6 @@ from tidings.protocol.connection import Connection
 from tidings.protocol.intake import Wanted
 from tidings.protocol.messages import error_of
 from tidings.protocol.publications import SEND_BUFFER_MAX
-from tidings.queues.description import Description, Property
 from tidings.transport.credentials import Says
 from tidings.transport.dial import Dial
 from tidings.transport.link import CLOSE_S_MAX, TURN_EVENTS, Link
@@ -61,7 +56,7 @@ Find = Callable[[AsyncExitStack], Awaitable[Dial]]
 """Finds, or makes, the node; what the stack holds ends with the bus."""
 
 
-class Bus:
+class Bus(QueueManager):
     """A connection to a node, entered once; made by `tidings.connect` and `tidings.open`.
 
     `name` is who the client says it is: the source of its events, and the owner of its durable subscriptions.
@@ -79,6 +74,7 @@ class Bus:
         ids: Numbering = "clock",
     ) -> None:
         """`says` gives the user and the secret of each connection, `ids` how events are numbered."""
+        super().__init__()
         self._find = find
         self._timeout_s = timeout_s
         self._reconnect = reconnect
@@ -90,7 +86,6 @@ class Bus:
         self._publications = self._core.publications
         self._entered: Link | None = None
         self._inbox: Inbox | None = None
-        self._managed: Queues | None = None
 
     async def __aenter__(self) -> Self:
         if self._entered is not None:
@@ -139,12 +134,6 @@ class Bus:
         if self._inbox is None:
             self._inbox = Inbox(self._link, self._system)
         return self._inbox
-
-    @property
-    def _queues(self) -> Queues:
-        if self._managed is None:
-            self._managed = Queues(self._link, self._asking)
-        return self._managed
 
     @property
     def is_connected(self) -> bool:
@@ -268,72 +257,6 @@ class Bus:
     def watch_advertisements(self, where: Filter | str = "") -> Offers:
         """The same as an async iterator: the list as it is, and again after each change."""
         return Offers(self._link, str(where))
-
-    # Queues
-
-    async def create_queue(
-        self,
-        name: str | None = None,
-        *,
-        keys: Keyring | None = None,
-        timeout_s: float | None = None,
-        **wish: Unpack[Wish],
-    ) -> Queue:
-        """Make a queue, or find the one that has the same description; QueueExists if it has another.
-
-        Without a name it is called by its id. What can be wished for is in `Wish`. With keys the bodies of
-        its messages are encrypted and decrypted here, and the node does not see them.
-        """
-        return await self._queues.create(name, wish, timeout_s, keys)
-
-    async def queue(self, name: str, *, keys: Keyring | None = None, timeout_s: float | None = None) -> Queue:
-        """The queue of this name, alias, id or `name@node`; QueueNotFound if there is none.
-
-        For keys see `create_queue`.
-        """
-        return await self._queues.find(name, timeout_s, keys)
-
-    async def delete_queue(self, name: str, *, timeout_s: float | None = None) -> None:
-        """Delete a queue with all that is in it, or an alias alone."""
-        await self._queues.delete(name, timeout_s)
-
-    async def create_alias(self, name: str, target: str, *, timeout_s: float | None = None) -> Queue:
-        """Give a queue a further name."""
-        return await self._queues.alias(name, target, timeout_s)
-
-    async def lookup(
-        self,
-        name: str | None = None,
-        properties: Mapping[str, Property] | None = None,
-        text: str | None = None,
-        scope: Scope = "local",
-        *,
-        timeout_s: float | None = None,
-        **fields: Any,
-    ) -> list[Description]:
-        """The descriptions of all queues that agree; what is left open agrees with anything.
-
-        `fields` are others of the description, by their names: `type`, `persistent`, `keep`, `priorities`,
-        `expiry`, `max_messages` and so on, and `id`. A limit that is None finds queues without one.
-        """
-        return await self._queues.lookup(name, properties, text, scope, timeout_s, fields)
-
-    async def replay_dead(
-        self, where: Where = None, queue: str | None = None, *, timeout_s: float | None = None
-    ) -> int:
-        """Put dead letters back where they came from, or into another queue; how many they were."""
-        return await self._queues.replay(where, queue, timeout_s)
-
-    async def space(self, name: str, *, timeout_s: float | None = None, **wish: Unpack[Wish]) -> Space:
-        """The space of this name, a queue that is asked by content; made if it is not there.
-
-        What can be wished for is in `Wish`; QueueExists if it is there and not so.
-        """
-        return await open_space(self._queues, name, wish, timeout_s)
-
-    def transaction(self, timeout_s: float | None = TRANSACTION_S) -> Transaction:
-        """A transaction over queues and publications, inside `async with`; lost when it takes longer."""
-        return Transaction(self._link, self._queues.named, timeout_s)
 
     # Asking and answering
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, TypedDict, get_args
+from contextlib import suppress
+from typing import Any, TypedDict, Unpack, get_args
 
 import msgspec
 
@@ -11,6 +13,8 @@ from tidings.client.encryption import Keyring, QueueKeys
 from tidings.client.fetching import Where, check_time, condition
 from tidings.client.queue import Queue, check_name
 from tidings.client.requests import Inbox
+from tidings.client.space import Space
+from tidings.client.transaction import TRANSACTION_S, Transaction
 from tidings.errors import CodecError, QueueError, QueueNotFound, UserError
 from tidings.filters import Filter
 from tidings.queues import arguments
@@ -42,52 +46,77 @@ class Wish(TypedDict, total=False):
     compress: bool
 
 
-class Queues:
-    """See the module."""
+class QueueManager(ABC):
+    """The queues and spaces of a node, as a bus has them."""
 
-    def __init__(self, link: Link, inbox: Inbox) -> None:
-        self._link = link
-        self._inbox = inbox
+    def __init__(self) -> None:
         self._keys: dict[str, QueueKeys] = {}  # by the names of queues
 
-    async def create(
-        self, name: str | None, wish: Wish, timeout_s: float | None, keys: Keyring | None = None
+    @property
+    @abstractmethod
+    def _link(self) -> Link:
+        """The connection, once the bus is entered."""
+
+    @property
+    @abstractmethod
+    def _asking(self) -> Inbox:
+        """Where the answers to requests arrive."""
+
+    async def create_queue(
+        self,
+        name: str | None = None,
+        *,
+        keys: Keyring | None = None,
+        timeout_s: float | None = None,
+        **wish: Unpack[Wish],
     ) -> Queue:
-        """Make a queue, or find the one that is the same."""
+        """Make a queue, or find the one that has the same description; QueueExists if it has another.
+
+        Without a name it is called by its id. What can be wished for is in `Wish`. With keys the bodies of
+        its messages are encrypted and decrypted here, and the node does not see them.
+        """
         asked = wished(name, dict(wish))
-        return self._queue(await self._call("queue.create", asked, timeout_s), name, keys)
+        return self._described(await self._manage("queue.create", asked, timeout_s), name, keys)
 
-    async def find(self, name: str, timeout_s: float | None, keys: Keyring | None = None) -> Queue:
-        """The queue of this name."""
+    async def queue(self, name: str, *, keys: Keyring | None = None, timeout_s: float | None = None) -> Queue:
+        """The queue of this name, alias, id or `name@node`; QueueNotFound if there is none.
+
+        For keys see `create_queue`.
+        """
         asked = {"queue": check_name(name)}
-        return self._queue(await self._call("queue.describe", asked, timeout_s), name, keys)
+        return self._described(await self._manage("queue.describe", asked, timeout_s), name, keys)
 
-    async def delete(self, name: str, timeout_s: float | None) -> None:
-        """Delete it."""
+    async def delete_queue(self, name: str, *, timeout_s: float | None = None) -> None:
+        """Delete a queue with all that is in it, or an alias alone."""
         session = self._link.core.session
         try:
-            await self._call("queue.delete", {"queue": check_name(name)}, timeout_s)
+            await self._manage("queue.delete", {"queue": check_name(name)}, timeout_s)
         except QueueNotFound:
             if session == self._link.core.session:
                 raise  # otherwise it was deleted before the connection broke
 
-    async def alias(self, name: str, target: str, timeout_s: float | None) -> Queue:
-        """Give it a further name."""
+    async def create_alias(self, name: str, target: str, *, timeout_s: float | None = None) -> Queue:
+        """Give a queue a further name."""
         asked = {"name": check_name(name), "target": check_name(target)}
-        description = read_description(await self._call("queue.alias", asked, timeout_s))
+        description = read_description(await self._manage("queue.alias", asked, timeout_s))
         keys = self._keys.get(description.name)
-        return Queue(self._link, self._inbox, name, description, keys)
+        return Queue(self._link, self._asking, name, description, keys)
 
     async def lookup(
         self,
-        name: str | None,
-        properties: Mapping[str, Property] | None,
-        text: str | None,
-        scope: Scope,
-        timeout_s: float | None,
-        fields: Mapping[str, Any],
+        name: str | None = None,
+        properties: Mapping[str, Property] | None = None,
+        text: str | None = None,
+        scope: Scope = "local",
+        *,
+        timeout_s: float | None = None,
+        **fields: Any,
     ) -> list[Description]:
-        """All that agree with what is given."""
+        """The descriptions of all queues that agree; what is left open agrees with anything.
+
+        `fields` are others of the description, by their names: `type`, `persistent`, `keep`, `priorities`,
+        `expiry`, `max_messages` and so on, and `id`. A limit that is None finds queues without one.
+        """
         if scope not in get_args(Scope):
             raise UserError(f"scope={scope!r}: 'local', 'remote' or 'both'")
         told = None if properties is None else dict(properties)
@@ -95,35 +124,52 @@ class Queues:
         sought = read_fields(_plain(fields))
         given = {"name": name, "text": text, "properties": told, "scope": elsewhere, "fields": sought or None}
         asked = {key: value for key, value in given.items() if value is not None}
-        found = await self._call("queue.find", asked, timeout_s)
+        found = await self._manage("queue.find", asked, timeout_s)
         if not isinstance(found, list):
             raise CodecError("$.queue.find", "is no list of descriptions")
         descriptions = [read_description(one) for one in found]
         # A node that is older than this client passes the fields over.
         return [one for one in descriptions if one.agrees(Sought(fields=sought))]
 
-    async def replay(self, where: Where, queue: str | None, timeout_s: float | None) -> int:
-        """Put dead letters back."""
+    async def replay_dead(
+        self, where: Where = None, queue: str | None = None, *, timeout_s: float | None = None
+    ) -> int:
+        """Put dead letters back where they came from, or into another queue; how many they were."""
         asked: dict[str, Any] = {"where": condition(where)}
         if queue is not None:
             asked["queue"] = check_name(queue)
         return int(await self._link.call("queue.replay", asked, check_time(timeout_s)))
 
-    async def _call(self, operation: str, arguments: dict[str, Any], timeout_s: float | None) -> Any:
+    async def space(self, name: str, *, timeout_s: float | None = None, **wish: Unpack[Wish]) -> Space:
+        """The space of this name, a queue that is asked by content; made if it is not there.
+
+        What can be wished for is in `Wish`; QueueExists if it is there and not so.
+        """
+        if not wish:
+            with suppress(QueueNotFound):
+                return Space(await self.queue(name, timeout_s=timeout_s))
+        wanted: Wish = {"expiry": True, **wish}
+        return Space(await self.create_queue(name, timeout_s=timeout_s, **wanted))
+
+    def transaction(self, timeout_s: float | None = TRANSACTION_S) -> Transaction:
+        """A transaction over queues and publications, inside `async with`; lost when it takes longer."""
+        return Transaction(self._link, self._named, timeout_s)
+
+    async def _manage(self, operation: str, arguments: dict[str, Any], timeout_s: float | None) -> Any:
         """A request that may be repeated after a cut, as it changes nothing the second time."""
         return await self._link.call(operation, arguments, check_time(timeout_s), "again")
 
-    def named(self, name: str) -> Queue:
+    def _named(self, name: str) -> Queue:
         """The queue of this name, which is not asked for, with the keys that it had before."""
-        return Queue(self._link, self._inbox, check_name(name), None, self._keys.get(name))
+        return Queue(self._link, self._asking, check_name(name), None, self._keys.get(name))
 
-    def _queue(self, told: Any, name: str | None, ring: Keyring | None = None) -> Queue:
+    def _described(self, told: Any, name: str | None, ring: Keyring | None) -> Queue:
         description = read_description(told)
         called = self._address(description, name)
         keys = None if ring is None else QueueKeys(ring, description.name)
         if keys is not None:  # for whoever names the queue in a transaction, or gives it another name
             self._keys[description.name] = self._keys[called] = keys
-        return Queue(self._link, self._inbox, called, description, keys)
+        return Queue(self._link, self._asking, called, description, keys)
 
     def _address(self, description: Description, name: str | None) -> str:
         """How a queue is asked for from now on: others are asked for it once."""

@@ -12,7 +12,6 @@ entries are meant: an example of one in which some fields are open, a filter or 
 
 from __future__ import annotations
 
-import contextlib
 import os
 from types import TracebackType
 from typing import Any, Self
@@ -20,25 +19,15 @@ from typing import Any, Self
 from msgspec.structs import replace
 
 from tidings.client.queue import PREFETCH_WATCH, Queue, WatchSlow
-from tidings.client.queues import Queues, Wish
 from tidings.client.subscription import Subscription
 from tidings.client.tuples import OWN_ID, Entry, Like, Template, Written, found, template_of, written
 from tidings.client.unit import Unit
-from tidings.errors import QueueNotFound, UserError
+from tidings.errors import UserError
 from tidings.event import Event
 from tidings.event.header import EMPTY_HEADER
 from tidings.ids import StoredIds, make_id, new_system
 from tidings.leases import granted_s
 from tidings.queues.description import SECONDS_MAX, Description
-
-
-async def open_space(queues: Queues, name: str, wish: Wish, timeout_s: float | None) -> Space:
-    """The space of this name, made if it is not there; QueueExists if it is not as wished for."""
-    if not wish:
-        with contextlib.suppress(QueueNotFound):
-            return Space(await queues.find(name, timeout_s))
-    wanted: Wish = {"expiry": True, **wish}
-    return Space(await queues.create(name, wanted, timeout_s))
 
 
 class Lease:
