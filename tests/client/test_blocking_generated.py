@@ -193,6 +193,8 @@ def test_entries_are_watched_in_a_loop_of_their_own() -> None:
                 space.write(("a", n))
             assert list(islice(entries, 3)) == [("a", n) for n in range(3)]
             assert entries.copies.dropped == 0
+            space.write(("a", 3))
+            assert next(iter(entries.copies))["int_1"] == 3
 
 
 def test_a_message_is_read_as_its_event() -> None:
