@@ -26,6 +26,7 @@ lint: $(READY)
 	@echo "== style";     $(BIN)/ruff check . && $(BIN)/ruff format --check .
 	@echo "== types";     $(BIN)/mypy
 	@echo "== layers";    $(BIN)/lint-imports --no-logo --no-cache
+	@echo "== generated"; $(BIN)/python scripts/blocking_client.py --check
 
 # Renders docs/ and the API to build/docs; a warning, such as a link that leads nowhere, is an error.
 docs: $(READY)

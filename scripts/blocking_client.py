@@ -6,8 +6,8 @@
 The functions of `opening.py` say where it begins: what they return, and what that returns in turn, has a
 blocking class of the same name if it is used with `await`. Such a class has every public method, property and
 attribute of its async one, with the same signature, types and docstring. `client/runner.py` has the rest: the
-thread, and how blocks and iterators are used in it. With `--check` nothing is written: the exit code is 1 if
-the file is not what would be written.
+thread, and how blocks and iterators are used in it. With `--check` nothing is written: it fails if the file
+is stale.
 """
 
 from __future__ import annotations
@@ -440,9 +440,11 @@ def generated() -> str:
 def main(arguments: list[str]) -> int:
     """Write the file, or compare it."""
     text = generated()
-    if arguments == ["--check"]:
-        return int(not TARGET.exists() or TARGET.read_text() != text)
-    TARGET.write_text(text)
+    if arguments != ["--check"]:
+        TARGET.write_text(text)
+    elif not TARGET.exists() or TARGET.read_text() != text:
+        print(f"{TARGET} is stale: run scripts/blocking_client.py", file=sys.stderr)
+        return 1
     return 0
 
 
