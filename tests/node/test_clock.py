@@ -15,8 +15,7 @@ from queues.rig import Client
 
 from tidings.node import driver as driver_module
 from tidings.node.assembly import CoreSettings
-from tidings.node.clock import SteadyClock
-from tidings.node.driver import Driver
+from tidings.node.driver import Driver, SteadyClock
 from tidings.protocol import session
 from tidings.protocol.access import OWN
 from tidings.protocol.frames import FRAME_MAX, FrameReader, encode

@@ -63,8 +63,8 @@ def test_tcp_connections_do_not_wait_to_fill_packets() -> None:
     async def scenario() -> None:
         async with running() as node, peer_of(node.addresses[0]) as peer:
             await peer.hello()
-            (carrier,) = node.driver._carriers.values()
-            channel: socket.socket = carrier._transport.get_extra_info("socket")  # type: ignore[attr-defined]
+            (port,) = node.driver._ports.values()
+            channel: socket.socket = port._transport.get_extra_info("socket")  # type: ignore[attr-defined]
             assert channel.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
     run(scenario())

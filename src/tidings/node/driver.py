@@ -5,6 +5,8 @@ and one write for each connection that has something to be sent. So an idle node
 one works on thousands of events at a time. While ticks are full, connections with little to send may wait up
 to HOLD_S for more, because a write costs the same for one event as for a hundred.
 
+There are two clocks: one that never jumps, for deadlines, and the wall clock, for stamps.
+
 This is on the hot path: `receive` and the tick work on plain calls.
 """
 
@@ -13,17 +15,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from math import inf
-from time import perf_counter
 from traceback import format_exc
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidings.errors import TidingsError
 from tidings.node import logs
 from tidings.node.assembly import CoreSettings, NodeCore
-from tidings.node.clock import SteadyClock
 from tidings.node.dialling import Dialler
 from tidings.node.logs import Lasting, Logins
 from tidings.node.metrics import Ages
@@ -36,6 +37,9 @@ from tidings.protocol.streams import Stream
 from tidings.store.interface import Operation, Store, StoredBatch
 from tidings.store.thread import StoreThread
 from tidings.turns import Turns
+
+if TYPE_CHECKING:
+    from tidings.node.ports import Port
 
 TICK_SIZE_FULL = 64 << 10
 """Bytes that arrived in one tick from which on the node counts as busy."""
@@ -57,22 +61,27 @@ CLOSE_S_MAX = 6.0
 Answer = TypeVar("Answer")
 
 
-class Carrier(Protocol):
-    """The way to a peer, as the driver sees it."""
+class SteadyClock:
+    """Steady time: the wall clock of the start, and what has passed since by the monotonic clock.
 
-    is_paused: bool
+    So it reads like other times, and goes on when somebody, or NTP, sets the wall clock; only the next start
+    follows that.
+    """
 
-    def send(self, frames: list[bytes]) -> None:
-        """Write these frames, which leave in order."""
+    def __init__(
+        self, wall: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._wall = wall
+        self._monotonic = monotonic
+        self._anchor = wall() - monotonic()
 
-    def part(self) -> None:
-        """Close when everything sent has left; the peer has been told why."""
+    def now(self) -> float:
+        """Seconds since 1970 if nobody has set the wall clock since the start."""
+        return self._anchor + self._monotonic()
 
-    def pause_reading(self) -> None:
-        """Read nothing from the peer until `resume_reading`."""
-
-    def resume_reading(self) -> None:
-        """Go on reading."""
+    def shift(self, now: float) -> float:
+        """By how much the wall clock is ahead of `now`; below 0 if it is behind."""
+        return self._wall() - now
 
 
 class Driver:
@@ -86,7 +95,7 @@ class Driver:
         clock: SteadyClock | None = None,
     ) -> None:
         self.clock = clock or SteadyClock()
-        turns = Turns(perf_counter, self._work)
+        turns = Turns(time.perf_counter, self._work)
         self.core = NodeCore(store, settings, self.clock.now(), os.urandom, turns)
         self.broker, self.history = self.core.broker, self.core.history
         self.is_closed = False
@@ -95,7 +104,7 @@ class Driver:
         self.on_full_tick: Callable[[], None] = _nothing
         self.on_wake: Callable[[], None] = _nothing
         self._loop = loop
-        self._carriers: dict[Session, Carrier] = {}
+        self._ports: dict[Session, Port] = {}
         self._all_gone = asyncio.Event()
         self._arrived = 0  # bytes, in this tick
         self._is_scheduled = False
@@ -120,12 +129,12 @@ class Driver:
     @property
     def connections(self) -> int:
         """How many peers are connected."""
-        return len(self._carriers)
+        return len(self._ports)
 
-    def connect(self, carrier: Carrier, caller: Caller) -> Session:
+    def connect(self, port: Port, caller: Caller) -> Session:
         """A peer has connected."""
         session = self.broker.connect(self.time(), caller)
-        self._carriers[session] = carrier
+        self._ports[session] = port
         self._all_gone.clear()
         return session
 
@@ -138,7 +147,7 @@ class Driver:
         waits = session.is_stalled or session in self.broker.turns
         if waits and session not in self._unread and session.unread > UNREAD_SIZE_MAX:
             self._unread[session] = None
-            self._carriers[session].pause_reading()
+            self._ports[session].pause_reading()
 
     def _work(self, worker: Anyone, until: float) -> bool:
         """Let one go on until this moment; whether more is left. Called when it is its turn."""
@@ -156,8 +165,8 @@ class Driver:
         """Go on reading from those who have caught up with what they had sent."""
         for session in [one for one in self._unread if one.unread <= UNREAD_SIZE_MAX]:
             del self._unread[session]
-            if session in self._carriers:
-                self._carriers[session].resume_reading()
+            if session in self._ports:
+                self._ports[session].resume_reading()
 
     def do(self, who: str, act: Callable[..., None], *arguments: Any) -> bool:
         """Have something done in the core that happened elsewhere; whether it went well."""
@@ -186,12 +195,12 @@ class Driver:
 
     def lost(self, session: Session) -> None:
         """A connection is gone."""
-        if self._carriers.pop(session, None) is not None:
+        if self._ports.pop(session, None) is not None:
             self._held.pop(session, None)
             self._unread.pop(session, None)
             self._survives(session.caller.peer, session.lost, self.time())
             self.schedule()
-            if not self._carriers:
+            if not self._ports:
                 self._all_gone.set()
 
     # Ticks
@@ -253,16 +262,16 @@ class Driver:
 
     def _send(self, session: Session) -> None:
         """Write what may leave; a session that is closed has its connection closed behind it."""
-        carrier = self._carriers.get(session)
-        if carrier is None or (carrier.is_paused and not session.is_closed):
+        port = self._ports.get(session)
+        if port is None or (port.is_paused and not session.is_closed):
             return
         frames = session.output()
         if frames:
-            carrier.send(frames)
-            while session.outbox.size and not carrier.is_paused and (frames := session.output()):
-                carrier.send(frames)  # more than is handed over at once, or what that has made room for
+            port.send(frames)
+            while session.outbox.size and not port.is_paused and (frames := session.output()):
+                port.send(frames)  # more than is handed over at once, or what that has made room for
         if session.is_closed and not len(session.outbox):
-            carrier.part()
+            port.part()
 
     def _hold(self, session: Session) -> None:
         self._held[session] = None
@@ -442,7 +451,7 @@ class Driver:
         self._waking.cancel()
         if self._alarm is not None:
             self._alarm.cancel()
-        for session in list(self._carriers):
+        for session in list(self._ports):
             session.close(code, text)
         return self.broker.finish_tick()
 
@@ -451,9 +460,9 @@ class Driver:
         await self._threads.close()
         await asyncio.to_thread(self._store.close)
         self._send_held()
-        for session in list(self._carriers):
+        for session in list(self._ports):
             self._send(session)
-        if self._carriers:
+        if self._ports:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._all_gone.wait(), CLOSE_S_MAX)
 
