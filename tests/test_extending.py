@@ -21,7 +21,7 @@ from tidings.ids import Origin
 from tidings.protocol.broker import Broker
 from tidings.protocol.cursors import Consumer, Cursor
 from tidings.protocol.messages import DONE
-from tidings.protocol.service import Asked, Bystander
+from tidings.protocol.service import Asked, Service
 from tidings.protocol.session import Session
 from tidings.queues.arguments import Find, Get
 from tidings.queues.backend import Delivered, Handed, QueueBackend, QueueRef
@@ -131,7 +131,7 @@ class Noted(Struct, forbid_unknown_fields=True):
     text: str = ""
 
 
-class Notes(Bystander):
+class Notes(Service):
     """A service that keeps notes under names."""
 
     def __init__(self, broker: Broker) -> None:

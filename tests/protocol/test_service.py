@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import inf
 from typing import Any
 
@@ -12,7 +11,7 @@ from msgspec import Struct
 from protocol.rig import Rig, persistent
 from tidings.errors import QueueFull
 from tidings.protocol.messages import Acknowledge, Bye, Put, Reply
-from tidings.protocol.service import LATER, Asked, Bystander
+from tidings.protocol.service import LATER, Asked, Service
 from tidings.protocol.session import Session
 from tidings.replies import Deferred
 from tidings.store.interface import Operation
@@ -24,18 +23,14 @@ class Word(Struct, frozen=True):
     word: str
 
 
-class Echo:
+class Echo(Service):
     """A service that answers, later if it is asked to, and writes down what it hears."""
 
     def __init__(self) -> None:
         self.heard: list[str] = []
         self.later: list[Asked] = []
         self.deferred: list[Deferred[str]] = []
-        self.frames: dict[Any, Any] = {}
-
-    @property
-    def operations(self) -> dict[str, tuple[Any, Callable[[Asked, Any], Any]]]:
-        return {
+        self.operations = {
             "echo": (Word, self._echo),
             "echo.later": (Word, self._later),
             "echo.full": (Word, self._full),
@@ -218,7 +213,7 @@ def test_an_operation_that_returns_a_reply_is_answered_when_that_is_there() -> N
     assert (refused.error.code, done.result) == ("queue-full", "now")
 
 
-class Second(Bystander):
+class Second(Service):
     """A service that adds what it is told to."""
 
     def __init__(self, *added: Any) -> None:

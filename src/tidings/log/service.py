@@ -19,7 +19,7 @@ from tidings.log.custody import Custody, Retention
 from tidings.log.history import Answer, History
 from tidings.protocol.broker import Broker
 from tidings.protocol.cursors import Archive, Cursor, Options, Terms
-from tidings.protocol.service import Asked, Bystander
+from tidings.protocol.service import Asked, Service
 from tidings.protocol.session import Session
 from tidings.replies import Deferred
 from tidings.store.interface import Discard, Durable
@@ -44,7 +44,7 @@ _PASSIVE = Options(log=True, passive=True).encode()
 Operations = Mapping[str, tuple[Any, Callable[[Asked, Any], Any]]]
 
 
-class LogService(Bystander):
+class LogService(Service):
     """The log of a broker. `lasts`: what is stored survives a restart, and so need not fit into memory."""
 
     def __init__(

@@ -38,7 +38,7 @@ from tidings.log.staging import (
 from tidings.protocol.arguments import Name, Number, check_readable
 from tidings.protocol.broker import Broker
 from tidings.protocol.ledger import check_growing
-from tidings.protocol.service import Asked, Bystander
+from tidings.protocol.service import Asked, Service
 from tidings.protocol.session import Session
 from tidings.queues import QueueManager, Volatile, open_queues
 from tidings.store.interface import Dequeue, Enqueue, Operation, Store, StoredMessage
@@ -94,7 +94,7 @@ class Abort(Struct, frozen=True):
     attempts: list[Name] | None = None
 
 
-class Sinks(Bystander):
+class Sinks(Service):
     """See the module; a service of the broker, behind that of the queues, in whose store pieces lie."""
 
     def __init__(self, manager: QueueManager, staged: Sequence[StoredMessage] = ()) -> None:

@@ -25,7 +25,7 @@ from tidings.ids import NUMBER_MAX, Handed, check_system
 from tidings.protocol.arguments import NAME_LENGTH_MAX
 from tidings.protocol.ledger import Identity, identity_of
 from tidings.protocol.messages import Forward
-from tidings.protocol.service import Bystander
+from tidings.protocol.service import Service
 from tidings.protocol.session import Session
 from tidings.queues.arguments import ADDRESS_LENGTH_MAX
 from tidings.queues.description import TRANSMISSION
@@ -37,7 +37,7 @@ PARTS_SIZE_MAX = 256 << 20
 """Bytes of the parts of a body that may wait for their event."""
 
 
-class Forwarded(Bystander):
+class Forwarded(Service):
     """See the module; a service of the broker, behind that of the queues."""
 
     def __init__(self, manager: QueueManager) -> None:

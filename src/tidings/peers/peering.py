@@ -16,7 +16,7 @@ from tidings.peers.dialling import Dialling, OutboundConnection, Reach
 from tidings.peers.registry import Neighbours, Peer, Registry
 from tidings.peers.relay import Relay
 from tidings.protocol.connection import Connection
-from tidings.protocol.service import Bystander
+from tidings.protocol.service import Service
 from tidings.queues.description import TRANSMISSION
 from tidings.queues.manager import QueueManager
 
@@ -24,7 +24,7 @@ REFUSED_S = 30.0
 """How long to leave a peer alone that has refused this node, or is someone else."""
 
 
-class Peering(Bystander):
+class Peering(Service):
     """See the module; a service of the broker, which tells how peers stand.
 
     `system` is who this node is as a client of others, in this life.

@@ -22,7 +22,7 @@ from tidings.event import Batch
 from tidings.exchange import Subscription
 from tidings.filters import Filter
 from tidings.protocol.messages import Failure, error_of
-from tidings.protocol.service import Bystander
+from tidings.protocol.service import Service
 from tidings.protocol.session import Session
 from tidings.queues.binding import Bound
 from tidings.queues.description import REASON_LENGTH_MAX, TRANSMISSION, Description
@@ -184,7 +184,7 @@ class Outgoing:
         }
 
 
-class Transmission(Bystander):
+class Transmission(Service):
     """All transmission queues of a node; a service of the broker, behind that of the queues.
 
     From the first of them on there is another, the pump; a node without any does nothing for them.
@@ -313,7 +313,7 @@ class Transmission(Bystander):
         return {"forwarding": [one for one in told if one["queue"]], "upstream": upstream}
 
 
-class Pump(Bystander):
+class Pump(Service):
     """Lets the forwarders of a node go on when something has changed; a service of the broker."""
 
     def __init__(self, transmission: Transmission) -> None:

@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from tidings.filters import Filter
 from tidings.interest import Advertisement
 from tidings.interest.weights import COMPARED_MAX, Weight, comparing, weigh
-from tidings.protocol.service import Asked, Bystander
+from tidings.protocol.service import Asked, Service
 from tidings.protocol.session import Session
 from tidings.replies import Deferred
 from tidings.steps import Steps
@@ -49,7 +49,7 @@ class Seen(Struct, frozen=True):
     version: int
 
 
-class Advertised(Bystander):
+class Advertised(Service):
     """A service of the broker that lists what is advertised, and answers those who wait for a change."""
 
     def __init__(self, broker: Broker) -> None:

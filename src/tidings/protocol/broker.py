@@ -45,7 +45,7 @@ from tidings.protocol.ledger import Identity, Ledger, check_growing, identity_of
 from tidings.protocol.memory import Budgets, Memory
 from tidings.protocol.messages import Message, Refusal, failure_of
 from tidings.protocol.places import Places
-from tidings.protocol.service import BlockingCall, Bystander, Pool
+from tidings.protocol.service import BlockingCall, Pool, Service
 from tidings.protocol.session import FRAMES, OPERATIONS, Session
 from tidings.protocol.streams import Stream
 from tidings.protocol.worker import Background
@@ -64,7 +64,7 @@ from tidings.turns import SLICE_S, Share, Turns, adapted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from tidings.protocol.service import Asked, Heard, Service, Watch
+    from tidings.protocol.service import Asked, Heard, Watch
 
 RECENT_SIZE_MAX = 8 << 20
 """Bytes of events kept in memory for those who ask for last values."""
@@ -676,8 +676,8 @@ def let_work(worker: Anyone, until: float) -> bool:
 
 
 def _is_own(service: Service, name: str) -> bool:
-    """Whether a service has more to do there than a bystander, which does nothing."""
-    return getattr(type(service), name, None) is not getattr(Bystander, name)
+    """Whether a service does anything there."""
+    return getattr(type(service), name, None) is not getattr(Service, name)
 
 
 def _standing() -> float:

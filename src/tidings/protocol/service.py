@@ -12,7 +12,7 @@ A service does no I/O itself. It says what is to be run in a thread, and gets a 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import DecodeError
 
@@ -70,19 +70,17 @@ class Asked:
         self.session.post(encode(Reply(self.number, None, failure)), broker.promise)
 
 
-class Service(Protocol):
-    """A part of the node that is built on the broker."""
+class Service:
+    """A part of the node that is built on the broker; what it does not override does nothing."""
 
-    @property
-    def operations(self) -> Mapping[str, tuple[Any, Callable[[Asked, Any], Any]]]:
-        """What clients may ask for: by name, the arguments and who does it."""
+    operations: Mapping[str, tuple[Any, Callable[[Asked, Any], Any]]] = {}
+    """What clients may ask for: by name, the arguments and who does it."""
+    frames: Mapping[type[Message], Heard] = {}
+    """What clients may say in the numbered stream, and who hears it."""
 
-    @property
-    def frames(self) -> Mapping[type[Message], Heard]:
-        """What clients may say in the numbered stream, and who hears it."""
-
-    def greeted(self, session: Session) -> bool:
+    def greeted(self, session: Session) -> bool:  # noqa: ARG002
         """A client is there; whether it still holds what it held when it was there before."""
+        return False
 
     def parted(self, session: Session, is_clean: bool) -> None:
         """A session has ended; whether its client has said so."""
@@ -92,6 +90,7 @@ class Service(Protocol):
 
     def status(self) -> dict[str, Any]:
         """What the node says of it, beside what the broker says."""
+        return {}
 
     def finish_tick(self) -> None:
         """The tick ends: say what is left to say."""
@@ -101,36 +100,6 @@ class Service(Protocol):
 
     def failed(self, lost: list[Operation]) -> list[Operation]:
         """These could not be stored, nor what waits; what of them is to be stored nonetheless."""
-
-
-class Bystander:
-    """Does nothing, whatever happens; for those who want to know of some of it."""
-
-    operations: Mapping[str, tuple[Any, Callable[[Asked, Any], Any]]] = {}
-    frames: Mapping[type[Message], Heard] = {}
-
-    def greeted(self, session: Session) -> bool:  # noqa: ARG002
-        """A client is there; nothing is held for it here."""
-        return False
-
-    def parted(self, session: Session, is_clean: bool) -> None:
-        """A session has ended."""
-
-    def review(self) -> None:
-        """The rules may have changed."""
-
-    def status(self) -> dict[str, Any]:
-        """There is nothing to tell."""
-        return {}
-
-    def finish_tick(self) -> None:
-        """The tick ends."""
-
-    def durable(self, mark: int) -> None:
-        """A commit is on disk."""
-
-    def failed(self, lost: list[Operation]) -> list[Operation]:
-        """These could not be stored; all of them are others'."""
         return lost
 
 

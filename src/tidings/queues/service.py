@@ -6,7 +6,6 @@ do there, and has the rest done where it is: in this node (`local.py`) or by a b
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from msgspec.structs import replace
@@ -16,7 +15,7 @@ from tidings.exchange import Subscription
 from tidings.filters import Filter
 from tidings.protocol.access import not_allowed
 from tidings.protocol.messages import Commit, Put, Settle
-from tidings.protocol.service import Asked, Ending
+from tidings.protocol.service import Asked, Ending, Service
 from tidings.protocol.session import Session
 from tidings.queues import arguments
 from tidings.queues.changes import Changes
@@ -33,11 +32,9 @@ from tidings.store.interface import Operation
 STATUS_QUEUES_MAX = 10_000
 """Queues that are told one by one in what a node says of itself."""
 
-Operations = dict[str, tuple[Any, Callable[[Asked, Any], Any]]]
 
-
-class QueueService:
-    """See the module; a `Service` of the broker, which sends watches of queues here."""
+class QueueService(Service):
+    """See the module; the broker sends watches of queues here."""
 
     def __init__(self, manager: QueueManager) -> None:
         self.manager = manager
@@ -49,16 +46,8 @@ class QueueService:
         self._changes = Changes(manager, self._readers, self._transactions, self._targets)
         self._finding = Finding(manager, self._targets)
         self._broker.watch = self.watch
-
-    @property
-    def frames(self) -> dict[type[Any], Callable[[Session, Any, bytes], Steps[None] | None]]:
-        """What clients say in the numbered stream."""
-        return {Put: self._changes.put, Settle: self._changes.settle, Commit: self._changes.commit}
-
-    @property
-    def operations(self) -> Operations:
-        """What clients ask for."""
-        return {
+        self.frames = {Put: self._changes.put, Settle: self._changes.settle, Commit: self._changes.commit}
+        self.operations = {
             "queue.create": (Description, self._create),
             "queue.delete": (arguments.Named, self._delete),
             "queue.describe": (arguments.Named, self._finding.describe),

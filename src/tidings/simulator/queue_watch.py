@@ -36,7 +36,7 @@ from tidings.protocol.messages import (
     Settle,
     Welcome,
 )
-from tidings.protocol.service import Bystander
+from tidings.protocol.service import Service
 from tidings.protocol.session import Session
 from tidings.queues import Description
 from tidings.queues.transactions import TRANSACTION_S
@@ -65,7 +65,7 @@ class Said(Struct):
     was_last: Mapping[int, int] = {}  # the delivery in which the client has had these
 
 
-class QueueWatch(Bystander, Watch):
+class QueueWatch(Service, Watch):
     """See the module; `queues` are all that there are, but for the dead letters."""
 
     def __init__(self, queues: Iterable[Description], clock: Clock) -> None:
