@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
@@ -28,6 +28,8 @@ from tidings.transport.address import Address, parse
 
 if TYPE_CHECKING:
     from tidings.client import Bus, Queue
+
+T = TypeVar("T")
 
 CONNECT_S_MAX = 5.0
 IDENTITY = tuple(
@@ -156,10 +158,10 @@ def _is_there(address: str) -> bool:
 # Running
 
 
-def run(work: Coroutine[Any, Any, None]) -> None:
+def run(work: Coroutine[Any, Any, T]) -> T:
     """Do the work of a command; errors become one line, Ctrl-C a quiet end."""
     try:
-        asyncio.run(work)
+        return asyncio.run(work)
     except TidingsError as error:
         typer.echo(f"tidings: {error}", err=True)
         raise typer.Exit(2) from None
