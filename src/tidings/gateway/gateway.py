@@ -7,7 +7,7 @@ asked for; readings pass through. Every input has its time with it, and what mus
 what it has to say besides is fetched with `said`.
 
 No call takes long. Registering is done in steps; what is demanded may concern every sensor there is, and is
-noted and passed on a part at a time: `is_behind` says that there is more, and `go_on` or `wake` does it.
+noted and passed on a part at a time: `is_behind` says that there is more, and `wake` does it.
 """
 
 from __future__ import annotations
@@ -170,10 +170,6 @@ class Gateway:
     def is_behind(self) -> bool:
         """Whether the sensors have not been asked yet for all that they are to be asked for."""
         return self._demands.is_behind or self._interest.is_touched
-
-    def go_on(self) -> list[Effect]:
-        """Do a bounded part of what is left to do, if anything is; `wake` does, too."""
-        return self._settled()
 
     def wake(self, now: float) -> list[Effect]:
         """Do what is due."""
