@@ -51,6 +51,7 @@ class TestGateway:
         self.port = 0
         self.connections = 0
         self._filters: tuple[str, ...] = ()
+        self._advertised: dict[int, None] = {}
         self._writers: dict[Key, asyncio.StreamWriter] = {}
         self._datagrams: asyncio.DatagramTransport | None = None
         self._unacknowledged: list[tuple[str, int]] = []
@@ -62,7 +63,7 @@ class TestGateway:
     def demand(self, *filters: str) -> None:
         """Somebody subscribes with these filters, and with no others."""
         self._filters = filters
-        for number in self.core.advertisements:
+        for number in list(self._advertised):
             self._do(self.core.demanded(number, filters))
 
     def cut(self) -> None:
@@ -131,11 +132,12 @@ class TestGateway:
                     self._say(effect.key, encode(effect.message))
                     self.errors += [effect.message] if isinstance(effect.message, Error) else []
                 case Advertise() | Widen():
+                    self._advertised[effect.number] = None
                     self._do(self.core.demanded(effect.number, self._filters))
                 case Close():
                     self._writers[effect.key].close()
                 case Withdraw():
-                    pass
+                    del self._advertised[effect.number]
 
     def _say(self, key: Key, line: bytes) -> None:
         if isinstance(key, Address) and self._datagrams is not None:

@@ -194,11 +194,6 @@ class Gateway:
     # What is known
 
     @property
-    def advertisements(self) -> dict[int, str]:
-        """The filter of each advertisement, by its number: what another node would have to be told."""
-        return self._offers.filters
-
-    @property
     def networks(self) -> int:
         """How many networks are registered."""
         return len(self._networks)

@@ -84,11 +84,6 @@ class Offers:
     def __contains__(self, number: int) -> bool:
         return number in self._offers
 
-    @property
-    def filters(self) -> dict[int, str]:
-        """The text of each advertisement, by its number."""
-        return {number: offer.filter for number, offer in self._offers.items()}
-
     def add(self, type: str, span: Span | None, box: Box | None) -> list[Effect]:
         """One more sensor, or a reading of one that never registered; no range or area is any."""
         its_span, its_box = span or WHOLE, box or EVERYWHERE
