@@ -107,7 +107,7 @@ class Gateway:
         """A network takes sensors back, or all of them; `said` has what is to be done."""
         self._confirm(key, message.cookie)
         try:
-            network = self._own(key, message.sensing_id)
+            network = self._registry.find(message.sensing_id, self._caller(key), key)
             if network is None:
                 raise Refusal("sensing-id", "is not registered")
         except Refusal as refusal:
@@ -297,19 +297,12 @@ class Gateway:
         if cookie is not None and self._speaker.confirm(key, cookie) and self._asker.heard(key):
             self._asker.settle(self._effects)
 
-    def _own(self, key: Key, sensing_id: str) -> Network | None:
-        """The network of that id, which the caller may speak for."""
-        network = self._networks.get(sensing_id)
-        if network is not None and not network.belongs_to(key, self._caller(key)):
-            raise Refusal("sensing-id", "belongs to someone else")
-        return network
-
     def _sense(self, key: Key, message: Sensing, now: float) -> list[Reading]:
         """Readings that need a closer look: by whom they are, and whether they came before."""
         self._confirm(key, message.cookie)
         count = len(message.sensors)
         try:
-            network = self._own(key, message.sensing_id)
+            network = self._registry.find(message.sensing_id, self._caller(key), key)
         except Refusal as refusal:
             self.figures.refused += count
             self._fail(key, refusal.message("sensing", message.sensing_id))

@@ -165,6 +165,13 @@ class Registry:
         self._offers = offers
         self._sensors = 0
 
+    def find(self, sensing_id: str, caller: Caller, key: Key) -> Network | None:
+        """The network of that id, if it is registered; it is refused to whom it does not belong."""
+        network = self._networks.get(sensing_id)
+        if network is not None and not network.belongs_to(key, caller):
+            raise Refusal("sensing-id", "belongs to someone else")
+        return network
+
     def find_or_make(
         self, sensing_id: str, caller: Caller, keys: tuple[Key, Key], box: Box | None, now: float
     ) -> Network:
@@ -172,9 +179,7 @@ class Registry:
 
         It is refused to whom it does not belong, and where there is no room for one more.
         """
-        network = self._networks.get(sensing_id)
-        if network is not None and not network.belongs_to(keys[0], caller):
-            raise Refusal("sensing-id", "belongs to someone else")
+        network = self.find(sensing_id, caller, keys[0])
         if not self._networks.has_room(network, keys[1]):
             raise Refusal("sensing-id", "there is no room for another network")
         return network or Network(sensing_id, caller, box, now)
