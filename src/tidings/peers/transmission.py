@@ -12,7 +12,7 @@ node will not have then becomes a dead letter.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -33,6 +33,9 @@ from tidings.queues.queue import Queue
 from tidings.replies import Deferred, failed, resolved
 from tidings.store.interface import Kind, Operation
 
+if TYPE_CHECKING:
+    from tidings.peers.forwarder import Forwarder
+
 UPSTREAM = "upstream"
 """What the node is called to which everything that is published here goes on."""
 
@@ -49,23 +52,6 @@ TRANSMISSIONS: Kind[tuple[str], TransmissionRecord] = Kind("transmission", Trans
 
 def _key(queue: Queue) -> tuple[str]:
     return (str(queue.key),)
-
-
-class Forwards(Protocol):
-    """Who empties a transmission queue."""
-
-    @property
-    def is_attended(self) -> bool:
-        """Whether the other node is there, and takes what is put."""
-
-    def pump(self) -> None:
-        """There may be more to be sent, or more may be safe."""
-
-    def failed(self) -> None:
-        """Commits were not made: what was put with them is not there."""
-
-    def close(self) -> None:
-        """The queue is there no longer."""
 
 
 class Waiting(NamedTuple):
@@ -85,7 +71,7 @@ class Outgoing:
         self.record = record
         self.manager = manager
         self.broker = manager.broker
-        self.forwarder: Forwards | None = None
+        self.forwarder: Forwarder | None = None
         self.error = ""  # what the last attempt to reach the other node has failed with
         self.waiting: dict[int, Waiting] = {}  # by the numbers of their messages
 
