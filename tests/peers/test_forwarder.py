@@ -570,3 +570,10 @@ def test_a_refusal_range_is_for_the_messages_that_were_refused_only() -> None:
     stream = Origin(made.near.broker.node, made.outgoing.queue.key)
     assert len(made.far.broker.ledger.refused(stream)) == 1
     assert numbers(made.ann.read("tidings.dead")) == [3, 4]
+
+
+def test_after_a_restart_no_message_gets_a_number_that_a_sweep_has_had() -> None:
+    world = World("newest")
+    for action in ("put", "put", "cross", "cross", "cross", "put", "near crash"):
+        world.do(action)  # the wall clock stands still meanwhile: it gives the same numbers again
+    assert sorted(world.heal()) == [1, 2, 3]

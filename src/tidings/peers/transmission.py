@@ -94,7 +94,7 @@ class Outgoing:
         """Have all messages that are there go the newest first; the mark of the commit that says so."""
         queue, sweep = self.queue, self.manager.numbers.next(self.broker.wall)
         queue.pass_over(sweep)
-        return self._note(replace(self.record, sweep=sweep))
+        return self._note(replace(self.record, sweep=sweep), queue.record())
 
     @property
     def node(self) -> str:
@@ -106,10 +106,10 @@ class Outgoing:
         if node != self.node:
             self._note(replace(self.record, node=node))
 
-    def _note(self, record: TransmissionRecord) -> int:
+    def _note(self, record: TransmissionRecord, *beside: Operation) -> int:
         self.record = record
         is_kept = self.queue.description.keep
-        return self.manager.keep([TRANSMISSIONS.set(_key(self.queue), record)] if is_kept else [])
+        return self.manager.keep([TRANSMISSIONS.set(_key(self.queue), record), *beside] if is_kept else [])
 
     # What becomes of messages
 
