@@ -87,7 +87,7 @@ def hand_without_holding(self: queue.Queue, held: Any) -> None:
 
     shelf.add = add  # type: ignore[method-assign]
     self._manager.timers.at(
-        self._manager.now + 0.01, lambda _now: self.held.get(message.number) is held and self._place(message)
+        self._broker.now + 0.01, lambda _now: self.held.get(message.number) is held and self._place(message)
     )
 
 

@@ -101,7 +101,7 @@ class Readers:
         else:
             queue.check_waiting()
             self._enter(reader)
-            self._wait(reader, wanted.wait_s, self._manager.now)
+            self._wait(reader, wanted.wait_s, self._manager.broker.now)
         return LATER
 
     def check(self, asked: Asked) -> None:
@@ -137,7 +137,7 @@ class Readers:
         self, reader: Reader, wait_s: float | None, is_final: bool, steps: Steps[None] | None
     ) -> Steps[Any]:
         """Serve a reader in steps; meanwhile it waits for what comes where the search has been."""
-        queue, begun_at = reader.queue, self._manager.now
+        queue, begun_at = reader.queue, self._manager.broker.now
         self._enter(reader)
         self._searches[reader] = None
         reader.is_searching = True

@@ -201,6 +201,7 @@ class InFlight:
         self.elsewhere = 0  # how many of them are a backend's
         self.returned = Returned()
         self._manager = manager
+        self._broker = manager.broker
         self._first = 2 * ELSEWHERE  # the first number that was given out since the node was started
         self._unconfirmed: dict[int, None] = {}  # what was settled, and maybe not done at its backend
         # More than one session, if a HELLO comes late on a connection that the client has given up.
@@ -242,12 +243,12 @@ class InFlight:
             self.hold(held.number, held)
         self.elsewhere += len(taken)
         if taken and handed.held_s is not None:
-            at = self._manager.now + handed.held_s
+            at = self._broker.now + handed.held_s
             lot.timer = self._manager.timers.at(at, partial(self._expire, taken))
         return taken
 
     def _next_number(self) -> int:
-        number = ELSEWHERE + self._manager.numbers.next(self._manager.wall)
+        number = ELSEWHERE + self._manager.numbers.next(self._broker.wall)
         self._first = min(self._first, number)
         return number
 
@@ -308,9 +309,9 @@ class InFlight:
         if not sessions:
             self._present.pop(client, None)
         if is_clean:
-            self._take_back(client, "its reader has left", self._manager.now)
+            self._take_back(client, "its reader has left", self._broker.now)
         elif not sessions and client in self.holders:
-            at = self._manager.now + RESUME_S
+            at = self._broker.now + RESUME_S
             act = partial(self._take_back, client, "its reader was lost")
             self._missed[client] = self._manager.timers.at(at, act)
 

@@ -83,20 +83,6 @@ class QueueManager:
         # What is not on disk yet, by the commit it is in, and how to undo it if that can't be made.
         self._log: deque[tuple[int, Sequence[Operation], Undo]] = deque()
 
-    @property
-    def now(self) -> float:
-        """The time that never jumps, for deadlines."""
-        return self.broker.now
-
-    @property
-    def wall(self) -> float:
-        """The time by the wall clock, for numbers."""
-        return self.broker.wall
-
-    def deadline(self, moment: float, limit_s: float) -> float:
-        """When `now` reaches a moment of the wall clock, in `limit_s` at the latest."""
-        return self.broker.deadline(moment, limit_s)
-
     # Queues
 
     def restore(self, records: Iterable[QueueRecord], stored: Iterable[StoredMessage]) -> None:
@@ -147,7 +133,7 @@ class QueueManager:
 
     def create(self, wanted: Description) -> Queue:
         """Make a queue; the one that is there if it has the same description, QueueExists if another."""
-        key = self.numbers.next(self.wall)
+        key = self.numbers.next(self.broker.wall)
         identity = make_id(self.broker.node, self.broker.boot, key)
         if not wanted.name:
             wanted = replace(wanted, name=identity)
@@ -221,7 +207,7 @@ class QueueManager:
             raise QueueExists(name, "it is the name of the dead letters")
         self._check_free(name)
         check_name(name)
-        key = self.numbers.next(self.wall)
+        key = self.numbers.next(self.broker.wall)
         description = Description(name=name, alias_of=queue.name)
         self._name(name, key, description)
         if queue.description.keep:

@@ -68,6 +68,7 @@ class Queue:
         self.is_closed = False
         self.target: LocalQueue | None = None  # what the service uses of it
         self._manager = manager
+        self._broker = manager.broker
         # Those that must be settled in time, who is due first.
         self._timed: OrderedDict[int, Held] = OrderedDict()
         self._doubted: set[int] = set()  # handed out before, though that does not count
@@ -117,7 +118,7 @@ class Queue:
             "messages": len(self.shelf),
             "in_flight": len(self.held),
             "waiting": len(self.waiting),
-            "age_s": 0.0 if following is None else max(0.0, self._manager.wall - following / 1e6),
+            "age_s": 0.0 if following is None else max(0.0, self._broker.wall - following / 1e6),
         }
 
     def pass_over(self, number: int) -> None:
@@ -143,7 +144,7 @@ class Queue:
         manager = self._manager
         self.kind.make_room(self)
         raw = completed(self.description, raw)
-        message = Message(manager.numbers.next(manager.wall), raw, origin)
+        message = Message(manager.numbers.next(self._broker.wall), raw, origin)
         operations = self.kind.put(message)
         if parts:
             operations = [*operations, *self._put_parts(message, parts)]
@@ -155,7 +156,7 @@ class Queue:
         return message
 
     def _put_parts(self, message: Message, parts: Sequence[bytes]) -> list[Operation]:
-        numbered = [(self._manager.numbers.next(self._manager.wall), part) for part in parts]
+        numbered = [(self._manager.numbers.next(self._broker.wall), part) for part in parts]
         self._manager.grow(self._parts.add(message.number, numbered))
         return [one for number, part in numbered for one in self.kind.put_part(message, number, part)]
 
@@ -167,7 +168,7 @@ class Queue:
             self._lost.add(message.number)
         self._manager.grow(message.size + self._parts.add(message.number, parts))
         ttl_s = self._expiry.ttl_s(message)
-        self._expire_at(message.number, self._manager.deadline(message.number / 1e6 + ttl_s, ttl_s))
+        self._expire_at(message.number, self._broker.deadline(message.number / 1e6 + ttl_s, ttl_s))
         self.shelf.add(message.number, message, self.kind.place(message))
         return message.number <= self._doubtful
 
@@ -184,7 +185,7 @@ class Queue:
         if self.waiting.has_watchers:
             self._tell_watchers(message)
         if self.description.expiry:
-            self._expire_at(message.number, self._manager.now + self._expiry.ttl_s(message))
+            self._expire_at(message.number, self._broker.now + self._expiry.ttl_s(message))
         self._place(message)
 
     def _tell_watchers(self, message: Message) -> None:
@@ -247,7 +248,7 @@ class Queue:
     @property
     def is_plain(self) -> bool:
         """Whether everything on the shelf can be taken by anyone."""
-        return not self.locks and self._expiry.wake_at > self._manager.now
+        return not self.locks and self._expiry.wake_at > self._broker.now
 
     def serve_first(self, reader: Reader) -> None:
         """Give a reader that takes whatever comes first some of it."""
@@ -265,7 +266,7 @@ class Queue:
         """Put a message, which is not on the shelf, into a reader's hands."""
         wait_s = self.description.redelivery_s
         holder = reader.transaction or reader.holder
-        due = self._manager.now + wait_s if wait_s is not None and reader.transaction is None else inf
+        due = self._broker.now + wait_s if wait_s is not None and reader.transaction is None else inf
         held = self._give(message, holder, reader.asked.number, due)
         if message.number <= self._doubtful and not reader.taken:
             self._note(held)
@@ -390,7 +391,7 @@ class Queue:
         message, most = held.message, self.description.deliveries_max
         if self.is_closed:
             self._forget(message)
-        elif self._expiry.moment(message.number) <= self._manager.now:
+        elif self._expiry.moment(message.number) <= self._broker.now:
             self._expire(message)
         elif counts and most is not None and held.delivery >= most:
             self.bury(message, reason or f"was handed out {held.delivery} times", held.delivery)
@@ -493,7 +494,7 @@ class Queue:
 
     def left_s(self, number: int) -> float:
         """How long a message has to live yet."""
-        return max(0.0, self._expiry.moment(number) - self._manager.now)
+        return max(0.0, self._expiry.moment(number) - self._broker.now)
 
     def renew(self, number: int, lease_s: float) -> float:
         """Let a message on the shelf live for so long from now on; how long it is. 0 ends it."""
@@ -504,25 +505,25 @@ class Queue:
         if granted <= 0:
             self.drop(number)
             return 0.0
-        ttl_s = max(0.0, self._manager.wall - number / 1e6) + granted
+        ttl_s = max(0.0, self._broker.wall - number / 1e6) + granted
         event = message.event
         event = replace(event, header=replace(event.header or EMPTY_HEADER, ttl_s=ttl_s))
         renewed = Message(number, event_bytes(event), message.origin)
         self.shelf.remove(number)
         self.shelf.add(number, renewed, self.kind.place(renewed))
         self._manager.keep(self.kind.revise(renewed, self._returned.get(number, 0)))
-        self._expire_at(number, self._manager.now + granted)
+        self._expire_at(number, self._broker.now + granted)
         return granted
 
     def is_expired(self, number: int) -> bool:
         """Whether a message on the shelf has outlived its time, and is to be swept out."""
-        return self._expiry.wake_at <= self._manager.now and self._expiry.moment(number) <= self._manager.now
+        return self._expiry.wake_at <= self._broker.now and self._expiry.moment(number) <= self._broker.now
 
     def sweep(self) -> None:
         """Let go of messages that have outlived their time, of many of them some."""
-        if self._expiry.wake_at > self._manager.now:
+        if self._expiry.wake_at > self._broker.now:
             return
-        for number in self._expiry.due(self._manager.now, serving.AT_ONCE):
+        for number in self._expiry.due(self._broker.now, serving.AT_ONCE):
             if number in self.shelf:
                 self._expire(self.shelf.remove(number))
 
@@ -546,7 +547,7 @@ class Queue:
         while not self.is_closed:
             self.sweep()
             self._give_back_late()
-            if self._due_at > self._manager.now:
+            if self._due_at > self._broker.now:
                 break
             yield
         self._waking = None
@@ -562,7 +563,7 @@ class Queue:
     def _give_back_late(self) -> None:
         """Take back what is held for too long, of many messages some."""
         first = list(islice(self._timed.values(), serving.AT_ONCE))
-        for held in takewhile(lambda held: held.due <= self._manager.now, first):
+        for held in takewhile(lambda held: held.due <= self._broker.now, first):
             self.take_back(held, True, "was held for too long")
 
     def close(self) -> Steps[None]:
