@@ -41,7 +41,7 @@ class Bound(Sink):
                 queue.check_room()
             except QueueFull as error:
                 letter = Message(0, event, batch.origin)
-                self._manager.bury(queue, letter, error.problem, 0, is_sent_again)
+                self._manager.letters.bury(queue, letter, error.problem, 0, is_sent_again)
             else:
                 queue.put(event, batch.origin, undo=is_sent_again)
 

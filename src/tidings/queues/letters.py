@@ -41,11 +41,11 @@ class Letters:
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager
 
-    def bury(self, queue: Queue, message: Message, reason: str, deliveries: int, undo: bool) -> None:
+    def bury(self, queue: Queue, message: Message, reason: str, deliveries: int, undo: bool = False) -> None:
         """Put a message among the dead letters; one that is there already is thrown away."""
         manager = self._manager
         manager.broker.count("buried")
-        manager.report(queue, message, "undeliverable", reason)
+        self.report(queue, message, "undeliverable", reason)
         if queue.name == DEAD:
             return
         letter = letter_of(message, queue.name, reason, deliveries)
@@ -100,8 +100,10 @@ class Letters:
         except QueueNotFound:
             return None
 
-    def report(self, queue: Queue, message: Message, kind: str, reason: str) -> None:
+    def report(self, queue: Queue, message: Message, kind: str, reason: str = "") -> None:
         """Tell whoever wanted to know what has become of a message."""
+        if b"report" not in message.raw:  # most want none, and need not be decoded for that
+            return
         event = message.event
         wanted, address = event.values.get("report"), event.reply_to
         if not isinstance(wanted, str) or kind not in wanted.split() or address is None:

@@ -352,17 +352,6 @@ class QueueManager:
         if self.size > SIZE_MAX:
             raise QueueFull(name, f"the queues of this node hold {SIZE_MAX} bytes")
 
-    # Dead letters and reports
-
-    def bury(self, queue: Queue, message: Message, reason: str, deliveries: int, undo: bool = False) -> None:
-        """Put a message that can't be dealt with among the dead letters."""
-        self.letters.bury(queue, message, reason, deliveries, undo)
-
-    def report(self, queue: Queue, message: Message, kind: str, reason: str = "") -> None:
-        """Tell whoever wanted to know what has become of a message."""
-        if b"report" in message.raw:  # most want none, and need not be decoded for that
-            self.letters.report(queue, message, kind, reason)
-
     # Commits
 
     def durable(self, mark: int) -> None:

@@ -368,7 +368,7 @@ class Queue:
             number = held.message.number
             undo = partial(self._unfinish, held, self._parts.of(number), self._expiry.moment(number))
         self._forget(held.message, undo)
-        self._manager.report(self, held.message, "delivered")
+        self._manager.letters.report(self, held.message, "delivered")
 
     def hand_on(self, held: Held) -> None:
         """It is in another queue now, where what becomes of it is reported."""
@@ -409,7 +409,7 @@ class Queue:
 
     def bury(self, message: Message, reason: str, deliveries: int) -> None:
         """Give up a message that is neither held nor on the shelf."""
-        self._manager.bury(self, message, reason, deliveries)
+        self._manager.letters.bury(self, message, reason, deliveries)
         self._forget(message)
 
     def _let_go(self, held: Held) -> None:
@@ -528,7 +528,7 @@ class Queue:
                 self._expire(self.shelf.remove(number))
 
     def _expire(self, message: Message) -> None:
-        self._manager.report(self, message, "expired")
+        self._manager.letters.report(self, message, "expired")
         self._forget(message)
 
     def _wake_at(self, at: float) -> None:
