@@ -11,8 +11,8 @@ from tidings.event import Batch
 from tidings.exchange import Need, Positions, Rows, Sink, Subscription
 from tidings.filters import Filter
 from tidings.protocol import broker as broker_module
+from tidings.protocol import cursors
 from tidings.protocol import ledger as ledger_module
-from tidings.protocol import places
 from tidings.protocol.broker import STORED_SIZE_MAX
 from tidings.protocol.messages import Accepted, Bye, Deliver, Hello, Publish, Reply, Welcome
 from tidings.store.interface import Append, Count, Drop, Put, Trim
@@ -327,7 +327,7 @@ def test_after_a_failed_commit_a_stream_is_abreast_again_without_another_one() -
 def test_the_stream_is_trimmed_up_to_what_all_durable_subscriptions_have_passed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(places, "TRIM_AFTER", 3)
+    monkeypatch.setattr(cursors, "TRIM_AFTER", 3)
     rig = Rig()
     ann, bob = rig.peer("a"), rig.peer("b", name="bob")
     ann.subscribe(1, "n < 9", durable="d")
@@ -346,7 +346,7 @@ def test_the_stream_is_trimmed_up_to_what_all_durable_subscriptions_have_passed(
 def test_a_subscription_that_wants_nothing_of_what_comes_does_not_keep_the_stream_from_being_trimmed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(places, "TRIM_AFTER", 3)
+    monkeypatch.setattr(cursors, "TRIM_AFTER", 3)
     rig = Rig()
     ann, bob = rig.peer("a"), rig.peer("b", name="bob")
     ann.subscribe(1, "n = 1", durable="d")
@@ -431,7 +431,7 @@ def test_ended_and_made_again_in_one_tick_it_is_new() -> None:
 
 
 def test_a_node_has_a_limited_number_of_durable_subscriptions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "DURABLES_MAX", 1)
+    monkeypatch.setattr(cursors, "DURABLES_MAX", 1)
     rig = Rig()
     ann = rig.peer()
     ann.subscribe(1, durable="one")

@@ -8,7 +8,7 @@ from protocol.rig import Rig, event, reliable
 from tidings.errors import Refused
 from tidings.event import Batch
 from tidings.exchange import Need, Positions, Rows
-from tidings.protocol import places
+from tidings.protocol import cursors
 from tidings.protocol.cursors import Consumer, Cursor
 from tidings.store.interface import Durable
 
@@ -75,7 +75,7 @@ def test_a_cursor_is_where_it_was_after_a_restart() -> None:
 
 
 def test_the_stream_is_trimmed_behind_what_consumers_have_passed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "TRIM_AFTER", 1)
+    monkeypatch.setattr(cursors, "TRIM_AFTER", 1)
     rig = Rig()
     link, ann = Link(opened(rig)), rig.peer()
     for counter in range(1, 4):
@@ -97,7 +97,7 @@ def test_a_consumer_parts_when_a_client_takes_its_cursor_or_ends_it() -> None:
 
 
 def test_a_node_has_so_many_cursors_with_names_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "DURABLES_MAX", 1)
+    monkeypatch.setattr(cursors, "DURABLES_MAX", 1)
     rig = Rig()
     opened(rig)
     with pytest.raises(Refused, match="at most 1"):

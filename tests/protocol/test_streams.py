@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from protocol.rig import Peer, Rig, event, persistent, reliable, with_header
-from tidings.protocol import places, streams
+from tidings.protocol import cursors, streams
 from tidings.protocol.messages import Bye
 from tidings.store.interface import Trim
 
@@ -428,7 +428,7 @@ def test_a_reading_from_before_a_commit_does_not_hide_what_was_committed_since()
 
 
 def test_a_stream_goes_over_what_was_trimmed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "TRIM_AFTER", 1)
+    monkeypatch.setattr(cursors, "TRIM_AFTER", 1)
     rig = Rig()
     ann, bob = rig.peer("x"), rig.peer()
     bob.subscribe(9, durable="d", filter="n = 1")

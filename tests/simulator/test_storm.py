@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from effort import often
 
-from tidings.protocol import broker, outlets, places, streams
+from tidings.protocol import broker, cursors, outlets, streams
 from tidings.simulator import World, storm
 
 SEEDS = range(often(30))
@@ -20,7 +20,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 def narrow(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits so low that they are reached in a short storm."""
     monkeypatch.setattr(streams, "HANDED_AHEAD", 3)
-    monkeypatch.setattr(places, "TRIM_AFTER", 10)
+    monkeypatch.setattr(cursors, "TRIM_AFTER", 10)
     monkeypatch.setattr(outlets, "WAITING_MAX", 20)
 
 

@@ -40,11 +40,11 @@ from tidings.protocol.access import OWN, Caller, Gate, OpenGate, Permit
 from tidings.protocol.advertised import Advertised
 from tidings.protocol.answers import Answers
 from tidings.protocol.backlog import Backlog
+from tidings.protocol.cursors import Places
 from tidings.protocol.frames import encode
 from tidings.protocol.ledger import Identity, Ledger, check_growing, identity_of
 from tidings.protocol.memory import Budgets, Memory
 from tidings.protocol.messages import Message, Refusal, failure_of
-from tidings.protocol.places import Places
 from tidings.protocol.service import BlockingCall, Pool, Service
 from tidings.protocol.session import FRAMES, OPERATIONS, Session
 from tidings.protocol.streams import Stream
