@@ -23,7 +23,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple, NoReturn, get_args
 
 from tidings.errors import AddressError, ConfigError, NotAllowed, UserError
-from tidings.filters import Filter
 from tidings.transport.address import parse
 from tidings.transport.credentials import Credentials
 from tidings.transport.dial import dial
@@ -55,6 +54,8 @@ class Upstream:
     def __init__(
         self, address: str, credentials: Credentials, order: Order = "oldest", filter: str | None = None
     ) -> None:
+        from tidings.filters import Filter  # not before: a command knows the settings when it starts
+
         if order not in get_args(Order):
             raise UserError(f"order is {' or '.join(map(repr, get_args(Order)))}, not {order!r}")
         dial(address, credentials)
