@@ -191,7 +191,7 @@ def _by_parquet(stage: Stage, spark: SparkSession, folder: Path) -> Figure:
 @contextmanager
 def _linked(folder: Path, other: Path, times: int) -> Iterator[Path]:
     """A folder that has all files of this one so many times, without those that others have replaced."""
-    from tidings.log.folder import Folder
+    from tidings.log.segment_folder import Folder
 
     other.mkdir()
     for info in Folder(folder).files():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tidings import Event
 from tidings.event import Origin
 from tidings.event.wire import encode_events
-from tidings.log.parts import LivePart, rows_bytes
+from tidings.log.chunks import LivePart, rows_bytes
 
 STORED_US = 1_700_000_000_000_000
 

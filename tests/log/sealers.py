@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from tidings.event import Batch, Event
 from tidings.filters import Filter
 from tidings.ids import Origin
-from tidings.log.files import positioned_events
-from tidings.log.folder import FileInfo, Folder
+from tidings.log.chunks import LivePart, Part
 from tidings.log.history import History
-from tidings.log.parts import LivePart, Part
-from tidings.log.sealed import SealedFiles
-from tidings.log.sealing import Cutter, to_join
+from tidings.log.sealing import FileCutter, to_join
+from tidings.log.segment_file import positioned_events
+from tidings.log.segment_folder import FileInfo, Folder
+from tidings.log.segments import SealedFiles
 from tidings.store.interface import StoredBatch
 
 NODE = "node"
@@ -68,7 +68,7 @@ def read_all(
 
 def seal(history: History, folder: Folder, first: int, last: int, node: str = NODE) -> list[FileInfo]:
     """Write what a log has from one position to another into files."""
-    cutter, answer = Cutter(first), history.read(first, last + 1, Filter(), 1 << 30, False)
+    cutter, answer = FileCutter(first), history.read(first, last + 1, Filter(), 1 << 30, False)
     assert answer.next == last + 1
     live = [part for part in answer.parts if isinstance(part, LivePart)]
     assert len(live) == len(answer.parts)

@@ -19,8 +19,8 @@ from tidings import Event
 from tidings.errors import CodecError, ConfigError
 from tidings.event.json import time_text
 from tidings.event.values import us_from_time
+from tidings.log.chunks import LivePart
 from tidings.log.columns import Decoder, SchemaMismatch, table_of
-from tidings.log.parts import LivePart
 from tidings.log.schema import ATTRIBUTES, HEADER_COLUMNS, TEXTS, TIME
 
 NARROW = pa.schema([("type", pa.string()), ("time", TIME), ("value", pa.float64()), ("position", pa.int64())])

@@ -16,12 +16,12 @@ from tests.filters import conditions
 from tests.log.parting import STORED_US, events, part_of
 from tidings import Event, Filter
 from tidings.ids import Origin
+from tidings.log.chunks import FileClaim
 from tidings.log.columns import table_of
 from tidings.log.evaluation import columns_for, mask
-from tidings.log.files import open_file, read_footer, tables_of, write_file
-from tidings.log.folder import Folder
-from tidings.log.groups import may_match, statistics_of
-from tidings.log.parts import Claim
+from tidings.log.row_groups import may_match, statistics_of
+from tidings.log.segment_file import open_file, read_footer, tables_of, write_file
+from tidings.log.segment_folder import Folder
 
 MOMENT = datetime.fromtimestamp(STORED_US / 1e6, UTC)
 HEADERS = [
@@ -49,7 +49,7 @@ def checked(filter: Filter, held: list[Event]) -> None:
     if narrow.num_columns:
         assert mask(filter, narrow).tolist() == brute(filter, held)
     sink = io.BytesIO()
-    write_file(sink, tables_of([part]), Claim("n", 1, len(held)))
+    write_file(sink, tables_of([part]), FileClaim("n", 1, len(held)))
     file = open_file(pa.BufferReader(sink.getvalue()), "x")
     known = statistics_of(file.metadata, 0, read_footer(file, "x").map_names)
     assert may_match(filter, known) >= any(brute(filter, held))
@@ -102,7 +102,7 @@ def test_row_groups_are_passed_over_by_their_statistics(text: str, may: bool) ->
     held = [Event("a", value=n, good=True, time=MOMENT) for n in range(100)] + [Event("a", value=1, note="x")]
     sink = io.BytesIO()
     held[-1] = held[-1].evolve(good=True)
-    write_file(sink, tables_of([part_of(held)]), Claim("n", 1, 101))
+    write_file(sink, tables_of([part_of(held)]), FileClaim("n", 1, 101))
     file = open_file(pa.BufferReader(sink.getvalue()), "x")
     known = statistics_of(file.metadata, 0, read_footer(file, "x").map_names)
     assert may_match(Filter(text), known) is may

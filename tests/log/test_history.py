@@ -22,12 +22,12 @@ from tidings.event import Batch, Event
 from tidings.filters import Filter
 from tidings.ids import make_id
 from tidings.log import history as history_module
-from tidings.log import sealed as sealed_module
 from tidings.log import sealing
-from tidings.log.folder import Folder
+from tidings.log import segments as sealed_module
+from tidings.log.chunks import LivePart
 from tidings.log.history import History
-from tidings.log.parts import LivePart
-from tidings.log.sealed import SealedFiles
+from tidings.log.segment_folder import Folder
+from tidings.log.segments import SealedFiles
 from tidings.protocol.frames import FRAME_MAX
 from tidings.store.interface import Append, Discard, Operation, StoredBatch, Trim
 from tidings.store.memory import MemoryStore, SimulatedDisk, SimulatedStore
@@ -254,9 +254,9 @@ def store_of(*batches: StoredBatch, discarded: int = 0) -> MemoryStore:
 
 def test_what_was_pruned_is_refused_with_the_first_position_there_is(tmp_path: Path) -> None:
     one, two = stored(1, range(2)), stored(3, range(2, 4))
-    sealed = sealed_files(tmp_path, [one], [two])
-    history = History(store_of(one, two, discarded=4), sealed)
-    sealed.prune(3, None, None)
+    segments = sealed_files(tmp_path, [one], [two])
+    history = History(store_of(one, two, discarded=4), segments)
+    segments.prune(3, None, None)
     with pytest.raises(Refused, match="position 1 was pruned: the log begins at 3") as refused:
         history.read(1, 5, Filter(), 1000, False)
     assert refused.value.code == "pruned"
@@ -265,19 +265,19 @@ def test_what_was_pruned_is_refused_with_the_first_position_there_is(tmp_path: P
 
 def test_a_log_whose_files_were_all_pruned_begins_where_the_store_does(tmp_path: Path) -> None:
     one, two = stored(1, range(2)), stored(3, range(2, 4))
-    sealed = sealed_files(tmp_path, [one])
-    history = History(store_of(one, two, discarded=2), sealed)
-    sealed.prune(3, None, None)
+    segments = sealed_files(tmp_path, [one])
+    history = History(store_of(one, two, discarded=2), segments)
+    segments.prune(3, None, None)
     assert history.first == 3
     assert read_all(history, 3, 5) == [(3, 2), (4, 3)]
 
 
 def test_files_that_are_gone_are_told_and_do_not_stop_who_skips(tmp_path: Path) -> None:
     one, two, three = (stored(first, range(first, first + 2)) for first in (1, 3, 5))
-    sealed = sealed_files(tmp_path, [one], [two])
-    history = History(store_of(one, two, three, discarded=4), sealed)
-    sealed.folder.remove(sealed.folder.files()[1:])
-    sealed.refresh()
+    segments = sealed_files(tmp_path, [one], [two])
+    history = History(store_of(one, two, three, discarded=4), segments)
+    segments.folder.remove(segments.folder.files()[1:])
+    segments.refresh()
     with pytest.raises(Refused, match="positions 3 to 4 are in no file"):
         read_all(history, 1, 7)
     assert read_all(history, 1, 7, skip=True) == [(1, 1), (2, 2), (5, 5), (6, 6)]
@@ -301,9 +301,9 @@ def test_many_ids_are_found_sealed_or_not_and_no_ids_find_nothing(tmp_path: Path
 
 def test_an_event_is_found_once_while_its_file_is_there_and_the_node_does_not_know(tmp_path: Path) -> None:
     one, two = stored(1, range(2)), stored(3, range(2, 4))
-    sealed = sealed_files(tmp_path, [one])
-    history = History(store_of(one, two), sealed)
-    assert sealed.span().last == 2
+    segments = sealed_files(tmp_path, [one])
+    history = History(store_of(one, two), segments)
+    assert segments.span().last == 2
     sealed_files(tmp_path, [one], [two])
     found = find_all(history, [make_id("s", 1, n + 1) for n in range(4)], 5)
     assert found == [(1, 0), (2, 1), (3, 2), (4, 3)]
@@ -320,12 +320,12 @@ def test_reading_ends_when_its_time_is_over_and_goes_on_where_it_was(monkeypatch
 
 def test_who_passes_over_damage_is_still_told_of_what_was_pruned(tmp_path: Path) -> None:
     one, two = stored(1, range(2)), stored(3, range(2, 4))
-    sealed = sealed_files(tmp_path, [one], [two])
-    history = History(store_of(one, two, discarded=4), sealed)
-    sealed.prune(3, None, None)
+    segments = sealed_files(tmp_path, [one], [two])
+    history = History(store_of(one, two, discarded=4), segments)
+    segments.prune(3, None, None)
     with pytest.raises(Refused, match="pruned"):
         history.read(1, 5, Filter(), 1000, skip=True)
-    sealed.folder.remove(sealed.folder.files())
+    segments.folder.remove(segments.folder.files())
     with pytest.raises(Refused, match="in no file"):
         history.read(1, 5, Filter(), 1000, skip=False, skip_pruned=True)
 

@@ -11,17 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import fs
 from strategies import identical
+from tests.log.test_folder import held_in
 
 from tests.log import parting
 from tests.log.parting import STORED_US, part_of
-from tests.log.test_folder import held_in
 from tidings import Event
 from tidings.event.values import Value
 from tidings.log import schema
-from tidings.log.files import tables_of, write_file
-from tidings.log.folder import Folder
-from tidings.log.parts import Claim, date_of
+from tidings.log.chunks import FileClaim, date_of
 from tidings.log.schema import own_columns
+from tidings.log.segment_file import tables_of, write_file
+from tidings.log.segment_folder import Folder
 
 TEXTS = {"value": "broken"}
 
@@ -42,7 +42,7 @@ def write_as_before(
     folder: Folder, first: int, *values: dict[str, Value], said: schema.Kinds | None = None
 ) -> None:
     """A file of an earlier version, which knows nothing of the others, or one that says this of them."""
-    claim = Claim("n1", first, first + len(values) - 1)
+    claim = FileClaim("n1", first, first + len(values) - 1)
     parent = f"date={date_of(STORED_US)}"
     folder.filesystem.create_dir(parent, recursive=True)
     with folder.filesystem.open_output_stream(f"{parent}/{claim.file_name}") as sink:

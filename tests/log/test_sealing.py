@@ -14,19 +14,19 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tidings.log import sealing
-from tidings.log.folder import FileInfo
-from tidings.log.parts import Claim, LivePart, live_part, rows_bytes
+from tidings.log.chunks import FileClaim, LivePart, live_part, rows_bytes
 from tidings.log.sealing import (
     JOIN_AT,
     JOINED_SIZE_MAX,
     LIVE_SIZE_MAX,
-    Cut,
-    Cutter,
+    FileCut,
+    FileCutter,
     Schedule,
     holes,
     reach,
     to_join,
 )
+from tidings.log.segment_folder import FileInfo
 
 # When
 
@@ -96,8 +96,8 @@ def parts(*days: int, first: int = 1, gap: int = 0) -> list[LivePart]:
     ]
 
 
-def cuts(first: int, last: int, *pieces: list[LivePart]) -> list[Cut]:
-    cutter = Cutter(first)
+def cuts(first: int, last: int, *pieces: list[LivePart]) -> list[FileCut]:
+    cutter = FileCutter(first)
     return [cut for piece in pieces for cut in cutter.add(piece)] + list(cutter.finish(last))
 
 
@@ -124,7 +124,7 @@ def test_nothing_makes_no_file() -> None:
 
 
 class Sized(Struct, frozen=True):
-    claim: Claim
+    claim: FileClaim
     date: date
     size: int
 
@@ -136,7 +136,7 @@ def day(number: int) -> date:
 def sized(*files: tuple[int, int]) -> list[Sized]:
     """Files of these days and sizes that adjoin."""
     return [
-        Sized(Claim("n", 10 * place, 10 * place + 9), day(number), size)
+        Sized(FileClaim("n", 10 * place, 10 * place + 9), day(number), size)
         for place, (number, size) in enumerate(files)
     ]
 
@@ -166,7 +166,7 @@ def test_joining_comes_to_an_end_and_keeps_all(kinds: list[tuple[int, int]]) -> 
         assert size <= JOINED_SIZE_MAX
         place = files.index(chosen[0])
         assert files[place : place + len(chosen)] == chosen
-        claim = Claim("n", chosen[0].claim.first, chosen[-1].claim.last)
+        claim = FileClaim("n", chosen[0].claim.first, chosen[-1].claim.last)
         files[place : place + len(chosen)] = [Sized(claim, chosen[0].date, size)]
     assert sum(file.size for file in files) == total
     over = [file for file in files if file.date != files[-1].date]
@@ -179,10 +179,10 @@ def test_an_event_is_written_again_a_few_times_only() -> None:
     files: list[Sized] = []
     written = 0
     for place in range(count):
-        files.append(Sized(Claim("n", place, place), day(0), 20_000))
+        files.append(Sized(FileClaim("n", place, place), day(0), 20_000))
         while chosen := to_join(files):
             at, size = files.index(chosen[0]), sum(file.size for file in chosen)
-            claim = Claim("n", chosen[0].claim.first, chosen[-1].claim.last)
+            claim = FileClaim("n", chosen[0].claim.first, chosen[-1].claim.last)
             files[at : at + len(chosen)] = [Sized(claim, day(0), size)]
             written += chosen[-1].claim.last - chosen[0].claim.first + 1
     assert written <= 4 * count
@@ -196,7 +196,7 @@ def test_a_batch_that_was_told_in_pieces_is_not_cut_apart(monkeypatch: pytest.Mo
     monkeypatch.setattr(sealing, "FILE_SIZE_MAX", 1)
     whole = live_part(stored(1, range(4)))
     halves = [replace(whole, rows=rows_bytes(array("I", rows))) for rows in ([0, 1], [2, 3])]
-    cutter = Cutter(1)
+    cutter = FileCutter(1)
     assert list(cutter.add(halves)) == []
     (cut,) = cutter.add([live_part(stored(5, range(2)))])
     assert (cut.first, cut.last, cut.parts) == (1, 4, halves)
@@ -219,4 +219,4 @@ def test_a_log_whose_files_are_gone_is_to_be_sealed_again() -> None:
 
 
 def claiming(first: int, last: int) -> FileInfo:
-    return FileInfo("", Claim("n1", first, last), date(2026, 1, 1), 1)
+    return FileInfo("", FileClaim("n1", first, last), date(2026, 1, 1), 1)

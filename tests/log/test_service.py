@@ -14,9 +14,9 @@ from protocol.rig import READ_SIZE, Peer, Rig, event, persistent, reliable, with
 from tidings.event import Event
 from tidings.ids import make_id
 from tidings.log import service
-from tidings.log.custody import RETAIN_S, Retention
-from tidings.log.history import Span
-from tidings.log.parts import LivePart, Part
+from tidings.log.chunks import LivePart, Part
+from tidings.log.history import SealedSpan
+from tidings.log.retention import RETAIN_S, RetentionTerms
 from tidings.log.service import READS_MAX
 from tidings.node.assembly import Archiving, CoreSettings
 from tidings.protocol.messages import Notice
@@ -36,9 +36,9 @@ class LogRig(Rig):
         settings: CoreSettings | None = None,
         where: str | None = None,
         lasts: bool = True,
-        retention: Retention | None = None,
+        retention: RetentionTerms | None = None,
     ) -> None:
-        archive = Archiving(where=where, retention=retention or Retention())
+        archive = Archiving(where=where, retention=retention or RetentionTerms())
         given = CoreSettings(lasts=lasts, archive=archive)
         super().__init__(disk, read_size, settings or given)
 
@@ -527,9 +527,9 @@ def test_a_clock_that_is_set_ahead_makes_nothing_too_old_for_the_log(
     jump_s: float, before_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int | None] = []
-    rig = LogRig(retention=Retention(age_s_max=3_660.0))
+    rig = LogRig(retention=RetentionTerms(age_s_max=3_660.0))
 
-    def prune(_limit: int, before_us: int | None, size_max: int | None) -> Span:
+    def prune(_limit: int, before_us: int | None, size_max: int | None) -> SealedSpan:
         asked.append(before_us)
         return rig.core.log.custody.span
 

@@ -17,7 +17,7 @@ from queues.rig import job as queued
 
 from tidings.event import Batch, Event
 from tidings.event.wire import array_head, encode_events
-from tidings.log import sinks, staging
+from tidings.log import sink_staging, sinks
 from tidings.log.sinks import IDLE_S, LEFT_S, UNUSED_S, Sinks
 from tidings.protocol.messages import Bye, Request
 
@@ -377,7 +377,7 @@ def test_dead_runs_of_a_sink_make_room_for_the_next_one(monkeypatch: pytest.Monk
 
 
 def test_the_runs_that_are_remembered_are_the_last_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "RUNS_KEPT", 2)
+    monkeypatch.setattr(sink_staging, "RUNS_KEPT", 2)
     spark = job()
     for run in ("one", "two", "three"):
         spark.rig.now += 1
@@ -385,7 +385,7 @@ def test_the_runs_that_are_remembered_are_the_last_ones(monkeypatch: pytest.Monk
     spark.come(rig_of(spark).restart())
     assert commit(spark, None, "three") == commit(spark, None, "two") == REPEATED
     assert commit(spark, None, "one") == {"published": 0, "repeated": False}
-    assert [len(one.runs) for one in staging.DONE.known(rig_of(spark).state).values()] == [2]
+    assert [len(one.runs) for one in sink_staging.DONE.known(rig_of(spark).state).values()] == [2]
 
 
 def test_events_have_ids_of_their_own_and_the_source_of_who_staged_them() -> None:
@@ -512,7 +512,7 @@ def test_the_limits_of_sinks_are_those_in_force() -> None:
         "SINKS_MAX": f"{sinks.SINKS_MAX:,}",
         "SINKS_EACH_MAX": f"{sinks.SINKS_EACH_MAX:,}",
         "UNUSED_S": f"{UNUSED_S / 86_400:g} days",
-        "RUNS_KEPT": f"{staging.RUNS_KEPT}",
+        "RUNS_KEPT": f"{sink_staging.RUNS_KEPT}",
         "LEFT_S": f"{LEFT_S / 3_600:g} h",
         "IDLE_S": f"{IDLE_S / 60:g} min",
     }

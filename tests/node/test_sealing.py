@@ -24,8 +24,8 @@ import tidings
 from tidings import Event
 from tidings.client import Bus
 from tidings.errors import Disconnected, Refused, StoreError, StoreFailed
-from tidings.log import custody, sealing
-from tidings.log.folder import Folder
+from tidings.log import retention, sealing
+from tidings.log.segment_folder import Folder
 from tidings.node import sealing as node_sealing
 from tidings.node.sealing import Sealer
 from tidings.node.server import Node
@@ -183,7 +183,7 @@ def test_without_arrow_nothing_is_sealed_and_one_line_says_so(
                 await bus.log.seal()
             assert await logged(bus) == list(range(COUNT))
 
-    for name in [one for one in sys.modules if one in ("tidings.log.folder", "tidings.log.sealed")]:
+    for name in [one for one in sys.modules if one in ("tidings.log.segment_folder", "tidings.log.segments")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     run(scenario())
@@ -487,7 +487,7 @@ def test_a_restored_node_has_what_was_sealed_after_its_backup(tmp_path: Path) ->
 def test_files_that_are_too_much_are_removed_by_themselves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(custody, "RETAIN_S", 0.05)
+    monkeypatch.setattr(retention, "RETAIN_S", 0.05)
 
     async def scenario() -> None:
         settings = {"dir": str(tmp_path), "log_size": 1}

@@ -18,8 +18,8 @@ from pyspark.sql.datasource import CaseInsensitiveDict, DataSourceReader
 
 from tidings import Event, Filter, blocking
 from tidings.errors import ConfigError, TidingsError
+from tidings.log.chunks import LivePart, SealedPart
 from tidings.log.columns import Decoder, table_of
-from tidings.log.parts import LivePart, SealedPart
 from tidings.pipeline.batch import PIECE_LENGTH_MIN, Piece, batches_of, pieces_of, within
 from tidings.pipeline.offsets import Span, Standing
 from tidings.pipeline.options import read_options

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from tests.log.parting import STORED_US, part_of
 from tidings import Event
 from tidings.event.values import Value
-from tidings.log.folder import Folder
+from tidings.log.segment_folder import Folder
 
 PER_FILE = 20
 LARGE = 2**53 + 1

@@ -41,7 +41,7 @@ from pyspark.sql.datasource import Filter as SparkFilter
 
 from tidings import Event, Filter
 from tidings.errors import FilterError
-from tidings.log.fitting import fit_for
+from tidings.log.arrow.casts import fit_for
 from tidings.pipeline.predicates import neighbours
 
 A = ("a",)

@@ -12,8 +12,8 @@ from tests.log.parting import STORED_US, part_of
 from tidings import Event
 from tidings.event.header import Header
 from tidings.ids import Origin
-from tidings.log.files import date_of, tables_of, write_file
-from tidings.log.parts import Claim
+from tidings.log.chunks import FileClaim
+from tidings.log.segment_file import date_of, tables_of, write_file
 
 COUNT = 30_000
 
@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     alarms = [Event.unchecked(n + 1, "alarm", STORED_US, {"level": n, "date": "today"}) for n in range(10)]
     for first, events in ((1, readings), (COUNT + 1, alarms)):
-        claim = Claim("abc", first, first + len(events) - 1)
+        claim = FileClaim("abc", first, first + len(events) - 1)
         part = part_of(events, first, Origin("abc", 3, "me"))
         write_file(folder / claim.file_name, tables_of([part]), claim)
     (folder / ".hidden.parquet").write_bytes(b"not finished")

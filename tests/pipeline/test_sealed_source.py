@@ -14,8 +14,8 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from tidings import Event, blocking
 from tidings.errors import ConfigError, UserError
-from tidings.log.folder import Folder
-from tidings.log.parts import LivePart, SealedPart
+from tidings.log.chunks import LivePart, SealedPart
+from tidings.log.segment_folder import Folder
 from tidings.pipeline.schema import default_schema
 from tidings.pipeline.source import TidingsSource
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tidings.client import Bus
     from tidings.event import Event
     from tidings.filters import Filter
-    from tidings.log.folder import FileInfo
+    from tidings.log.segment_folder import FileInfo
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -256,7 +256,7 @@ def _verify_folder(place: str) -> list[str]:
 
 
 def _folder(place: str) -> Any:
-    from tidings.log.folder import Folder
+    from tidings.log.segment_folder import Folder
 
     return Folder(place)
 

@@ -49,7 +49,7 @@ from tidings.client.worker import Acknowledge
 from tidings.client.worker import Messages as AsyncMessages
 from tidings.event import Event
 from tidings.filters import Filter
-from tidings.log.parts import Part
+from tidings.log.chunks import Part
 from tidings.peers.registry import Order
 from tidings.protocol.arguments import OnSlow
 from tidings.queues.description import Description, Property

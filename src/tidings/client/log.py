@@ -25,7 +25,7 @@ from tidings.event import Event
 from tidings.event.values import plain_moment
 from tidings.filters import Filter
 from tidings.log.arguments import COLUMNS_MAX, IDS_MAX
-from tidings.log.parts import LivePart, Part, SealedPart
+from tidings.log.chunks import LivePart, Part, SealedPart
 from tidings.transport.link import Link
 
 PIECE_SIZE = 1 << 20
@@ -258,7 +258,7 @@ def events_of(part: Part) -> Sequence[tuple[int, Event]]:
     if isinstance(part, LivePart):
         return list(zip(part.positions(), part.events(), strict=True))
     assert isinstance(part, SealedPart)
-    from tidings.log.files import positioned_events
+    from tidings.log.segment_file import positioned_events
 
     return positioned_events(part.table)
 

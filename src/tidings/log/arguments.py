@@ -27,7 +27,7 @@ class Nothing(Struct, frozen=True):
     """A request that says all by its name."""
 
 
-class Reader(Struct, frozen=True):
+class ReaderRequest(Struct, frozen=True):
     """Have what matches kept in the log for one who reads it there, under a name."""
 
     name: Name
@@ -60,7 +60,7 @@ class Leave(Struct, frozen=True):
     resumable: bool = False  # a reader that may come back, and has not vanished
 
 
-class Read(Struct, frozen=True):
+class ReadRequest(Struct, frozen=True):
     """The events of the log from `start` on and before `end`, as far as there are any."""
 
     start: Position
@@ -79,14 +79,14 @@ class At(Struct, frozen=True):
     time_us: Moment
 
 
-class Find(Struct, frozen=True):
+class FindEventsRequest(Struct, frozen=True):
     """Events by their ids."""
 
     ids: Annotated[list[str], Meta(max_length=IDS_MAX)]
     start: Position = 0
 
 
-class Sealed(Struct, frozen=True):
+class SealedRequest(Struct, frozen=True):
     """Files have all of the log up to this position; said by who seals."""
 
     position: Position

@@ -20,11 +20,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidings.errors import ConfigError, UserError
-from tidings.log.entries import Entries, attributes_of, own_column, parted, texts_map_of
-from tidings.log.fitting import Fit, fit_for
-from tidings.log.flat import Flat, Longs, frequent, scattered
-from tidings.log.parts import LivePart
-from tidings.log.rows import VALUES, Plan, Rows, elements_for
+from tidings.log.arrow.attributes import Flat, Longs, frequent, scattered
+from tidings.log.arrow.casts import Fit, fit_for
+from tidings.log.arrow.map_column import MapEntries, attributes_of, own_column, parted, texts_map_of
+from tidings.log.chunks import LivePart
+from tidings.log.rows import VALUES, DecodePlan, LiveRows, elements_for
 from tidings.log.schema import (
     ATTRIBUTES,
     HEADER_COLUMNS,
@@ -37,7 +37,7 @@ from tidings.log.schema import (
     own_columns,
 )
 
-_everything = Plan(range(6), dict[str, Any])
+_everything = DecodePlan(range(6), dict[str, Any])
 _WORDS = {"datetime": "time", **{word: word for word in KIND_WORDS.values()}}
 
 
@@ -85,8 +85,8 @@ class Decoder:
             elif field.name not in ("position", "node", "mismatches"):
                 self._attributes.append(field.name)
                 elements.add(VALUES)
-        self._exact = Plan(elements, dict[str, Any])
-        self._quick = self._exact if self._has_map else Plan(elements, self._wanted_values())
+        self._exact = DecodePlan(elements, dict[str, Any])
+        self._quick = self._exact if self._has_map else DecodePlan(elements, self._wanted_values())
 
     def _wanted_values(self) -> Any:
         """A struct with the wanted attributes: everything else in the map is passed over."""
@@ -161,10 +161,10 @@ class Decoder:
 class _Live:
     """Columns of live parts."""
 
-    def __init__(self, parts: Sequence[LivePart], plan: Plan, *, quick: bool) -> None:
+    def __init__(self, parts: Sequence[LivePart], plan: DecodePlan, *, quick: bool) -> None:
         self._values: list[Any] = []
         self._quick = quick
-        self._rows = Rows(parts, plan, self._values.extend)
+        self._rows = LiveRows(parts, plan, self._values.extend)
         self.positions = self._rows.positions
         self.header = self._rows.column
 
@@ -194,7 +194,7 @@ class _Sealed:
     def __init__(self, batch: pa.RecordBatch) -> None:
         self._batch = batch
         self._own = own_columns(batch.schema)
-        self._entries: Entries | None = None
+        self._entries: MapEntries | None = None
 
     def __len__(self) -> int:
         return int(self._batch.num_rows)
@@ -207,7 +207,7 @@ class _Sealed:
 
     def attribute(self, name: str, fit: Fit, _names: list[str]) -> tuple[Any, dict[int, Any]]:
         if self._entries is None:
-            self._entries = Entries(self._batch.column("attributes"))
+            self._entries = MapEntries(self._batch.column("attributes"))
         column: Any = pa.nulls(len(self), fit.type)
         bad: dict[int, Any] = {}
         if name in self._own:
@@ -264,7 +264,7 @@ def table_of(parts: Sequence[LivePart], kinds: Kinds | None = None) -> pa.Table:
     `kinds` are those that columns have in the folder of the file, if it is for one.
     """
     flat = Flat()
-    rows = Rows(parts, _everything, flat.add)
+    rows = LiveRows(parts, _everything, flat.add)
     own = frequent(flat.counts(), len(rows), kinds)
     columns = [pa.array(rows.positions())]
     columns += [rows.column(field.name) for field in HEADER_COLUMNS]

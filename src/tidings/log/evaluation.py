@@ -37,9 +37,9 @@ from tidings.filters.tree import (
     names_in,
     parts_of,
 )
-from tidings.log.entries import Entries, numbers_of
-from tidings.log.flat import Mask, whole
-from tidings.log.restore import events_of
+from tidings.log.arrow.attributes import Mask, whole
+from tidings.log.arrow.decode_rows import events_of
+from tidings.log.arrow.map_column import MapEntries, numbers_of
 from tidings.log.schema import NUMBERS, own_columns
 
 
@@ -70,7 +70,7 @@ def _rows_with(names: frozenset[str], table: pa.Table) -> Any:
     """The rows whose map has an entry of one of these names."""
     if "attributes" not in table.schema.names:
         return ()
-    entries = Entries(table.column("attributes"))
+    entries = MapEntries(table.column("attributes"))
     if names.isdisjoint(entries.names):
         return ()
     among = pc.is_in(entries.keys, pa.array(sorted(names), pa.string()))

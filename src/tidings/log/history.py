@@ -23,7 +23,7 @@ from tidings.errors import Refused
 from tidings.event import Batch
 from tidings.filters import Filter
 from tidings.ids import Origin
-from tidings.log.parts import LivePart, Part, SealedPart, live_part, rows_bytes
+from tidings.log.chunks import LivePart, Part, SealedPart, live_part, rows_bytes
 from tidings.log.sealing import Sized
 from tidings.matching import Index
 from tidings.store.interface import Store, StoredBatch
@@ -41,11 +41,11 @@ ANSWER_SIZE_MAX = 12 << 20
 """Bytes of events in an answer that has more than one event: it must fit into a frame."""
 
 
-Columns = Sequence[str] | None
+WantedColumns = Sequence[str] | None
 """Which columns of files are wanted; None: all."""
 
 
-class Answer(Struct, frozen=True):
+class LogAnswer(Struct, frozen=True):
     """Parts of the log, and where to ask on; `scanned` is how many bytes were looked at."""
 
     parts: list[Part]
@@ -53,7 +53,7 @@ class Answer(Struct, frozen=True):
     scanned: int = 0
 
 
-class Span(Struct, frozen=True):
+class SealedSpan(Struct, frozen=True):
     """What the files of a node hold: everything from `first` to `last`, in so many files and bytes."""
 
     first: int = 1
@@ -62,7 +62,7 @@ class Span(Struct, frozen=True):
     size: int = 0
 
 
-class Sealed(Protocol):
+class SealedLog(Protocol):
     """The files of a node's log."""
 
     @property
@@ -73,14 +73,14 @@ class Sealed(Protocol):
     def files(self) -> Sequence[Sized]:
         """The files, by position, as they were when it was looked last."""
 
-    def span(self) -> Span:
+    def span(self) -> SealedSpan:
         """What there was when it was looked last."""
 
-    def refresh(self) -> Span:
+    def refresh(self) -> SealedSpan:
         """What there is just now."""
 
     def read(
-        self, first: int, end: int, filter: Filter, size_max: int, skip: bool, columns: Columns = None
+        self, first: int, end: int, filter: Filter, size_max: int, skip: bool, columns: WantedColumns = None
     ) -> tuple[list[bytes], int]:
         """Events from `first` on and before `end`, as Arrow IPC streams of about that size; where to go on.
 
@@ -106,7 +106,7 @@ class Sealed(Protocol):
     def spent(self, before: int, before_us: int | None, size_max: int | None) -> int:
         """The position up to which `prune` would remove files."""
 
-    def prune(self, before: int, before_us: int | None, size_max: int | None) -> Span:
+    def prune(self, before: int, before_us: int | None, size_max: int | None) -> SealedSpan:
         """Remove files that end before the position, and of these what the other two say; what is left."""
 
 
@@ -116,16 +116,22 @@ class Nowhere:
     place = ""
     files: Sequence[Sized] = ()
 
-    def span(self) -> Span:
+    def span(self) -> SealedSpan:
         """There is nothing."""
-        return Span()
+        return SealedSpan()
 
-    def refresh(self) -> Span:
+    def refresh(self) -> SealedSpan:
         """There is nothing."""
-        return Span()
+        return SealedSpan()
 
     def read(
-        self, _first: int, end: int, _filter: Filter, _size_max: int, _skip: bool, _columns: Columns = None
+        self,
+        _first: int,
+        end: int,
+        _filter: Filter,
+        _size_max: int,
+        _skip: bool,
+        _columns: WantedColumns = None,
     ) -> tuple[list[bytes], int]:
         """There is nothing."""
         return [], end
@@ -150,16 +156,16 @@ class Nowhere:
         """There is nothing."""
         return 0
 
-    def prune(self, _before: int, _before_us: int | None, _size_max: int | None) -> Span:
+    def prune(self, _before: int, _before_us: int | None, _size_max: int | None) -> SealedSpan:
         """There is nothing."""
-        return Span()
+        return SealedSpan()
 
 
 class History:
     """The log of a node that has this store and these files."""
 
-    def __init__(self, store: Store, sealed: Sealed | None = None) -> None:
-        self.sealed: Sealed = sealed or Nowhere()
+    def __init__(self, store: Store, sealed: SealedLog | None = None) -> None:
+        self.sealed: SealedLog = sealed or Nowhere()
         self._store = store
 
     @property
@@ -191,9 +197,9 @@ class History:
         filter: Filter,
         size_max: int,
         skip: bool,
-        columns: Columns = None,
+        columns: WantedColumns = None,
         skip_pruned: bool = False,
-    ) -> Answer:
+    ) -> LogAnswer:
         """Events of the log from `start` on and before `end`, maybe none yet where few match; where to go on.
 
         Raises Refused for what is damaged and for what was pruned, unless the one or the other is skipped.
@@ -214,12 +220,12 @@ class History:
                     parts, position = _beginning(found[0]) or (found, following)
                 break
             parts, position = parts + found, following
-        return Answer(parts, max(position, start), scanned)
+        return LogAnswer(parts, max(position, start), scanned)
 
-    def find(self, ids: Sequence[str], filter: Filter, start: int, end: int) -> Answer:
+    def find(self, ids: Sequence[str], filter: Filter, start: int, end: int) -> LogAnswer:
         """The events with these ids, as far as the filter has them: some, maybe none yet; where to go on."""
         if not ids:
-            return Answer([], end)
+            return LogAnswer([], end)
         wanted = Filter("id IN :ids", ids=sorted(set(ids))) & filter
         return self.read(start, end, wanted, FOUND_SIZE, skip=True, skip_pruned=True)
 
@@ -235,7 +241,13 @@ class History:
             raise Refused("pruned", f"position {start} was pruned: the log begins at {first}")
 
     def _piece(
-        self, position: int, end: int, filter: Filter, size_max: int, skip: bool, columns: Columns = None
+        self,
+        position: int,
+        end: int,
+        filter: Filter,
+        size_max: int,
+        skip: bool,
+        columns: WantedColumns = None,
     ) -> tuple[list[Part], int]:
         stored = self._held(position, size_max)
         if stored is None:

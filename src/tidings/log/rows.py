@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 from tidings.errors import CodecError
 from tidings.event.header import EMPTY_HEADER, Header
 from tidings.event.wire import decode_events
-from tidings.log.made_ids import made_ids
-from tidings.log.parts import LivePart
+from tidings.log.arrow.ids import made_ids
+from tidings.log.chunks import LivePart
 from tidings.log.schema import HEADER_TYPES, TIME
 
 Longs = npt.NDArray[np.int64]
@@ -49,7 +49,7 @@ def elements_for(name: str) -> set[int]:
     return _NEEDED.get(name, {HEADER})
 
 
-class Plan:
+class DecodePlan:
     """What is to be decoded of an event: some of its elements, and `values` as the type of the attributes."""
 
     def __init__(self, elements: Iterable[int], values: Any) -> None:
@@ -60,7 +60,7 @@ class Plan:
         self.decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(list[row])  # type: ignore[valid-type]
 
 
-class Rows:
+class LiveRows:
     """The events of live parts, one after the other, and their columns.
 
     What is wanted of the events of a part is taken before the next part is decoded: to keep the events costs
@@ -70,7 +70,7 @@ class Rows:
     def __init__(
         self,
         parts: Sequence[LivePart],
-        plan: Plan,
+        plan: DecodePlan,
         attributes: Callable[[list[Any]], object] | None = None,
     ) -> None:
         """Decodes all; raises msgspec.ValidationError if an attribute is not of the plan's type."""
@@ -169,13 +169,13 @@ def _positions(part: LivePart, count: int) -> Longs:
 # Columns of the header that are not simply fields of `Header`
 
 
-def _received(rows: Rows) -> Any:
+def _received(rows: LiveRows) -> Any:
     stored = rows.of_parts([part.stored_us for part in rows.parts], pa.int64()).view(TIME)
     said = rows.said("received")
     return stored if said.null_count == len(said) else pc.coalesce(said, stored)
 
 
-def _stored(rows: Rows) -> Any:
+def _stored(rows: LiveRows) -> Any:
     said = rows.said("received")
     if said.null_count == len(said):
         return said
@@ -183,7 +183,7 @@ def _stored(rows: Rows) -> Any:
     return pc.if_else(pc.is_valid(said), stored, pa.scalar(None, TIME))
 
 
-def _ids(rows: Rows) -> Any:
+def _ids(rows: LiveRows) -> Any:
     """The ids given from outside, else those the numbers make, else none."""
     said = rows.said("id")
     if said.null_count == 0 and len(said):
@@ -198,7 +198,7 @@ _TAKES: dict[int, Callable[[list[Any]], list[Any]]] = {
     TIME_US: lambda rows: [row.time_us for row in rows],
     BODY: lambda rows: [row.body for row in rows],
 }
-_COLUMNS: dict[str, Callable[[Rows], Any]] = {
+_COLUMNS: dict[str, Callable[[LiveRows], Any]] = {
     "type": lambda rows: pa.array(rows.cells(TYPE), pa.string()),
     "time": lambda rows: pa.array(rows.cells(TIME_US), pa.int64()).view(TIME),
     "counter": lambda rows: pa.array(rows.cells(COUNTER), pa.int64()),

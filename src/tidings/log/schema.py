@@ -40,8 +40,8 @@ from tidings.event import arrow
 from tidings.event.values import JMS_ALIASES
 
 if TYPE_CHECKING:
-    from tidings.log.files import OpenFile
-    from tidings.log.folder import FileInfo
+    from tidings.log.segment_file import OpenFile
+    from tidings.log.segment_folder import FileInfo
 
 TIME: Final = pa.timestamp("us", "UTC")
 _events: Final = {field.name: field for field in arrow.schema()}
@@ -72,7 +72,7 @@ FOLDER_COLUMNS_MAX: Final = 1_000
 """How many attributes may have columns of their own over all files of a folder; others stay in the map."""
 DOUBLE: Final = "f"
 
-Columns = tuple[tuple[str, str], ...]
+FileColumns = tuple[tuple[str, str], ...]
 """The own columns of a file: the name and the kind of each."""
 
 RESERVED_COLUMNS: Final = frozenset(
@@ -166,13 +166,15 @@ def united(several: Iterable[Mapping[str, str]]) -> dict[str, str]:
     return found
 
 
-class Registry:
+class KindRegistry:
     """Tells the kinds of a folder by the footers of its files, which `open` opens."""
 
     def __init__(self, open: Callable[[FileInfo], OpenFile]) -> None:
         self._open = open
-        self._counted: dict[str, tuple[Columns, int]] = {}  # the columns and rows of files, by their paths
-        self._same: dict[Columns, Columns] = {}  # each once, as most files have the columns of others
+        self._counted: dict[
+            str, tuple[FileColumns, int]
+        ] = {}  # the columns and rows of files, by their paths
+        self._same: dict[FileColumns, FileColumns] = {}  # each once, as most files have the columns of others
 
     def known(self, files: Sequence[FileInfo]) -> dict[str, str]:
         """The kind of each name that has a column in one of these files, which are all there are.

@@ -1,7 +1,7 @@
 """When the log is sealed, into which files, and which of these are joined: decided here, done by others.
 
 A node says up to which position its log is to be sealed (`Schedule`). Whoever seals reads it from where the
-files end, and cuts it into files (`Cutter`): where the date changes, and where a file is large enough, always
+files end, and cuts it into files (`FileCutter`): where the date changes, and where a file is large, always
 at the end of a batch. The claims of the files of a node adjoin, whatever holes its log has. A log that is
 sealed every few minutes makes many small files: those that adjoin on a date are joined, eight or more of a
 size at once, so that no event is written again more often than the logarithm of its date's files (`to_join`).
@@ -16,7 +16,7 @@ from typing import Final, Protocol, TypeVar
 
 from msgspec import Struct
 
-from tidings.log.parts import LivePart, date_of
+from tidings.log.chunks import LivePart, date_of
 
 LIVE_SIZE_MAX: Final = 32 << 20
 """Bytes in the log from which on they are sealed before their time."""
@@ -85,7 +85,7 @@ class Schedule:
         return self._asked if self._asked > self._sealed else 0
 
 
-class Cut(Struct, frozen=True):
+class FileCut(Struct, frozen=True):
     """One file to be: it has all of the log from `first` to `last`, which is in these parts."""
 
     first: int
@@ -94,7 +94,7 @@ class Cut(Struct, frozen=True):
     parts: list[LivePart]
 
 
-class Cutter:
+class FileCutter:
     """Cuts a log that is read on and on into files, the first of which begins at `first`."""
 
     def __init__(self, first: int) -> None:
@@ -102,7 +102,7 @@ class Cutter:
         self._parts: list[LivePart] = []
         self._size = 0
 
-    def add(self, parts: Iterable[LivePart]) -> Iterator[Cut]:
+    def add(self, parts: Iterable[LivePart]) -> Iterator[FileCut]:
         """Take in what was read next; the files that are complete with it."""
         for part in parts:
             if self._parts and self._ends_before(part):
@@ -110,7 +110,7 @@ class Cutter:
             self._parts.append(part)
             self._size += len(part.raw)
 
-    def finish(self, last: int) -> Iterator[Cut]:
+    def finish(self, last: int) -> Iterator[FileCut]:
         """The log was read up to this position: the last file, unless there is nothing to be in it."""
         if self._parts:
             yield self._cut(last)
@@ -121,14 +121,14 @@ class Cutter:
             return False
         return date_of(part.stored_us) != date_of(last.stored_us) or self._size >= FILE_SIZE_MAX
 
-    def _cut(self, last: int) -> Cut:
-        cut = Cut(self._first, last, date_of(self._parts[0].stored_us), self._parts)
+    def _cut(self, last: int) -> FileCut:
+        cut = FileCut(self._first, last, date_of(self._parts[0].stored_us), self._parts)
         self._first, self._parts, self._size = last + 1, [], 0
         return cut
 
 
 class Claimed(Protocol):
-    """What a claim says, as `tidings.log.files.Claim`."""
+    """What a claim says, as `tidings.log.segment_file.Claim`."""
 
     @property
     def first(self) -> int:

@@ -15,8 +15,8 @@ from tidings.filters import Filter
 from tidings.leases import Leases
 from tidings.log import arguments
 from tidings.log.arguments import READ_SIZE_MAX
-from tidings.log.custody import Custody, Retention
-from tidings.log.history import Answer, History
+from tidings.log.history import History, LogAnswer
+from tidings.log.retention import LogRetention, RetentionTerms
 from tidings.protocol.broker import Broker
 from tidings.protocol.cursors import Archive, Cursor, Options, Terms
 from tidings.protocol.service import Asked, Service
@@ -53,7 +53,7 @@ class LogService(Service):
         history: History,
         lasts: bool,
         where: str | None = None,
-        retention: Retention | None = None,
+        retention: RetentionTerms | None = None,
         seal_s: float | None = None,
     ) -> None:
         """`where` is what the settings have kept, None for nothing beyond persistent events.
@@ -63,7 +63,7 @@ class LogService(Service):
         self._broker = broker
         self._history = history
         self._lasts = lasts
-        self.custody = Custody(broker, history, retention or Retention(), seal_s, self._go)
+        self.custody = LogRetention(broker, history, retention or RetentionTerms(), seal_s, self._go)
         self._reads: dict[Session, int] = {}
         self._thinned = 0  # the position up to which a log in memory was given up
         self._size_thinned = 0  # and how many bytes had been logged then
@@ -73,13 +73,13 @@ class LogService(Service):
         self.scanned = 0  # bytes of answers, ever: how much is read of the log
         self.operations: Operations = {
             "log.status": (arguments.Nothing, self._status),
-            "log.reader": (arguments.Reader, self._reader),
+            "log.reader": (arguments.ReaderRequest, self._reader),
             "log.keep": (arguments.Keep, self._keep),
             "log.passed": (arguments.Passed, self._passed),
             "log.leave": (arguments.Leave, self._leave),
-            "log.read": (arguments.Read, self._read),
+            "log.read": (arguments.ReadRequest, self._read),
             "log.at": (arguments.At, self._at),
-            "log.find": (arguments.Find, self._find),
+            "log.find": (arguments.FindEventsRequest, self._find),
             **self.custody.operations,
         }
         if where is not None:
@@ -88,7 +88,7 @@ class LogService(Service):
 
     # Who reads
 
-    def _reader(self, asked: Asked, wanted: arguments.Reader) -> Any:
+    def _reader(self, asked: Asked, wanted: arguments.ReaderRequest) -> Any:
         until = None if wanted.lease_s is None else self._broker.wall + wanted.lease_s
         user = asked.session.permit.user
         terms = Terms(True, wanted.lease_s, until, user=user)
@@ -189,18 +189,18 @@ class LogService(Service):
 
     # Reading
 
-    def _read(self, asked: Asked, wanted: arguments.Read) -> Any:
+    def _read(self, asked: Asked, wanted: arguments.ReadRequest) -> Any:
         filter = asked.session.narrow_stored(Filter(wanted.where))
         end = self._broker.end_logged
         if wanted.end is not None:
             end = min(end, wanted.end)
 
-        def answer(found: Answer) -> dict[str, Any]:
+        def answer(found: LogAnswer) -> dict[str, Any]:
             self.scanned += found.scanned
             return {"parts": found.parts, "next": found.next, "end": end}
 
         if wanted.start >= end:
-            return answer(Answer([], wanted.start))
+            return answer(LogAnswer([], wanted.start))
         arguments = (
             wanted.start,
             end,
@@ -218,7 +218,7 @@ class LogService(Service):
             asked, lambda: self._history.position_at(wanted.time_us), lambda found: {"position": found}
         )
 
-    def _find(self, asked: Asked, wanted: arguments.Find) -> Any:
+    def _find(self, asked: Asked, wanted: arguments.FindEventsRequest) -> Any:
         filter, end = asked.session.narrow_stored(Filter()), self._broker.end_logged
         return self._go(
             asked,

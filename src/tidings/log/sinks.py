@@ -22,14 +22,14 @@ from tidings.errors import CodecError, NotAllowed, Refused
 from tidings.event import Batch
 from tidings.event.check import Checked, check
 from tidings.ids import Handed, new_system
-from tidings.log.staging import (
+from tidings.log.sink_staging import (
     BYTES_EACH,
     DONE,
     Done,
-    Piece,
     Pieces,
     RunKey,
     SinkKey,
+    StagedPiece,
     Staging,
     apart,
     restore,
@@ -73,7 +73,7 @@ class Stage(Struct, frozen=True):
     raw: bytes
 
 
-class Commit(Struct, frozen=True):
+class CommitRequest(Struct, frozen=True):
     """The arguments of a sink.commit request: how many pieces each attempt has whose rows count, in order.
 
     `query` is whose batch it is: the same when a batch is repeated, and another where batches begin anew.
@@ -110,7 +110,7 @@ class Sinks(Service):
         numbers.last = max([numbers.last, *(one.number for one in staged)])
         self.operations = {
             "sink.stage": (Stage, self._stage),
-            "sink.commit": (Commit, self._commit),
+            "sink.commit": (CommitRequest, self._commit),
             "sink.abort": (Abort, self._abort),
         }
 
@@ -143,7 +143,7 @@ class Sinks(Service):
     def _take(self, session: Session, key: RunKey, wanted: Stage, checked: Checked) -> None:
         assert session.origin is not None
         number = self._manager.numbers.next(self._broker.wall)
-        piece = Piece(number, wanted.raw, session.origin.source, checked)
+        piece = StagedPiece(number, wanted.raw, session.origin.source, checked)
         self._staging.add(key, wanted.attempt, piece, self._broker.now)
         self._broker.timers.by(self._left_at, self._give_up_left)
         stored = Enqueue(stored_piece(key, wanted.attempt, wanted.number, piece))
@@ -184,7 +184,7 @@ class Sinks(Service):
 
     # The end of a run
 
-    def _commit(self, asked: Asked, wanted: Commit) -> dict[str, Any]:
+    def _commit(self, asked: Asked, wanted: CommitRequest) -> dict[str, Any]:
         """Publish all rows of these attempts, unless that was done before; how many they are."""
         session, key = asked.session, _key(asked, wanted)
         done = self._done.get(key[:2], Done())
@@ -200,7 +200,7 @@ class Sinks(Service):
             self._publish(session, self._origin(key, name, wanted.batch), attempt)
         return {"published": sum(map(_rows, pieces.values())), "repeated": False}
 
-    def _check_commit(self, key: RunKey, done: Done, wanted: Commit) -> None:
+    def _check_commit(self, key: RunKey, done: Done, wanted: CommitRequest) -> None:
         if wanted.batch is not None and done.batch is not None and wanted.batch <= done.batch:
             whose = " of another query" if done.is_anothers(wanted.query) else ""
             problem = f"has batch {done.batch}{whose} already, so batch {wanted.batch} can't be a new one"
@@ -211,14 +211,14 @@ class Sinks(Service):
             problem = f"run {wanted.run!r} is not all staged: {'; '.join(missing[:3])}"
             raise Refused("incomplete", f"sink {wanted.sink!r}: {problem}")
 
-    def _check_pieces(self, session: Session, pieces: list[Piece]) -> None:
+    def _check_pieces(self, session: Session, pieces: list[StagedPiece]) -> None:
         """What was granted may have changed since these were staged."""
         first = 0
         for piece in pieces:
             self._check_granted(session, Batch(piece.raw, None, piece.checked.offsets), first)
             first += piece.rows
 
-    def _conclude(self, key: RunKey, done: Done, wanted: Commit) -> None:
+    def _conclude(self, key: RunKey, done: Done, wanted: CommitRequest) -> None:
         """Let the run be over, and the batch be done; all of it is undone if it can't be stored."""
         sink, now_us = key[:2], int(self._broker.wall * 1e6)
         forgotten = self._make_room(sink)
@@ -254,7 +254,7 @@ class Sinks(Service):
         self._staging.put_back(key, dropped, self._broker.now)
         self._broker.timers.by(self._left_at, self._give_up_left)
 
-    def _publish(self, session: Session, origin: Handed, pieces: list[Piece]) -> None:
+    def _publish(self, session: Session, origin: Handed, pieces: list[StagedPiece]) -> None:
         for piece in pieces:
             if piece.rows:
                 checked = piece.checked
@@ -315,14 +315,14 @@ def open_sinks(
     return manager
 
 
-def _key(asked: Asked, wanted: Stage | Commit | Abort) -> RunKey:
+def _key(asked: Asked, wanted: Stage | CommitRequest | Abort) -> RunKey:
     """Which run is meant, of the user who asks; NotAllowed for one who may not publish anything."""
     permit = asked.session.permit
     permit.grant("publish")
     return permit.user, wanted.sink, wanted.run
 
 
-def _checked(raw: bytes, pieces: list[Piece]) -> Checked:
+def _checked(raw: bytes, pieces: list[StagedPiece]) -> Checked:
     """What is known of events that follow those of these pieces; Refused, naming row and place, if bad."""
     try:
         checked = check(raw)
@@ -340,7 +340,7 @@ def _placed(place: str, first: int) -> str:
     return f"row {first + int(head)}, ${rest}" if bracket and head.isdigit() else place
 
 
-def _rows(pieces: Iterable[Piece]) -> int:
+def _rows(pieces: Iterable[StagedPiece]) -> int:
     return sum(piece.rows for piece in pieces)
 
 

@@ -11,14 +11,14 @@ import pyarrow as pa
 from msgspec import Struct
 
 from tidings.errors import StoreError
-from tidings.log import files as sealed
-from tidings.log.entries import counts_of, reshaped, total_of
-from tidings.log.flat import frequent
-from tidings.log.parts import Claim
+from tidings.log import segment_file as sealed
+from tidings.log.arrow.attributes import frequent
+from tidings.log.arrow.map_column import counts_of, reshaped, total_of
+from tidings.log.chunks import FileClaim
 from tidings.log.schema import Kinds
 
 if TYPE_CHECKING:
-    from tidings.log.folder import FileInfo, Folder
+    from tidings.log.segment_folder import FileInfo, Folder
 
 GROUP_SIZE_MAX: Final = 64 << 20
 """Bytes in memory from which on a row group of a joined file is large enough, however few its rows are."""
@@ -37,11 +37,11 @@ class Problem(Struct, frozen=True):
 # Merging
 
 
-def adjoining(files: Sequence[FileInfo], small_bytes: int, big_bytes: int) -> list[list[FileInfo]]:
+def adjoining(segment_file: Sequence[FileInfo], small_bytes: int, big_bytes: int) -> list[list[FileInfo]]:
     """The runs of two or more small files of one node and date, each beginning where the last one ended."""
     runs: list[list[FileInfo]] = [[]]
     size = 0
-    for file in files:
+    for file in segment_file:
         if file.size >= small_bytes:
             runs.append([])
             continue
@@ -60,7 +60,7 @@ def _adjoin(one: FileInfo, other: FileInfo) -> bool:
     )
 
 
-def merge_files(folder: Folder, files: Sequence[FileInfo]) -> FileInfo:
+def merge_files(folder: Folder, segment_file: Sequence[FileInfo]) -> FileInfo:
     """Write one file with all events of these, which adjoin; they stay, and are superseded by it.
 
     They are read twice, a row group at a time: to see which attributes are frequent, and to copy them.
@@ -69,17 +69,17 @@ def merge_files(folder: Folder, files: Sequence[FileInfo]) -> FileInfo:
     """
     rows, counts = 0, []
     kinds = Kinds(folder.known_kinds(), may_grow=False)
-    for table in _tables(folder, files):
+    for table in _tables(folder, segment_file):
         rows += len(table)
         counts.append(counts_of(table))
     own = frequent(total_of(counts), rows, kinds)
-    tables = (reshaped(table, own) for table in _tables(folder, files))
-    claim = Claim(files[0].claim.node, files[0].claim.first, files[-1].claim.last)
-    return folder.write_tables(_row_groups(tables), claim, files[0].date, kinds)
+    tables = (reshaped(table, own) for table in _tables(folder, segment_file))
+    claim = FileClaim(segment_file[0].claim.node, segment_file[0].claim.first, segment_file[-1].claim.last)
+    return folder.write_tables(_row_groups(tables), claim, segment_file[0].date, kinds)
 
 
-def _tables(folder: Folder, files: Iterable[FileInfo]) -> Iterator[pa.Table]:
-    for file in files:
+def _tables(folder: Folder, segment_file: Iterable[FileInfo]) -> Iterator[pa.Table]:
+    for file in segment_file:
         with folder.open(file) as opened:
             yield from opened.tables()
 
@@ -106,18 +106,18 @@ def verify_folder(folder: Folder, progress: Callable[[FileInfo], None] | None) -
     """Read every page of every file; what is wrong with files, and between them."""
     problems = [Problem(path, "was begun and not finished") for path in folder.leftovers()]
     problems += [Problem(file.path, "is superseded by another file") for file in folder.superseded()]
-    files = folder.files()
-    for _, of_node in groupby(files, key=lambda file: file.claim.node):
+    segment_file = folder.files()
+    for _, of_node in groupby(segment_file, key=lambda file: file.claim.node):
         problems += _gaps(list(of_node))
-    for file in files:
+    for file in segment_file:
         if progress is not None:
             progress(file)
         problems += [Problem(file.path, problem) for problem in verify_file(folder, file)]
     return problems
 
 
-def _gaps(files: Sequence[FileInfo]) -> Iterator[Problem]:
-    for one, other in pairwise(files):
+def _gaps(segment_file: Sequence[FileInfo]) -> Iterator[Problem]:
+    for one, other in pairwise(segment_file):
         if one.claim.last + 1 < other.claim.first:
             missing = f"{one.claim.last + 1} to {other.claim.first - 1}"
             yield Problem(other.path, f"positions {missing}, before its own, are in no file")
@@ -144,7 +144,7 @@ def verify_file(folder: Folder, file: FileInfo) -> list[str]:
     return problems
 
 
-def _verify_positions(positions: Any, last: int, claim: Claim) -> Iterator[str]:
+def _verify_positions(positions: Any, last: int, claim: FileClaim) -> Iterator[str]:
     if not len(positions):
         return
     steps = np.diff(np.concatenate([[last], positions]))

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from tidings.ids import new_system
-from tidings.log.custody import Retention
-from tidings.log.history import History, Sealed
+from tidings.log.history import History, SealedLog
+from tidings.log.retention import RetentionTerms
 from tidings.log.service import LogService
 from tidings.log.sinks import open_sinks
 from tidings.peers.backend import Peers
@@ -37,9 +37,9 @@ from tidings.turns import Turns
 class Archiving(Struct, frozen=True):
     """What a node's settings say of its log."""
 
-    sealed: Sealed | None = None  # the files that parts of it are sealed into
+    sealed: SealedLog | None = None  # the files that parts of it are sealed into
     where: str | None = None
-    retention: Retention = Retention()
+    retention: RetentionTerms = RetentionTerms()
     seal_s: float | None = None  # after which it is to be sealed; None: nobody seals
 
 

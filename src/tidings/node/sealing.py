@@ -30,10 +30,10 @@ from msgspec import Struct
 from tidings.backoff import Backoff
 from tidings.errors import Disconnected, InternalError, StoreDamaged, StoreError, TidingsError
 from tidings.ids import ClockIds, new_system
-from tidings.log.custody import Custody
-from tidings.log.folder import FileInfo, Folder
-from tidings.log.parts import LivePart, Part
-from tidings.log.sealing import Cut, Cutter, holes, to_join
+from tidings.log.chunks import LivePart, Part
+from tidings.log.retention import LogRetention
+from tidings.log.sealing import FileCut, FileCutter, holes, to_join
+from tidings.log.segment_folder import FileInfo, Folder
 from tidings.node import logs
 from tidings.node.child import Child, watch_parent
 from tidings.node.config import NodeConfig
@@ -81,7 +81,7 @@ class SealingProcess(Child[SealingConfig]):
 
     may_leave = True
 
-    def __init__(self, config: SealingConfig, log: Custody) -> None:
+    def __init__(self, config: SealingConfig, log: LogRetention) -> None:
         super().__init__("sealing", "tidings.node.sealing", config)
         self._log = log
         self._wanted = asyncio.Event()
@@ -145,7 +145,7 @@ class Sealer:
 
     async def _fill(self, first: int, end: int) -> int:
         """Write what stands in a hole; the position up to which that was something, 0 if it was nothing."""
-        cutter, position, last = Cutter(first), first, 0
+        cutter, position, last = FileCutter(first), first, 0
         while position < end:
             parts, position = await self._read(position, end)
             for cut in cutter.add(parts):
@@ -164,7 +164,7 @@ class Sealer:
             raise InternalError(f"what stands from {start} on was sealed before")
         return live, answer["next"]
 
-    async def _write(self, cut: Cut) -> int:
+    async def _write(self, cut: FileCut) -> int:
         info = await self._do(self._folder.write, cut.parts, self._node, cut.first, cut.last)
         logs.info("sealed", first=cut.first, last=cut.last, bytes=info.size)
         await self._tell(cut.last)

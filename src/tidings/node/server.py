@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from tidings.errors import ConfigError, MissingExtra, StoreDamaged
 from tidings.ids import new_system
-from tidings.log.custody import Retention
-from tidings.log.folder import Folder
-from tidings.log.sealed import SealedFiles
+from tidings.log.retention import RetentionTerms
+from tidings.log.segment_folder import Folder
+from tidings.log.segments import SealedFiles
 from tidings.node import compiled, logs, metrics
 from tidings.node.assembly import Archiving, CoreSettings
 from tidings.node.config import NodeConfig, check_host
@@ -389,10 +389,10 @@ class Node:
             yield from self._gateway.metrics()
 
 
-def retention_of(config: NodeConfig) -> Retention:
+def retention_of(config: NodeConfig) -> RetentionTerms:
     """How long the log is kept."""
     age_s_max = None if config.log_days is None else config.log_days * 86_400
-    return Retention(age_s_max, config.log_size)
+    return RetentionTerms(age_s_max, config.log_size)
 
 
 def _guard(directory: str | None) -> Guard | None:

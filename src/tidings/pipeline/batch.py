@@ -22,8 +22,8 @@ from tidings.client import blocking
 from tidings.errors import FilterError, Refused, UserError
 from tidings.event.values import time_from_us
 from tidings.filters import Filter
+from tidings.log.chunks import LivePart, Part, SealedPart
 from tidings.log.columns import Decoder
-from tidings.log.parts import LivePart, Part, SealedPart
 from tidings.pipeline.offsets import Span, Standing, split
 from tidings.pipeline.options import Bound, ReadOptions, label_of
 from tidings.pipeline.reaching import ANSWER_S_MAX, connect, standing_of, told_of

@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from tidings.errors import StoreDamaged, UserError
 from tidings.filters import Filter
 from tidings.log.columns import Decoder
-from tidings.log.folder import FileInfo, Folder
+from tidings.log.segment_folder import FileInfo, Folder
 from tidings.pipeline.batch import Pushed, cut, tell_mismatches, within
 from tidings.pipeline.offsets import Span, Standing
 from tidings.pipeline.options import Bound, ReadOptions, option_error

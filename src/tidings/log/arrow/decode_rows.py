@@ -20,9 +20,9 @@ from tidings.event.model import Event
 from tidings.event.values import ATTRIBUTES_MAX, Value, check_name, check_type, time_from_us
 from tidings.event.wire import encode_events
 from tidings.ids import Origin, check_system
-from tidings.log.entries import Entries, numbers_of, own_column, plain_values
-from tidings.log.flat import whole
-from tidings.log.made_ids import made_ids
+from tidings.log.arrow.attributes import whole
+from tidings.log.arrow.ids import made_ids
+from tidings.log.arrow.map_column import MapEntries, numbers_of, own_column, plain_values
 from tidings.log.schema import HEADER_TYPES, NUMBERS, TIME, VALUE, own_columns
 from tidings.store.interface import StoredBatch
 
@@ -107,7 +107,7 @@ def _origins(columns: dict[str, Any]) -> Iterator[Origin]:
 def _values(table: pa.Table) -> list[dict[str, Value]]:
     """The attributes of each row."""
     values: list[dict[str, Value]] = [{} for _ in range(len(table))]
-    entries = Entries(table.column("attributes"))
+    entries = MapEntries(table.column("attributes"))
     count = 0
     for name, letter in own_columns(table.schema).items():
         check_name(name)
@@ -136,7 +136,7 @@ def _plain(column: Any, letter: str) -> Iterable[Value | None]:
     return (None if us is None else time_from_us(us) for us in _cells(column))
 
 
-def _check_entries(entries: Entries) -> None:
+def _check_entries(entries: MapEntries) -> None:
     for name in entries.names:
         check_name(name)
     kinds = np.zeros(len(entries.rows), np.int64)

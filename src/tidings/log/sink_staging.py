@@ -32,7 +32,7 @@ RunKey = tuple[str, str, str]
 """The same, and a run."""
 
 
-class Piece:
+class StagedPiece:
     """Events that were staged together; `number` is theirs in the store, `source` who has sent them."""
 
     __slots__ = ("_checked", "number", "raw", "source")
@@ -61,11 +61,11 @@ class Piece:
         return BYTES_EACH + len(self.raw)
 
 
-Pieces = dict[str, list[Piece]]
+Pieces = dict[str, list[StagedPiece]]
 """Pieces by the attempt they belong to, each at the place of its number."""
 
 
-class Run:
+class StagedRun:
     """What was staged in one run, and when the last of it was."""
 
     def __init__(self) -> None:
@@ -83,24 +83,24 @@ class Staging:
 
     def __init__(self, charge: Callable[[str, int], None]) -> None:
         self._charge = charge
-        self.runs: dict[RunKey, Run] = {}  # those in which nothing was staged for longest first
+        self.runs: dict[RunKey, StagedRun] = {}  # those in which nothing was staged for longest first
         self.size = 0
         self.sizes: dict[SinkKey, int] = {}
 
-    def pieces(self, key: RunKey, attempt: str) -> list[Piece]:
+    def pieces(self, key: RunKey, attempt: str) -> list[StagedPiece]:
         """What was staged in an attempt."""
         run = self.runs.get(key)
         return [] if run is None else run.attempts.get(attempt, [])
 
-    def add(self, key: RunKey, attempt: str, piece: Piece, now: float) -> None:
+    def add(self, key: RunKey, attempt: str, piece: StagedPiece, now: float) -> None:
         """Stage a piece behind those there are."""
-        run = self.runs.pop(key, None) or Run()
+        run = self.runs.pop(key, None) or StagedRun()
         self.runs[key] = run
         run.touched = now
         run.attempts.setdefault(attempt, []).append(piece)
         self._grow(key, piece.size)
 
-    def remove(self, key: RunKey, attempt: str, piece: Piece) -> None:
+    def remove(self, key: RunKey, attempt: str, piece: StagedPiece) -> None:
         """It was not staged after all; passed over if it is gone already."""
         pieces = self.pieces(key, attempt)
         if piece in pieces:
@@ -162,7 +162,7 @@ def apart(stored: Iterable[StoredMessage], staged: list[StoredMessage]) -> Itera
             yield one
 
 
-def stored_piece(key: RunKey, attempt: str, place: int, piece: Piece) -> StoredMessage:
+def stored_piece(key: RunKey, attempt: str, place: int, piece: StagedPiece) -> StoredMessage:
     """How a piece lies in the store; `place` is its number within the attempt."""
     named = msgspec.json.encode((*key, attempt)).decode()
     return StoredMessage(piece.number, STAGED, named, place, piece.source, 0, piece.raw)
@@ -181,7 +181,7 @@ def restore(
         user, sink, run, attempt = msgspec.json.decode(one.system or "", type=tuple[str, str, str, str])
         key = user, sink, run
         if one.epoch == len(staging.pieces(key, attempt)):
-            staging.add(key, attempt, Piece(one.number, one.raw, one.source), time_of(one.number / 1e6))
+            staging.add(key, attempt, StagedPiece(one.number, one.raw, one.source), time_of(one.number / 1e6))
         else:
             useless.append(one.number)
     return useless

@@ -25,10 +25,10 @@ from tidings import Event, Filter
 from tidings.errors import ConfigError, StoreDamaged
 from tidings.event.header import Header
 from tidings.ids import Origin
-from tidings.log import files, upkeep
-from tidings.log.folder import FileInfo, Folder
-from tidings.log.parts import Claim, LivePart
-from tidings.log.restore import events_of
+from tidings.log import segment_file, upkeep
+from tidings.log.arrow.decode_rows import events_of
+from tidings.log.chunks import FileClaim, LivePart
+from tidings.log.segment_folder import FileInfo, Folder
 
 DAY_US = 86_400_000_000
 
@@ -104,7 +104,7 @@ def test_parts_of_two_dates_are_two_files(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     with pytest.raises(ValueError, match="one date"):
         folder.write([early, late], "n1")
-    for _, held in files.by_date([early, late]):
+    for _, held in segment_file.by_date([early, late]):
         folder.write(held, "n1")
     assert [file.date for file in folder.files()] == [date(2023, 11, 14), date(2023, 11, 15)]
     assert [file.claim.first for file in folder.choose(since_us=STORED_US + DAY_US)] == [3]
@@ -240,7 +240,7 @@ def test_ids_are_made_for_the_rows_that_match_and_given_ones_kept(tmp_path: Path
 def test_row_groups_are_read_one_by_one_within_the_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "GROUP_ROWS", 10)
+    monkeypatch.setattr(segment_file, "GROUP_ROWS", 10)
     folder = Folder(tmp_path)
     info = folder.write([readings(first, 5) for first in range(1, 101, 5)], "n1")
     assert pq.read_metadata(tmp_path / info.path).num_row_groups == 10
@@ -291,7 +291,7 @@ def test_a_received_of_the_header_does_not_say_when_an_event_was_stored(tmp_path
 
 def test_pandas_and_duckdb_read_the_folder_past_what_is_unfinished(folder: Folder, tmp_path: Path) -> None:
     date_folder = tmp_path / "log" / "date=2023-11-14"
-    name = Claim("n1", 101, 102).file_name
+    name = FileClaim("n1", 101, 102).file_name
     (date_folder / f".{name}.part").write_bytes(b"unfinished")
     assert len(pd.read_parquet(tmp_path / "log")) == 100
     query = f"SELECT count(*), max(position) FROM '{tmp_path}/log/**/*.parquet'"
@@ -308,7 +308,7 @@ def test_pandas_and_duckdb_read_the_folder_past_what_is_unfinished(folder: Folde
 def test_small_files_become_one(folder: Folder) -> None:
     before = held_in(folder)
     ((merged, replaced),) = folder.merge(1 << 20, 1 << 20)
-    assert (merged.claim, len(replaced)) == (Claim("n1", 1, 100), 10)
+    assert (merged.claim, len(replaced)) == (FileClaim("n1", 1, 100), 10)
     assert folder.files() == [merged]
     assert folder.verify() == []
     assert all(map(identical, [event for _, event in held_in(folder)], [event for _, event in before]))
@@ -357,7 +357,7 @@ def test_what_is_wrong_is_told_by_file(folder: Folder, tmp_path: Path) -> None:
     one, two, three, four, five = (tmp_path / "log" / file.path for file in folder.files()[:5])
     one.write_bytes(one.read_bytes()[:-10])
     two.unlink()
-    renamed = three.with_name(Claim("n1", 21, 29).file_name)
+    renamed = three.with_name(FileClaim("n1", 21, 29).file_name)
     three.rename(renamed)
     pq.write_table(pa.table({"position": [1]}), four)
     raw = bytearray(five.read_bytes())
@@ -572,7 +572,7 @@ def test_sealed_files_and_their_folders_are_for_their_owner_only(tmp_path: Path)
     try:
         folder = Folder(tmp_path / "log")
         file = folder.write([readings(1, 10)], "node")
-        leftover = f".{Claim('node', 11, 20).file_name}.part"
+        leftover = f".{FileClaim('node', 11, 20).file_name}.part"
         (tmp_path / "log" / file.path).with_name(leftover).write_bytes(b"left by one who was killed")
         other = folder.write([readings(11, 10)], "node")
         assert (tmp_path / "log" / other.path).stat().st_mode & 0o777 == 0o600

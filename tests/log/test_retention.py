@@ -8,9 +8,9 @@ import pytest
 from log import sealers
 from protocol.rig import Peer, Rig, persistent
 
-from tidings.log.custody import Retention
-from tidings.log.folder import Folder
-from tidings.log.sealed import SealedFiles
+from tidings.log.retention import RetentionTerms
+from tidings.log.segment_folder import Folder
+from tidings.log.segments import SealedFiles
 from tidings.node.assembly import Archiving, CoreSettings
 from tidings.store.memory import SimulatedDisk, SimulatedStore
 
@@ -24,7 +24,7 @@ class SealingRig(Rig):
         self.folder = Folder(path)
         disk = SimulatedDisk()
         sealed = SealedFiles(self.folder, SimulatedStore(disk, bytes).state.node)
-        archive = Archiving(sealed, "", Retention(age_s_max=DAY_S), seal_s=300.0)
+        archive = Archiving(sealed, "", RetentionTerms(age_s_max=DAY_S), seal_s=300.0)
         super().__init__(disk, settings=CoreSettings(archive=archive))
         self.history = self.core.history
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from tidings.errors import Refused, StoreError, TidingsError
 from tidings.log import arguments
-from tidings.log.history import History, Span
+from tidings.log.history import History, SealedSpan
 from tidings.log.sealing import Schedule, reach
 from tidings.protocol.broker import Broker
 from tidings.protocol.service import Asked
@@ -28,7 +28,7 @@ Go = Callable[[Asked, Callable[[], Any], Callable[[Any], Any]], Any]
 """Has something done in a thread for a client, and then answered."""
 
 
-class Retention(Struct, frozen=True):
+class RetentionTerms(Struct, frozen=True):
     """What the settings say of how long the log is kept."""
 
     age_s_max: float | None = None
@@ -40,11 +40,11 @@ class Retention(Struct, frozen=True):
         return self.age_s_max is None and self.size_max is None
 
 
-class Custody:
+class LogRetention:
     """See the module."""
 
     def __init__(
-        self, broker: Broker, history: History, retention: Retention, seal_s: float | None, go: Go
+        self, broker: Broker, history: History, retention: RetentionTerms, seal_s: float | None, go: Go
     ) -> None:
         self.span = history.sealed.span()
         self._broker = broker
@@ -60,7 +60,7 @@ class Custody:
         self._look_back()
         self.operations: Operations = {
             "log.seal": (arguments.Nothing, self._seal),
-            "log.sealed": (arguments.Sealed, self._sealed),
+            "log.sealed": (arguments.SealedRequest, self._sealed),
             "log.prune": (arguments.Prune, self._prune),
             "log.verify": (arguments.Verify, self._verify),
         }
@@ -86,7 +86,7 @@ class Custody:
                 "the files, or have another log_folder",
             )
 
-    def _look(self) -> tuple[Span, int]:
+    def _look(self) -> tuple[SealedSpan, int]:
         """What files there are just now, and up to where they have everything; called in a thread."""
         span = self._history.sealed.refresh()
         return span, self._reached()
@@ -100,7 +100,7 @@ class Custody:
         found = self._history.batches(first, 1)
         return not found or found[0].first > last
 
-    def _looked(self, found: tuple[Span, int]) -> None:
+    def _looked(self, found: tuple[SealedSpan, int]) -> None:
         self.span, reached = found
         if reached < self._reach:
             self._schedule.lost(reached, self._broker.now)
@@ -133,7 +133,7 @@ class Custody:
         self._broker.offload(self._look).then(self._settle, self._give_up)
         return sealed
 
-    def _settle(self, found: tuple[Span, int]) -> None:
+    def _settle(self, found: tuple[SealedSpan, int]) -> None:
         self._note(found, 0)
         self._answer_waiting()
 
@@ -143,21 +143,21 @@ class Custody:
         for _, _, sealed in waiting:
             sealed.fail(Refused("failed", f"the log can't be sealed: {problem}"))
 
-    def _sealed(self, asked: Asked, told: arguments.Sealed) -> Any:
+    def _sealed(self, asked: Asked, told: arguments.SealedRequest) -> Any:
         asked.session.permit.check_manage()
         if told.problem:
             self._give_up(told.problem)
             return {"sealed": self._schedule.position}
         return self._go(asked, self._look, lambda found: self._take_sealed(found, told))
 
-    def _take_sealed(self, found: tuple[Span, int], told: arguments.Sealed) -> dict[str, Any]:
+    def _take_sealed(self, found: tuple[SealedSpan, int], told: arguments.SealedRequest) -> dict[str, Any]:
         """Give up in the store what files have, as far as no subscription needs it there."""
         self._note(found, told.position, told.first)
         self._discard()
         self._answer_waiting()
         return {"sealed": self._schedule.position}
 
-    def _note(self, found: tuple[Span, int], position: int, first: int = 0) -> None:
+    def _note(self, found: tuple[SealedSpan, int], position: int, first: int = 0) -> None:
         """Note how far the log is sealed.
 
         Who seals may be further than the files are: then there was nothing to be put into one. But who began
@@ -188,18 +188,18 @@ class Custody:
         top = self._broker.end_logged if told.before is None else told.before
         limit = top if told.force else min(top, self.needed)
 
-        def run() -> tuple[int, Span]:
+        def run() -> tuple[int, SealedSpan]:
             spent = self._history.sealed.spent(top, told.before_us, told.size_max)
             return spent, self._pruned(limit, told.before_us, told.size_max)
 
-        def answer(found: tuple[int, Span]) -> dict[str, Any]:
+        def answer(found: tuple[int, SealedSpan]) -> dict[str, Any]:
             spent, self.span = found
             held_for = [] if told.force else self._holders(spent)
             return {"first": self.first, "kept_for": held_for, "bytes": self.span.size}
 
         return self._go(asked, run, answer)
 
-    def _pruned(self, limit: int, before_us: int | None, size_max: int | None) -> Span:
+    def _pruned(self, limit: int, before_us: int | None, size_max: int | None) -> SealedSpan:
         """Remove files; called in a thread. What the store has still is in the log, and stays in files."""
         return self._history.sealed.prune(min(limit, self._history.discarded + 1), before_us, size_max)
 
@@ -236,11 +236,11 @@ class Custody:
         before_us = None if age_s is None else int((today - age_s) * 1e6)
         limit = self.needed
 
-        def run() -> tuple[Span, int]:
+        def run() -> tuple[SealedSpan, int]:
             _, reached = self._look()
             return self._pruned(limit, before_us, size_max=size), reached
 
-        def done(found: tuple[Span, int]) -> None:
+        def done(found: tuple[SealedSpan, int]) -> None:
             self._looked(found)
             self._discard()
 

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Final
 
 from tidings.errors import Refused, StoreDamaged, StoreError
 from tidings.filters import Filter
-from tidings.log.folder import FileInfo, Folder
-from tidings.log.history import READ_S_MAX, Columns, Span
-from tidings.log.parts import date_of
-from tidings.log.pieces import Rest, before, cut, joined, size_of, stream_of, tail
+from tidings.log.chunks import date_of
+from tidings.log.history import READ_S_MAX, SealedSpan, WantedColumns
+from tidings.log.paging import Rest, before, cut, joined, size_of, stream_of, tail
+from tidings.log.segment_folder import FileInfo, Folder
 from tidings.store.interface import StoredBatch, within
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class SealedFiles:
         self._node = node
         self._lock = Lock()
         self._files: list[FileInfo] | None = None  # by position; None: never listed
-        self._span = Span()
+        self._span = SealedSpan()
         self._rest = Rest()
 
     # What there is
@@ -56,7 +56,7 @@ class SealedFiles:
         """Where the files lie."""
         return str(self.folder)
 
-    def refresh(self) -> Span:
+    def refresh(self) -> SealedSpan:
         """Look what there is; StoreError if the folder can't be listed."""
         try:
             found = self.folder.files(self._node)
@@ -67,13 +67,13 @@ class SealedFiles:
             self._span = _span_of(found)
             return self._span
 
-    def span(self) -> Span:
+    def span(self) -> SealedSpan:
         """What there was when it was looked last; nothing, as long as the folder can't be listed."""
         if self._files is None:
             try:
                 return self.refresh()
             except StoreError:
-                return Span()
+                return SealedSpan()
         return self._span
 
     @property
@@ -87,7 +87,7 @@ class SealedFiles:
     # Reading
 
     def read(
-        self, first: int, end: int, filter: Filter, size_max: int, skip: bool, columns: Columns = None
+        self, first: int, end: int, filter: Filter, size_max: int, skip: bool, columns: WantedColumns = None
     ) -> tuple[list[bytes], int]:
         """Events from `first` on and before `end`, as Arrow IPC streams of about that size; where to go on.
 
@@ -130,7 +130,7 @@ class SealedFiles:
         end: int,
         filter: Filter,
         size_max: int,
-        columns: Columns = None,
+        columns: WantedColumns = None,
         scan_max: int | None = None,
     ) -> tuple[pa.Table | None, int]:
         """What matches from the position on, as a table of about that size, and where to go on.
@@ -157,7 +157,7 @@ class SealedFiles:
         return head, following
 
     def _read_file(
-        self, file: FileInfo, position: int, end: int, filter: Filter, size_max: int, columns: Columns
+        self, file: FileInfo, position: int, end: int, filter: Filter, size_max: int, columns: WantedColumns
     ) -> tuple[pa.Table | None, int]:
         for _ in range(LISTINGS_MAX):
             try:
@@ -265,7 +265,7 @@ class SealedFiles:
         going = list(self._going(files, before, before_us, size_max))
         return going[-1].claim.last if going else self.span().first - 1
 
-    def prune(self, before: int, before_us: int | None, size_max: int | None) -> Span:
+    def prune(self, before: int, before_us: int | None, size_max: int | None) -> SealedSpan:
         """Remove files that end before the position, and of these what the other two say; what is left.
 
         A file goes if all in it was stored before `before_us`, or if the files from it on are more than
@@ -314,13 +314,13 @@ class _Lost(Exception):
 
 
 def _stored(table: pa.Table) -> list[StoredBatch]:
-    from tidings.log.restore import raw_batches
+    from tidings.log.arrow.decode_rows import raw_batches
 
     return raw_batches(table)
 
 
-def _span_of(files: Sequence[FileInfo]) -> Span:
+def _span_of(files: Sequence[FileInfo]) -> SealedSpan:
     if not files:
-        return Span()
+        return SealedSpan()
     size = sum(file.size for file in files)
-    return Span(files[0].claim.first, files[-1].claim.last, len(files), size)
+    return SealedSpan(files[0].claim.first, files[-1].claim.last, len(files), size)

@@ -21,19 +21,19 @@ from tidings.errors import MissingExtra, StoreDamaged, StoreTooNew
 from tidings.event.model import Event
 from tidings.event.values import us_from_time
 from tidings.filters.filter import Filter
-from tidings.log.parts import Claim, LivePart, date_of
+from tidings.log.chunks import FileClaim, LivePart, date_of
 
 try:
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
+    from tidings.log.arrow.attributes import LETTERS, Longs
+    from tidings.log.arrow.decode_rows import events_of
+    from tidings.log.arrow.ids import made_ids
+    from tidings.log.arrow.map_column import alike, map_names
     from tidings.log.columns import table_of
-    from tidings.log.entries import alike, map_names
-    from tidings.log.flat import LETTERS, Longs
-    from tidings.log.groups import Groups
-    from tidings.log.made_ids import made_ids
-    from tidings.log.restore import events_of
+    from tidings.log.row_groups import Groups
     from tidings.log.schema import ATTRIBUTES, FIXED, Kinds, own_columns
 except ModuleNotFoundError as error:
     if error.name is not None and error.name.startswith("tidings"):
@@ -53,7 +53,7 @@ _DIFFERENCES = ("position", "time", "received", "stored", "counter", "epoch")
 class Footer(Struct, frozen=True):
     """What a file says of itself."""
 
-    claim: Claim
+    claim: FileClaim
     count: int
     map_names: frozenset[str]
     """The attributes that occur in the map, of any kind of value."""
@@ -88,7 +88,7 @@ def _groups(parts: Iterable[LivePart]) -> Iterable[list[LivePart]]:
         yield group
 
 
-def write_file(sink: Any, tables: Iterable[pa.Table], claim: Claim, kinds: Kinds | None = None) -> int:
+def write_file(sink: Any, tables: Iterable[pa.Table], claim: FileClaim, kinds: Kinds | None = None) -> int:
     """Write tables of the same columns as one file, each as row groups of its own; how many rows it has.
 
     With `kinds`, those that are known in its folder, it says which are known with it.
@@ -175,7 +175,7 @@ def read_footer(file: pq.ParquetFile, path: str) -> Footer:
     try:
         if int(said["tidings.format"]) > FORMAT:
             raise StoreTooNew(path, f"has format {said['tidings.format']}, and this is {FORMAT}")
-        claim = Claim(said["tidings.node"], int(said["tidings.first"]), int(said["tidings.last"]))
+        claim = FileClaim(said["tidings.node"], int(said["tidings.first"]), int(said["tidings.last"]))
         names = msgspec.json.decode(said["tidings.map_names"], type=list[str])
         made = said.get("tidings.ids") == "made"
         kinds = msgspec.json.decode(said.get("tidings.kinds", "null"), type=dict[str, str] | None)
@@ -229,7 +229,7 @@ class OpenFile:
         self._file.close(force=True)
 
     @property
-    def claim(self) -> Claim:
+    def claim(self) -> FileClaim:
         """What the file says it has."""
         return self.footer.claim
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from strategies import systems
 
 from tidings.ids import make_id
-from tidings.log.made_ids import made_ids
+from tidings.log.arrow.ids import made_ids
 
 numbers = st.one_of(
     st.integers(0, 40), st.integers(0, 2**63 - 1), st.integers(0, 63).map(lambda bit: 2**bit - 1)

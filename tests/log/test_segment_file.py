@@ -24,19 +24,19 @@ from tidings.event.batch import Batch
 from tidings.event.header import Header
 from tidings.event.json import to_json
 from tidings.ids import Origin
-from tidings.log import files
+from tidings.log import segment_file
+from tidings.log.arrow.decode_rows import events_of, raw_batches
+from tidings.log.arrow.map_column import alike, counts_of, reshaped
+from tidings.log.chunks import FileClaim, LivePart, claim_in, live_part
 from tidings.log.columns import table_of
-from tidings.log.entries import alike, counts_of, reshaped
-from tidings.log.files import open_file, read_footer, tables_of, write_file
-from tidings.log.parts import Claim, LivePart, claim_in, live_part
-from tidings.log.restore import events_of, raw_batches
 from tidings.log.schema import ATTRIBUTES, TIME, own_columns
+from tidings.log.segment_file import open_file, read_footer, tables_of, write_file
 from tidings.sensors.recording import make_recording
 
-CLAIM = Claim("node-1", 1, 1_000_000)
+CLAIM = FileClaim("node-1", 1, 1_000_000)
 
 
-def through_a_file(several: list[LivePart], claim: Claim = CLAIM) -> pa.Table:
+def through_a_file(several: list[LivePart], claim: FileClaim = CLAIM) -> pa.Table:
     sink = io.BytesIO()
     count = write_file(sink, tables_of(several), claim)
     file = open_file(pa.BufferReader(sink.getvalue()), "x")
@@ -78,7 +78,7 @@ def test_tables_made_alike_hold_the_same_events(several: list[list[LivePart]]) -
 
 
 def test_a_row_group_is_of_many_parts_and_has_the_columns_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "GROUP_ROWS", 10)
+    monkeypatch.setattr(segment_file, "GROUP_ROWS", 10)
     several = [part_of([Event("a", {f"n{at // 20}": at})], at) for at in range(1, 41)]
     tables = tables_of(several)
     assert [len(table) for table in tables] == [10, 10, 10, 10]
@@ -110,7 +110,7 @@ def test_of_names_that_differ_in_case_only_the_more_frequent_gets_the_column() -
 
 
 def test_an_empty_file_claims_that_there_is_nothing() -> None:
-    table = through_a_file([], Claim("n", 5, 9))
+    table = through_a_file([], FileClaim("n", 5, 9))
     assert len(table) == 0
     assert raw_batches(table) == []
 
@@ -123,14 +123,14 @@ def test_names_tell_claims() -> None:
         "." + name,
         name[:-1],
         "x.parquet",
-        Claim("n", 9, 1).file_name,
+        FileClaim("n", 9, 1).file_name,
         f"a/{name}",
         "part-0.parquet",
     ):
         assert claim_in(other) is None
-    assert CLAIM.covers(Claim("node-1", 5, 6))
-    assert not CLAIM.covers(Claim("node-2", 5, 6))
-    assert not Claim("n", 2, 5).covers(Claim("n", 1, 3))
+    assert CLAIM.covers(FileClaim("node-1", 5, 6))
+    assert not CLAIM.covers(FileClaim("node-2", 5, 6))
+    assert not FileClaim("n", 2, 5).covers(FileClaim("n", 1, 3))
 
 
 def test_the_footer_names_the_attributes_in_the_map() -> None:
@@ -152,9 +152,9 @@ def test_what_is_no_file_of_the_log_is_told(tmp_path: Path) -> None:
 
 def test_a_file_of_a_newer_format_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     sink = io.BytesIO()
-    monkeypatch.setattr(files, "FORMAT", 2)
+    monkeypatch.setattr(segment_file, "FORMAT", 2)
     write_file(sink, tables_of([]), CLAIM)
-    monkeypatch.setattr(files, "FORMAT", 1)
+    monkeypatch.setattr(segment_file, "FORMAT", 1)
     with pytest.raises(StoreTooNew, match="format 2"):
         read_footer(open_file(pa.BufferReader(sink.getvalue()), "x"), "x")
 
@@ -174,7 +174,7 @@ def test_parts_are_cut_where_the_date_changes() -> None:
     def stored(first: int, day: int) -> LivePart:
         return LivePart(first, 1, b"", "s", 1, None, day * 86_400_000_000, Batch.of([Event("a")]).raw)
 
-    runs = files.by_date([stored(1, 0), stored(2, 0), stored(3, 1), stored(4, 0)])
+    runs = segment_file.by_date([stored(1, 0), stored(2, 0), stored(3, 1), stored(4, 0)])
     assert [(day, [part.first for part in held]) for day, held in runs] == [
         (date(1970, 1, 1), [1, 2]),
         (date(1970, 1, 2), [3]),

@@ -24,15 +24,15 @@ from tidings.filters.filter import Filter
 from tidings.filters.intervals import between
 from tidings.filters.kinds import Kind, kind_of
 from tidings.filters.tree import Literal, names_in
+from tidings.log.arrow.attributes import whole
+from tidings.log.arrow.ids import made_ids
 from tidings.log.evaluation import columns_for, mask
-from tidings.log.flat import whole
-from tidings.log.made_ids import made_ids
 
 if TYPE_CHECKING:
-    from tidings.log.files import Footer
+    from tidings.log.segment_file import Footer
 
 
-class Span(Struct, frozen=True):
+class ColumnRange(Struct, frozen=True):
     """What is known of one column of a row group."""
 
     low: Any
@@ -47,7 +47,7 @@ class Span(Struct, frozen=True):
 class Statistics(Struct, frozen=True):
     """What is known of the rows of a row group, or of a whole file."""
 
-    columns: Mapping[str, Span]
+    columns: Mapping[str, ColumnRange]
     map_names: frozenset[str] = frozenset()
     """The attributes that occur in the map."""
 
@@ -74,7 +74,7 @@ def _may_be(name: str, constraint: Constraint, known: Statistics) -> bool:
     return span.some and (span.low is None or _reaches(constraint, span))
 
 
-def _reaches(constraint: Constraint, span: Span) -> bool:
+def _reaches(constraint: Constraint, span: ColumnRange) -> bool:
     kind = kind_of(span.low)
     if kind is Kind.BOOLEAN:
         values = (TRUE if span.high else 0) | (FALSE if not span.low else 0)
@@ -93,7 +93,7 @@ def _reaches(constraint: Constraint, span: Span) -> bool:
 def statistics_of(metadata: pq.FileMetaData, group: int, map_names: frozenset[str]) -> Statistics:
     """What a row group's statistics say."""
     chunks = metadata.row_group(group)
-    columns: dict[str, Span] = {}
+    columns: dict[str, ColumnRange] = {}
     for at in range(chunks.num_columns):
         chunk = chunks.column(at)
         if not chunk.path_in_schema.startswith("attributes."):
@@ -101,14 +101,14 @@ def statistics_of(metadata: pq.FileMetaData, group: int, map_names: frozenset[st
     return Statistics(columns, map_names)
 
 
-def _span(chunk: Any, rows: int) -> Span:
+def _span(chunk: Any, rows: int) -> ColumnRange:
     known = chunk.statistics
     if known is None or not known.has_null_count:
-        return Span(None, None)
+        return ColumnRange(None, None)
     some, nulls = known.null_count < rows, known.null_count > 0
     if not (some and known.has_min_max):
-        return Span(None, None, some, nulls)
-    return Span(_plain(known.min), _plain(known.max), some, nulls)
+        return ColumnRange(None, None, some, nulls)
+    return ColumnRange(_plain(known.min), _plain(known.max), some, nulls)
 
 
 def _plain(value: Any) -> Any:
@@ -144,7 +144,7 @@ class Groups:
         span = self._known[group].columns["position"]
         return (0, -1) if span.low is None else (span.low, span.high)
 
-    def span(self, group: int, column: str) -> Span:
+    def span(self, group: int, column: str) -> ColumnRange:
         """What is known of a column of a row group."""
         return self._known[group].columns[column]
 

@@ -56,7 +56,7 @@ class LivePart(Struct, array_like=True, tag="live", frozen=True):
 class SealedPart(Struct, array_like=True, tag="sealed", frozen=True):
     """Events that were read from sealed files."""
 
-    table: bytes  # an Arrow IPC stream with the columns of the files (`tidings.log.files`)
+    table: bytes  # an Arrow IPC stream with the columns of the files (`tidings.log.segment_file`)
 
 
 Part = LivePart | SealedPart
@@ -98,7 +98,7 @@ _BIG_ENDIAN = array("I", [1]).tobytes()[0] == 0
 # Files
 
 
-class Claim(Struct, frozen=True, order=True):
+class FileClaim(Struct, frozen=True, order=True):
     """What a file says it has: all events in the log of a node from one position to another."""
 
     node: str
@@ -110,14 +110,14 @@ class Claim(Struct, frozen=True, order=True):
         """What the file is called."""
         return f"{self.node}-{self.first:0{POSITION_DIGITS}}-{self.last:0{POSITION_DIGITS}}.parquet"
 
-    def covers(self, other: Claim) -> bool:
+    def covers(self, other: FileClaim) -> bool:
         """Whether everything the other says it has is here, too."""
         return self.node == other.node and self.first <= other.first and other.last <= self.last
 
 
-def claim_in(file_name: str) -> Claim | None:
+def claim_in(file_name: str) -> FileClaim | None:
     """The claim a file makes by its name, or None if it is no file of the log."""
     found = _NAME.fullmatch(file_name)
     if found is None or int(found["first"]) > int(found["last"]):
         return None
-    return Claim(found["node"], int(found["first"]), int(found["last"]))
+    return FileClaim(found["node"], int(found["first"]), int(found["last"]))

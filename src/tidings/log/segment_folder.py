@@ -31,15 +31,15 @@ from msgspec import Struct
 
 from tidings.errors import ConfigError, MissingExtra, StoreDamaged
 from tidings.filters.filter import Filter
-from tidings.log.parts import Claim, LivePart, claim_in, date_of
+from tidings.log.chunks import FileClaim, LivePart, claim_in, date_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
     from pyarrow import fs
 
-    from tidings.log.files import OpenFile
-    from tidings.log.schema import Kinds, Registry
+    from tidings.log.schema import KindRegistry, Kinds
+    from tidings.log.segment_file import OpenFile
     from tidings.log.upkeep import Problem
 
 METADATA_KEPT_MAX: Final = 100
@@ -55,7 +55,7 @@ class FileInfo(Struct, frozen=True):
 
     path: str
     """Where it lies in the folder."""
-    claim: Claim
+    claim: FileClaim
     date: date
     size: int
 
@@ -89,10 +89,10 @@ class Folder:
         return fs.SubTreeFileSystem(path, base)
 
     @cached_property
-    def _registry(self) -> Registry:
-        from tidings.log.schema import Registry
+    def _registry(self) -> KindRegistry:
+        from tidings.log.schema import KindRegistry
 
-        return Registry(self.open)
+        return KindRegistry(self.open)
 
     def __str__(self) -> str:
         return self._name
@@ -170,8 +170,8 @@ class Folder:
 
         The file claims all positions from `first` to `last`, else those of the parts. Durable on return.
         """
-        from tidings.log.files import by_date, tables_of
         from tidings.log.schema import Kinds
+        from tidings.log.segment_file import by_date, tables_of
 
         held = list(parts)
         dates = by_date(held)
@@ -181,11 +181,11 @@ class Folder:
         end = max(part.first + part.count - 1 for part in held) if last is None else last
         is_last = all(file.claim.last < end for file in self.files(node))
         kinds = Kinds(self.known_kinds(), may_grow=is_last)
-        return self.write_tables(tables_of(held, kinds), Claim(node, begin, end), dates[0][0], kinds)
+        return self.write_tables(tables_of(held, kinds), FileClaim(node, begin, end), dates[0][0], kinds)
 
-    def write_tables(self, tables: Iterable[pa.Table], claim: Claim, day: date, kinds: Kinds) -> FileInfo:
+    def write_tables(self, tables: Iterable[pa.Table], claim: FileClaim, day: date, kinds: Kinds) -> FileInfo:
         """Write a file of tables with the same columns, of the kinds of this folder; durable on return."""
-        from tidings.log.files import write_file
+        from tidings.log.segment_file import write_file
 
         parent = f"date={day}"
         path, hidden = f"{parent}/{claim.file_name}", f"{parent}/{_HIDDEN}{claim.file_name}{_UNFINISHED}"
@@ -249,7 +249,7 @@ class Folder:
 
     def open(self, file: FileInfo) -> OpenFile:
         """A file to be read; FileNotFoundError if it is gone, StoreDamaged if it can't be read."""
-        from tidings.log.files import OpenFile
+        from tidings.log.segment_file import OpenFile
 
         known = self._metadata.get((file.path, file.size))
         opened = OpenFile(self.filesystem.open_input_file(file.path), file.path, known)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidings.event.values import EXACT_MAX, time_from_us
-from tidings.log.flat import (
+from tidings.log.arrow.attributes import (
     LETTERS,
     Counts,
     Longs,
@@ -30,7 +30,7 @@ from tidings.log.flat import (
 from tidings.log.schema import ATTRIBUTES, FIXED, NUMBERS, TEXTS, VALUE, Kinds, file_schema, own_columns
 
 
-class Entries:
+class MapEntries:
     """The entries of a map column, one after the other, with the row each belongs to."""
 
     def __init__(self, column: Any) -> None:
@@ -78,7 +78,7 @@ def _plain_cells(member: Any) -> Any:
     return (None if us is None else time_from_us(us) for us in member.cast(pa.int64()).to_pylist())
 
 
-def own_column(batch: Any, name: str, letter: str, entries: Entries) -> Any:
+def own_column(batch: Any, name: str, letter: str, entries: MapEntries) -> Any:
     """An attribute's own column, null where the map has the value: see `tidings.log.schema`."""
     column = whole(batch.column(name))
     if letter != "f" or name not in entries.names:
@@ -114,17 +114,17 @@ def texts_of(column: Any, letter: str) -> Any:
 
 def attributes_of(batch: Any) -> Any:
     """All attributes of each row, as the map whose values have a member for each kind."""
-    entries = Entries(batch.column("attributes"))
+    entries = MapEntries(batch.column("attributes"))
     return _map(batch, entries, entries.items, _as_items, ATTRIBUTES)
 
 
 def texts_map_of(batch: Any) -> Any:
     """All attributes of each row, as a map from names to texts."""
-    entries = Entries(batch.column("attributes"))
+    entries = MapEntries(batch.column("attributes"))
     return _map(batch, entries, entries.texts(), texts_of, TEXTS)
 
 
-def _map(batch: Any, entries: Entries, items: Any, made: Any, kind: Any) -> Any:
+def _map(batch: Any, entries: MapEntries, items: Any, made: Any, kind: Any) -> Any:
     rows, keys, values = [entries.rows], [entries.keys], [items]
     for name, letter in own_columns(batch.schema).items():
         column = own_column(batch, name, letter, entries)
@@ -175,7 +175,7 @@ def total_of(several: Sequence[Counts]) -> Counts:
 def counts_of(table: pa.Table) -> Counts:
     """How many values of each class each attribute has in a table of the files."""
     counts: Counts = {}
-    entries = Entries(table.column("attributes"))
+    entries = MapEntries(table.column("attributes"))
     for name, letter in own_columns(table.schema).items():
         classes = _classes(own_column(table, name, letter, entries).drop_null(), letter)
         counts[name] = {one: int(there.sum()) for one, there in classes if there.any()}
@@ -208,7 +208,7 @@ def reshaped(table: pa.Table, own: dict[str, str]) -> pa.Table:
     if own_columns(table.schema) == own:
         return table
     rows = len(table)
-    entries = Entries(attributes_of(table))
+    entries = MapEntries(attributes_of(table))
     left = np.ones(len(entries.rows), np.bool_)
     columns = [table.column(field.name) for field in FIXED]
     for name, letter in own.items():
@@ -237,4 +237,4 @@ def _taken(items: Any, letter: str) -> tuple[Any, Any]:
 
 def map_names(table: pa.Table) -> frozenset[str]:
     """The attributes that occur in the map."""
-    return Entries(table.column("attributes")).names
+    return MapEntries(table.column("attributes")).names
