@@ -12,7 +12,7 @@ from benchmarks.gateway_load import Flood, Many, SensingMqttWire, fast, paced, r
 from benchmarks.wires import MARKER
 from tests.gateway.whole import feed
 from tidings.errors import PeerError
-from tidings.gateway.intake import Intake
+from tidings.gateway.intake import NetworkReader
 from tidings.gateway.messages import Register, Sensing
 
 ROWS = [
@@ -89,7 +89,7 @@ def test_mosquitto_is_fed_the_same_messages_where_it_is_installed(started: Start
 def test_a_load_is_messages_of_one_size_that_a_gateway_understands(readings: int) -> None:
     plan = Flood(connections=3, readings=readings, piece=1_500, turns=2)
     data = plan.data(2)
-    said = feed(Intake(), register(2) + data)
+    said = feed(NetworkReader(), register(2) + data)
     assert isinstance(said[0], Register)
     messages = [one for one in said[1:] if isinstance(one, Sensing)]
     assert len(messages) == len(said) - 1 == plan.piece

@@ -7,7 +7,7 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidings.gateway.areas import EVERYWHERE, Areas, Box, box_of
+from tidings.gateway.areas import EVERYWHERE, AreaBox, Areas, box_of
 from tidings.gateway.messages import Point
 
 coordinates = st.one_of(
@@ -16,13 +16,13 @@ coordinates = st.one_of(
     st.sampled_from([0.0, -1e300, 1e300, 5e-324]),
 )
 boxes = st.tuples(coordinates, coordinates, coordinates, coordinates).map(
-    lambda c: Box(min(c[0], c[1]), min(c[2], c[3]), max(c[0], c[1]), max(c[2], c[3]))
+    lambda c: AreaBox(min(c[0], c[1]), min(c[2], c[3]), max(c[0], c[1]), max(c[2], c[3]))
 )
 
 
 def test_an_area_is_told_by_the_box_around_it() -> None:
-    assert box_of([Point(3, 1)]) == Box(3, 1, 3, 1)
-    assert box_of([Point(3, 1), Point(0, 5), Point(1, 2)]) == Box(0, 1, 3, 5)
+    assert box_of([Point(3, 1)]) == AreaBox(3, 1, 3, 1)
+    assert box_of([Point(3, 1), Point(0, 5), Point(1, 2)]) == AreaBox(0, 1, 3, 5)
     assert box_of([]) is None
     assert box_of(None) is None
 
@@ -30,10 +30,10 @@ def test_an_area_is_told_by_the_box_around_it() -> None:
 @given(
     st.dictionaries(st.integers(0, 20), st.none() | boxes, max_size=15),
     st.sets(st.integers(0, 20)),
-    boxes | st.just(EVERYWHERE) | coordinates.map(lambda x: Box(x, -inf, inf, inf)),
+    boxes | st.just(EVERYWHERE) | coordinates.map(lambda x: AreaBox(x, -inf, inf, inf)),
 )
 def test_the_boxes_found_are_those_that_meet_the_one_looked_for(
-    placed: dict[int, Box | None], gone: set[int], wanted: Box
+    placed: dict[int, AreaBox | None], gone: set[int], wanted: AreaBox
 ) -> None:
     areas: Areas[int] = Areas()
     for thing, box in placed.items():
@@ -50,12 +50,12 @@ def test_many_small_boxes_are_found_through_their_cells() -> None:
     areas: Areas[tuple[int, int]] = Areas()
     for x in range(60):
         for y in range(60):
-            areas.add((x, y), Box(x, y, x + 0.9, y + 0.9))
-    assert set(areas.near(Box(10.5, 10.5, 11.2, 10.8))) == {(10, 10), (11, 10)}
+            areas.add((x, y), AreaBox(x, y, x + 0.9, y + 0.9))
+    assert set(areas.near(AreaBox(10.5, 10.5, 11.2, 10.8))) == {(10, 10), (11, 10)}
 
 
 @given(boxes, boxes)
-def test_the_hull_covers_both_and_covering_means_that_it_grows_no_more(one: Box, other: Box) -> None:
+def test_the_hull_covers_both_and_covering_means_that_it_grows_no_more(one: AreaBox, other: AreaBox) -> None:
     assert one.hull(other).covers(one)
     assert one.hull(other).covers(other)
     assert not one.covers(other) or one.overlaps(other)

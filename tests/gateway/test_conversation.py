@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.gateway.whole import feed
 from tests.gateway.world import World
-from tidings.gateway.intake import Intake
+from tidings.gateway.intake import NetworkReader
 from tidings.gateway.messages import Deregister, Error, Reading, Register, Sensing, encode
 
 
@@ -14,7 +14,7 @@ class Wire:
     def __init__(self) -> None:
         self.world = World()
         self.world.connect(1)
-        self.intake = Intake()
+        self.intake = NetworkReader()
         self.readings: list[Reading] = []
 
     def send(self, data: bytes) -> bytes:

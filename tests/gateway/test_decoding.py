@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.gateway.whole import decode_object, decode_run
 from tidings.gateway import decoding
 from tidings.gateway.decoding import OPEN_SIZE
-from tidings.gateway.members import NESTING_MAX, TOLD_MAX, Said
+from tidings.gateway.message_reader import NESTING_MAX, TOLD_MAX, Said
 from tidings.gateway.messages import Deregister, Error, Point, Register, Sensing, Sensor
 from tidings.gateway.shapes import OddReading, PlainReading, PlainSensing
 

@@ -7,10 +7,10 @@ from functools import partial
 from tidings.event import Batch
 from tidings.exchange import TOLD_MAX, Advertisement, Exchange, Rows, Sink, Subscription
 from tidings.filters import Filter
-from tidings.gateway.effects import Advertise, Effect, Say, Widen, Withdraw
+from tidings.gateway.effects import AdvertiseFilter, GatewayEffect, SendMessage, Widen, Withdraw
 from tidings.gateway.gateway import Gateway
-from tidings.gateway.messages import Message, Register, Sensor, Subscribe, Unsubscribe
-from tidings.gateway.networks import Caller
+from tidings.gateway.messages import GatewayMessage, Register, Sensor, SubscribeSensors, UnsubscribeSensors
+from tidings.gateway.networks import NetworkCaller
 from tidings.steps import finish
 
 
@@ -27,9 +27,9 @@ class Site:
     def __init__(self) -> None:
         self.exchange = Exchange()
         self.gateway = Gateway(b"secret")
-        self.gateway.connected(1, Caller("host"))
+        self.gateway.connected(1, NetworkCaller("host"))
         self.advertisements: dict[int, Advertisement] = {}
-        self.said: list[Message] = []
+        self.said: list[GatewayMessage] = []
 
     def register(self, *sensors: Sensor) -> None:
         finish(self.gateway.registering(1, Register("net", list(sensors)), 0.0))
@@ -40,19 +40,19 @@ class Site:
         self.exchange.subscribe(subscription)
         return subscription
 
-    def heard(self) -> list[Message]:
+    def heard(self) -> list[GatewayMessage]:
         self.exchange.finish_tick()
         while self.exchange.has_changes:
             self.exchange.finish_tick()
         said, self.said = self.said, []
         return said
 
-    def carry_out(self, effects: list[Effect]) -> None:
+    def carry_out(self, effects: list[GatewayEffect]) -> None:
         for effect in effects:
             match effect:
-                case Say(_, message):
+                case SendMessage(_, message):
                     self.said.append(message)
-                case Advertise(number, filter) | Widen(number, filter):
+                case AdvertiseFilter(number, filter) | Widen(number, filter):
                     self.advertise(number, Filter(filter))
                 case Withdraw(number):
                     self.exchange.withdraw(self.advertisements.pop(number))
@@ -73,13 +73,13 @@ def test_a_subscription_turns_a_sensor_on_and_its_end_turns_it_off() -> None:
     site = Site()
     site.register(Sensor("t", "temp", 0, 50), Sensor("n", "noise"))
     first = site.subscribe("type = 'temp' AND value BETWEEN 10 AND 20")
-    assert site.heard() == [Subscribe("net", [Sensor("t", "", 10, 20)])]
+    assert site.heard() == [SubscribeSensors("net", [Sensor("t", "", 10, 20)])]
     second = site.subscribe("value > 15")
-    assert site.heard() == [Subscribe("net", [Sensor("t", "", 10, 50), Sensor("n")])]
+    assert site.heard() == [SubscribeSensors("net", [Sensor("t", "", 10, 50), Sensor("n")])]
     site.exchange.unsubscribe(first)
-    assert site.heard() == [Subscribe("net", [Sensor("t", "", 15, 50)])]
+    assert site.heard() == [SubscribeSensors("net", [Sensor("t", "", 15, 50)])]
     site.exchange.unsubscribe(second)
-    assert site.heard() == [Unsubscribe("net", [Sensor("t"), Sensor("n")])]
+    assert site.heard() == [UnsubscribeSensors("net", [Sensor("t"), Sensor("n")])]
 
 
 def test_a_passive_subscription_asks_for_nothing() -> None:
@@ -95,14 +95,14 @@ def test_a_sensor_that_makes_the_advertisement_wider_is_asked_for_what_was_wante
     site.subscribe("type = 'temp' AND value > 20")
     assert site.heard() == []
     site.register(Sensor("b", "temp", 0, 30))
-    assert site.heard() == [Subscribe("net", [Sensor("b", "", 20, 30)])]
+    assert site.heard() == [SubscribeSensors("net", [Sensor("b", "", 20, 30)])]
 
 
 def test_more_subscriptions_than_are_told_one_by_one_are_served_all_the_same() -> None:
     site = Site()
     site.register(Sensor("t", "temp", 0, 1_000))
     many = [site.subscribe(f"type = 'temp' AND value = {number}") for number in range(TOLD_MAX + 20)]
-    assert site.heard() == [Subscribe("net", [Sensor("t", "", 0, TOLD_MAX + 19)])]
+    assert site.heard() == [SubscribeSensors("net", [Sensor("t", "", 0, TOLD_MAX + 19)])]
     for subscription in many:
         site.exchange.unsubscribe(subscription)
-    assert site.heard()[-1] == Unsubscribe("net", [Sensor("t")])
+    assert site.heard()[-1] == UnsubscribeSensors("net", [Sensor("t")])

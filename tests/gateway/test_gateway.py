@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from tests.gateway.world import World, box, names
 from tidings.errors import ConfigError
-from tidings.gateway import registry
-from tidings.gateway.effects import Advertise, Widen, Withdraw
+from tidings.gateway import network_registry
+from tidings.gateway.advertisement import WITHDRAW_AFTER_S
+from tidings.gateway.effects import AdvertiseFilter, Widen, Withdraw
 from tidings.gateway.gateway import ERRORS_MAX
 from tidings.gateway.messages import (
     NAME_LENGTH_MAX,
@@ -20,14 +21,13 @@ from tidings.gateway.messages import (
     Reading,
     Redirect,
     Sensor,
-    Subscribe,
-    Unsubscribe,
+    SubscribeSensors,
+    UnsubscribeSensors,
     encode,
 )
-from tidings.gateway.networks import GRACE_S, LEASE_S, PER_CONNECTION_MAX, Address
-from tidings.gateway.offers import WITHDRAW_AFTER_S
-from tidings.gateway.policy import Grid, Policy
-from tidings.gateway.registry import SILENT_S_MAX
+from tidings.gateway.network_registry import SILENT_S_MAX
+from tidings.gateway.networks import GRACE_S, LEASE_S, PER_CONNECTION_MAX, DatagramAddress
+from tidings.gateway.policy import GatewayGrid, Policy
 
 THREE = [Sensor("1", "temperature"), Sensor("2", "noise"), Sensor("3", "light")]
 
@@ -42,11 +42,11 @@ def test_the_whole_conversation_of_a_network_with_three_sensors() -> None:
     world = connected()
     world.register(1, "net", *THREE)
     world.demand("type = 'temperature'", "type = 'noise'")
-    assert world.heard() == [Subscribe("net", [Sensor("1")]), Subscribe("net", [Sensor("2")])]
+    assert world.heard() == [SubscribeSensors("net", [Sensor("1")]), SubscribeSensors("net", [Sensor("2")])]
     first = Reading("1", "temperature", 20.5), Reading("2", "noise", 60)
     assert world.sense(1, "net", *first) == list(first)
     world.demand("type = 'temperature'", "type = 'light'")
-    assert world.heard() == [Unsubscribe("net", [Sensor("2")]), Subscribe("net", [Sensor("3")])]
+    assert world.heard() == [UnsubscribeSensors("net", [Sensor("2")]), SubscribeSensors("net", [Sensor("3")])]
     assert world.sense(1, "net", Reading("3", "light", 800))
     world.deregister(1, "net", "1")
     assert world.heard() == []
@@ -54,7 +54,7 @@ def test_the_whole_conversation_of_a_network_with_three_sensors() -> None:
     world.deregister(1, "net")
     assert world.gateway.overview() == []
     world.register(1, "net", Sensor("3", "light"))  # the connection is still open
-    assert world.heard() == [Subscribe("net", [Sensor("3")])]
+    assert world.heard() == [SubscribeSensors("net", [Sensor("3")])]
 
 
 WANTS = ["type = 'temp' AND value BETWEEN 1 AND 10", "type = 'temp' AND value BETWEEN 5 AND 7"]
@@ -65,17 +65,17 @@ def test_a_network_is_asked_for_more_only_when_what_it_was_asked_for_does_not_co
     world = connected()
     world.register(1, "net", Sensor("t", "temp", -50, 50))
     world.demand(*WANTS[:1])
-    assert world.heard() == [Subscribe("net", [Sensor("t", "", 1, 10)])]
+    assert world.heard() == [SubscribeSensors("net", [Sensor("t", "", 1, 10)])]
     world.demand(*WANTS[:2])
     assert world.heard() == []
     world.demand(*WANTS)
-    assert world.heard() == [Subscribe("net", [Sensor("t", "", 1, 37)])]
+    assert world.heard() == [SubscribeSensors("net", [Sensor("t", "", 1, 37)])]
     world.demand(*WANTS[1:])
-    assert world.heard() == [Subscribe("net", [Sensor("t", "", 5, 37)])]
+    assert world.heard() == [SubscribeSensors("net", [Sensor("t", "", 5, 37)])]
     world.demand(WANTS[1])
-    assert world.heard() == [Subscribe("net", [Sensor("t", "", 5, 7)])]
+    assert world.heard() == [SubscribeSensors("net", [Sensor("t", "", 5, 7)])]
     world.demand()
-    assert world.heard() == [Unsubscribe("net", [Sensor("t")])]
+    assert world.heard() == [UnsubscribeSensors("net", [Sensor("t")])]
 
 
 def test_a_network_without_a_range_is_asked_once_and_for_the_whole_sensor() -> None:
@@ -83,7 +83,7 @@ def test_a_network_without_a_range_is_asked_once_and_for_the_whole_sensor() -> N
     world.register(1, "net", Sensor("t", "temp"))
     for count in (1, 2, 3):
         world.demand(*WANTS[:count])
-    assert world.heard() == [Subscribe("net", [Sensor("t")])]
+    assert world.heard() == [SubscribeSensors("net", [Sensor("t")])]
 
 
 def test_a_network_of_a_narrow_range_serves_filters_fully_in_part_or_not_at_all() -> None:
@@ -139,7 +139,7 @@ def test_a_sensor_is_asked_for_so_many_readings_and_for_none_that_are_old() -> N
     assert asked == Sensor("t", max_rate=2.0, max_age_s=60.0)
     assert ranged == Sensor("r", "", 0, 5, 2.0, 60.0)
     world.demand()
-    assert world.heard() == [Unsubscribe("net", [Sensor("t"), Sensor("r")])]
+    assert world.heard() == [UnsubscribeSensors("net", [Sensor("t"), Sensor("r")])]
 
 
 def test_registering_again_adds_only_what_is_new() -> None:
@@ -148,7 +148,7 @@ def test_registering_again_adds_only_what_is_new() -> None:
     world.register(1, "net", Sensor("t", "temp"))
     world.heard()
     world.register(1, "net", Sensor("t", "noise"), Sensor("u", "temp"))
-    assert world.heard() == [Subscribe("net", [Sensor("u")])]
+    assert world.heard() == [SubscribeSensors("net", [Sensor("u")])]
     assert [sensor["type"] for sensor in world.gateway.overview()[0]["sensors"]] == ["temp", "temp"]
 
 
@@ -165,7 +165,7 @@ def test_a_network_that_comes_back_is_told_at_once_what_is_wanted_of_it() -> Non
     assert world.gateway.overview()[0]["state"] == "lost"
     world.connect(2)
     world.register(2, "net", Sensor("t", "temp"))
-    assert world.said == [(2, Subscribe("net", [Sensor("t")]))]
+    assert world.said == [(2, SubscribeSensors("net", [Sensor("t")]))]
     world.advance(10 * GRACE_S)
     assert world.gateway.is_known("net", "t")
 
@@ -179,7 +179,7 @@ def test_a_network_that_comes_back_is_told_what_is_wanted_no_longer() -> None:
     world.heard()
     world.connect(2)
     world.register(2, "net", Sensor("t", "temp"), Sensor("n", "noise"))
-    assert world.heard() == [Unsubscribe("net", [Sensor("t")])]
+    assert world.heard() == [UnsubscribeSensors("net", [Sensor("t")])]
     world.register(2, "net", Sensor("t", "temp"))
     assert world.heard() == []
 
@@ -192,7 +192,7 @@ def test_what_is_read_late_on_an_earlier_connection_does_not_bring_a_network_bac
     world.gateway.lost(1, world.now)
     world.advance(10 * GRACE_S)
     world.demand("type IN ('temp', 'noise')")
-    assert world.said == [(2, Subscribe("net", [Sensor("n"), Sensor("t")]))]
+    assert world.said == [(2, SubscribeSensors("net", [Sensor("n"), Sensor("t")]))]
 
 
 def test_a_network_whose_connection_broke_is_gone_after_a_while() -> None:
@@ -205,7 +205,7 @@ def test_a_network_whose_connection_broke_is_gone_after_a_while() -> None:
     assert world.gateway.overview() == []
 
 
-PHONE = Address("phone", 4000)
+PHONE = DatagramAddress("phone", 4000)
 
 
 def test_a_silent_network_past_its_lease_is_asked_and_then_dropped() -> None:
@@ -220,7 +220,7 @@ def test_a_silent_network_past_its_lease_is_asked_and_then_dropped() -> None:
     world.advance(18.9)
     assert world.heard() == []
     world.advance(19)
-    assert world.heard() == [Subscribe("net", [Sensor("t")])]
+    assert world.heard() == [SubscribeSensors("net", [Sensor("t")])]
     assert world.gateway.overview()[0]["state"] == "asked"
     world.sense(PHONE, "net", Reading("t", "temp", 1))
     world.advance(28.9)
@@ -234,7 +234,9 @@ def test_a_network_that_is_not_wanted_is_asked_too_before_it_is_dropped() -> Non
     world.gateway.heard(PHONE, 500)
     world.register(PHONE, "net", Sensor("t", "temp"))
     world.advance(LEASE_S)
-    assert [names(message.sensors) for message in world.heard() if isinstance(message, Subscribe)] == [[]]
+    assert [names(message.sensors) for message in world.heard() if isinstance(message, SubscribeSensors)] == [
+        []
+    ]
     world.advance(2 * LEASE_S)
     assert world.gateway.overview() == []
 
@@ -288,7 +290,7 @@ def test_to_an_address_that_is_not_confirmed_so_many_times_more_goes_than_came_f
     world.carry_out(world.gateway.heard(PHONE, 2_000))
     ((key, message),) = world.said
     assert key == PHONE
-    assert isinstance(message, Subscribe)
+    assert isinstance(message, SubscribeSensors)
     assert len(message.sensors) == 15
     assert message.cookie == world.gateway._speaker.cookie(PHONE)
 
@@ -299,7 +301,7 @@ def test_an_address_that_sends_its_cookie_back_is_told_everything_at_once() -> N
     world.register(PHONE, "net", Sensor("t", "temp"))
     world.demand("type = 'temp'")
     ((_, message),) = world.said
-    assert isinstance(message, Subscribe)
+    assert isinstance(message, SubscribeSensors)
     assert isinstance(message.cookie, str)
     world.heard()
     world.demand()
@@ -309,7 +311,7 @@ def test_an_address_that_sends_its_cookie_back_is_told_everything_at_once() -> N
     assert world.heard() == []
     world.demand()
     world.sense(PHONE, "net", Reading("t", "temp", 1), cookie=message.cookie)
-    assert world.heard() == [Unsubscribe("net", [Sensor("t")])]
+    assert world.heard() == [UnsubscribeSensors("net", [Sensor("t")])]
 
 
 SMALL = '{"register":{"sensing-id":"n","sensors":[{"name":"t","type":"x"}]}}'
@@ -340,7 +342,7 @@ def test_who_registers_again_in_a_datagram_is_told_again_what_it_may_have_missed
     cookie = world.gateway._speaker.cookie(PHONE)
     world.register(PHONE, "net", Sensor("t", "temp"), cookie=cookie)
     world.register(PHONE, "net", Sensor("t", "temp"))
-    assert world.heard() == [Subscribe("net", [Sensor("t")])] * 2
+    assert world.heard() == [SubscribeSensors("net", [Sensor("t")])] * 2
     world.demand()
     world.heard()
     world.register(PHONE, "net", Sensor("t", "temp"))
@@ -353,14 +355,14 @@ def test_what_goes_in_datagrams_is_cut_into_small_messages() -> None:
     sensors = [Sensor(str(number), "temp") for number in range(50)]
     world.demand("type = 'temp'")
     world.register(PHONE, "net", *sensors, address="sink:99")
-    assert [key for key, _ in world.said] == [Address("sink", 99)] * 3
+    assert [key for key, _ in world.said] == [DatagramAddress("sink", 99)] * 3
     assert len(world.on["net"]) == 50
 
 
 @pytest.mark.parametrize(
     ("address", "reached"),
     [
-        ("phone:77", Address("phone", 77)),
+        ("phone:77", DatagramAddress("phone", 77)),
         ("victim:77", PHONE),
         ("phone:0", PHONE),
         ("phone:70000", PHONE),
@@ -369,7 +371,7 @@ def test_what_goes_in_datagrams_is_cut_into_small_messages() -> None:
         ("", PHONE),
     ],
 )
-def test_an_address_that_is_not_the_senders_own_is_not_used(address: str, reached: Address) -> None:
+def test_an_address_that_is_not_the_senders_own_is_not_used(address: str, reached: DatagramAddress) -> None:
     world = World()
     world.demand("type = 'temp'")
     world.gateway.heard(PHONE, 300)
@@ -385,7 +387,7 @@ def test_readings_of_a_network_that_never_registered_are_taken_and_advertised() 
     reading = Reading("t", "temp", 1)
     assert world.sense(1, "net", reading) == [reading]
     assert world.sense(1, "net", reading) == [reading]
-    assert world.done == [Advertise(1, "type = 'temp'")]
+    assert world.done == [AdvertiseFilter(1, "type = 'temp'")]
     assert world.gateway.overview()[0]["state"] == "unregistered"
     assert world.gateway.figures.strange == 2
     world.advance(SILENT_S_MAX + WITHDRAW_AFTER_S)
@@ -406,7 +408,7 @@ def test_a_stranger_that_registers_is_one_no_longer() -> None:
     world.sense(1, "net", Reading("t", "temp", 1))
     world.register(1, "net", Sensor("t", "temp", 0, 1))
     assert [network["state"] for network in world.gateway.overview()] == ["here"]
-    assert world.done == [Advertise(1, "type = 'temp'")]
+    assert world.done == [AdvertiseFilter(1, "type = 'temp'")]
 
 
 def test_a_reading_that_its_network_never_registered_is_advertised_while_the_network_is_there() -> None:
@@ -414,7 +416,7 @@ def test_a_reading_that_its_network_never_registered_is_advertised_while_the_net
     world.register(1, "net", Sensor("t", "temp"))
     for _ in range(3):
         assert world.sense(1, "net", Reading("n", "noise", 1), Reading("t", "sound", 1))
-    assert world.done[1:] == [Advertise(2, "type = 'noise'"), Advertise(3, "type = 'sound'")]
+    assert world.done[1:] == [AdvertiseFilter(2, "type = 'noise'"), AdvertiseFilter(3, "type = 'sound'")]
     world.deregister(1, "net")
     world.advance(WITHDRAW_AFTER_S)
     assert world.offers == {}
@@ -468,7 +470,7 @@ def test_numbered_readings_that_the_node_refused_may_come_again() -> None:
 
 
 def test_a_network_in_anothers_cell_is_sent_there_but_its_readings_are_taken() -> None:
-    grid = Grid(10, {"a": "a:4242", "b": "b:4242"}, {"a": [(0, 0)], "b": [(1, 0)]})
+    grid = GatewayGrid(10, {"a": "a:4242", "b": "b:4242"}, {"a": [(0, 0)], "b": [(1, 0)]})
     world = World(Policy(grid=grid, member="a"))
     world.connect(1)
     world.register(1, "here", Sensor("t", "temp"), area=[Point(5, 5)])
@@ -480,7 +482,7 @@ def test_a_network_in_anothers_cell_is_sent_there_but_its_readings_are_taken() -
 
 
 def test_a_gateway_may_serve_networks_of_anothers_cells() -> None:
-    grid = Grid(10, {"a": "a:4242", "b": "b:4242"}, {"b": [(1, 0)]})
+    grid = GatewayGrid(10, {"a": "a:4242", "b": "b:4242"}, {"b": [(1, 0)]})
     world = World(Policy(grid=grid, member="a", elsewhere="serve"))
     world.connect(1)
     world.register(1, "there", Sensor("t", "temp"), area=[Point(15, 5)])
@@ -534,7 +536,7 @@ def test_a_place_beyond_all_maps_is_refused(far: float) -> None:
 
 
 def test_a_gateway_has_so_many_sensors_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "ALL_SENSORS_MAX", 3)
+    monkeypatch.setattr(network_registry, "ALL_SENSORS_MAX", 3)
     world = connected()
     world.register(1, "net", *THREE[:2])
     world.sense(1, "net", Reading("stray", "temp", 1))
@@ -547,7 +549,7 @@ def test_a_gateway_has_so_many_sensors_and_no_more(monkeypatch: pytest.MonkeyPat
 
 def test_a_gateway_is_one_of_its_grid() -> None:
     with pytest.raises(ConfigError):
-        Policy(grid=Grid(1, {"a": "a:1"}), member="b")
+        Policy(grid=GatewayGrid(1, {"a": "a:1"}), member="b")
 
 
 def test_a_connection_has_so_many_networks_and_no_more() -> None:
@@ -583,7 +585,7 @@ def test_an_advertisement_that_grows_is_told_again_under_its_number() -> None:
     world = connected()
     world.register(1, "net", Sensor("t", "temp", 0, 5), Sensor("u", "temp", 2, 3), Sensor("v", "temp", 4, 9))
     assert world.done == [
-        Advertise(1, "type = 'temp' AND value BETWEEN 0 AND 5"),
+        AdvertiseFilter(1, "type = 'temp' AND value BETWEEN 0 AND 5"),
         Widen(1, "type = 'temp' AND value BETWEEN 0 AND 9"),
     ]
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.gateway.whole import feed, read_datagram
-from tidings.gateway.cutting import FIRST_SIZE_MAX, OBJECT_SIZE_MAX
-from tidings.gateway.intake import MISTAKES_IN_A_ROW_MAX, Intake
-from tidings.gateway.members import Said
+from tidings.gateway.intake import MISTAKES_IN_A_ROW_MAX, NetworkReader
+from tidings.gateway.json_framing import FIRST_SIZE_MAX, OBJECT_SIZE_MAX
+from tidings.gateway.message_reader import Said
 from tidings.gateway.messages import Error, Register, Sensing
 from tidings.gateway.reading import Mapper
 
@@ -36,7 +36,7 @@ def chunks(data: bytes, places: list[int]) -> list[bytes]:
 
 
 def read(pieces: list[bytes]) -> list[Said]:
-    intake = Intake()
+    intake = NetworkReader()
     return [one for data in pieces for one in feed(intake, data)] + intake.finish()
 
 
@@ -70,14 +70,14 @@ def test_every_good_message_comes_through(messages: list[bytes], between: bytes)
 @pytest.mark.parametrize("good", [GOOD, ODD, LONG, REGISTER, GOOD + b"\n", GOOD + b" ", ODD + b"\r\n"])
 def test_a_message_is_there_with_its_last_byte(good: bytes) -> None:
     """A network may wait for the answer before it says more."""
-    intake = Intake()
+    intake = NetworkReader()
     whole = good.rstrip()
     for at in range(len(whole) - 1):
         assert feed(intake, whole[at : at + 1]) == []
         assert intake.is_open
     assert len(feed(intake, whole[-1:])) == 1
     assert not intake.is_open
-    assert len(feed(Intake(), good)) == 1
+    assert len(feed(NetworkReader(), good)) == 1
 
 
 def test_all_that_is_wrong_in_a_chunk_is_told_and_all_that_is_good_kept() -> None:
@@ -101,7 +101,7 @@ def test_an_object_may_be_longer_once_a_message_was_understood() -> None:
 def test_a_registration_of_very_many_sensors_is_refused_and_the_connection_stays() -> None:
     members = {"sensing-id": "net", "sensors": [{"name": f"s{at}", "type": "t"} for at in range(100_000)]}
     register = json.dumps({"register": members}).encode()
-    intake = Intake()
+    intake = NetworkReader()
     said = [
         one for data in chunks(register, list(range(0, len(register), 50_000))) for one in feed(intake, data)
     ]
@@ -112,7 +112,7 @@ def test_a_registration_of_very_many_sensors_is_refused_and_the_connection_stays
 
 @pytest.mark.parametrize("mistake", [b"{}\n", b"x{}", b'{"a":"\n', b"5\n{}\n"])
 def test_a_peer_that_makes_only_mistakes_is_given_up(mistake: bytes) -> None:
-    intake = Intake()
+    intake = NetworkReader()
     said = [one for _ in range(MISTAKES_IN_A_ROW_MAX) for one in feed(intake, mistake)]
     assert intake.is_given_up
     assert MISTAKES_IN_A_ROW_MAX <= len(said) <= MISTAKES_IN_A_ROW_MAX + 1
@@ -120,7 +120,7 @@ def test_a_peer_that_makes_only_mistakes_is_given_up(mistake: bytes) -> None:
 
 
 def test_one_message_of_very_many_mistakes_is_one_mistake() -> None:
-    intake = Intake()
+    intake = NetworkReader()
     readings = b", ".join(500 * [b"null"])
     assert len(feed(intake, b'{"sensing": {"sensing-id": "net", "sensors": [' + readings + b"]}}")) == 10
     assert not intake.is_given_up
@@ -128,7 +128,7 @@ def test_one_message_of_very_many_mistakes_is_one_mistake() -> None:
 
 
 def test_a_message_between_the_mistakes_makes_up_for_them() -> None:
-    intake = Intake()
+    intake = NetworkReader()
     for _ in range(3):
         assert len(feed(intake, (MISTAKES_IN_A_ROW_MAX - 1) * b"{}\n" + GOOD)) == MISTAKES_IN_A_ROW_MAX
     assert not intake.is_given_up

@@ -15,11 +15,11 @@ from tests.gateway.world import World, box
 from tidings.event import Event
 from tidings.filters import Filter
 from tidings.gateway import interest as interest_module
-from tidings.gateway.areas import Box
-from tidings.gateway.interest import Interest
+from tidings.gateway.advertisement import WITHDRAW_AFTER_S
+from tidings.gateway.areas import AreaBox
+from tidings.gateway.interest import SensorInterest
 from tidings.gateway.messages import Sensor
 from tidings.gateway.networks import GRACE_S, Instrument
-from tidings.gateway.offers import WITHDRAW_AFTER_S
 from tidings.steps import finish
 
 TYPES = ["air.pm10", "air.no2", "noise"]
@@ -38,7 +38,7 @@ ranges = st.one_of(
     numbers.map(lambda n: (None, n)),
 )
 areas = st.none() | st.tuples(coordinates, coordinates).map(
-    lambda c: Box(float(c[0][0]), float(c[1][0]), float(c[0][1]), float(c[1][1]))
+    lambda c: AreaBox(float(c[0][0]), float(c[1][0]), float(c[0][1]), float(c[1][1]))
 )
 conditions = st.one_of(
     st.sampled_from(TYPES).map(lambda t: f"type = '{t}'"),
@@ -81,7 +81,7 @@ Kind = tuple[str, tuple[int | None, int | None]]
 
 
 @lru_cache(maxsize=1_000)
-def readings(sensing_id: str, name: str, kind: Kind, area: Box | None) -> list[Event]:
+def readings(sensing_id: str, name: str, kind: Kind, area: AreaBox | None) -> list[Event]:
     """Readings that the sensor may send, close enough together that no filter above slips through."""
     type, (low, high) = kind
     values: list[float | str | bool] = [
@@ -102,14 +102,14 @@ def readings(sensing_id: str, name: str, kind: Kind, area: Box | None) -> list[E
 
 
 @lru_cache(maxsize=20_000)
-def matched(text: str, sensing_id: str, name: str, kind: Kind, area: Box | None) -> list[object]:
+def matched(text: str, sensing_id: str, name: str, kind: Kind, area: AreaBox | None) -> list[object]:
     """The values of the readings that a filter takes, each once."""
     test = Filter(text).matches
     events = readings(sensing_id, name, kind, area)
     return list({id(v): v for e in events if test(e) for v in [e["value"]]}.values())
 
 
-def wanted(texts: list[str], sensing_id: str, name: str, kind: Kind, area: Box | None) -> list[object]:
+def wanted(texts: list[str], sensing_id: str, name: str, kind: Kind, area: AreaBox | None) -> list[object]:
     return [value for text in texts for value in matched(text, sensing_id, name, kind, area)]
 
 
@@ -141,7 +141,7 @@ class Networks(RuleBasedStateMachine):
         self.world = World()
         self.keys = 0
         self.key: dict[str, int] = {}
-        self.area: dict[str, Box | None] = {}
+        self.area: dict[str, AreaBox | None] = {}
         self.sensors: dict[str, dict[str, Kind]] = {}
 
     @rule(
@@ -149,7 +149,7 @@ class Networks(RuleBasedStateMachine):
         sensors=st.dictionaries(st.sampled_from(NAMES), kinds, min_size=1),
         area=areas,
     )
-    def register(self, sensing_id: str, sensors: dict[str, Kind], area: Box | None) -> None:
+    def register(self, sensing_id: str, sensors: dict[str, Kind], area: AreaBox | None) -> None:
         if sensing_id not in self.key:
             self.keys += 1
             self.key[sensing_id] = self.keys
@@ -247,13 +247,15 @@ made = st.tuples(st.sampled_from(IDS), st.sampled_from(NAMES), kinds)
     st.lists(st.tuples(st.booleans(), st.integers(0, 7), filters), max_size=12),
 )
 def test_small_changes_lead_to_the_same_as_working_everything_out_anew(
-    places: dict[str, Box | None], sensors: list[tuple[str, str, Kind]], steps: list[tuple[bool, int, str]]
+    places: dict[str, AreaBox | None],
+    sensors: list[tuple[str, str, Kind]],
+    steps: list[tuple[bool, int, str]],
 ) -> None:
     instruments = [
         Instrument(sensing_id, Sensor(name, kind[0], *kind[1]), places[sensing_id])
         for sensing_id, name, kind in sensors
     ]
-    interest = Interest()
+    interest = SensorInterest()
     present: dict[Instrument, None] = {}
     for is_filter, at, text in steps:
         if is_filter:
@@ -269,7 +271,7 @@ def test_small_changes_lead_to_the_same_as_working_everything_out_anew(
                 instrument.asked = None
         for changed, span in interest.changes(100):
             changed.asked = span
-    fresh = Interest()
+    fresh = SensorInterest()
     for text in interest.filters:
         finish(fresh.want(text))
     for one in present:
@@ -292,16 +294,16 @@ def test_small_changes_lead_to_the_same_as_working_everything_out_anew(
 )
 def test_sensors_that_come_go_and_move_within_a_change_lead_to_the_same(
     monkeypatch: pytest.MonkeyPatch,
-    places: dict[str, Box | None],
+    places: dict[str, AreaBox | None],
     sensors: list[tuple[str, str, Kind]],
-    changes: list[tuple[int, str, int, Box | None]],
+    changes: list[tuple[int, str, int, AreaBox | None]],
 ) -> None:
     monkeypatch.setattr(interest_module, "STEP", 1)
     instruments = [
         Instrument(sensing_id, Sensor(name, kind[0], *kind[1]), places[sensing_id])
         for sensing_id, name, kind in sensors
     ]
-    interest = Interest()
+    interest = SensorInterest()
     present: dict[Instrument, None] = {}
     for at, text, steps, area in changes:
         change = (interest.unwant if text in interest.filters else interest.want)(text)
@@ -323,7 +325,7 @@ def test_sensors_that_come_go_and_move_within_a_change_lead_to_the_same(
         while interest.is_touched:
             for changed, span in interest.changes(2):
                 changed.asked = span
-    fresh = Interest()
+    fresh = SensorInterest()
     for text in interest.filters:
         finish(fresh.want(text))
     for one in present:
@@ -336,7 +338,7 @@ def test_sensors_that_come_go_and_move_within_a_change_lead_to_the_same(
 
 
 def test_every_filter_that_wants_something_of_a_sensor_is_named() -> None:
-    interest = Interest()
+    interest = SensorInterest()
     sensor = Instrument("net", Sensor("s", "temp", 0, 10), None)
     interest.add(sensor)
     for text in ("value > 5", "value > 20", "type = 'noise'", "name = 's'", "humidity > 3"):
@@ -345,7 +347,7 @@ def test_every_filter_that_wants_something_of_a_sensor_is_named() -> None:
 
 
 def test_more_ranges_than_are_told_apart_are_asked_for_as_one() -> None:
-    interest = Interest()
+    interest = SensorInterest()
     sensor = Instrument("net", Sensor("s", "temp", 100.5, 100.7), None)
     interest.add(sensor)
     finish(interest.want(f"value IN ({', '.join(map(str, range(200)))})"))
@@ -353,15 +355,15 @@ def test_more_ranges_than_are_told_apart_are_asked_for_as_one() -> None:
 
 
 def test_a_sensor_that_moves_is_wanted_where_it_is_and_no_more_where_it_was() -> None:
-    interest = Interest()
-    sensor = Instrument("net", Sensor("s", "temp"), Box(0, 0, 0, 0))
+    interest = SensorInterest()
+    sensor = Instrument("net", Sensor("s", "temp"), AreaBox(0, 0, 0, 0))
     interest.add(sensor)
     finish(interest.want("posx > 5"))
     assert interest.wanted(sensor) is None
-    finish(interest.move([sensor], Box(9, 0, 9, 0)))
+    finish(interest.move([sensor], AreaBox(9, 0, 9, 0)))
     assert interest.wanted(sensor) is not None
     finish(interest.want("posx BETWEEN 8 AND 10 AND name = 's'"))
     finish(interest.unwant("posx > 5"))
     assert interest.wanted(sensor) is not None
-    finish(interest.move([sensor], Box(0, 0, 0, 0)))
+    finish(interest.move([sensor], AreaBox(0, 0, 0, 0)))
     assert interest.wanted(sensor) is None

@@ -7,11 +7,11 @@ import pytest
 from tidings.gateway.messages import (
     Ack,
     Error,
-    Message,
+    GatewayMessage,
     Redirect,
     Sensor,
-    Subscribe,
-    Unsubscribe,
+    SubscribeSensors,
+    UnsubscribeSensors,
     encode,
 )
 
@@ -20,14 +20,17 @@ from tidings.gateway.messages import (
     ("message", "text"),
     [
         (
-            Subscribe("n", [Sensor("a"), Sensor("b", min_value=1, max_value=2.5)]),
+            SubscribeSensors("n", [Sensor("a"), Sensor("b", min_value=1, max_value=2.5)]),
             '{"subscribe":{"sensing-id":"n","sensors":[{"name":"a"},{"name":"b","min-value":1,"max-value":2.5}]}}',
         ),
         (
-            Subscribe("n", [Sensor("a", max_rate=2, max_age_s=0.5)], "c0"),
+            SubscribeSensors("n", [Sensor("a", max_rate=2, max_age_s=0.5)], "c0"),
             '{"subscribe":{"sensing-id":"n","sensors":[{"name":"a","max-rate":2,"max-age-s":0.5}],"cookie":"c0"}}',
         ),
-        (Unsubscribe("ü", [Sensor("a")]), '{"unsubscribe":{"sensing-id":"ü","sensors":[{"name":"a"}]}}'),
+        (
+            UnsubscribeSensors("ü", [Sensor("a")]),
+            '{"unsubscribe":{"sensing-id":"ü","sensors":[{"name":"a"}]}}',
+        ),
         (Ack("net", 7), '{"ack":{"sensing-id":"net","seq":7}}'),
         (
             Error("is no number", "$.sensing.sensors[3].value", "net"),
@@ -37,5 +40,5 @@ from tidings.gateway.messages import (
         (Redirect("net", "b:4242"), '{"redirect":{"sensing-id":"net","address":"b:4242"}}'),
     ],
 )
-def test_a_message_is_one_line_of_json(message: Message, text: str) -> None:
+def test_a_message_is_one_line_of_json(message: GatewayMessage, text: str) -> None:
     assert encode(message) == text.encode() + b"\n"

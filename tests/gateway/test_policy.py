@@ -9,22 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidings.errors import ConfigError
-from tidings.gateway.areas import Box
-from tidings.gateway.policy import Grid
+from tidings.gateway.areas import AreaBox
+from tidings.gateway.policy import GatewayGrid
 
 MEMBERS = {name: f"{name}.example:4242" for name in "abcd"}
 cells = st.tuples(st.integers(-50, 50), st.integers(-50, 50))
 
 
 def test_a_place_lies_in_one_cell() -> None:
-    grid = Grid(10, MEMBERS)
+    grid = GatewayGrid(10, MEMBERS)
     assert grid.cell(0, 0) == (0, 0)
     assert grid.cell(9.99, 10) == (0, 1)
     assert grid.cell(-0.01, -10) == (-1, -1)
 
 
 def test_cells_are_shared_out_evenly() -> None:
-    grid = Grid(1, MEMBERS)
+    grid = GatewayGrid(1, MEMBERS)
     shares = Counter(grid.member_of((x, y)) for x in range(40) for y in range(40))
     assert shares.keys() == MEMBERS.keys()
     assert all(300 < share < 500 for share in shares.values())
@@ -32,22 +32,22 @@ def test_cells_are_shared_out_evenly() -> None:
 
 @given(cells, st.sampled_from("abcd"))
 def test_when_a_gateway_leaves_only_its_own_cells_move(cell: tuple[int, int], leaver: str) -> None:
-    before = Grid(1, MEMBERS).member_of(cell)
+    before = GatewayGrid(1, MEMBERS).member_of(cell)
     rest = {name: address for name, address in MEMBERS.items() if name != leaver}
-    after = Grid(1, rest).member_of(cell)
+    after = GatewayGrid(1, rest).member_of(cell)
     assert after == before or before == leaver
 
 
 def test_named_cells_go_to_who_is_named() -> None:
-    grid = Grid(10, MEMBERS, {"a": [(0, 0)], "b": [(0, 1)]})
-    assert grid.member_for("net", Box(1, 1, 9, 9)) == "a"
-    assert grid.member_for("net", Box(1, 5, 9, 19)) == "b"
+    grid = GatewayGrid(10, MEMBERS, {"a": [(0, 0)], "b": [(0, 1)]})
+    assert grid.member_for("net", AreaBox(1, 1, 9, 9)) == "a"
+    assert grid.member_for("net", AreaBox(1, 5, 9, 19)) == "b"
 
 
 def test_a_network_without_an_area_goes_by_its_id() -> None:
-    grid = Grid(10, MEMBERS)
+    grid = GatewayGrid(10, MEMBERS)
     assert {grid.member_for(f"net {number}", None) for number in range(100)} == MEMBERS.keys()
-    assert grid.member_for("net 1", None) == Grid(77, dict(reversed(MEMBERS.items()))).member_for(
+    assert grid.member_for("net 1", None) == GatewayGrid(77, dict(reversed(MEMBERS.items()))).member_for(
         "net 1", None
     )
 
@@ -66,4 +66,4 @@ def test_a_grid_that_can_not_be_is_refused(
     size: float, members: dict[str, str], named: dict[str, list[tuple[int, int]]]
 ) -> None:
     with pytest.raises(ConfigError):
-        Grid(size, members, named)
+        GatewayGrid(size, members, named)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidings.gateway.ranges import WHOLE, Node, Ranges, Span, span_of
+from tidings.gateway.ranges import WHOLE, RangeNode, Ranges, RangeSpan, span_of
 
 
 def shape(ranges: Ranges[str]) -> list[tuple[int, float | None, float | None]]:
@@ -13,7 +13,7 @@ def shape(ranges: Ranges[str]) -> list[tuple[int, float | None, float | None]]:
     return [] if ranges.root is None else below(ranges.root, 0)
 
 
-def below(node: Node[str], depth: int) -> list[tuple[int, float | None, float | None]]:
+def below(node: RangeNode[str], depth: int) -> list[tuple[int, float | None, float | None]]:
     return [(depth, *node.span.ends), *(one for child in node.below for one in below(child, depth + 1))]
 
 
@@ -61,7 +61,7 @@ def test_a_range_without_ends_covers_all_others() -> None:
 
 
 def test_ranges_that_only_touch_at_an_open_end_have_nothing_in_common() -> None:
-    above_eight = Span((8, 1), WHOLE.high)
+    above_eight = RangeSpan((8, 1), WHOLE.high)
     assert not above_eight.overlaps(span_of(4, 8))
     assert above_eight.overlaps(span_of(4, 8.5))
 
@@ -77,14 +77,14 @@ def test_equal_ranges_are_one_node_until_the_last_has_gone() -> None:
 cuts = st.tuples(st.integers(0, 12), st.integers(0, 1))
 spans = st.one_of(
     st.just(WHOLE),
-    st.tuples(cuts, cuts).filter(lambda pair: pair[0] < pair[1]).map(lambda pair: Span(*pair)),
-    cuts.map(lambda cut: Span(WHOLE.low, cut)),
-    cuts.map(lambda cut: Span(cut, WHOLE.high)),
+    st.tuples(cuts, cuts).filter(lambda pair: pair[0] < pair[1]).map(lambda pair: RangeSpan(*pair)),
+    cuts.map(lambda cut: RangeSpan(WHOLE.low, cut)),
+    cuts.map(lambda cut: RangeSpan(cut, WHOLE.high)),
 )
 steps = st.lists(st.tuples(st.booleans(), st.integers(0, 15), spans), max_size=60)
 
 
-def check(node: Node[int]) -> None:
+def check(node: RangeNode[int]) -> None:
     """Children lie in their parent, know it, and none covers another."""
     for one in node.below:
         assert one.above is node
@@ -95,21 +95,21 @@ def check(node: Node[int]) -> None:
         check(one)
 
 
-def clipped(asked: dict[int, Span], span: Span) -> Span | None:
+def clipped(asked: dict[int, RangeSpan], span: RangeSpan) -> RangeSpan | None:
     found = [part for one in asked.values() if (part := one.clip(span))]
-    return Span(min(p.low for p in found), max(p.high for p in found)) if found else None
+    return RangeSpan(min(p.low for p in found), max(p.high for p in found)) if found else None
 
 
-def is_asked(asked: dict[int, Span], cut: tuple[float, float]) -> bool:
+def is_asked(asked: dict[int, RangeSpan], cut: tuple[float, float]) -> bool:
     return any(span.low <= cut < span.high for span in asked.values())
 
 
 @given(steps, spans)
 def test_the_tree_answers_as_a_plain_list_of_ranges_does(
-    steps: list[tuple[bool, int, Span]], mine: Span
+    steps: list[tuple[bool, int, RangeSpan]], mine: RangeSpan
 ) -> None:
     ranges: Ranges[int] = Ranges()
-    asked: dict[int, Span] = {}
+    asked: dict[int, RangeSpan] = {}
     places = [(value / 2, 0.5) for value in range(-2, 28)]
     for is_added, key, span in steps:
         before = [is_asked(asked, place) for place in places]

@@ -23,7 +23,7 @@ from tidings.event.check import check
 from tidings.event.check_compiled import check_certain
 from tidings.event.values import RESERVED, time_from_us
 from tidings.event.wire import decode_events
-from tidings.gateway.members import TOLD_MAX
+from tidings.gateway.message_reader import TOLD_MAX
 from tidings.gateway.messages import Error, Sensing
 from tidings.gateway.reading import KEPT_MAX, Mapped, Mapper, number_of
 

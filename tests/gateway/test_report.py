@@ -10,11 +10,11 @@ from tests.gateway.test_interest import IDS, NAMES, PLACES, TYPES, VALUES, Kind,
 from tests.gateway.world import World, box
 from tidings.event import Event
 from tidings.filters import Filter
-from tidings.gateway.areas import Box
+from tidings.gateway.areas import AreaBox
 from tidings.gateway.messages import Sensor
 
 
-def world_with(*sensors: Sensor, area: Box | None = None) -> World:
+def world_with(*sensors: Sensor, area: AreaBox | None = None) -> World:
     world = World()
     world.connect(1)
     world.register(1, "net1", *sensors, area=None if area is None else box(*area))
@@ -48,7 +48,7 @@ def test_two_sensors_serve_together_what_neither_serves_alone(text: str, served:
 
 
 def test_a_network_of_an_area_serves_fully_only_what_is_wanted_within_it() -> None:
-    world = world_with(Sensor("a", "temp"), area=Box(0, 0, 4, 4))
+    world = world_with(Sensor("a", "temp"), area=AreaBox(0, 0, 4, 4))
     assert world.gateway.serves("type = 'temp' AND posx > 1 AND posx < 2 AND posy = 3", "net1") == "full"
     assert world.gateway.serves("type = 'temp' AND posx > 1", "net1") == "part"
     assert world.gateway.serves("type = 'temp' AND posx > 5", "net1") == "none"
@@ -58,7 +58,7 @@ def test_a_network_of_an_area_serves_fully_only_what_is_wanted_within_it() -> No
 @settings(deadline=None)
 @given(filters, st.dictionaries(st.sampled_from(NAMES), kinds, min_size=1), areas)
 def test_full_means_that_all_wanted_readings_could_come_from_there_and_none_that_no_sensor_is_on(
-    text: str, sensors: dict[str, Kind], area: Box | None
+    text: str, sensors: dict[str, Kind], area: AreaBox | None
 ) -> None:
     world = world_with(*[Sensor(name, kind[0], *kind[1]) for name, kind in sensors.items()], area=area)
     world.demand(text)
@@ -68,9 +68,9 @@ def test_full_means_that_all_wanted_readings_could_come_from_there_and_none_that
         return
     for event in EVENTS:
         if Filter(text).matches(event):
-            assert area is None or Box(event["posx"], event["posy"], event["posx"], event["posy"]).overlaps(
-                area
-            )
+            assert area is None or AreaBox(
+                event["posx"], event["posy"], event["posx"], event["posy"]
+            ).overlaps(area)
             assert any(delivers(kind, event) for kind in sensors.values())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidings.gateway import decoding, intake
-from tidings.gateway.members import Said
+from tidings.gateway.message_reader import Said
 from tidings.steps import finish
 
 
@@ -15,7 +15,7 @@ def decode_object(raw: bytes) -> list[Said]:
     return finish(decoding.decode_object(raw))
 
 
-def feed(reader: intake.Intake, data: bytes) -> list[Said]:
+def feed(reader: intake.NetworkReader, data: bytes) -> list[Said]:
     said: list[Said] = []
     finish(reader.read(data, said))
     return said

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections import deque
 
 from tidings.filters import Filter
-from tidings.gateway.effects import Advertise, Close, Effect, Say, Widen, Withdraw
+from tidings.gateway.effects import AdvertiseFilter, Close, GatewayEffect, SendMessage, Widen, Withdraw
 from tidings.gateway.gateway import Gateway
 from tidings.gateway.messages import (
     Deregister,
-    Message,
+    GatewayMessage,
     Point,
     Reading,
     Register,
     Sensing,
     Sensor,
-    Subscribe,
-    Unsubscribe,
+    SubscribeSensors,
+    UnsubscribeSensors,
 )
-from tidings.gateway.networks import Caller, Key
+from tidings.gateway.networks import Key, NetworkCaller
 from tidings.gateway.policy import Policy
 from tidings.steps import finish
 
@@ -31,21 +31,21 @@ class World:
     def __init__(self, policy: Policy | None = None) -> None:
         self.gateway = Gateway(b"secret", policy)
         self.now = 0.0
-        self.said: list[tuple[Key, Message]] = []
+        self.said: list[tuple[Key, GatewayMessage]] = []
         self.closed: list[Key] = []
-        self.done: list[Effect] = []
-        self.due: deque[Effect] = deque()
+        self.done: list[GatewayEffect] = []
+        self.due: deque[GatewayEffect] = deque()
         self.offers: dict[int, Filter] = {}
         self.filters: list[str] = []
         self.on: dict[str, dict[str, Range]] = {}  # by network, the sensors that it was asked for
 
-    def heard(self) -> list[Message]:
+    def heard(self) -> list[GatewayMessage]:
         """What was said since the last time this was called."""
         said, self.said = self.said, []
         return [message for _, message in said]
 
     def connect(self, key: Key, host: str = "host", user: str = "") -> None:
-        self.gateway.connected(key, Caller(host, user))
+        self.gateway.connected(key, NetworkCaller(host, user))
 
     def register(
         self, key: Key, sensing_id: str, *sensors: Sensor, area: list[Point] | None = None, **more: object
@@ -97,17 +97,17 @@ class World:
         wanted = [text for text in self.filters if offered.overlaps(Filter(text))]
         self.carry_out(self.gateway.demanded(number, wanted))
 
-    def carry_out(self, effects: list[Effect]) -> None:
+    def carry_out(self, effects: list[GatewayEffect]) -> None:
         """Do what is to be done, in order; what the node answers to that comes behind all of it."""
         self.done += effects
         is_at_it = bool(self.due)
         self.due += effects
         while self.due and not is_at_it:
             match effect := self.due[0]:
-                case Say(key, message):
+                case SendMessage(key, message):
                     self.said.append((key, message))
                     self._obey(message)
-                case Advertise(number, filter) | Widen(number, filter):
+                case AdvertiseFilter(number, filter) | Widen(number, filter):
                     assert isinstance(effect, Widen) == (number in self.offers)
                     self.offers[number] = Filter(filter)
                     self._tell(number)
@@ -117,12 +117,12 @@ class World:
                     self.closed.append(key)
             self.due.popleft()
 
-    def _obey(self, message: Message) -> None:
+    def _obey(self, message: GatewayMessage) -> None:
         match message:
-            case Subscribe(sensing_id, sensors):
+            case SubscribeSensors(sensing_id, sensors):
                 asked = {sensor.name: (sensor.min_value, sensor.max_value) for sensor in sensors}
                 self.on.setdefault(sensing_id, {}).update(asked)
-            case Unsubscribe(sensing_id, sensors):
+            case UnsubscribeSensors(sensing_id, sensors):
                 for sensor in sensors:
                     self.on.get(sensing_id, {}).pop(sensor.name, None)
 

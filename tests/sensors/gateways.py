@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 from effort import ANSWER_S
 
 from tests.gateway.whole import feed, read_datagram
-from tidings.gateway.effects import Advertise, Close, Effect, Say, Widen, Withdraw
+from tidings.gateway.effects import AdvertiseFilter, Close, GatewayEffect, SendMessage, Widen, Withdraw
 from tidings.gateway.gateway import Gateway
-from tidings.gateway.intake import Intake
+from tidings.gateway.intake import NetworkReader
 from tidings.gateway.messages import Deregister, Error, Reading, Register, Sensing, encode
-from tidings.gateway.networks import Address, Caller, Key
+from tidings.gateway.networks import DatagramAddress, Key, NetworkCaller
 from tidings.sensors.link import Place
 from tidings.steps import finish
 
@@ -86,8 +86,8 @@ class TestGateway:
         self.connections += 1
         key = ("connection", self.connections)
         self._writers[key] = writer
-        self.core.connected(key, Caller("127.0.0.1"))
-        intake = Intake()
+        self.core.connected(key, NetworkCaller("127.0.0.1"))
+        intake = NetworkReader()
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(1 << 16):
                 self._take(key, feed(intake, data))
@@ -95,7 +95,7 @@ class TestGateway:
         self.core.lost(key, time.monotonic())
         writer.close()
 
-    def datagram(self, data: bytes, address: Address) -> None:
+    def datagram(self, data: bytes, address: DatagramAddress) -> None:
         self._do(self.core.heard(address, len(data)))
         self._take(address, read_datagram(data))
 
@@ -125,13 +125,13 @@ class TestGateway:
             if self.acknowledges:
                 self.acknowledge()
 
-    def _do(self, effects: list[Effect]) -> None:
+    def _do(self, effects: list[GatewayEffect]) -> None:
         for effect in effects:
             match effect:
-                case Say():
+                case SendMessage():
                     self._say(effect.key, encode(effect.message))
                     self.errors += [effect.message] if isinstance(effect.message, Error) else []
-                case Advertise() | Widen():
+                case AdvertiseFilter() | Widen():
                     self._advertised[effect.number] = None
                     self._do(self.core.demanded(effect.number, self._filters))
                 case Close():
@@ -140,7 +140,7 @@ class TestGateway:
                     del self._advertised[effect.number]
 
     def _say(self, key: Key, line: bytes) -> None:
-        if isinstance(key, Address) and self._datagrams is not None:
+        if isinstance(key, DatagramAddress) and self._datagrams is not None:
             self._datagrams.sendto(line, key)
         elif key in self._writers and not self._writers[key].is_closing():
             self._writers[key].write(line)
@@ -181,4 +181,4 @@ class _Datagrams(asyncio.DatagramProtocol):
         self._gateway = gateway
 
     def datagram_received(self, data: bytes, address: tuple[str, int]) -> None:
-        self._gateway.datagram(data, Address(*address[:2]))
+        self._gateway.datagram(data, DatagramAddress(*address[:2]))

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from tests.gateway.whole import decode_object
-from tidings.gateway.messages import Sensing, Sensor, Subscribe
+from tidings.gateway.messages import Sensing, Sensor, SubscribeSensors
 from tidings.sensors.city import CITY, DAY_S, DUST, HARBOUR_M, KINDS, SIZE_M, CityNetwork, Signal, Spot
 
 
@@ -81,7 +81,7 @@ def test_who_is_not_asked_says_nothing_and_who_is_takes_turns() -> None:
     city = network(always=False)
     assert messages(city, 5) == []
     names = list(city.core.sensors)[:3]
-    city.core.hear(Subscribe(city.core.sensing_id, [Sensor(name) for name in names]), 0.0)
+    city.core.hear(SubscribeSensors(city.core.sensing_id, [Sensor(name) for name in names]), 0.0)
     city.switched()
     said = [msgspec.json.decode(line)["sensing"]["sensors"] for line in messages(city, 3)]
     assert sorted(one["name"] for sensors in said for one in sensors) == sorted(names * 2)
@@ -90,7 +90,9 @@ def test_who_is_not_asked_says_nothing_and_who_is_takes_turns() -> None:
 def test_values_out_of_the_range_that_was_asked_for_are_kept_back() -> None:
     city = network(always=False, readings=1)
     name = next(iter(city.core.sensors))
-    city.core.hear(Subscribe(city.core.sensing_id, [Sensor(name, min_value=-1e9, max_value=-1e6)]), 0.0)
+    city.core.hear(
+        SubscribeSensors(city.core.sensing_id, [Sensor(name, min_value=-1e9, max_value=-1e6)]), 0.0
+    )
     city.switched()
     assert messages(city, 10) == []
     assert city.core.unwanted == 10

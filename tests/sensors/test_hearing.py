@@ -3,13 +3,13 @@ from __future__ import annotations
 import pytest
 
 from tidings.errors import CodecError
-from tidings.gateway.messages import Ack, Error, Sensor, Subscribe, Unsubscribe, encode
+from tidings.gateway.messages import Ack, Error, Sensor, SubscribeSensors, UnsubscribeSensors, encode
 from tidings.sensors import hearing
 from tidings.sensors.hearing import Ear
 
 SAID = [
-    Subscribe("bus", [Sensor("a", min_value=1, max_value=2.5), Sensor("b")], cookie="c0"),
-    Unsubscribe("bus", [Sensor("a")]),
+    SubscribeSensors("bus", [Sensor("a", min_value=1, max_value=2.5), Sensor("b")], cookie="c0"),
+    UnsubscribeSensors("bus", [Sensor("a")]),
     Ack("bus", 7),
     Error("is missing", "$.sensing"),
 ]

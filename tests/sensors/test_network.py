@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidings.gateway.messages import Ack, Error, Point, Redirect, Sensor, Subscribe, Unsubscribe
+from tidings.gateway.messages import Ack, Error, Point, Redirect, Sensor, SubscribeSensors, UnsubscribeSensors
 from tidings.gateway.networks import NumberState, Sequence
 from tidings.sensors.network import (
     REPEAT_S_MAX,
@@ -81,7 +81,7 @@ def test_without_a_connection_nothing_is_said() -> None:
     network = Network("n", [TEMP])
     assert network.add([DUST], 0.0) == []
     assert network.remove(["t"]) == []
-    network.hear(Subscribe("n", [Sensor("d")]), 0.0)
+    network.hear(SubscribeSensors("n", [Sensor("d")]), 0.0)
     assert network.offer([reading("d", 1)], 0.0) == []
 
 
@@ -91,28 +91,28 @@ def test_without_a_connection_nothing_is_said() -> None:
 def test_only_what_was_asked_for_is_sent() -> None:
     network = connected()
     assert network.offer([reading("t", 5)], 0.0) == []
-    assert network.hear(Subscribe("n", [Sensor("t"), Sensor("nobody")]), 0.0) == [Switched(("t",))]
+    assert network.hear(SubscribeSensors("n", [Sensor("t"), Sensor("nobody")]), 0.0) == [Switched(("t",))]
     assert values(network.offer([reading("t", 5), reading("d", 6)], 0.0)) == [5]
-    assert network.hear(Unsubscribe("n", [Sensor("t"), Sensor("d")]), 0.0) == [Switched(("t",))]
+    assert network.hear(UnsubscribeSensors("n", [Sensor("t"), Sensor("d")]), 0.0) == [Switched(("t",))]
     assert network.offer([reading("t", 5)], 0.0) == []
     assert network.unwanted == 3
 
 
 def test_a_new_range_replaces_the_old_one() -> None:
     network = connected()
-    ask = Subscribe("n", [Sensor("t", min_value=1, max_value=10)])
+    ask = SubscribeSensors("n", [Sensor("t", min_value=1, max_value=10)])
     network.hear(ask, 0.0)
     assert network.hear(ask, 0.0) == []
     assert values(network.offer([reading("t", value) for value in (0, 1, 10, 11, "7", "warm")], 0.0)) == [
         *(1, 10, "7", "warm")
     ]
-    assert network.hear(Subscribe("n", [Sensor("t", max_value=0)]), 0.0) == [Switched(("t",))]
+    assert network.hear(SubscribeSensors("n", [Sensor("t", max_value=0)]), 0.0) == [Switched(("t",))]
     assert values(network.offer([reading("t", value) for value in (0, 1)], 0.0)) == [0]
 
 
 def test_a_rate_that_was_asked_for_is_kept() -> None:
     network = connected()
-    network.hear(Subscribe("n", [Sensor("t", max_rate=0.5)]), 0.0)
+    network.hear(SubscribeSensors("n", [Sensor("t", max_rate=0.5)]), 0.0)
     sent = [now for now in range(7) if network.offer([reading("t", now)], float(now))]
     assert sent == [0, 2, 4, 6]
 
@@ -123,7 +123,7 @@ def test_one_that_always_sends_does_not_wait_to_be_asked() -> None:
 
 def test_what_it_was_asked_for_outlives_its_connection() -> None:
     network = connected()
-    network.hear(Subscribe("n", [Sensor("t")]), 0.0)
+    network.hear(SubscribeSensors("n", [Sensor("t")]), 0.0)
     network.disconnect()
     network.connect(1.0)
     assert values(network.offer([reading("t", 5)], 1.0)) == [5]
@@ -140,9 +140,9 @@ def test_the_last_word_about_a_sensor_counts(asks: list[Any], offered: list[tupl
     network = connected()
     for name, ends in asks:
         if ends is None:
-            network.hear(Unsubscribe("n", [Sensor(name)]), 0.0)
+            network.hear(UnsubscribeSensors("n", [Sensor(name)]), 0.0)
         else:
-            network.hear(Subscribe("n", [Sensor(name, min_value=ends[0], max_value=ends[1])]), 0.0)
+            network.hear(SubscribeSensors("n", [Sensor(name, min_value=ends[0], max_value=ends[1])]), 0.0)
     last = dict(asks)
     wanted = [value for name, value in offered if last.get(name) and last[name][0] <= value <= last[name][1]]
     assert values(network.offer([reading(name, value) for name, value in offered], 0.0)) == wanted
@@ -252,14 +252,14 @@ def test_datagrams_that_are_not_acknowledged_are_repeated_ever_less_often() -> N
 
 def test_a_cookie_is_sent_back_at_once() -> None:
     network = connected(lease_s=60.0)
-    effects = network.hear(Subscribe("n", [Sensor("t")], cookie="c0"), 0.1)
+    effects = network.hear(SubscribeSensors("n", [Sensor("t")], cookie="c0"), 0.1)
     assert said(effects)[0]["register"]["cookie"] == "c0"
-    assert said(network.hear(Subscribe("n", [Sensor("d")], cookie="c0"), 0.2)) == []
+    assert said(network.hear(SubscribeSensors("n", [Sensor("d")], cookie="c0"), 0.2)) == []
 
 
 def test_who_is_asked_once_more_answers_but_not_each_time() -> None:
     network = connected(lease_s=60.0)
-    ask = Subscribe("n", [Sensor("t")])
+    ask = SubscribeSensors("n", [Sensor("t")])
     assert said(network.hear(ask, 5.0)) == []
     assert len(said(network.hear(ask, 10.0))) == 1
     assert said(network.hear(ask, 10.5)) == []

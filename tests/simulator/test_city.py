@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from tidings.cli.simulate import app
 from tidings.gateway.commands import Asker
 from tidings.gateway.gateway import Gateway
-from tidings.gateway.messages import Unsubscribe
+from tidings.gateway.messages import UnsubscribeSensors
 from tidings.gateway.reading import Mapper
 from tidings.simulator.city import LATE_MAX, City, city
 from tidings.simulator.network import Conditions
@@ -69,7 +69,7 @@ def test_a_gateway_that_tells_nobody_to_stop_is_found_out(monkeypatch: pytest.Mo
     tell = Asker._tell
 
     def forget(self: Asker, network: Any, kind: Any, asks: Any, effects: Any) -> None:
-        tell(self, network, kind, [] if kind is Unsubscribe else asks, effects)
+        tell(self, network, kind, [] if kind is UnsubscribeSensors else asks, effects)
 
     monkeypatch.setattr(Asker, "_tell", forget)
     with pytest.raises(AssertionError, match=r"yet .* networks are on") as failed:

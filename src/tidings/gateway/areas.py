@@ -20,7 +20,7 @@ T = TypeVar("T", bound=Hashable)
 Cell = tuple[int, int, int]
 
 
-class Box(NamedTuple):
+class AreaBox(NamedTuple):
     """An upright rectangle, its edges included."""
 
     x_low: float
@@ -28,7 +28,7 @@ class Box(NamedTuple):
     x_high: float
     y_high: float
 
-    def overlaps(self, other: Box) -> bool:
+    def overlaps(self, other: AreaBox) -> bool:
         """Whether they have a point in common."""
         return (
             self.x_low <= other.x_high
@@ -37,13 +37,13 @@ class Box(NamedTuple):
             and other.y_low <= self.y_high
         )
 
-    def covers(self, other: Box) -> bool:
+    def covers(self, other: AreaBox) -> bool:
         """Whether all of the other lies in this one."""
         return self.hull(other) == self
 
-    def hull(self, other: Box) -> Box:
+    def hull(self, other: AreaBox) -> AreaBox:
         """The smallest box over both."""
-        return Box(
+        return AreaBox(
             min(self.x_low, other.x_low),
             min(self.y_low, other.y_low),
             max(self.x_high, other.x_high),
@@ -56,27 +56,27 @@ class Box(NamedTuple):
         return self.x_low / 2 + self.x_high / 2, self.y_low / 2 + self.y_high / 2
 
 
-EVERYWHERE = Box(-inf, -inf, inf, inf)
+EVERYWHERE = AreaBox(-inf, -inf, inf, inf)
 
 
-def box_of(points: Iterable[Point] | None) -> Box | None:
+def box_of(points: Iterable[Point] | None) -> AreaBox | None:
     """The box around a point, a line or a polygon; None, which is everywhere, if there is no point."""
     corners = [(point.x, point.y) for point in points or ()]
     if not corners:
         return None
     xs, ys = zip(*corners, strict=True)
-    return Box(min(xs), min(ys), max(xs), max(ys))
+    return AreaBox(min(xs), min(ys), max(xs), max(ys))
 
 
 class Areas(Generic[T]):
     """Things by the box they lie in."""
 
     def __init__(self) -> None:
-        self._boxes: dict[T, Box | None] = {}
+        self._boxes: dict[T, AreaBox | None] = {}
         self._everywhere: dict[T, None] = {}
-        self._cells: dict[int, dict[Cell, dict[T, Box]]] = {}
+        self._cells: dict[int, dict[Cell, dict[T, AreaBox]]] = {}
 
-    def add(self, thing: T, box: Box | None) -> None:
+    def add(self, thing: T, box: AreaBox | None) -> None:
         """File a thing, once."""
         assert thing not in self._boxes, "a thing is in one place"
         self._boxes[thing] = box
@@ -103,7 +103,7 @@ class Areas(Generic[T]):
         if not cells:
             del self._cells[level]
 
-    def near(self, box: Box) -> dict[T, None]:
+    def near(self, box: AreaBox) -> dict[T, None]:
         """All things that meet a box, each once."""
         found = dict(self._everywhere)
         for level, cells in self._cells.items():
@@ -112,7 +112,7 @@ class Areas(Generic[T]):
         return found
 
 
-def _looked_at(cells: dict[Cell, dict[T, Box]], box: Box, level: int) -> Iterator[dict[T, Box]]:
+def _looked_at(cells: dict[Cell, dict[T, AreaBox]], box: AreaBox, level: int) -> Iterator[dict[T, AreaBox]]:
     """What the cells under a box hold: these are asked for, or if there are fewer cells in all, all are."""
     size = 2.0**level
     count = ((box.x_high - box.x_low) / size + 2) * ((box.y_high - box.y_low) / size + 2)
@@ -121,12 +121,12 @@ def _looked_at(cells: dict[Cell, dict[T, Box]], box: Box, level: int) -> Iterato
     return (cells[cell] for cell in _cells(box, level) if cell in cells)
 
 
-def _level(box: Box) -> int:
+def _level(box: AreaBox) -> int:
     """The power of two of the smallest cell that is as wide and as high as a box."""
     return max(LEVEL_MIN, frexp(max(box.x_high - box.x_low, box.y_high - box.y_low))[1])
 
 
-def _cells(box: Box, level: int) -> Iterator[Cell]:
+def _cells(box: AreaBox, level: int) -> Iterator[Cell]:
     size = 2.0**level
     for column in range(floor(box.x_low / size), floor(box.x_high / size) + 1):
         for row in range(floor(box.y_low / size), floor(box.y_high / size) + 1):

@@ -13,13 +13,13 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from itertools import islice
 
-from tidings.gateway.effects import Effect
-from tidings.gateway.interest import Interest
-from tidings.gateway.messages import Sensor, Subscribe, Unsubscribe, encode
-from tidings.gateway.networks import NETWORKS_MAX, Address, Instrument, Key, Network, Networks
+from tidings.gateway.amplification_guard import AmplificationGuard
+from tidings.gateway.effects import GatewayEffect
+from tidings.gateway.interest import SensorInterest
+from tidings.gateway.messages import Sensor, SubscribeSensors, UnsubscribeSensors, encode
+from tidings.gateway.networks import NETWORKS_MAX, DatagramAddress, Instrument, Key, Network, Networks
 from tidings.gateway.policy import Policy
-from tidings.gateway.ranges import WHOLE, Span
-from tidings.gateway.speaker import Speaker
+from tidings.gateway.ranges import WHOLE, RangeSpan
 from tidings.steps import Steps
 
 STEPS_MAX = 20
@@ -34,13 +34,13 @@ OWED_MAX = 2 * NETWORKS_MAX
 OWED_AT_ONCE = 8
 """Further addresses of a host that are told what was withheld, when something has come from there."""
 
-Ask = tuple[Instrument, Span | None]
+Ask = tuple[Instrument, RangeSpan | None]
 
 
-class Demands:
+class DemandIntake:
     """Notes in the interest what is demanded."""
 
-    def __init__(self, interest: Interest) -> None:
+    def __init__(self, interest: SensorInterest) -> None:
         self._interest = interest
         self._demands: dict[int, tuple[str, ...]] = {}  # by advertisement
         self._counts: Counter[str] = Counter()  # advertisements under which each filter is demanded
@@ -87,15 +87,17 @@ class Demands:
 class Asker:
     """Tells networks what is wanted of them."""
 
-    def __init__(self, networks: Networks, interest: Interest, speaker: Speaker, policy: Policy) -> None:
+    def __init__(
+        self, networks: Networks, interest: SensorInterest, speaker: AmplificationGuard, policy: Policy
+    ) -> None:
         self._networks = networks
         self._interest = interest
         self._speaker = speaker
         self._hints = {"max_rate": policy.max_rate, "max_age_s": policy.max_age_s}
-        self._owed: dict[str, dict[Address, None]] = {}  # where something was withheld, by hosts
+        self._owed: dict[str, dict[DatagramAddress, None]] = {}  # where something was withheld, by hosts
         self._owed_count = 0
 
-    def settle(self, effects: list[Effect]) -> None:
+    def settle(self, effects: list[GatewayEffect]) -> None:
         """Say what has changed, to each network that can be reached; first what is wanted no more.
 
         Not more than SETTLED_MAX changes: there may be others after that.
@@ -105,24 +107,24 @@ class Asker:
             by_network.setdefault(instrument.sensing_id, []).append((instrument, span))
         for sensing_id, asks in by_network.items():
             network = self._networks.table[sensing_id]
-            self._tell(network, Unsubscribe, [ask for ask in asks if ask[1] is None], effects)
-            self._tell(network, Subscribe, [ask for ask in asks if ask[1] is not None], effects)
+            self._tell(network, UnsubscribeSensors, [ask for ask in asks if ask[1] is None], effects)
+            self._tell(network, SubscribeSensors, [ask for ask in asks if ask[1] is not None], effects)
 
-    def repeat(self, network: Network, effects: list[Effect]) -> bool:
+    def repeat(self, network: Network, effects: list[GatewayEffect]) -> bool:
         """Say again what is wanted of a network; whether that is anything."""
         wanted = [(one, self._interest.wanted(one)) for one in network.instruments.values()]
         asks: list[Ask] = [(one, span) for one, span in wanted if span is not None]
-        self._tell(network, Subscribe, asks, effects)
+        self._tell(network, SubscribeSensors, asks, effects)
         return bool(asks)
 
-    def ask(self, network: Network, effects: list[Effect]) -> None:
+    def ask(self, network: Network, effects: list[GatewayEffect]) -> None:
         """Say again what is wanted of a network, even if it is nothing: it shall answer if it is there."""
         if not self.repeat(network, effects) and network.key is not None:
-            self._speaker.say(network.key, Subscribe(network.sensing_id, []), effects)
+            self._speaker.say(network.key, SubscribeSensors(network.sensing_id, []), effects)
 
     def heard(self, key: Key) -> bool:
         """Something came from there: whether something was withheld, which the next changes have then."""
-        if not isinstance(key, Address) or not (owed := self._owed.get(key.host)):
+        if not isinstance(key, DatagramAddress) or not (owed := self._owed.get(key.host)):
             return False
         first = [key] if key in owed else []
         for address in [*first, *islice((one for one in owed if one != key), OWED_AT_ONCE)]:
@@ -136,7 +138,7 @@ class Asker:
             del self._owed[key.host]
         return True
 
-    def _owe(self, network: Network, address: Address) -> None:
+    def _owe(self, network: Network, address: DatagramAddress) -> None:
         """Note that something was withheld from a network."""
         network.is_owed = True
         owed = self._owed.setdefault(address.host, {})
@@ -151,35 +153,39 @@ class Asker:
         self._owed, self._owed_count = {}, 0
         keys = {one.key for one in self._networks if one.is_owed}
         for key in keys:
-            if isinstance(key, Address):
+            if isinstance(key, DatagramAddress):
                 self._owed.setdefault(key.host, {})[key] = None
                 self._owed_count += 1
 
     def _tell(
-        self, network: Network, kind: type[Subscribe | Unsubscribe], asks: list[Ask], effects: list[Effect]
+        self,
+        network: Network,
+        kind: type[SubscribeSensors | UnsubscribeSensors],
+        asks: list[Ask],
+        effects: list[GatewayEffect],
     ) -> None:
         key = network.key
         if key is None:
             return  # it is told when it is back
-        for some in _parts(asks, DATAGRAM_SENSORS_MAX if isinstance(key, Address) else len(asks)):
+        for some in _parts(asks, DATAGRAM_SENSORS_MAX if isinstance(key, DatagramAddress) else len(asks)):
             named = [self._named(instrument, span) for instrument, span in some]
-            restart = self._restart_size(network, some) if kind is Unsubscribe else 0
-            is_start = kind is Subscribe and not all(instrument.is_on for instrument, _ in some)
+            restart = self._restart_size(network, some) if kind is UnsubscribeSensors else 0
+            is_start = kind is SubscribeSensors and not all(instrument.is_on for instrument, _ in some)
             if self._speaker.say(key, kind(network.sensing_id, named), effects, restart, is_start):
                 for instrument, span in some:
                     instrument.ask(span)
-            elif isinstance(key, Address):
+            elif isinstance(key, DatagramAddress):
                 self._owe(network, key)
 
     def _restart_size(self, network: Network, asks: list[Ask]) -> int:
         """Bytes of a message that starts sensors again, where they must be counted."""
         key = network.key
-        if not isinstance(key, Address) or self._speaker.is_confirmed(key):
+        if not isinstance(key, DatagramAddress) or self._speaker.is_confirmed(key):
             return 0
         named = [self._named(instrument, instrument.span or WHOLE) for instrument, _ in asks]
-        return len(encode(Subscribe(network.sensing_id, named, self._speaker.cookie(key))))
+        return len(encode(SubscribeSensors(network.sensing_id, named, self._speaker.cookie(key))))
 
-    def _named(self, instrument: Instrument, span: Span | None) -> Sensor:
+    def _named(self, instrument: Instrument, span: RangeSpan | None) -> Sensor:
         """The sensor as it is named to its network, with a range if it gave one itself."""
         if span is None:
             return Sensor(instrument.name)

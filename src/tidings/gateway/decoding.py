@@ -22,7 +22,7 @@ from msgspec import Raw
 
 from tidings.errors import EventError
 from tidings.event.values import place_of
-from tidings.gateway.members import (
+from tidings.gateway.message_reader import (
     BAD,
     STEP,
     TITLES,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from tidings.gateway.messages import Message
+from tidings.gateway.messages import GatewayMessage
 from tidings.gateway.networks import Key
 
 
-class Say(Struct, frozen=True):
+class SendMessage(Struct, frozen=True):
     """Send a message over a connection, or in one datagram to an Address."""
 
     key: Key
-    message: Message
+    message: GatewayMessage
 
 
 class Close(Struct, frozen=True):
@@ -22,7 +22,7 @@ class Close(Struct, frozen=True):
     reason: str
 
 
-class Advertise(Struct, frozen=True):
+class AdvertiseFilter(Struct, frozen=True):
     """Tell the node what may be published; it tells, under this number, which filters demand that."""
 
     number: int
@@ -42,4 +42,4 @@ class Withdraw(Struct, frozen=True):
     number: int
 
 
-Effect = Say | Close | Advertise | Widen | Withdraw
+GatewayEffect = SendMessage | Close | AdvertiseFilter | Widen | Withdraw

@@ -15,28 +15,33 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from tidings.gateway.areas import Box, box_of
-from tidings.gateway.commands import Asker, Demands
-from tidings.gateway.effects import Close, Effect, Withdraw
-from tidings.gateway.interest import Interest, read
+from tidings.gateway.advertisement import NetworkAdvertisements
+from tidings.gateway.amplification_guard import AmplificationGuard
+from tidings.gateway.areas import AreaBox, box_of
+from tidings.gateway.commands import Asker, DemandIntake
+from tidings.gateway.demand import wants_of
+from tidings.gateway.effects import Close, GatewayEffect, Withdraw
+from tidings.gateway.interest import SensorInterest, read
 from tidings.gateway.messages import Ack, Deregister, Error, Reading, Redirect, Register, Sensing
+from tidings.gateway.network_registry import (
+    MessageRefusal,
+    NetworkRegistry,
+    UnregisteredNetworks,
+    check_register,
+)
 from tidings.gateway.networks import (
     SEQUENCES_MAX,
-    Address,
-    Caller,
+    DatagramAddress,
     Key,
     Network,
+    NetworkCaller,
     Networks,
     NumberState,
     Sequence,
     bounded_lease,
 )
-from tidings.gateway.offers import Offers
-from tidings.gateway.policy import Figures, Policy
-from tidings.gateway.registry import Refusal, Registry, Strangers, check_register
+from tidings.gateway.policy import GatewayFigures, Policy
 from tidings.gateway.report import Served, describe, describe_stranger, serves
-from tidings.gateway.speaker import Speaker
-from tidings.gateway.wants import wants_of
 from tidings.seen import Producers
 from tidings.steps import Steps, finish
 
@@ -50,33 +55,33 @@ class Gateway:
 
     def __init__(self, secret: bytes, policy: Policy | None = None) -> None:
         self.policy = policy or Policy()
-        self.figures = Figures()
+        self.figures = GatewayFigures()
         self._networks = Networks()
         self._table = self._networks.table
-        self._interest = Interest()
-        self._offers = Offers()
-        self._strangers = Strangers(self._offers)
+        self._interest = SensorInterest()
+        self._offers = NetworkAdvertisements()
+        self._strangers = UnregisteredNetworks(self._offers)
         self._sequences: Producers[str, Sequence] = Producers(SEQUENCES_MAX)
-        self._speaker = Speaker(secret)
-        self._registry = Registry(self._networks, self._interest, self._offers)
+        self._speaker = AmplificationGuard(secret)
+        self._registry = NetworkRegistry(self._networks, self._interest, self._offers)
         self._asker = Asker(self._networks, self._interest, self._speaker, self.policy)
-        self._callers: dict[Key, Caller] = {}
-        self._demands = Demands(self._interest)
+        self._callers: dict[Key, NetworkCaller] = {}
+        self._demands = DemandIntake(self._interest)
         self._errors: dict[Key, int] = {}  # in a row
-        self._effects: list[Effect] = []
+        self._effects: list[GatewayEffect] = []
 
     # Who is there
 
-    def connected(self, key: Key, caller: Caller) -> None:
+    def connected(self, key: Key, caller: NetworkCaller) -> None:
         """A connection was made, or it is known now who it is; so may be told who sends datagrams."""
         self._callers[key] = caller
 
-    def heard(self, address: Address, size: int) -> list[Effect]:
+    def heard(self, address: DatagramAddress, size: int) -> list[GatewayEffect]:
         """A datagram of that many bytes came; called before what is in it is told."""
         self._speaker.heard(address, size)
         return self._settled() if self._asker.heard(address) else []
 
-    def lost(self, key: Key, now: float) -> list[Effect]:
+    def lost(self, key: Key, now: float) -> list[GatewayEffect]:
         """A connection broke: its networks have some time to come back, unless they are there already."""
         self._callers.pop(key, None)
         self._errors.pop(key, None)
@@ -85,7 +90,7 @@ class Gateway:
                 self._begin_anew(network)
         return self._settled()
 
-    def failed(self, key: Key, error: Error) -> list[Effect]:
+    def failed(self, key: Key, error: Error) -> list[GatewayEffect]:
         """A message could not be understood; who sends nothing else for long is cut off."""
         self._fail(key, error)
         return self.said()
@@ -97,7 +102,7 @@ class Gateway:
         self._confirm(key, message.cookie)
         try:
             yield from self._register(key, message, now)
-        except Refusal as refusal:
+        except MessageRefusal as refusal:
             self._fail(key, refusal.message("register", message.sensing_id))
         else:
             self._errors.pop(key, None)
@@ -109,8 +114,8 @@ class Gateway:
         try:
             network = self._registry.find(message.sensing_id, self._caller(key), key)
             if network is None:
-                raise Refusal("sensing-id", "is not registered")
-        except Refusal as refusal:
+                raise MessageRefusal("sensing-id", "is not registered")
+        except MessageRefusal as refusal:
             self._fail(key, refusal.message("deregister", message.sensing_id))
             return
         self._errors.pop(key, None)
@@ -136,12 +141,12 @@ class Gateway:
                 break
         return readings
 
-    def said(self) -> list[Effect]:
+    def said(self) -> list[GatewayEffect]:
         """What is to be done because of the readings that came since this was asked last."""
         effects, self._effects = self._effects, []
         return effects
 
-    def accepted(self, sensing_id: str, seq: int, key: Key) -> list[Effect]:
+    def accepted(self, sensing_id: str, seq: int, key: Key) -> list[GatewayEffect]:
         """The node has taken the readings of that number, which came from there: they are acknowledged.
 
         Where that connection is gone by now, to where the network has come again.
@@ -160,7 +165,7 @@ class Gateway:
 
     # What the node says, and time
 
-    def demanded(self, number: int, filters: Iterable[str]) -> list[Effect]:
+    def demanded(self, number: int, filters: Iterable[str]) -> list[GatewayEffect]:
         """These filters and no others demand what is advertised under a number; an unknown one is ignored."""
         if number in self._offers:
             self._demands.change(number, tuple(dict.fromkeys(filters)))
@@ -171,7 +176,7 @@ class Gateway:
         """Whether the sensors have not been asked yet for all that they are to be asked for."""
         return self._demands.is_behind or self._interest.is_touched
 
-    def wake(self, now: float) -> list[Effect]:
+    def wake(self, now: float) -> list[GatewayEffect]:
         """Do what is due."""
         asked, given_up = self._networks.due(now)
         for network in asked:
@@ -244,7 +249,7 @@ class Gateway:
 
     def _attach(self, network: Network, reach: Key, message: Register, now: float) -> None:
         """Reach the network there from now on; who may not know what it was asked for is told again."""
-        is_datagram = isinstance(reach, Address)
+        is_datagram = isinstance(reach, DatagramAddress)
         lease_s = bounded_lease(message.lease_s) if is_datagram else float("inf")
         if self._networks.attach(network, reach, lease_s, now):
             self._begin_anew(network)
@@ -257,7 +262,7 @@ class Gateway:
             instrument.doubt()
         self._interest.touch(network.instruments.values())
 
-    def _elsewhere(self, sensing_id: str, box: Box | None) -> str | None:
+    def _elsewhere(self, sensing_id: str, box: AreaBox | None) -> str | None:
         """The address of the gateway that is to serve a network, if it is not this one."""
         grid = self.policy.grid
         if grid is None or self.policy.elsewhere == "serve":
@@ -265,29 +270,29 @@ class Gateway:
         member = grid.member_for(sensing_id, box)
         return None if member == self.policy.member else grid.members[member]
 
-    def _caller(self, key: Key) -> Caller:
+    def _caller(self, key: Key) -> NetworkCaller:
         caller = self._callers.get(key)
         if caller is not None:
             return caller
-        return Caller(key.host) if isinstance(key, Address) else Caller()
+        return NetworkCaller(key.host) if isinstance(key, DatagramAddress) else NetworkCaller()
 
     def _now_at(self, sensing_id: str, key: Key) -> Key:
         """Where to answer a network that has spoken from there: there, or where it is if that is gone."""
-        if key in self._callers or isinstance(key, Address):
+        if key in self._callers or isinstance(key, DatagramAddress):
             return key
         network = self._table.get(sensing_id)
         return key if network is None or network.key is None else network.key
 
-    def _reach(self, key: Key, caller: Caller, address: str | None) -> Key:
+    def _reach(self, key: Key, caller: NetworkCaller, address: str | None) -> Key:
         """How to reach a network: where it spoke from, or at the address it named if it may name that one."""
-        if not isinstance(key, Address) or address is None:
+        if not isinstance(key, DatagramAddress) or address is None:
             return key
         host, _, port = address.rpartition(":")
         host = host.strip("[]")
         is_port = port.isascii() and port.isdigit() and 0 < int(port[:6]) <= PORT_MAX
         if not is_port or (host != caller.host and host not in self.policy.hosts):
             return key
-        named = Address(host, int(port))
+        named = DatagramAddress(host, int(port))
         if host in self.policy.hosts:
             self._speaker.trust(named)
         return named
@@ -303,7 +308,7 @@ class Gateway:
         count = len(message.sensors)
         try:
             network = self._registry.find(message.sensing_id, self._caller(key), key)
-        except Refusal as refusal:
+        except MessageRefusal as refusal:
             self.figures.refused += count
             self._fail(key, refusal.message("sensing", message.sensing_id))
             return []
@@ -341,13 +346,13 @@ class Gateway:
         """Say what is wrong, and close a connection that has nothing else to say."""
         self.figures.errors += 1
         self._speaker.say(key, error, self._effects)
-        if isinstance(key, Address):
+        if isinstance(key, DatagramAddress):
             return
         self._errors[key] = self._errors.get(key, 0) + 1
         if self._errors[key] == ERRORS_MAX:
             self._effects.append(Close(key, f"{ERRORS_MAX} errors in a row"))
 
-    def _settled(self) -> list[Effect]:
+    def _settled(self) -> list[GatewayEffect]:
         """All that is to be done, with what the networks must be asked for now."""
         self._settle()
         return self.said()

@@ -26,17 +26,26 @@ from typing import NamedTuple
 
 from tidings.errors import NotAllowed
 from tidings.gateway.decoding import decode_plain_run
-from tidings.gateway.effects import Advertise, Close, Effect, Say, Widen, Withdraw
+from tidings.gateway.effects import AdvertiseFilter, Close, GatewayEffect, SendMessage, Widen, Withdraw
 from tidings.gateway.gateway import Gateway
 from tidings.gateway.intake import RUN_SIZE, read_datagram
-from tidings.gateway.members import Said
+from tidings.gateway.message_reader import Said
 from tidings.gateway.messages import Deregister, Error, Register, Sensing, encode
-from tidings.gateway.networks import Address, Key
-from tidings.gateway.networks import Caller as Owner
-from tidings.gateway.outgoing import Outgoing
-from tidings.gateway.peer import ANYONE, Entrance, Login, Pause, Peer, Send, Senders, Standing
+from tidings.gateway.networks import DatagramAddress, Key
+from tidings.gateway.networks import NetworkCaller as Owner
+from tidings.gateway.peer import (
+    ANYONE,
+    DatagramSenders,
+    Entrance,
+    Login,
+    NetworkConnection,
+    NetworkRights,
+    Pause,
+    Send,
+)
+from tidings.gateway.publisher import ReadingPublisher
 from tidings.gateway.uplink import Log, Uplink
-from tidings.gateway.work import Act, Client, Work
+from tidings.gateway.work import Act, GatewayWork, WorkClient
 from tidings.protocol.access import Caller
 from tidings.steps import Steps
 
@@ -75,23 +84,27 @@ class Hub:
         entrance: Entrance | None = None,
     ) -> None:
         self.gateway = gateway
-        self.work = Work(clocks.work, soon, log)
-        self.send_datagram: Callable[[bytes, Address], None] = _nowhere
+        self.work = GatewayWork(clocks.work, soon, log)
+        self.send_datagram: Callable[[bytes, DatagramAddress], None] = _nowhere
         self.dropped = 0
         """Datagrams that came while the node took nothing."""
         self._uplink = uplink
-        self._outgoing = Outgoing(uplink, clocks.wall)
+        self._outgoing = ReadingPublisher(uplink, clocks.wall)
         self._soon = soon
         self._entrance = entrance
         self._clock = clocks.due
         self._log = log
-        self._peers: dict[Key, Peer] = {}
-        self._known: OrderedDict[Address, Standing] = OrderedDict()  # who sends datagrams, with security
+        self._peers: dict[Key, NetworkConnection] = {}
+        self._known: OrderedDict[DatagramAddress, NetworkRights] = (
+            OrderedDict()
+        )  # who sends datagrams, with security
         self._half: dict[Key, float] = {}  # since when half an object is there
-        self._paused: dict[Peer, None] = {}  # held up for the sake of the node, or until the next turn
-        self._senders = Senders(self.work)
-        self._own = Client()  # what the gateway has to do by itself
-        self._asking = Client()  # those who ask it on the bus
+        self._paused: dict[
+            NetworkConnection, None
+        ] = {}  # held up for the sake of the node, or until the next turn
+        self._senders = DatagramSenders(self.work)
+        self._own = WorkClient()  # what the gateway has to do by itself
+        self._asking = WorkClient()  # those who ask it on the bus
         self._is_due = False
         self._is_long = False  # enough was read in this turn
         self._turn_size = 0
@@ -110,7 +123,7 @@ class Hub:
 
     def opened(self, key: Key, caller: Caller, send: Send, close: Act, pause: Pause | None = None) -> None:
         """A connection is there; with security, whoever shows a certificate is known by it."""
-        peer = self._peers[key] = Peer(caller, send, close, pause, self._release)
+        peer = self._peers[key] = NetworkConnection(caller, send, close, pause, self._release)
         if self._entrance is not None:
             peer.standing = self._entrance.by_certificate(caller)
             peer.login = Login()
@@ -186,7 +199,7 @@ class Hub:
         elif peer is not None:
             self._forget(key)
 
-    def datagram(self, address: Address, data: bytes) -> None:
+    def datagram(self, address: DatagramAddress, data: bytes) -> None:
         """A datagram has come."""
         if self._uplink.is_full:
             self.dropped += 1
@@ -202,13 +215,13 @@ class Hub:
         if (is_late or next(steps, self) is not self) and not self._senders.hold(address, steps, len(data)):
             self.dropped += 1
 
-    def _reading_datagram(self, address: Address, data: bytes) -> Steps[None]:
+    def _reading_datagram(self, address: DatagramAddress, data: bytes) -> Steps[None]:
         self._do(self.gateway.heard(address, len(data)))
         said: list[Said] = []
         yield from read_datagram(data, said)
         yield from self._take(address, self._standing_at(address), said, len(data))
 
-    def _standing_at(self, address: Address) -> Standing | None:
+    def _standing_at(self, address: DatagramAddress) -> NetworkRights | None:
         return ANYONE if self._entrance is None else self._known.get(address)
 
     def answer(self, steps: Steps[None]) -> None:
@@ -258,7 +271,7 @@ class Hub:
 
     # What networks say
 
-    def _take(self, key: Key, standing: Standing | None, said: list[Said], size: int) -> Steps[None]:
+    def _take(self, key: Key, standing: NetworkRights | None, said: list[Said], size: int) -> Steps[None]:
         """Take messages of any kind, which were so many bytes."""
         run: list[Sensing] = []
         has_heard = False
@@ -278,7 +291,7 @@ class Hub:
         self._sense(key, standing, run)
         self._finish(size)
 
-    def _sense(self, key: Key, standing: Standing | None, messages: list[Sensing]) -> None:
+    def _sense(self, key: Key, standing: NetworkRights | None, messages: list[Sensing]) -> None:
         """Take readings."""
         now, sensing = self._clock(), self.gateway.sensing
         is_free = standing is not None and standing.grant is None
@@ -308,15 +321,15 @@ class Hub:
             self._is_due = True
             self._soon(self.tick)
 
-    def _hold_up(self, key: Key, peer: Peer) -> None:
+    def _hold_up(self, key: Key, peer: NetworkConnection) -> None:
         """Read no more of a connection in this turn, or while the node takes nothing."""
         if (self._is_long or self._uplink.is_full) and not peer.is_held and key in self._peers:
             peer.stop()
             self._paused[peer] = None
 
     def _hear(
-        self, key: Key, standing: Standing | None, one: Register | Deregister | Error, now: float
-    ) -> Steps[Standing | None]:
+        self, key: Key, standing: NetworkRights | None, one: Register | Deregister | Error, now: float
+    ) -> Steps[NetworkRights | None]:
         """Take a message that has no readings; who says it, as is known after that."""
         gateway = self.gateway
         if isinstance(one, Error):
@@ -340,25 +353,25 @@ class Hub:
         self._do(self.gateway.said())
         self._look_behind()
 
-    def _admitted(self, key: Key, standing: Standing | None, token: str | None) -> Standing:
+    def _admitted(self, key: Key, standing: NetworkRights | None, token: str | None) -> NetworkRights:
         """Who registers a network; NotAllowed if that is not known, or has no right to publish."""
         if self._entrance is None:
             return ANYONE
         if token is not None:
-            host = key.host if isinstance(key, Address) else self._peers[key].caller.host
+            host = key.host if isinstance(key, DatagramAddress) else self._peers[key].caller.host
             standing = self._entrance.by_token(Caller(host or "", host), token)
             self._introduce(key, host or "", standing)
-            if not isinstance(key, Address):
+            if not isinstance(key, DatagramAddress):
                 self._peers[key].standing = standing
         if standing is None:
             raise NotAllowed(WHO)
-        if isinstance(key, Address):
+        if isinstance(key, DatagramAddress):
             self._known[key] = standing
             if len(self._known) > ADDRESSES_MAX:
                 self._do(self.gateway.lost(self._known.popitem(last=False)[0], self._clock()))
         return standing
 
-    def _may_sense(self, key: Key, standing: Standing | None, one: Sensing) -> bool:
+    def _may_sense(self, key: Key, standing: NetworkRights | None, one: Sensing) -> bool:
         """Whether readings of someone who may not publish everything are looked at."""
         if standing is not None or (self._entrance is not None and self._entrance.strangers):
             return True
@@ -366,7 +379,7 @@ class Hub:
         self._do(self.gateway.failed(key, Error(WHO, "$.sensing", one.sensing_id)))
         return False
 
-    def _log_in(self, key: Key, peer: Peer, data: bytes) -> bytes:
+    def _log_in(self, key: Key, peer: NetworkConnection, data: bytes) -> bytes:
         """Read the first line, if it is one that says who is there; what is left to be read as messages."""
         assert peer.login is not None
         token, rest = peer.login.feed(data)
@@ -379,9 +392,9 @@ class Hub:
 
     def _is_here(self, key: Key) -> bool:
         """Whether someone was not cut off meanwhile."""
-        return isinstance(key, Address) or key in self._peers
+        return isinstance(key, DatagramAddress) or key in self._peers
 
-    def _introduce(self, key: Key, host: str, standing: Standing | None) -> None:
+    def _introduce(self, key: Key, host: str, standing: NetworkRights | None) -> None:
         self.gateway.connected(key, Owner(host, "" if standing is None else standing.user))
 
     def _note_half(self, key: Key, is_open: bool, is_going_on: bool) -> None:
@@ -392,16 +405,16 @@ class Hub:
 
     # What is to be done
 
-    def _do(self, effects: list[Effect]) -> None:
+    def _do(self, effects: list[GatewayEffect]) -> None:
         if not effects:
             return
         for effect in effects:
             match effect:
-                case Say(key, message):
+                case SendMessage(key, message):
                     self._say(key, encode(message))
                 case Close(key, reason):
                     self._part(key, reason)
-                case Advertise(number, filter):
+                case AdvertiseFilter(number, filter):
                     self._uplink.advertise(number, filter)
                 case Widen(number, filter):
                     self._uplink.widen(number, filter)
@@ -421,7 +434,7 @@ class Hub:
             yield
 
     def _say(self, key: Key, line: bytes) -> None:
-        if isinstance(key, Address):
+        if isinstance(key, DatagramAddress):
             self.send_datagram(line, key)
         elif (peer := self._peers.get(key)) is not None:
             peer.send(line)
@@ -477,7 +490,7 @@ class Hub:
             if peer.is_idle:
                 peer.go_on()
 
-    def _release(self, peer: Peer) -> None:
+    def _release(self, peer: NetworkConnection) -> None:
         """All that a connection has sent is dealt with."""
         if self._is_long or self._uplink.is_full:
             self._paused[peer] = None
@@ -485,5 +498,5 @@ class Hub:
             peer.go_on()
 
 
-def _nowhere(_data: bytes, _address: Address) -> None:
+def _nowhere(_data: bytes, _address: DatagramAddress) -> None:
     """For datagrams before there is a port for them."""

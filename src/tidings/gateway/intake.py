@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidings.gateway.cutting import FIRST_SIZE_MAX, OBJECT_SIZE_MAX, Cutter
 from tidings.gateway.decoding import decode_object, decode_plain_run, decode_run
-from tidings.gateway.members import Said
+from tidings.gateway.json_framing import FIRST_SIZE_MAX, OBJECT_SIZE_MAX, JsonFramer
+from tidings.gateway.message_reader import Said
 from tidings.gateway.messages import Error, Sensing
 from tidings.steps import Steps, finish
 
@@ -27,11 +27,11 @@ CUT_SIZE = 4 << 10
 """Bytes of an object that are looked at closely in one step."""
 
 
-class Intake:
+class NetworkReader:
     """Reads what one peer sends."""
 
     def __init__(self) -> None:
-        self._cutter = Cutter()
+        self._cutter = JsonFramer()
         self._rest = b""
         self._mistakes_in_a_row = 0
 
@@ -132,11 +132,11 @@ def _is_half(data: bytes, at: int) -> bool:
 
 
 def read_datagram(data: bytes, said: list[Said]) -> Steps[None]:
-    """Read a datagram, which holds whole objects, mostly one, as `Intake.read` does."""
+    """Read a datagram, which holds whole objects, mostly one, as `NetworkReader.read` does."""
     run = (yield from decode_run(data)) if len(data) <= FIRST_SIZE_MAX else None
     if run is not None:
         said += run
         return
-    intake = Intake()
+    intake = NetworkReader()
     yield from intake.read(data, said)
     said += intake.finish()

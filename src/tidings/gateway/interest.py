@@ -16,10 +16,10 @@ from collections.abc import Iterable, Iterator
 
 from tidings.errors import UserError
 from tidings.filters import Filter
-from tidings.gateway.areas import Areas, Box
+from tidings.gateway.areas import AreaBox, Areas
+from tidings.gateway.demand import Want, wants_of
 from tidings.gateway.networks import Instrument
-from tidings.gateway.ranges import WHOLE, Ranges, Span
-from tidings.gateway.wants import Want, wants_of
+from tidings.gateway.ranges import WHOLE, Ranges, RangeSpan
 from tidings.steps import Steps, finish
 
 STEP = 100
@@ -29,7 +29,7 @@ Touched = dict[Instrument, None]
 """Sensors whose answer may have changed."""
 
 
-class Group:
+class TypeInterest:
     """All sensors of one type, and what is wanted of the type."""
 
     def __init__(self, type: str) -> None:
@@ -38,8 +38,8 @@ class Group:
         self._ranges: Ranges[tuple[Want, int]] = Ranges()
         self._plain: dict[Want, None] = {}
         self._special: dict[Want, dict[Instrument, None]] = {}  # and the sensors each was noted at
-        self._by_span: dict[Span | None, dict[Instrument, None]] = {}
-        self._clips: dict[Span | None, Span | None] = {}  # what the plain wants want of each range
+        self._by_span: dict[RangeSpan | None, dict[Instrument, None]] = {}
+        self._clips: dict[RangeSpan | None, RangeSpan | None] = {}  # what the plain wants want of each range
         self._by_id: dict[str, dict[Instrument, None]] = {}
         self._areas: Areas[str] = Areas()  # the networks that have sensors here
 
@@ -49,7 +49,7 @@ class Group:
     def __contains__(self, instrument: Instrument) -> bool:
         return instrument in self._by_id.get(instrument.sensing_id, ())
 
-    def wanted(self, instrument: Instrument) -> Span | None:
+    def wanted(self, instrument: Instrument) -> RangeSpan | None:
         """The smallest range over all that is wanted of a sensor, None if nothing is."""
         wanted = self._clips[instrument.span]
         for span in instrument.special.values():
@@ -70,7 +70,7 @@ class Group:
         for want in self._special:
             self._note(want, instrument)
 
-    def move(self, sensing_id: str, box: Box | None) -> None:
+    def move(self, sensing_id: str, box: AreaBox | None) -> None:
         """Find a network that has sensors here by its new place."""
         self._areas.remove(sensing_id)
         self._areas.add(sensing_id, box)
@@ -144,7 +144,7 @@ class Group:
             if number % STEP == 0:
                 yield
 
-    def _clip(self, span: Span | None) -> Span | None:
+    def _clip(self, span: RangeSpan | None) -> RangeSpan | None:
         if span is None:
             return WHOLE if self._plain else None
         return self._ranges.clip(span)
@@ -171,14 +171,14 @@ class Group:
                     yield one
 
 
-class Interest:
+class SensorInterest:
     """What is wanted of all sensors."""
 
     def __init__(self) -> None:
         self._filters: dict[str, list[Want]] = {}
         self._exact: dict[str, dict[Want, None]] = {}  # wants of known types, by type
         self._wide: dict[Want, None] = {}  # wants of types that are told in another way
-        self._groups: dict[str, Group] = {}
+        self._groups: dict[str, TypeInterest] = {}
         self._touched: dict[Instrument, None] = {}
 
     def __contains__(self, instrument: Instrument) -> bool:
@@ -218,7 +218,7 @@ class Interest:
         """A sensor that can be asked."""
         group = self._groups.get(instrument.type)
         if group is None:
-            group = self._groups[instrument.type] = Group(instrument.type)
+            group = self._groups[instrument.type] = TypeInterest(instrument.type)
             for want in [*self._exact.get(instrument.type, ()), *self._wide]:
                 if want.admits_type(instrument.type):
                     finish(group.want(want, {}))
@@ -233,7 +233,7 @@ class Interest:
         if not group:
             del self._groups[instrument.type]
 
-    def move(self, instruments: Iterable[Instrument], box: Box | None) -> Steps[None]:
+    def move(self, instruments: Iterable[Instrument], box: AreaBox | None) -> Steps[None]:
         """The sensors of one network are somewhere else now."""
         instruments = list(instruments)
         for type, sensing_id in {(one.type, one.sensing_id) for one in instruments}:
@@ -255,7 +255,7 @@ class Interest:
         """Whether there may be changes."""
         return bool(self._touched)
 
-    def changes(self, count: int) -> list[tuple[Instrument, Span | None]]:
+    def changes(self, count: int) -> list[tuple[Instrument, RangeSpan | None]]:
         """The sensors that must be asked for something else than they were, each with what is wanted now.
 
         Of those that may have changed so many are looked at.
@@ -268,7 +268,7 @@ class Interest:
         wanted = ((one, self.wanted(one)) for one in touched)
         return [(one, span) for one, span in wanted if _has_changed(one, span)]
 
-    def wanted(self, instrument: Instrument) -> Span | None:
+    def wanted(self, instrument: Instrument) -> RangeSpan | None:
         """What is wanted of a sensor; None if it may be silent."""
         return self._groups[instrument.type].wanted(instrument)
 
@@ -283,7 +283,7 @@ class Interest:
             )
         )
 
-    def _reached(self, want: Want, types: list[str] | None) -> list[Group]:
+    def _reached(self, want: Want, types: list[str] | None) -> list[TypeInterest]:
         """The groups whose type a want admits."""
         if types is None:
             groups = list(self._groups.values())
@@ -305,11 +305,11 @@ def _types(want: Want) -> list[str] | None:
     return want.types.strings.points()
 
 
-def _has_changed(instrument: Instrument, span: Span | None) -> bool:
+def _has_changed(instrument: Instrument, span: RangeSpan | None) -> bool:
     """Whether a sensor must be told that this is wanted; also that nothing is, if it may go on sending."""
     is_doubtful = span is None and instrument.is_doubtful
     return is_doubtful or _ends(span) != _ends(instrument.asked)
 
 
-def _ends(span: Span | None) -> tuple[float | None, float | None] | None:
+def _ends(span: RangeSpan | None) -> tuple[float | None, float | None] | None:
     return None if span is None else span.ends

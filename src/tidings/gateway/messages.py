@@ -93,7 +93,7 @@ class Sensing(Struct, gc=False, rename="kebab"):
 # What the gateway says
 
 
-class Subscribe(Struct, frozen=True, rename="kebab"):
+class SubscribeSensors(Struct, frozen=True, rename="kebab"):
     """Send these sensors' readings; a range replaces the one asked for before."""
 
     sensing_id: str
@@ -101,7 +101,7 @@ class Subscribe(Struct, frozen=True, rename="kebab"):
     cookie: str | UnsetType = UNSET
 
 
-class Unsubscribe(Struct, frozen=True, rename="kebab"):
+class UnsubscribeSensors(Struct, frozen=True, rename="kebab"):
     """Send these sensors' readings no longer."""
 
     sensing_id: str
@@ -132,11 +132,11 @@ class Redirect(Struct, frozen=True, rename="kebab"):
     address: str
 
 
-Message = Subscribe | Unsubscribe | Ack | Error | Redirect
+GatewayMessage = SubscribeSensors | UnsubscribeSensors | Ack | Error | Redirect
 
-_TITLES: dict[type[Message], str] = {
-    Subscribe: "subscribe",
-    Unsubscribe: "unsubscribe",
+_TITLES: dict[type[GatewayMessage], str] = {
+    SubscribeSensors: "subscribe",
+    UnsubscribeSensors: "unsubscribe",
     Ack: "ack",
     Error: "error",
     Redirect: "redirect",
@@ -144,6 +144,6 @@ _TITLES: dict[type[Message], str] = {
 _encode = Encoder().encode
 
 
-def encode(message: Message) -> bytes:
+def encode(message: GatewayMessage) -> bytes:
     """The message as one line of JSON, with its end."""
     return _encode({_TITLES[type(message)]: message}) + b"\n"

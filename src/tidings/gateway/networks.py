@@ -22,10 +22,10 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from tidings.event.values import INT_MIN
-from tidings.gateway.areas import Box
+from tidings.gateway.areas import AreaBox
+from tidings.gateway.demand import Want
 from tidings.gateway.messages import Sensor
-from tidings.gateway.ranges import Span, span_of
-from tidings.gateway.wants import Want
+from tidings.gateway.ranges import RangeSpan, span_of
 from tidings.leases import Leases
 from tidings.seen import SeenNumbers
 
@@ -55,14 +55,14 @@ Key = Hashable
 """How a network is reached: what the driver calls a connection, or the Address that sends its datagrams."""
 
 
-class Address(NamedTuple):
+class DatagramAddress(NamedTuple):
     """Where datagrams come from and go to."""
 
     host: str
     port: int
 
 
-class Caller(Struct, frozen=True):
+class NetworkCaller(Struct, frozen=True):
     """Who is at the other end: the host, and the user if it has shown to be one."""
 
     host: str = ""
@@ -74,14 +74,14 @@ class Instrument:
 
     __slots__ = ("asked", "box", "is_doubtful", "name", "sensing_id", "span", "special", "type", "was_on")
 
-    def __init__(self, sensing_id: str, sensor: Sensor, box: Box | None) -> None:
+    def __init__(self, sensing_id: str, sensor: Sensor, box: AreaBox | None) -> None:
         self.sensing_id = sensing_id
         self.name = sensor.name
         self.type = sensor.type
         self.box = box  # None: everywhere
         self.span = _span(sensor)  # None: it gave no range
-        self.special: dict[Want, Span] = {}  # what is wanted of it and not of all sensors of its type
-        self.asked: Span | None = None  # None: it is off
+        self.special: dict[Want, RangeSpan] = {}  # what is wanted of it and not of all sensors of its type
+        self.asked: RangeSpan | None = None  # None: it is off
         self.was_on = False  # at any time: that it was told to stop may never have arrived
         self.is_doubtful = False  # it was on before its connection was lost, and may go on sending
 
@@ -94,13 +94,13 @@ class Instrument:
         """Its connection was lost: what it was asked for last it may not know, or may still go by."""
         self.asked, self.is_doubtful = None, self.was_on
 
-    def ask(self, span: Span | None) -> None:
+    def ask(self, span: RangeSpan | None) -> None:
         """It was asked for this, or to be silent."""
         self.asked, self.is_doubtful = span, False
         self.was_on = self.was_on or self.is_on
 
 
-def _span(sensor: Sensor) -> Span | None:
+def _span(sensor: Sensor) -> RangeSpan | None:
     if sensor.min_value is None and sensor.max_value is None:
         return None
     return span_of(sensor.min_value, sensor.max_value)
@@ -125,7 +125,7 @@ class Network:
         "strays",
     )
 
-    def __init__(self, sensing_id: str, caller: Caller, box: Box | None, now: float) -> None:
+    def __init__(self, sensing_id: str, caller: NetworkCaller, box: AreaBox | None, now: float) -> None:
         self.sensing_id = sensing_id
         self.caller = caller  # who registered it first
         self.box = box
@@ -140,7 +140,7 @@ class Network:
         self.is_owed = False  # not all that it must be asked could be said
         self.asked_at = -inf  # when its lease was over and it was asked
 
-    def belongs_to(self, key: Key, caller: Caller) -> bool:
+    def belongs_to(self, key: Key, caller: NetworkCaller) -> bool:
         """Whether someone may speak for this network."""
         if self.caller.user:
             return caller.user == self.caller.user
@@ -234,7 +234,7 @@ class Networks:
         self._forget(network, key)
         before = network.key
         self._detach(network)
-        if before is not None and not isinstance(before, Address):
+        if before is not None and not isinstance(before, DatagramAddress):
             if len(network.others) >= OTHERS_MAX:
                 self._forget(network, network.others[0])
             network.others.append(before)

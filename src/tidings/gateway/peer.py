@@ -15,9 +15,9 @@ from msgspec import Struct
 
 from tidings.errors import NotAllowed
 from tidings.filters import Filter
-from tidings.gateway.intake import Intake
-from tidings.gateway.networks import Address
-from tidings.gateway.work import Act, Client, Work
+from tidings.gateway.intake import NetworkReader
+from tidings.gateway.networks import DatagramAddress
+from tidings.gateway.work import Act, GatewayWork, WorkClient
 from tidings.protocol.access import Caller, Claim, Denied, Permit
 from tidings.security.gate import WRONG, Watchman
 from tidings.security.passwords import is_token
@@ -36,7 +36,7 @@ Pause = Callable[[bool], None]
 """Stops to read from a connection, or goes on."""
 
 
-class Standing(Struct, frozen=True):
+class NetworkRights(Struct, frozen=True):
     """Who someone is, and what of readings that one may publish; None is everything."""
 
     user: str = ""
@@ -44,7 +44,7 @@ class Standing(Struct, frozen=True):
     permit: Permit | None = None
 
 
-ANYONE = Standing()
+ANYONE = NetworkRights()
 """Whoever comes where users are not known."""
 
 
@@ -63,7 +63,7 @@ class Entrance:
         self._clock = clock
         self._wall = wall
 
-    def by_certificate(self, caller: Caller) -> Standing | None:
+    def by_certificate(self, caller: Caller) -> NetworkRights | None:
         """Who has connected with a certificate, None if that says nothing or lets in nobody."""
         if caller.certificate is None:
             return None
@@ -72,13 +72,13 @@ class Entrance:
         except NotAllowed:
             return None
 
-    def by_token(self, caller: Caller, token: str) -> Standing:
+    def by_token(self, caller: Caller, token: str) -> NetworkRights:
         """Who shows this token; NotAllowed if it is none, or its user may publish nothing."""
         if not is_token(token):
             raise Denied("token", WRONG)
         return self._standing(self._gate.admit(Claim(caller, secret=token), self._clock(), self._wall()))
 
-    def renewed(self, standing: Standing | None) -> Standing | None:
+    def renewed(self, standing: NetworkRights | None) -> NetworkRights | None:
         """What someone may do by the rules that hold now; None if that one is not let in any more."""
         permit = None if standing is None or standing.permit is None else self._gate.renew(standing.permit)
         try:
@@ -86,9 +86,9 @@ class Entrance:
         except NotAllowed:
             return None
 
-    def _standing(self, permit: object) -> Standing:
+    def _standing(self, permit: object) -> NetworkRights:
         assert isinstance(permit, Permit), "only passwords have to be checked first"
-        return Standing(permit.user, permit.grant("publish"), permit)
+        return NetworkRights(permit.user, permit.grant("publish"), permit)
 
 
 class Login:
@@ -117,13 +117,18 @@ class _Login(Struct):
     token: str
 
 
-class Peer(Client):
+class NetworkConnection(WorkClient):
     """One connection. `released` is asked when it need not be held up any more for its own sake."""
 
     __slots__ = ("caller", "close", "intake", "is_held", "login", "pause", "released", "send", "standing")
 
     def __init__(
-        self, caller: Caller, send: Send, close: Act, pause: Pause | None, released: Callable[[Peer], None]
+        self,
+        caller: Caller,
+        send: Send,
+        close: Act,
+        pause: Pause | None,
+        released: Callable[[NetworkConnection], None],
     ) -> None:
         super().__init__()
         self.caller = caller
@@ -132,9 +137,9 @@ class Peer(Client):
         self.pause = pause
         self.released = released
         self.is_held = False
-        self.intake = Intake()
+        self.intake = NetworkReader()
         self.login: Login | None = None  # while its first line has not come
-        self.standing: Standing | None = ANYONE  # None: nobody knows who it is
+        self.standing: NetworkRights | None = ANYONE  # None: nobody knows who it is
 
     def hold(self, is_held: bool) -> None:
         """Called by the work."""
@@ -160,7 +165,7 @@ class Peer(Client):
         self.close()
 
 
-class Sender(Client):
+class DatagramSender(WorkClient):
     """A host from which datagrams wait in line; `idle` is called when none does any more."""
 
     __slots__ = ("idle",)
@@ -179,25 +184,25 @@ class Sender(Client):
         self.idle()
 
 
-class Senders:
+class DatagramSenders:
     """The hosts from which datagrams wait in line."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: GatewayWork) -> None:
         self._work = work
-        self._senders: dict[str, Sender] = {}
+        self._senders: dict[str, DatagramSender] = {}
         self._size = 0
 
-    def __contains__(self, address: Address) -> bool:
+    def __contains__(self, address: DatagramAddress) -> bool:
         return address.host in self._senders
 
-    def hold(self, address: Address, steps: Steps[None], size: int) -> bool:
+    def hold(self, address: DatagramAddress, steps: Steps[None], size: int) -> bool:
         """Have a datagram of that many bytes read when it is its turn; False if too much waits already."""
         if self._size + size > HELD_SIZE_MAX:
             return False
         self._size += size
         sender = self._senders.get(address.host)
         if sender is None:
-            sender = self._senders[address.host] = Sender(partial(self._senders.pop, address.host))
+            sender = self._senders[address.host] = DatagramSender(partial(self._senders.pop, address.host))
         self._work.queue(sender, self._counted(steps, size))
         return True
 

@@ -16,12 +16,12 @@ from typing import Literal
 from msgspec import Struct
 
 from tidings.errors import ConfigError
-from tidings.gateway.areas import Box
+from tidings.gateway.areas import AreaBox
 
 Cell = tuple[int, int]
 
 
-class Grid:
+class GatewayGrid:
     """Which of the members serves what; `members` are the addresses of the gateways by name.
 
     `cells` names the cells of some members; all other cells are shared out by hashing. The cell (0, 0) goes
@@ -52,7 +52,7 @@ class Grid:
         """The gateway of a cell."""
         return self._named.get(cell) or self._hashed(f"cell {cell[0]} {cell[1]}")
 
-    def member_for(self, sensing_id: str, box: Box | None) -> str:
+    def member_for(self, sensing_id: str, box: AreaBox | None) -> str:
         """The gateway of a network."""
         if box is None:
             return self._hashed(f"network {sensing_id}")
@@ -82,7 +82,7 @@ class Policy(Struct, frozen=True):
 
     strangers: bool = True
     hosts: frozenset[str] = frozenset()
-    grid: Grid | None = None
+    grid: GatewayGrid | None = None
     member: str = ""
     elsewhere: Literal["redirect", "serve"] = "redirect"
     max_rate: float | None = None
@@ -93,7 +93,7 @@ class Policy(Struct, frozen=True):
             raise ConfigError("grid", "member", f"{self.member!r} is none of the gateways")
 
 
-class Figures(Struct):
+class GatewayFigures(Struct):
     """What was counted since the start."""
 
     readings: int = 0

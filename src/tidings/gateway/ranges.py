@@ -20,27 +20,29 @@ from tidings.filters.intervals import AFTER, BEFORE, Cut, Intervals, Piece
 K = TypeVar("K", bound=Hashable)
 
 
-class Span(NamedTuple):
+class RangeSpan(NamedTuple):
     """One range of numbers, told by its two cuts; where it has no end the cut lies at infinity."""
 
     low: Cut
     high: Cut
 
-    def covers(self, other: Span) -> bool:
+    def covers(self, other: RangeSpan) -> bool:
         """Whether all of the other lies in this one."""
         return self.low <= other.low and other.high <= self.high
 
-    def overlaps(self, other: Span) -> bool:
+    def overlaps(self, other: RangeSpan) -> bool:
         """Whether they have anything in common."""
         return self.low < other.high and other.low < self.high
 
-    def hull(self, other: Span | None) -> Span:
+    def hull(self, other: RangeSpan | None) -> RangeSpan:
         """The smallest range over both."""
-        return self if other is None else Span(min(self.low, other.low), max(self.high, other.high))
+        return self if other is None else RangeSpan(min(self.low, other.low), max(self.high, other.high))
 
-    def clip(self, other: Span) -> Span | None:
+    def clip(self, other: RangeSpan) -> RangeSpan | None:
         """What they have in common, or None."""
-        return Span(max(self.low, other.low), min(self.high, other.high)) if self.overlaps(other) else None
+        return (
+            RangeSpan(max(self.low, other.low), min(self.high, other.high)) if self.overlaps(other) else None
+        )
 
     @property
     def ends(self) -> tuple[float | None, float | None]:
@@ -56,32 +58,34 @@ class Span(NamedTuple):
         return Intervals(endless, cuts if self.high[0] == inf else (*cuts, self.high))
 
 
-WHOLE = Span((-inf, BEFORE), (inf, AFTER))
+WHOLE = RangeSpan((-inf, BEFORE), (inf, AFTER))
 """All numbers."""
 
 
-def span_of(low: float | None, high: float | None) -> Span:
+def span_of(low: float | None, high: float | None) -> RangeSpan:
     """The range from `low` to `high`, both included; None is an end without limit."""
-    return Span(WHOLE.low if low is None else (low, BEFORE), WHOLE.high if high is None else (high, AFTER))
+    return RangeSpan(
+        WHOLE.low if low is None else (low, BEFORE), WHOLE.high if high is None else (high, AFTER)
+    )
 
 
-def span_of_piece(piece: Piece) -> Span:
+def span_of_piece(piece: Piece) -> RangeSpan:
     """A connected part of a set of numbers as a range."""
     low = WHOLE.low if piece.low is None else (piece.low, BEFORE if piece.low_closed else AFTER)
     high = WHOLE.high if piece.high is None else (piece.high, AFTER if piece.high_closed else BEFORE)
-    return Span(low, high)
+    return RangeSpan(low, high)
 
 
-class Node(Generic[K]):
+class RangeNode(Generic[K]):
     """A range, who asks for it, and the ranges it covers, in the order of their low ends."""
 
     __slots__ = ("above", "below", "keys", "span")
 
-    def __init__(self, span: Span) -> None:
+    def __init__(self, span: RangeSpan) -> None:
         self.span = span
         self.keys: set[K] = set()
-        self.above: Node[K] | None = None
-        self.below: list[Node[K]] = []
+        self.above: RangeNode[K] | None = None
+        self.below: list[RangeNode[K]] = []
 
     @property
     def is_made(self) -> bool:
@@ -93,13 +97,13 @@ class Ranges(Generic[K]):
     """The ranges asked for under one key of the filters, each by who asks for it."""
 
     def __init__(self) -> None:
-        self.root: Node[K] | None = None
-        self._nodes: dict[K, Node[K]] = {}
+        self.root: RangeNode[K] | None = None
+        self._nodes: dict[K, RangeNode[K]] = {}
 
-    def add(self, key: K, span: Span) -> bool:
+    def add(self, key: K, span: RangeSpan) -> bool:
         """Someone asks for a range, once; whether that is more than was asked for."""
         assert key not in self._nodes, "a key asks for one range"
-        node = self._place(Node(span))
+        node = self._place(RangeNode(span))
         is_more = node.is_made and (node.above is None or node.above.is_made)
         node.keys.add(key)
         self._nodes[key] = node
@@ -120,7 +124,7 @@ class Ranges(Generic[K]):
         self._tighten()
         return is_less
 
-    def clip(self, span: Span) -> Span | None:
+    def clip(self, span: RangeSpan) -> RangeSpan | None:
         """The smallest range over everything that is asked for within a range; None if nothing is."""
         tops = self._tops()
         first = bisect_right(tops, span.low, key=_high_of)
@@ -129,12 +133,12 @@ class Ranges(Generic[K]):
             return None
         return tops[first].span.hull(tops[last].span).clip(span)
 
-    def _tops(self) -> list[Node[K]]:
+    def _tops(self) -> list[RangeNode[K]]:
         if self.root is None:
             return []
         return self.root.below if self.root.is_made else [self.root]
 
-    def _place(self, node: Node[K]) -> Node[K]:
+    def _place(self, node: RangeNode[K]) -> RangeNode[K]:
         """The node of the same range in the tree: this one, or one that was there."""
         root = self.root
         if root is None:
@@ -146,9 +150,9 @@ class Ranges(Generic[K]):
             self._rise(root, node)
         return node if self.root is node else _put(self.root or root, node, self._nodes)
 
-    def _rise(self, root: Node[K], node: Node[K]) -> None:
+    def _rise(self, root: RangeNode[K], node: RangeNode[K]) -> None:
         """Make the root wide enough for a node that it does not cover; the node itself may be that root."""
-        above = node if node.span.covers(root.span) else Node[K](root.span.hull(node.span))
+        above = node if node.span.covers(root.span) else RangeNode[K](root.span.hull(node.span))
         for child in root.below if root.is_made else [root]:
             child.above = above
             above.below.append(child)
@@ -160,14 +164,14 @@ class Ranges(Generic[K]):
         if root is None or not root.is_made:
             return
         if len(root.below) > 1:
-            root.span = Span(root.below[0].span.low, root.below[-1].span.high)
+            root.span = RangeSpan(root.below[0].span.low, root.below[-1].span.high)
         else:
             self.root = root.below[0] if root.below else None
             if self.root is not None:
                 self.root.above = None
 
 
-def _put(above: Node[K], node: Node[K], nodes: dict[K, Node[K]]) -> Node[K]:
+def _put(above: RangeNode[K], node: RangeNode[K], nodes: dict[K, RangeNode[K]]) -> RangeNode[K]:
     """Hang a node, with what lies below it, under one that covers it, as deep as it goes."""
     while True:
         at = bisect_right(above.below, node.span.low, key=_low_of)
@@ -187,7 +191,7 @@ def _put(above: Node[K], node: Node[K], nodes: dict[K, Node[K]]) -> Node[K]:
     return node
 
 
-def _merge(kept: Node[K], node: Node[K], nodes: dict[K, Node[K]]) -> Node[K]:
+def _merge(kept: RangeNode[K], node: RangeNode[K], nodes: dict[K, RangeNode[K]]) -> RangeNode[K]:
     """Let one node stand for another of the same range."""
     kept.keys |= node.keys
     nodes.update(dict.fromkeys(node.keys, kept))
@@ -196,9 +200,9 @@ def _merge(kept: Node[K], node: Node[K], nodes: dict[K, Node[K]]) -> Node[K]:
     return kept
 
 
-def _low_of(node: Node[K]) -> Cut:
+def _low_of(node: RangeNode[K]) -> Cut:
     return node.span.low
 
 
-def _high_of(node: Node[K]) -> Cut:
+def _high_of(node: RangeNode[K]) -> Cut:
     return node.span.high

@@ -40,7 +40,7 @@ from tidings.event.values import (
     us_from_time,
 )
 from tidings.event.wire import array_head
-from tidings.gateway.members import told
+from tidings.gateway.message_reader import told
 from tidings.gateway.messages import Error, Point, Reading, Sensing
 from tidings.gateway.shapes import OddReading, PlainReading
 
@@ -108,7 +108,7 @@ class _Event(Struct, gc=False, array_like=True):
     body: None = None
 
 
-class Kept(dict[KeyT, MadeT], Generic[KeyT, MadeT]):
+class KeptResults(dict[KeyT, MadeT], Generic[KeyT, MadeT]):
     """What a function made of the keys that were asked for of late; its errors are not kept."""
 
     def __init__(self, make: Callable[[KeyT], MadeT]) -> None:
@@ -129,11 +129,11 @@ class Mapper:
 
     def __init__(self) -> None:
         self._now_us = 0
-        self._types: Kept[str, str] = Kept(check_type)
-        self._names: Kept[str, str] = Kept(attribute_name)
-        self._numbers: Kept[str, int | float | str] = Kept(number_of)
-        self._moments: Kept[str | float, int | None] = Kept(moment_of)
-        self._times: Kept[str | float | None, int] = Kept(self._credible)
+        self._types: KeptResults[str, str] = KeptResults(check_type)
+        self._names: KeptResults[str, str] = KeptResults(attribute_name)
+        self._numbers: KeptResults[str, int | float | str] = KeptResults(number_of)
+        self._moments: KeptResults[str | float, int | None] = KeptResults(moment_of)
+        self._times: KeptResults[str | float | None, int] = KeptResults(self._credible)
 
     def map(
         self, messages: Sequence[Sensing], counter: int, now_us: int, header: Header | None = None

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from tidings.filters.intervals import EVERYTHING, NOTHING, Intervals
-from tidings.gateway.areas import Box
-from tidings.gateway.interest import Interest
+from tidings.gateway.areas import AreaBox
+from tidings.gateway.demand import Want
+from tidings.gateway.interest import SensorInterest
+from tidings.gateway.network_registry import Unregistered
 from tidings.gateway.networks import Instrument, Network
-from tidings.gateway.registry import Stranger
-from tidings.gateway.wants import Want
 from tidings.steps import Steps
 
 Served = Literal["full", "part", "none"]
 
 
-def describe(network: Network, interest: Interest) -> Steps[dict[str, Any]]:
+def describe(network: Network, interest: SensorInterest) -> Steps[dict[str, Any]]:
     """A network with its sensors, which of these are on, what they were asked for and by which filters."""
     sensors = []
     for one in list(network.instruments.values()):
@@ -32,13 +32,13 @@ def describe(network: Network, interest: Interest) -> Steps[dict[str, Any]]:
     }
 
 
-def describe_stranger(sensing_id: str, stranger: Stranger) -> dict[str, Any]:
+def describe_stranger(sensing_id: str, stranger: Unregistered) -> dict[str, Any]:
     """A network that never registered, and what it sends."""
     sensors = [{"type": type} for type in sorted(stranger.types)]
     return {"sensing-id": sensing_id, "state": "unregistered", "owner": "", "area": None, "sensors": sensors}
 
 
-def _described(one: Instrument, interest: Interest) -> dict[str, Any]:
+def _described(one: Instrument, interest: SensorInterest) -> dict[str, Any]:
     return {
         "name": one.name,
         "type": one.type,
@@ -87,5 +87,5 @@ def _serves_type(want: Want, type: str, admitted: list[Instrument]) -> bool:
     return has_others and bool(lines) and delivered.covers(want.numbers)
 
 
-def _is_around(box: Box | None, want: Want) -> bool:
+def _is_around(box: AreaBox | None, want: Want) -> bool:
     return box is None or box.covers(want.box)

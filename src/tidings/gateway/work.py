@@ -19,7 +19,7 @@ from tidings.turns import TURN_S, Share, Turns
 Act = Callable[[], None]
 
 
-class Client:
+class WorkClient:
     """One who has things done, in order."""
 
     __slots__ = ("share", "steps")
@@ -40,7 +40,7 @@ class Client:
         return not self.steps
 
 
-class Work:
+class GatewayWork:
     """All that is to be done. `soon` has something called in the next turn of the loop.
 
     `clock` must advance within a turn, which that of a loop need not do.
@@ -50,7 +50,7 @@ class Work:
         self._log = log
         self._clock = clock
         self._soon = soon
-        self._turns: Turns[Client] = Turns(clock, self._work)
+        self._turns: Turns[WorkClient] = Turns(clock, self._work)
         self._ends_at: float | None = None  # the turn, if it has begun: not all that is done is work in line
         self._is_due = False
 
@@ -68,7 +68,7 @@ class Work:
             self._ends_at = now + TURN_S
         return now >= self._ends_at
 
-    def do(self, client: Client, steps: Steps[None]) -> None:
+    def do(self, client: WorkClient, steps: Steps[None]) -> None:
         """Have something done, at once if there is time, and behind whatever the client wants done before."""
         if client.steps or self.is_busy:
             self.queue(client, steps)
@@ -78,14 +78,14 @@ class Work:
         if client in self._turns:
             self._wait(client)
 
-    def queue(self, client: Client, steps: Steps[None]) -> None:
+    def queue(self, client: WorkClient, steps: Steps[None]) -> None:
         """Have something done when it is the client's turn."""
         client.steps.append(steps)
         if len(client.steps) == 1:
             self._turns.add(client, client.share)
             self._wait(client)
 
-    def drop(self, client: Client) -> None:
+    def drop(self, client: WorkClient) -> None:
         """Forget what a client wanted done; called also by one of its own steps."""
         steps, client.steps = client.steps, deque()
         self._turns.discard(client)
@@ -103,7 +103,7 @@ class Work:
         """Do what is left, for so long at most."""
         self._turns.run(most_s)
 
-    def _wait(self, client: Client) -> None:
+    def _wait(self, client: WorkClient) -> None:
         client.hold(True)
         self._run_soon()
 
@@ -119,7 +119,7 @@ class Work:
         if self._turns:
             self._run_soon()
 
-    def _work(self, client: Client, until: float) -> bool:
+    def _work(self, client: WorkClient, until: float) -> bool:
         """Do what a client wants until that moment; whether something is left."""
         try:
             return self._advance(client, until)
@@ -129,7 +129,7 @@ class Work:
             client.fail()
             return False
 
-    def _advance(self, client: Client, until: float) -> bool:
+    def _advance(self, client: WorkClient, until: float) -> bool:
         while client.steps:
             steps = client.steps[0]
             for _ in steps:

@@ -11,17 +11,17 @@ import msgspec
 from msgspec import Struct
 
 from tidings.errors import CodecError
-from tidings.gateway.messages import Ack, Error, Redirect, Subscribe, Unsubscribe
+from tidings.gateway.messages import Ack, Error, Redirect, SubscribeSensors, UnsubscribeSensors
 
 LINE_SIZE_MAX = 4 << 20
 """Bytes of one message of a gateway: it may name each of ten thousand sensors."""
 
-Heard = Subscribe | Unsubscribe | Ack | Error | Redirect
+Heard = SubscribeSensors | UnsubscribeSensors | Ack | Error | Redirect
 
 
 class _Line(Struct):
-    subscribe: Subscribe | None = None
-    unsubscribe: Unsubscribe | None = None
+    subscribe: SubscribeSensors | None = None
+    unsubscribe: UnsubscribeSensors | None = None
     ack: Ack | None = None
     error: Error | None = None
     redirect: Redirect | None = None

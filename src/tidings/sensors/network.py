@@ -19,7 +19,16 @@ from msgspec import UNSET, Struct
 from msgspec.structs import asdict
 
 from tidings.backoff import Backoff
-from tidings.gateway.messages import Ack, Deregister, Error, Point, Redirect, Register, Sensor, Subscribe
+from tidings.gateway.messages import (
+    Ack,
+    Deregister,
+    Error,
+    Point,
+    Redirect,
+    Register,
+    Sensor,
+    SubscribeSensors,
+)
 from tidings.leases import renewal_s
 from tidings.sensors.hearing import Heard
 
@@ -225,7 +234,7 @@ class Network:
                 return [Redirected(message.address)]
         names = [sensor.name for sensor in message.sensors if sensor.name in self.sensors]
         before = [self.asked.get(name) for name in names]
-        if isinstance(message, Subscribe):
+        if isinstance(message, SubscribeSensors):
             self.asked.update((one.name, one) for one in message.sensors if one.name in self.sensors)
         else:
             for name in names:

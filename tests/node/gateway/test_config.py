@@ -10,7 +10,7 @@ from node.peers import run, running
 
 import tidings
 from tidings.errors import ConfigError
-from tidings.gateway.areas import Box
+from tidings.gateway.areas import AreaBox
 from tidings.node.gateway.config import GatewayConfig, policy_of
 
 FILE = """
@@ -53,7 +53,7 @@ def test_the_file_says_whose_a_cell_is(tmp_path: Path) -> None:
     policy = policy_of(settings(file), strangers=False)
     assert policy.grid is not None
     assert policy.max_rate == policy_of(settings(None), strangers=False).max_rate == 2.0
-    assert policy.grid.member_for("n", Box(55, 55, 56, 56)) == "there"
+    assert policy.grid.member_for("n", AreaBox(55, 55, 56, 56)) == "there"
     assert (policy.member, policy.elsewhere, policy.strangers) == ("here", "redirect", False)
     assert policy_of(settings(None), strangers=True).grid is None
 

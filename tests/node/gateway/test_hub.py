@@ -15,7 +15,7 @@ from tidings.event.wire import decode_events
 from tidings.gateway import hub as hub_module
 from tidings.gateway.gateway import Gateway
 from tidings.gateway.hub import HALF_S_MAX, Clocks, Hub
-from tidings.gateway.networks import GRACE_S, Address
+from tidings.gateway.networks import GRACE_S, DatagramAddress
 from tidings.gateway.peer import Entrance, Login
 from tidings.gateway.policy import Policy
 from tidings.gateway.uplink import Uplink
@@ -23,7 +23,7 @@ from tidings.protocol.access import Caller
 from tidings.security.directory import SecurityDirectory
 from tidings.security.gate import Watchman
 
-HERE = Address("127.0.0.1", 5)
+HERE = DatagramAddress("127.0.0.1", 5)
 
 
 class FakeNode:
@@ -130,7 +130,7 @@ def test_the_readings_of_a_turn_go_to_the_node_together_by_who_has_sent_them() -
 
 
 def test_much_that_comes_in_one_turn_is_sent_in_several_frames(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidings.gateway.outgoing.READINGS_MAX", 3)
+    monkeypatch.setattr("tidings.gateway.publisher.READINGS_MAX", 3)
     bench = Bench()
     bench.say(*(sensing("a", value) for value in range(8)), sensing("a", 8, 9, 10, 11))
     bench.turn()
@@ -317,6 +317,6 @@ def test_a_datagram_with_a_token_makes_its_address_known(entrance: Entrance) -> 
     message = register("u", sensor("t"), token=TOKEN)
     bench.hub.datagram(HERE, json.dumps(message).encode())
     bench.hub.datagram(HERE, json.dumps(sensing("u", 1)).encode())
-    bench.hub.datagram(Address("127.0.0.1", 6), json.dumps(sensing("u", 2)).encode())
+    bench.hub.datagram(DatagramAddress("127.0.0.1", 6), json.dumps(sensing("u", 2)).encode())
     bench.turn()
     assert bench.node.batches == [[1]]

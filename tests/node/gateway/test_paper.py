@@ -12,7 +12,7 @@ from node.gateway.networks import Object
 from node.peers import ANSWER_S_MAX, run, running
 
 import tidings
-from tidings.gateway.speaker import FACTOR
+from tidings.gateway.amplification_guard import FACTOR
 
 
 class PlainNetwork:

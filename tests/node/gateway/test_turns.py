@@ -10,7 +10,7 @@ from node.gateway.networks import Object, register, sensing, sensor
 from node.gateway.test_hub import Bench
 
 from tidings.gateway import peer as peer_module
-from tidings.gateway.networks import Address
+from tidings.gateway.networks import DatagramAddress
 from tidings.node.gateway.websocket import WebSocket
 from tidings.protocol.access import Caller
 from tidings.turns import SLICE_S, TURN_S
@@ -21,7 +21,7 @@ REQUEST = (
     b"Sec-WebSocket-Key: MDAwMDAwMDAwMDAwMDAwMA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
 )
 TINY = b"\x81\x81\0\0\0\0 "  # a masked text of one blank
-HERE = Address("127.0.0.1", 5)
+HERE = DatagramAddress("127.0.0.1", 5)
 
 
 def lines(*messages: Object) -> bytes:
@@ -182,7 +182,7 @@ def test_datagrams_of_a_host_that_sends_much_wait_and_others_are_read() -> None:
     odd = lines(*[{"what": 1}, sensing("odd", 1)] * 300)
     bench.hub.datagram(HERE, odd)
     bench.hub.datagram(HERE, lines(sensing("odd", 2)))
-    bench.hub.datagram(Address("10.0.0.1", 5), lines(sensing("other", 3)))
+    bench.hub.datagram(DatagramAddress("10.0.0.1", 5), lines(sensing("other", 3)))
     for _ in range(3):
         bench.turn()
     assert 3 in bench.values

@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from tidings.errors import ConfigError
-from tidings.gateway.policy import Cell, Grid, Policy
+from tidings.gateway.policy import Cell, GatewayGrid, Policy
 from tidings.node.logs import Form, Level
 
 PORT = 4242
@@ -102,7 +102,7 @@ def policy_of(config: GatewayConfig, strangers: bool) -> Policy:
         return Policy(strangers, max_rate=asked[0], max_age_s=asked[1])
     try:
         said = msgspec.toml.decode(Path(file).read_bytes(), type=Sharing)
-        grid = Grid(said.cell_size, said.members, said.cells)
+        grid = GatewayGrid(said.cell_size, said.members, said.cells)
         return Policy(strangers, frozenset(), grid, said.member, said.elsewhere, *asked)
     except OSError as error:
         raise ConfigError(file, "", f"can't be read: {error.strerror}") from None

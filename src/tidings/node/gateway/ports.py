@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tidings.errors import UserError
 from tidings.gateway.hub import Hub
-from tidings.gateway.networks import Address
+from tidings.gateway.networks import DatagramAddress
 from tidings.node import logs
 from tidings.node.ports import BACKLOG, HANDSHAKE_S_MAX, PART_S_MAX, caller_of
 
@@ -113,7 +113,7 @@ class Datagrams(asyncio.DatagramProtocol):
 
     def datagram_received(self, data: bytes, address: tuple[Any, ...]) -> None:
         """Called for each datagram."""
-        self._hub.datagram(Address(address[0], address[1]), data)
+        self._hub.datagram(DatagramAddress(address[0], address[1]), data)
 
     def connection_lost(self, _error: Exception | None) -> None:
         """Called once, last."""

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidings.errors import UserError
 from tidings.gateway.hub import Hub
-from tidings.gateway.intake import Intake
-from tidings.gateway.members import Said
+from tidings.gateway.intake import NetworkReader
+from tidings.gateway.message_reader import Said
 from tidings.gateway.messages import Error, Register, Sensing
-from tidings.gateway.work import Client
+from tidings.gateway.work import WorkClient
 from tidings.node.gateway.web_port import WebPort
 from tidings.node.gateway.web_request import COOKIE, Answer, Request, check_page, preflight
 from tidings.node.gateway.web_session import Visit, Visits, as_array, refused
@@ -108,7 +108,7 @@ class Web:
         return origin
 
     async def answer(
-        self, request: Request, body: bytes, caller: Caller, origin: str | None, client: Client
+        self, request: Request, body: bytes, caller: Caller, origin: str | None, client: WorkClient
     ) -> Answer:
         """What a request gets; HttpError if it is not one that can be served.
 
@@ -124,7 +124,7 @@ class Web:
             )
         return await self._fetch(request)
 
-    async def _post(self, request: Request, body: bytes, caller: Caller, client: Client) -> Answer:
+    async def _post(self, request: Request, body: bytes, caller: Caller, client: WorkClient) -> Answer:
         if self.hub.is_full:
             raise HttpError(503, "the node does not take more now: try again in a second")
         registers, numbered, is_clear = await self._wait_done(client, _look_at(body))
@@ -160,7 +160,7 @@ class Web:
         if numbered:
             await visit.wait(lambda: visit.answers() >= expected, ANSWER_S_MAX)
 
-    async def _wait_done(self, client: Client, steps: Steps[Result]) -> Result:
+    async def _wait_done(self, client: WorkClient, steps: Steps[Result]) -> Result:
         """What comes of steps that are done in the turn of a connection."""
         done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self.hub.work.do(client, _into(done, steps))
@@ -217,7 +217,7 @@ def _look_at(body: bytes) -> Steps[tuple[list[Register], int, bool]]:
 
     HttpError if it is empty or ends within an object: then nothing of it is taken.
     """
-    intake = Intake()
+    intake = NetworkReader()
     said: list[Said] = []
     yield from intake.read(body + b"\n", said)
     if intake.is_open:

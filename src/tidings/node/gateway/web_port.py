@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from tidings.errors import MissingExtra
-from tidings.gateway.work import Client
+from tidings.gateway.work import WorkClient
 from tidings.node import logs
 from tidings.node.gateway.web_request import (
     HEAD_SIZE_MAX,
@@ -45,7 +45,7 @@ class WebPort(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self._caller = Caller()
-        self._client = Client()
+        self._client = WorkClient()
         self._held = bytearray()
         self._is_parting = False
         self._head: tuple[Request, str | None, int] | None = None  # the size is that of the body

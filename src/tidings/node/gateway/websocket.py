@@ -14,8 +14,8 @@ import msgspec
 
 from tidings.errors import MissingExtra
 from tidings.gateway.hub import Hub
-from tidings.gateway.intake import Intake
-from tidings.gateway.members import Said
+from tidings.gateway.intake import NetworkReader
+from tidings.gateway.message_reader import Said
 from tidings.gateway.messages import Error, encode
 from tidings.node.gateway.web_request import BODY_SIZE_MAX
 from tidings.node.http import HttpError
@@ -184,7 +184,7 @@ def is_whole(data: bytes) -> Steps[bool]:
     try:
         _is_json(data)  # one object, as mostly: this is quick
     except (msgspec.MsgspecError, RecursionError):
-        intake, said = Intake(), list[Said]()
+        intake, said = NetworkReader(), list[Said]()
         for _ in intake.read(data + b"\n", said):
             said.clear()
             yield

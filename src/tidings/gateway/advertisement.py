@@ -11,9 +11,9 @@ different keys are all required, and a place that is not known is no contradicti
 from __future__ import annotations
 
 from tidings.filters import Filter
-from tidings.gateway.areas import EVERYWHERE, Box
-from tidings.gateway.effects import Advertise, Effect, Widen, Withdraw
-from tidings.gateway.ranges import WHOLE, Span
+from tidings.gateway.areas import EVERYWHERE, AreaBox
+from tidings.gateway.effects import AdvertiseFilter, GatewayEffect, Widen, Withdraw
+from tidings.gateway.ranges import WHOLE, RangeSpan
 from tidings.timers import Timers
 
 WITHDRAW_AFTER_S = 300.0
@@ -24,12 +24,12 @@ WIDENED_MAX = 8
 """How often an advertisement grows bit by bit; the next time it loses its range and its area."""
 
 
-class Offer:
+class NetworkAdvertisement:
     """One advertisement: what is behind it, by type, and how far it reaches."""
 
     __slots__ = ("box", "counts", "number", "span", "type", "widened")
 
-    def __init__(self, number: int, type: str | None, span: Span, box: Box) -> None:
+    def __init__(self, number: int, type: str | None, span: RangeSpan, box: AreaBox) -> None:
         self.number = number
         self.type = type  # None: any
         self.span = span
@@ -37,11 +37,11 @@ class Offer:
         self.counts: dict[str, int] = {}
         self.widened = 0
 
-    def covers(self, span: Span, box: Box) -> bool:
+    def covers(self, span: RangeSpan, box: AreaBox) -> bool:
         """Whether sensors of this range and place are covered."""
         return self.span.covers(span) and self.box.covers(box)
 
-    def widen(self, span: Span, box: Box) -> None:
+    def widen(self, span: RangeSpan, box: AreaBox) -> None:
         """Reach further."""
         self.widened += 1
         is_enough = self.widened > WIDENED_MAX
@@ -71,20 +71,20 @@ def _between(name: str, low: float | None, high: float | None) -> Filter:
     return Filter(f"{name} BETWEEN :low AND :high", low=low, high=high)
 
 
-class Offers:
+class NetworkAdvertisements:
     """All advertisements of a gateway."""
 
     def __init__(self) -> None:
-        self._offers: dict[int, Offer] = {}
-        self._by_type: dict[str, Offer] = {}
-        self._rest: Offer | None = None  # the one that offers anything
+        self._offers: dict[int, NetworkAdvertisement] = {}
+        self._by_type: dict[str, NetworkAdvertisement] = {}
+        self._rest: NetworkAdvertisement | None = None  # the one that offers anything
         self._idle: Timers[int] = Timers()  # those with nothing behind them, by when they go
         self._numbers = 0
 
     def __contains__(self, number: int) -> bool:
         return number in self._offers
 
-    def add(self, type: str, span: Span | None, box: Box | None) -> list[Effect]:
+    def add(self, type: str, span: RangeSpan | None, box: AreaBox | None) -> list[GatewayEffect]:
         """One more sensor, or a reading of one that never registered; no range or area is any."""
         its_span, its_box = span or WHOLE, box or EVERYWHERE
         offer = self._by_type.get(type)
@@ -97,7 +97,7 @@ class Offers:
         self._idle.cancel(offer.number)
         return effects
 
-    def widen(self, type: str, span: Span | None, box: Box | None) -> list[Effect]:
+    def widen(self, type: str, span: RangeSpan | None, box: AreaBox | None) -> list[GatewayEffect]:
         """A sensor that was counted reaches as far as this now."""
         offer, its_span, its_box = self._by_type[type], span or WHOLE, box or EVERYWHERE
         if offer.covers(its_span, its_box):
@@ -116,9 +116,9 @@ class Offers:
         if not offer.counts:
             self._idle.at(now + WITHDRAW_AFTER_S, offer.number)
 
-    def wake(self, now: float) -> list[Effect]:
+    def wake(self, now: float) -> list[GatewayEffect]:
         """Withdraw those with nothing behind them for long enough."""
-        effects: list[Effect] = []
+        effects: list[GatewayEffect] = []
         for number in self._idle.due(now):
             offer = self._offers.pop(number)
             if offer is self._rest:
@@ -134,14 +134,18 @@ class Offers:
         """When there is something to withdraw."""
         return self._idle.wake_at
 
-    def _for_new(self, type: str, span: Span, box: Box) -> tuple[Offer, list[Effect]]:
+    def _for_new(
+        self, type: str, span: RangeSpan, box: AreaBox
+    ) -> tuple[NetworkAdvertisement, list[GatewayEffect]]:
         """The advertisement for a type that has none."""
         is_full = len(self._offers) - (self._rest is not None) >= OFFERS_MAX
         if is_full and self._rest is not None:
             return self._rest, []
         self._numbers += 1
-        offer = Offer(self._numbers, *((None, WHOLE, EVERYWHERE) if is_full else (type, span, box)))
+        offer = NetworkAdvertisement(
+            self._numbers, *((None, WHOLE, EVERYWHERE) if is_full else (type, span, box))
+        )
         self._offers[offer.number] = offer
         if is_full:
             self._rest = offer
-        return offer, [Advertise(offer.number, offer.filter)]
+        return offer, [AdvertiseFilter(offer.number, offer.filter)]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidings.gateway.cutting import Cutter
+from tidings.gateway.json_framing import JsonFramer
 from tidings.gateway.messages import Error
 
 BLANKS = st.text("\t\r\n ", max_size=3).map(str.encode)
@@ -36,7 +36,7 @@ def chunks(data: bytes, places: list[int]) -> list[bytes]:
 
 def cut_all(pieces: list[bytes], size_max: int = 1 << 20) -> list[bytes | Error]:
     """Everything that comes out, with what is said at the end."""
-    cutter = Cutter(size_max)
+    cutter = JsonFramer(size_max)
     found: list[bytes | Error] = []
     for data in pieces:
         at = 0
@@ -128,7 +128,7 @@ def test_braces_and_quotes_within_texts_do_not_count() -> None:
 
 
 def test_an_object_that_never_ends_is_told_once_and_not_held() -> None:
-    cutter = Cutter(size_max=1000)
+    cutter = JsonFramer(size_max=1000)
     told = [problem for _ in range(1000) for problem in cutter.cut(b'{"a":' * 100)[0]]
     assert told == [Error("an object has at most 1000 bytes")]
     assert cutter.is_open

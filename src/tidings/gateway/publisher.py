@@ -51,7 +51,7 @@ class Numbered(Struct, frozen=True):
     last: int  # when everything up to here is accepted, so is this
 
 
-class Outgoing:
+class ReadingPublisher:
     """See the module."""
 
     def __init__(self, uplink: Uplink, clock: Callable[[], float]) -> None:

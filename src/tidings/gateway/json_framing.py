@@ -37,7 +37,7 @@ _OPENING, _CLOSING, _QUOTE, _NEWLINE, _BACKSLASH = b'{}"\n\\'
 _USUAL_LEVELS = 4
 _MESSAGE = re.compile(rb'[ \t\r]*+\{[ \t\r]*+"(?:sensing|(?:de|un)?register)"[ \t\r]*+:')
 
-Piece = bytes | Error
+FramedObject = bytes | Error
 """An object, or what is wrong."""
 
 
@@ -52,7 +52,7 @@ def _usual() -> re.Pattern[bytes]:
 _USUAL = _usual()
 
 
-class Cutter:
+class JsonFramer:
     """Cuts the stream of one peer; `size_max` is the longest object that is taken, and may be raised."""
 
     def __init__(self, size_max: int = FIRST_SIZE_MAX) -> None:
@@ -80,13 +80,13 @@ class Cutter:
         """Bytes kept for the next chunk."""
         return len(self._held)
 
-    def cut(self, data: bytes, at: int = 0, look: int = OBJECT_SIZE_MAX) -> tuple[list[Piece], int]:
+    def cut(self, data: bytes, at: int = 0, look: int = OBJECT_SIZE_MAX) -> tuple[list[FramedObject], int]:
         """(the next objects and mistakes, mostly one, and where to go on), from a place in a chunk.
 
         None of them: the chunk holds no more, and the next one may follow; or so many bytes were looked at
         closely without an end, and the place to go on is before that of the chunk.
         """
-        found: list[Piece] = []
+        found: list[FramedObject] = []
         end = at + look
         while not found and at < min(end, len(data)):
             found, at = self._go_on_within(data, at, look) if self._depth else self._begin(data, at, look)
@@ -99,7 +99,7 @@ class Cutter:
         self._forget()
         return Error("the object is cut short") if is_cut_short else None
 
-    def _begin(self, data: bytes, at: int, look: int) -> tuple[list[Piece], int]:
+    def _begin(self, data: bytes, at: int, look: int) -> tuple[list[FramedObject], int]:
         at = _end_of(_JUNK if self._is_junk else _BLANKS, data, at)
         if at == len(data):
             return [], at
@@ -109,14 +109,14 @@ class Cutter:
         usual = _USUAL.match(data, at, at + min(self.size_max, USUAL_SIZE))
         return ([usual[0]], usual.end()) if usual is not None else self._go_on_within(data, at, look)
 
-    def _go_on_within(self, data: bytes, at: int, look: int) -> tuple[list[Piece], int]:
+    def _go_on_within(self, data: bytes, at: int, look: int) -> tuple[list[FramedObject], int]:
         """Go on with no more than so many bytes: for what is found it is all the same where a chunk ends."""
         if at + look >= len(data):
             return self._go_on(data, at)
         found, size = self._go_on(data[at : at + look], 0)
         return found, at + size
 
-    def _go_on(self, data: bytes, begin: int) -> tuple[list[Piece], int]:
+    def _go_on(self, data: bytes, begin: int) -> tuple[list[FramedObject], int]:
         """Look for the end of the object that began earlier, or begins here."""
         at = self._skip(data, begin)
         while at < len(data):
@@ -155,7 +155,7 @@ class Cutter:
             at += 1
         return at
 
-    def _end_line(self, data: bytes, begin: int, end: int) -> list[Piece]:
+    def _end_line(self, data: bytes, begin: int, end: int) -> list[FramedObject]:
         """What is wrong with the object, of which this chunk has a piece that ends with a line."""
         size = self._size + end - begin
         too_long = self._too_long(size)
@@ -182,32 +182,32 @@ class Cutter:
         at = begin + self._line_at - self._size
         return data[at:end] if at >= begin else bytes(self._held[self._line_at :]) + data[begin:end]
 
-    def _give_up(self, problem: Error, line: bytes = b"") -> list[Piece]:
+    def _give_up(self, problem: Error, line: bytes = b"") -> list[FramedObject]:
         """Forget the object, but read its last line anew."""
         self._forget()
-        pieces: list[Piece] = [problem]
+        pieces: list[FramedObject] = [problem]
         at = 0
         while at < len(line):
             found, at = self.cut(line, at)
             pieces += found
         return pieces
 
-    def _whole(self, piece: bytes) -> list[Piece]:
+    def _whole(self, piece: bytes) -> list[FramedObject]:
         """The object of which this is the last piece; nothing if it was told before that it is too long."""
-        found: list[Piece] = [*self._too_long(self._size + len(piece))]
+        found: list[FramedObject] = [*self._too_long(self._size + len(piece))]
         if not self._is_told:
             found = [bytes(self._held) + piece if self._held else piece]
         self._forget()
         return found
 
-    def _keep(self, piece: bytes) -> list[Piece]:
+    def _keep(self, piece: bytes) -> list[FramedObject]:
         self._size += len(piece)
         problem = self._too_long(self._size)
         if not self._is_told:
             self._held += piece
         return problem
 
-    def _too_long(self, size: int) -> list[Piece]:
+    def _too_long(self, size: int) -> list[FramedObject]:
         """Told once for each object; from then on nothing of it is held."""
         if self._is_told or size <= self.size_max:
             return []

@@ -21,8 +21,8 @@ from tidings.filters.geometry import implied_by_within
 from tidings.filters.intervals import EVERYTHING, Intervals, between
 from tidings.filters.normal import Conjunction
 from tidings.filters.tree import Call, Compare, Condition, Literal, names_in
-from tidings.gateway.areas import Box
-from tidings.gateway.ranges import WHOLE, Span, span_of_piece
+from tidings.gateway.areas import AreaBox
+from tidings.gateway.ranges import WHOLE, RangeSpan, span_of_piece
 
 SENSING_ID, NAME, VALUE, POSX, POSY, AREA = "sensing-id", "name", "value", "posx", "posy", "area"
 PIECES_MAX = 64
@@ -37,7 +37,7 @@ class Want(Struct, frozen=True, eq=False):
     ids: Constraint
     names: Constraint
     numbers: Intervals
-    spans: tuple[Span, ...]
+    spans: tuple[RangeSpan, ...]
     takes_others: bool
     """Whether a value that is no number, or none at all, may match."""
     x: Intervals
@@ -52,10 +52,10 @@ class Want(Struct, frozen=True, eq=False):
         return is_anywhere and self.ids.is_anything and self.names.is_anything and not self.tests
 
     @property
-    def box(self) -> Box:
+    def box(self) -> AreaBox:
         """The box around all places that may match."""
         (x_low, x_high), (y_low, y_high) = _ends(self.x), _ends(self.y)
-        return Box(x_low, y_low, x_high, y_high)
+        return AreaBox(x_low, y_low, x_high, y_high)
 
     def admits_type(self, type: str) -> bool:
         """Whether readings of a type may match."""
@@ -63,25 +63,25 @@ class Want(Struct, frozen=True, eq=False):
             return False
         return not self.type_tests or _all_true(self.type_tests, Event(type, {}))
 
-    def admits_sensor(self, sensing_id: str, name: str, type: str, box: Box | None) -> bool:
+    def admits_sensor(self, sensing_id: str, name: str, type: str, box: AreaBox | None) -> bool:
         """Whether readings of a sensor, whose type is admitted, may match; the value is left aside."""
         if not (self.ids.admits(sensing_id) and self.names.admits(name) and self.meets(box)):
             return False
         return not self.tests or _all_true(self.tests, Event(type, {SENSING_ID: sensing_id, NAME: name}))
 
-    def meets(self, box: Box | None) -> bool:
+    def meets(self, box: AreaBox | None) -> bool:
         """Whether a place that may match lies in a box."""
         if box is None:
             return True
         x, y = between(box.x_low, box.x_high), between(box.y_low, box.y_high)
         return self.x.overlaps(x) and self.y.overlaps(y)
 
-    def clip(self, span: Span | None) -> Span | None:
+    def clip(self, span: RangeSpan | None) -> RangeSpan | None:
         """What is wanted of a sensor's range, or of one that has none; None if nothing is."""
         if span is None:
             return WHOLE if self.spans or self.takes_others else None
         parts = [part for wanted in self.spans if (part := wanted.clip(span))]
-        return Span(min(p.low for p in parts), max(p.high for p in parts)) if parts else None
+        return RangeSpan(min(p.low for p in parts), max(p.high for p in parts)) if parts else None
 
 
 def wants_of(filter: Filter, text: str) -> list[Want]:
@@ -123,7 +123,7 @@ def _want(one: Conjunction, text: str) -> Want | None:
     )
 
 
-def _spans(numbers: Intervals) -> tuple[Span, ...]:
+def _spans(numbers: Intervals) -> tuple[RangeSpan, ...]:
     pieces = numbers if len(numbers.cuts) <= 2 * PIECES_MAX else numbers.hull()
     return tuple(map(span_of_piece, pieces.pieces()))
 

@@ -7,26 +7,36 @@ from math import inf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidings.gateway.effects import Effect, Say
-from tidings.gateway.messages import Ack, Error, Redirect, Sensor, Subscribe, Unsubscribe, encode
-from tidings.gateway.networks import PENDING_MAX, WINDOW, Address, NumberState, Sequence
-from tidings.gateway.offers import Offers
-from tidings.gateway.registry import SILENT_S_MAX, STRANGERS_MAX, TYPES_MAX, Strangers
-from tidings.gateway.speaker import ADDRESSES_MAX, FACTOR, HOSTS_MAX, Speaker
+from tidings.gateway.advertisement import NetworkAdvertisements
+from tidings.gateway.amplification_guard import ADDRESSES_MAX, FACTOR, HOSTS_MAX, AmplificationGuard
+from tidings.gateway.effects import GatewayEffect, SendMessage
+from tidings.gateway.messages import (
+    Ack,
+    Error,
+    Redirect,
+    Sensor,
+    SubscribeSensors,
+    UnsubscribeSensors,
+    encode,
+)
+from tidings.gateway.network_registry import SILENT_S_MAX, STRANGERS_MAX, TYPES_MAX, UnregisteredNetworks
+from tidings.gateway.networks import PENDING_MAX, WINDOW, DatagramAddress, NumberState, Sequence
 
-HERE, NEXT_DOOR, THERE = Address("here", 1), Address("here", 2), Address("there", 2)
+HERE, NEXT_DOOR, THERE = DatagramAddress("here", 1), DatagramAddress("here", 2), DatagramAddress("there", 2)
 
 
-def said(speaker: Speaker, key: object, sensors: int, restart: int = 0, is_start: bool = True) -> int:
+def said(
+    speaker: AmplificationGuard, key: object, sensors: int, restart: int = 0, is_start: bool = True
+) -> int:
     """The bytes that were said, of a message with so many sensors."""
-    effects: list[Effect] = []
-    kind = Unsubscribe if restart else Subscribe
+    effects: list[GatewayEffect] = []
+    kind = UnsubscribeSensors if restart else SubscribeSensors
     speaker.say(key, kind("net", [Sensor("s")] * sensors), effects, restart, is_start and not restart)
     return size_of(effects)
 
 
-def size_of(effects: list[Effect]) -> int:
-    return sum(len(encode(effect.message)) for effect in effects if isinstance(effect, Say))
+def size_of(effects: list[GatewayEffect]) -> int:
+    return sum(len(encode(effect.message)) for effect in effects if isinstance(effect, SendMessage))
 
 
 hears = st.tuples(st.just("hear"), st.sampled_from([HERE, NEXT_DOOR]), st.integers(0, 300))
@@ -39,12 +49,12 @@ says = st.tuples(
 
 @given(st.lists(st.one_of(hears, says), max_size=40))
 def test_what_a_host_is_told_is_never_more_than_so_many_times_what_came_from_there(
-    steps: list[tuple[str, Address, int]],
+    steps: list[tuple[str, DatagramAddress, int]],
 ) -> None:
-    speaker = Speaker(b"secret")
+    speaker = AmplificationGuard(b"secret")
     heard = told = 0
     for step, address, number in steps:
-        effects: list[Effect] = []
+        effects: list[GatewayEffect] = []
         if step == "hear":
             speaker.heard(address, number)
             heard += number
@@ -59,10 +69,10 @@ def test_what_a_host_is_told_is_never_more_than_so_many_times_what_came_from_the
 
 
 def test_errors_cost_no_more_than_their_own_datagram_has_brought() -> None:
-    speaker = Speaker(b"secret")
+    speaker = AmplificationGuard(b"secret")
     speaker.heard(HERE, 10_000)
     speaker.heard(HERE, 20)
-    effects: list[Effect] = []
+    effects: list[GatewayEffect] = []
     assert not speaker.say(HERE, Error("x" * 100), effects)
     speaker.heard(HERE, 60)
     assert speaker.say(HERE, Error("x" * 100), effects)
@@ -71,7 +81,7 @@ def test_errors_cost_no_more_than_their_own_datagram_has_brought() -> None:
 
 
 def test_what_was_kept_for_a_start_is_spent_on_nothing_else() -> None:
-    speaker = Speaker(b"secret")
+    speaker = AmplificationGuard(b"secret")
     speaker.heard(HERE, 100)
     while said(speaker, HERE, 1, restart=85):
         pass
@@ -81,16 +91,16 @@ def test_what_was_kept_for_a_start_is_spent_on_nothing_else() -> None:
 
 
 def test_over_a_connection_anything_is_said() -> None:
-    assert said(Speaker(b"secret"), 1, 1_000) > 1_000
+    assert said(AmplificationGuard(b"secret"), 1, 1_000) > 1_000
 
 
 def test_only_the_cookie_of_the_address_confirms_it() -> None:
-    speaker = Speaker(b"secret")
+    speaker = AmplificationGuard(b"secret")
     speaker.heard(HERE, 1)
     assert not speaker.confirm(HERE, None)
     assert not speaker.confirm(HERE, "ü")
     assert not speaker.confirm(HERE, speaker.cookie(THERE))
-    assert not speaker.confirm(HERE, Speaker(b"another").cookie(HERE))
+    assert not speaker.confirm(HERE, AmplificationGuard(b"another").cookie(HERE))
     assert not said(speaker, HERE, 10)
     assert speaker.confirm(HERE, speaker.cookie(HERE))
     assert said(speaker, HERE, 1_000) > 1_000
@@ -99,53 +109,53 @@ def test_only_the_cookie_of_the_address_confirms_it() -> None:
 
 
 def test_an_error_has_no_cookie_and_an_acknowledgement_has() -> None:
-    speaker = Speaker(b"secret")
+    speaker = AmplificationGuard(b"secret")
     speaker.heard(HERE, 500)
-    effects: list[Effect] = []
+    effects: list[GatewayEffect] = []
     speaker.say(HERE, Error("no"), effects)
     speaker.say(HERE, Ack("net", 1), effects)
-    assert effects == [Say(HERE, Error("no")), Say(HERE, Ack("net", 1, speaker.cookie(HERE)))]
+    assert effects == [SendMessage(HERE, Error("no")), SendMessage(HERE, Ack("net", 1, speaker.cookie(HERE)))]
 
 
 def test_the_confirmed_address_that_was_silent_longest_is_forgotten() -> None:
-    speaker = Speaker(b"secret")
+    speaker = AmplificationGuard(b"secret")
     speaker.confirm(HERE, speaker.cookie(HERE))
     speaker.confirm(THERE, speaker.cookie(THERE))
     speaker.heard(HERE, 1)
     for port in range(ADDRESSES_MAX - 1):
-        speaker.trust(Address("another", port))
+        speaker.trust(DatagramAddress("another", port))
     assert speaker.is_confirmed(HERE)
     assert not speaker.is_confirmed(THERE)
     assert speaker.is_confirmed("a connection")
 
 
 def test_a_flood_from_addresses_that_never_answer_takes_nothing_from_those_that_did() -> None:
-    speaker = Speaker(b"secret")
+    speaker = AmplificationGuard(b"secret")
     speaker.confirm(HERE, speaker.cookie(HERE))
     speaker.heard(THERE, 1_000)
     for host in range(HOSTS_MAX):
-        speaker.heard(Address(f"flood {host}", 1), 1)
+        speaker.heard(DatagramAddress(f"flood {host}", 1), 1)
     assert speaker.is_confirmed(HERE)
     assert not said(speaker, THERE, 1)  # the host that was silent longest is forgotten
 
 
 def test_a_flood_from_forged_addresses_keeps_nobody_from_starting_what_was_stopped() -> None:
-    speaker = Speaker(b"secret")
+    speaker = AmplificationGuard(b"secret")
     speaker.heard(HERE, 1_000)
     assert said(speaker, HERE, 1, restart=60)
     for host in range(2 * HOSTS_MAX):
-        speaker.heard(Address(f"flood {host}", 1), 1)
+        speaker.heard(DatagramAddress(f"flood {host}", 1), 1)
     assert said(speaker, HERE, 1)
     for host in range(HOSTS_MAX):
-        speaker.heard(Address(f"flood {host}", 1), 1)
+        speaker.heard(DatagramAddress(f"flood {host}", 1), 1)
     assert not said(speaker, HERE, 1)
 
 
 def test_hosts_where_something_was_stopped_are_forgotten_if_there_are_no_others() -> None:
-    speaker = Speaker(b"secret")
+    speaker = AmplificationGuard(b"secret")
     for host in range(HOSTS_MAX + 1):
-        speaker.heard(Address(f"host {host}", 1), 1_000)
-        assert said(speaker, Address(f"host {host}", 1), 1, restart=90)
+        speaker.heard(DatagramAddress(f"host {host}", 1), 1_000)
+        assert said(speaker, DatagramAddress(f"host {host}", 1), 1, restart=90)
     assert len(speaker._budgets) == HOSTS_MAX
 
 
@@ -208,8 +218,8 @@ def test_so_many_numbers_are_remembered_and_so_many_wait() -> None:
 
 
 def test_strangers_and_their_types_are_limited_and_forgotten() -> None:
-    offers = Offers()
-    strangers = Strangers(offers)
+    offers = NetworkAdvertisements()
+    strangers = UnregisteredNetworks(offers)
     assert len(strangers.heard("net", [f"type.{n}" for n in range(TYPES_MAX + 10)], 0)) == TYPES_MAX
     for number in range(STRANGERS_MAX):
         strangers.heard(f"net {number}", ["type.0"], 1)

@@ -18,9 +18,9 @@ from hmac import compare_digest
 
 from msgspec.structs import replace
 
-from tidings.gateway.effects import Effect, Say
-from tidings.gateway.messages import Ack, Error, Message, Subscribe, encode
-from tidings.gateway.networks import Address, Key
+from tidings.gateway.effects import GatewayEffect, SendMessage
+from tidings.gateway.messages import Ack, Error, GatewayMessage, SubscribeSensors, encode
+from tidings.gateway.networks import DatagramAddress, Key
 
 ADDRESSES_MAX = 100_000
 """Addresses that are known to be confirmed; the one that was silent longest has to confirm anew."""
@@ -82,15 +82,15 @@ class Budget:
         return True
 
 
-class Speaker:
+class AmplificationGuard:
     """Where may how much be said? `secret` makes the cookies; who knows it can confirm any address."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
-        self._confirmed: OrderedDict[Address, None] = OrderedDict()
+        self._confirmed: OrderedDict[DatagramAddress, None] = OrderedDict()
         self._budgets: OrderedDict[str, Budget] = OrderedDict()  # by hosts
 
-    def heard(self, address: Address, size: int) -> None:
+    def heard(self, address: DatagramAddress, size: int) -> None:
         """A datagram of that many bytes came."""
         if address in self._confirmed:
             self._confirmed.move_to_end(address)
@@ -115,14 +115,14 @@ class Speaker:
 
     def confirm(self, key: Key, cookie: str | None) -> bool:
         """Look at the cookie an address has sent; whether it is confirmed by it, now or before."""
-        if not isinstance(key, Address) or self.is_confirmed(key):
+        if not isinstance(key, DatagramAddress) or self.is_confirmed(key):
             return True
         if cookie is None or not compare_digest(cookie.encode(), self.cookie(key).encode()):
             return False
         self.trust(key)
         return True
 
-    def trust(self, address: Address) -> None:
+    def trust(self, address: DatagramAddress) -> None:
         """Have an address confirmed, by its cookie or because the configuration names it."""
         self._confirmed[address] = None
         self._confirmed.move_to_end(address)
@@ -131,30 +131,35 @@ class Speaker:
 
     def is_confirmed(self, key: Key) -> bool:
         """Whether anything may be said there."""
-        return not isinstance(key, Address) or key in self._confirmed
+        return not isinstance(key, DatagramAddress) or key in self._confirmed
 
-    def cookie(self, address: Address) -> str:
+    def cookie(self, address: DatagramAddress) -> str:
         """The cookie of an address."""
         text = f"{address.host} {address.port}".encode()
         return blake2b(text, key=self._secret, digest_size=COOKIE_SIZE).hexdigest()
 
     def say(
-        self, key: Key, message: Message, effects: list[Effect], restart: int = 0, is_start: bool = False
+        self,
+        key: Key,
+        message: GatewayMessage,
+        effects: list[GatewayEffect],
+        restart: int = 0,
+        is_start: bool = False,
     ) -> bool:
         """Add the message to what is to be done, unless that must not be said there; whether it was.
 
         `restart`: it stops sensors, and so many bytes must be left to start them again; `is_start`: it starts
         some.
         """
-        if isinstance(key, Address) and key not in self._confirmed:
-            if isinstance(message, Subscribe | Ack):
+        if isinstance(key, DatagramAddress) and key not in self._confirmed:
+            if isinstance(message, SubscribeSensors | Ack):
                 message = replace(message, cookie=self.cookie(key))
             if not self._pay(key.host, message, restart, is_start):
                 return False
-        effects.append(Say(key, message))
+        effects.append(SendMessage(key, message))
         return True
 
-    def _pay(self, host: str, message: Message, restart: int, is_start: bool) -> bool:
+    def _pay(self, host: str, message: GatewayMessage, restart: int, is_start: bool) -> bool:
         budget = self._budgets.get(host)
         if budget is None:
             return False

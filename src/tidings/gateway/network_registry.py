@@ -15,12 +15,12 @@ from math import isfinite
 
 from tidings.errors import EventError
 from tidings.event.values import check_type
-from tidings.gateway.areas import Box
-from tidings.gateway.effects import Effect
-from tidings.gateway.interest import Interest
+from tidings.gateway.advertisement import NetworkAdvertisements
+from tidings.gateway.areas import AreaBox
+from tidings.gateway.effects import GatewayEffect
+from tidings.gateway.interest import SensorInterest
 from tidings.gateway.messages import NAME_LENGTH_MAX, SENSORS_MAX, Error, Reading, Register, Sensor
-from tidings.gateway.networks import Caller, Instrument, Key, Network, Networks
-from tidings.gateway.offers import Offers
+from tidings.gateway.networks import Instrument, Key, Network, NetworkCaller, Networks
 from tidings.leases import Leases
 from tidings.steps import Steps
 
@@ -40,7 +40,7 @@ ADDED_AT_ONCE = 50
 """Sensors that are added or taken away in one step."""
 
 
-class Refusal(Exception):
+class MessageRefusal(Exception):
     """What is wrong with a message, and at which member; the gateway makes an error message of it."""
 
     def __init__(self, member: str, problem: str) -> None:
@@ -57,16 +57,16 @@ def check_register(message: Register) -> Steps[None]:
     """Refuse what no network may register."""
     _check_text("sensing-id", message.sensing_id)
     if not message.sensors:
-        raise Refusal("sensors", "a network has one sensor at least")
+        raise MessageRefusal("sensors", "a network has one sensor at least")
     if len(message.sensors) > SENSORS_MAX:
-        raise Refusal("sensors", f"{len(message.sensors)} sensors; at most {SENSORS_MAX} are allowed")
+        raise MessageRefusal("sensors", f"{len(message.sensors)} sensors; at most {SENSORS_MAX} are allowed")
     for index, sensor in enumerate(message.sensors):
         _check_sensor(f"sensors[{index}]", sensor)
         if index % CHECKED_AT_ONCE == CHECKED_AT_ONCE - 1:
             yield
     for index, point in enumerate(message.area or ()):
         if not (abs(point.x) <= COORDINATE_MAX and abs(point.y) <= COORDINATE_MAX):
-            raise Refusal(f"area[{index}]", f"a place has coordinates up to {COORDINATE_MAX:g}")
+            raise MessageRefusal(f"area[{index}]", f"a place has coordinates up to {COORDINATE_MAX:g}")
 
 
 def _check_sensor(place: str, sensor: Sensor) -> None:
@@ -74,13 +74,13 @@ def _check_sensor(place: str, sensor: Sensor) -> None:
     try:
         check_type(sensor.type)
     except EventError as error:
-        raise Refusal(f"{place}.type", error.problem) from None
+        raise MessageRefusal(f"{place}.type", error.problem) from None
     low, high = sensor.min_value, sensor.max_value
     for member, value in (("min-value", low), ("max-value", high)):
         if isinstance(value, float) and not isfinite(value):
-            raise Refusal(f"{place}.{member}", "is no number")
+            raise MessageRefusal(f"{place}.{member}", "is no number")
     if low is not None and high is not None and low > high:
-        raise Refusal(f"{place}.min-value", f"{low} is more than the max-value {high}")
+        raise MessageRefusal(f"{place}.min-value", f"{low} is more than the max-value {high}")
 
 
 def is_type(text: str) -> bool:
@@ -94,14 +94,14 @@ def is_type(text: str) -> bool:
 
 def _check_text(place: str, text: str) -> None:
     if not text:
-        raise Refusal(place, "is empty")
+        raise MessageRefusal(place, "is empty")
     if len(text) > NAME_LENGTH_MAX:
-        raise Refusal(place, f"{len(text)} characters; at most {NAME_LENGTH_MAX} are allowed")
+        raise MessageRefusal(place, f"{len(text)} characters; at most {NAME_LENGTH_MAX} are allowed")
     if not text.isprintable():
-        raise Refusal(place, "holds a control character")
+        raise MessageRefusal(place, "holds a control character")
 
 
-class Stranger:
+class Unregistered:
     """One network that never registered."""
 
     __slots__ = ("heard_at", "types")
@@ -111,24 +111,24 @@ class Stranger:
         self.types: set[str] = set()
 
 
-class Strangers:
+class UnregisteredNetworks:
     """All of them."""
 
-    def __init__(self, offers: Offers) -> None:
+    def __init__(self, offers: NetworkAdvertisements) -> None:
         self._offers = offers
-        self._strangers: dict[str, Stranger] = {}
+        self._strangers: dict[str, Unregistered] = {}
         self._leases: Leases[str] = Leases(lambda one: self._strangers[one].heard_at + SILENT_S_MAX)
 
-    def heard(self, sensing_id: str, types: Iterable[str], now: float) -> list[Effect]:
+    def heard(self, sensing_id: str, types: Iterable[str], now: float) -> list[GatewayEffect]:
         """Readings of these types came."""
         stranger = self._strangers.get(sensing_id)
         if stranger is None:
             if len(self._strangers) >= STRANGERS_MAX:
                 return []
-            stranger = self._strangers[sensing_id] = Stranger(now)
+            stranger = self._strangers[sensing_id] = Unregistered(now)
             self._leases.watch(sensing_id)
         stranger.heard_at = now
-        effects: list[Effect] = []
+        effects: list[GatewayEffect] = []
         for type in types:
             if type not in stranger.types and len(stranger.types) < TYPES_MAX and is_type(type):
                 stranger.types.add(type)
@@ -152,28 +152,28 @@ class Strangers:
         """When there is one to forget."""
         return self._leases.wake_at
 
-    def __iter__(self) -> Iterator[tuple[str, Stranger]]:
+    def __iter__(self) -> Iterator[tuple[str, Unregistered]]:
         return iter(self._strangers.items())
 
 
-class Registry:
+class NetworkRegistry:
     """Keeps networks, interest and advertisements in step."""
 
-    def __init__(self, networks: Networks, interest: Interest, offers: Offers) -> None:
+    def __init__(self, networks: Networks, interest: SensorInterest, offers: NetworkAdvertisements) -> None:
         self._networks = networks
         self._interest = interest
         self._offers = offers
         self._sensors = 0
 
-    def find(self, sensing_id: str, caller: Caller, key: Key) -> Network | None:
+    def find(self, sensing_id: str, caller: NetworkCaller, key: Key) -> Network | None:
         """The network of that id, if it is registered; it is refused to whom it does not belong."""
         network = self._networks.get(sensing_id)
         if network is not None and not network.belongs_to(key, caller):
-            raise Refusal("sensing-id", "belongs to someone else")
+            raise MessageRefusal("sensing-id", "belongs to someone else")
         return network
 
     def find_or_make(
-        self, sensing_id: str, caller: Caller, keys: tuple[Key, Key], box: Box | None, now: float
+        self, sensing_id: str, caller: NetworkCaller, keys: tuple[Key, Key], box: AreaBox | None, now: float
     ) -> Network:
         """The network of that id, or a new one; `keys`: where the caller speaks, and where it is reached.
 
@@ -181,16 +181,16 @@ class Registry:
         """
         network = self.find(sensing_id, caller, keys[0])
         if not self._networks.has_room(network, keys[1]):
-            raise Refusal("sensing-id", "there is no room for another network")
+            raise MessageRefusal("sensing-id", "there is no room for another network")
         return network or Network(sensing_id, caller, box, now)
 
-    def add(self, network: Network, sensors: list[Sensor], effects: list[Effect]) -> Steps[None]:
+    def add(self, network: Network, sensors: list[Sensor], effects: list[GatewayEffect]) -> Steps[None]:
         """Add the sensors that the network has not got yet; those it has stay as they are."""
         new = {sensor.name: sensor for sensor in sensors if sensor.name not in network.instruments}
         if len(network.instruments) + len(new) > SENSORS_MAX:
-            raise Refusal("sensors", f"a network has at most {SENSORS_MAX} sensors")
+            raise MessageRefusal("sensors", f"a network has at most {SENSORS_MAX} sensors")
         if self._sensors + len(new) > ALL_SENSORS_MAX:
-            raise Refusal("sensors", "there is no room for more sensors")
+            raise MessageRefusal("sensors", "there is no room for more sensors")
         self._networks.add(network)
         for number, sensor in enumerate(new.values(), 1):
             if sensor.name not in network.instruments:
@@ -200,7 +200,7 @@ class Registry:
                 if self._networks.get(network.sensing_id) is not network:
                     return
 
-    def _add(self, network: Network, sensor: Sensor, effects: list[Effect]) -> None:
+    def _add(self, network: Network, sensor: Sensor, effects: list[GatewayEffect]) -> None:
         instrument = Instrument(network.sensing_id, sensor, network.box)
         effects += self._offers.add(sensor.type, instrument.span, network.box)
         self._sensors += 1
@@ -208,16 +208,16 @@ class Registry:
         network.known[sensor.name] = sensor.type
         self._interest.add(instrument)
 
-    def move(self, network: Network, box: Box | None, effects: list[Effect]) -> Steps[None]:
+    def move(self, network: Network, box: AreaBox | None, effects: list[GatewayEffect]) -> Steps[None]:
         """The network is somewhere else now; its sensors keep what they were asked for until that changes."""
         network.box = box
         for instrument in network.instruments.values():
             effects += self._offers.widen(instrument.type, instrument.span, box)
         yield from self._interest.move(network.instruments.values(), box)
 
-    def meet(self, network: Network, readings: Iterable[Reading]) -> list[Effect]:
+    def meet(self, network: Network, readings: Iterable[Reading]) -> list[GatewayEffect]:
         """Advertise what a network sends readings of without having registered it, until the network goes."""
-        effects: list[Effect] = []
+        effects: list[GatewayEffect] = []
         for reading in readings:
             stray = reading.name, reading.type
             if network.known.get(reading.name) == reading.type or not is_type(reading.type):
