@@ -17,12 +17,12 @@ from typer.main import get_command
 from tidings.cli.app import app
 from tidings.cli.pipeline import print_summary, print_total, spark_config
 from tidings.pipeline.city.rules import Common, Limits
-from tidings.pipeline.city.settings import Settings
-from tidings.pipeline.running import Progress, Total
+from tidings.pipeline.city.settings import CitySettings
+from tidings.pipeline.running import BatchProgress, Total
 
 pytest.importorskip("pyspark")
 from tidings.pipeline.city.alarms import COLUMNS as ALARM_COLUMNS
-from tidings.pipeline.city.declarative import Summary
+from tidings.pipeline.city.declarative import TableSummary
 from tidings.pipeline.city.readings import COLUMNS, REASONS
 
 ROOT = Path(__file__).parents[2]
@@ -59,7 +59,7 @@ def test_the_document_has_every_reason_rule_column_and_setting() -> None:
     assert all(re.search(rf"\b{name}\b", tables["raw"]) for name in COLUMNS)
     told = " ".join(row[2] for row in table("type"))
     assert all(re.search(rf"\b{name}\b", told) for name in ALARM_COLUMNS.keys() - {"type", "time"})
-    assert all(re.search(rf"\b{name}\b", DOCUMENT) for name in Settings.__struct_fields__)
+    assert all(re.search(rf"\b{name}\b", DOCUMENT) for name in CitySettings.__struct_fields__)
 
 
 # -- wrong things typed
@@ -108,7 +108,7 @@ def test_settings_of_spark_are_taken_as_they_are_typed() -> None:
 
 
 def test_a_batch_and_the_total_are_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Progress(
+    progress = BatchProgress(
         batch=3, rows=2000, rows_s=1000.4, alarms=2, rejected={"late": 5}, lag=17, seconds=2.0
     )
     assert str(progress) == "batch 3 · 2,000 readings · 1,000/s · lag 17 · 2 alarms · rejected: 5 late"
@@ -120,7 +120,7 @@ def test_a_batch_and_the_total_are_told_in_words(capsys: pytest.CaptureFixture[s
 
 
 def test_the_tables_are_told_in_words_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    summary = Summary(raw=5, clean=3, rejected={"late": 2}, aggregates=1, alarms={"alarm.max": 1})
+    summary = TableSummary(raw=5, clean=3, rejected={"late": 2}, aggregates=1, alarms={"alarm.max": 1})
     print_summary(summary, "here", json=False)
     assert capsys.readouterr().out.splitlines() == [
         "5 readings: 3 believed, 2 rejected",

@@ -13,7 +13,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
-from tidings.pipeline.sink import Messages, SinkStreamWriter, SinkWriter, Staged, sink_options
+from tidings.pipeline.sink import CommitMessages, SinkStreamWriter, SinkWriter, Staged, sink_options
 from tidings.pipeline.source import TidingsSource
 
 ONCE, ALWAYS, AFTER_COMMIT = "fails-once", "fails-always", "fails-after-commit"
@@ -35,7 +35,7 @@ class FailingWriter(SinkWriter):
 class FailingStreamWriter(SinkStreamWriter):
     """Fails when a batch is published, the first time; that it has is noted in a file."""
 
-    def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803
+    def commit(self, messages: CommitMessages, batchId: int) -> None:  # noqa: N803
         super().commit(messages, batchId)
         note = Path(self._work._options.sink)
         if note.name == AFTER_COMMIT and not note.exists():

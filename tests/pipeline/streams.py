@@ -13,9 +13,9 @@ from pyspark.sql import types
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from tidings.pipeline import keeping
-from tidings.pipeline.keeping import Ending
+from tidings.pipeline import reader_lease
 from tidings.pipeline.offsets import Offset
+from tidings.pipeline.reader_lease import QueryEnding
 from tidings.pipeline.source import TidingsSource
 from tidings.pipeline.stream import LogStreamReader
 
@@ -38,9 +38,9 @@ def making_streams() -> Iterator[Make]:
         return made[-1]
 
     with pytest.MonkeyPatch.context() as only_here:
-        only_here.setattr(Ending, "watch", lambda self: None)
+        only_here.setattr(QueryEnding, "watch", lambda self: None)
         yield make
-        only_here.setattr(keeping, "LEAVE_S_MAX", 0.1)  # some nodes are gone by now
+        only_here.setattr(reader_lease, "LEAVE_S_MAX", 0.1)  # some nodes are gone by now
         for reader in made:
             reader.stop()
 

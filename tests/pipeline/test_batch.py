@@ -20,8 +20,8 @@ from tidings import Event, Filter, blocking
 from tidings.errors import ConfigError, TidingsError
 from tidings.log.chunks import LivePart, SealedPart
 from tidings.log.columns import Decoder, table_of
-from tidings.pipeline.batch import PIECE_LENGTH_MIN, Piece, batches_of, pieces_of, within
-from tidings.pipeline.offsets import Span, Standing
+from tidings.pipeline.batch import PIECE_LENGTH_MIN, TaskInput, batches_of, pieces_of, within
+from tidings.pipeline.offsets import NodeExtent, OffsetRange
 from tidings.pipeline.options import read_options
 from tidings.pipeline.schema import arrow_schema
 from tidings.pipeline.source import TidingsSource
@@ -134,7 +134,7 @@ def test_a_node_that_is_away_is_named_by_the_query() -> None:
     with running(None) as node:
         address = node.address
     with pytest.MonkeyPatch.context() as shortly:
-        shortly.setattr("tidings.pipeline.reaching.CONNECT_S_MAX", 0.1)
+        shortly.setattr("tidings.pipeline.connect.CONNECT_S_MAX", 0.1)
         with pytest.raises(TidingsError, match=rf"node {address} \(option 'node'\) can't be reached"):
             rows(node=address)
 
@@ -249,9 +249,9 @@ def test_parts_from_files_and_live_ones_give_the_same_rows(node: Running) -> Non
 def test_a_short_log_is_one_piece_and_a_long_one_several() -> None:
     options = read_options({"node": "a:1"}, "batch")
 
-    def pieces(length: int) -> list[Piece]:
-        cut = pieces_of([Span("a:1", "id", 1, 1 + length)], options)
-        return [piece for piece in cut if isinstance(piece, Piece)]
+    def pieces(length: int) -> list[TaskInput]:
+        cut = pieces_of([OffsetRange("a:1", "id", 1, 1 + length)], options)
+        return [piece for piece in cut if isinstance(piece, TaskInput)]
 
     assert len(pieces(100)) == 1
     assert len(pieces(100 * PIECE_LENGTH_MIN)) > 1
@@ -260,19 +260,19 @@ def test_a_short_log_is_one_piece_and_a_long_one_several() -> None:
 
 
 def test_what_was_pruned_or_never_written_ends_the_query_unless_that_is_allowed() -> None:
-    standing = Standing("id", 10, 20)
-    assert within(Span("a:1", "id", 12, 18), standing, True) == (12, 18)
-    assert within(Span("a:1", "id", 0, 18), standing, True) == (10, 18)
-    for span in (Span("a:1", "id", 5, 18), Span("a:1", "id", 12, 30)):
+    standing = NodeExtent("id", 10, 20)
+    assert within(OffsetRange("a:1", "id", 12, 18), standing, True) == (12, 18)
+    assert within(OffsetRange("a:1", "id", 0, 18), standing, True) == (10, 18)
+    for span in (OffsetRange("a:1", "id", 5, 18), OffsetRange("a:1", "id", 12, 30)):
         wanted = f"positions {span.first} to {span.end} are wanted"
         with pytest.raises(TidingsError, match=rf"{wanted}.*failOnDataLoss"):
             within(span, standing, True)
-    assert within(Span("a:1", "id", 5, 18), standing, False) == (10, 18)
-    assert within(Span("a:1", "id", 12, 30), standing, False) == (12, 20)
-    assert within(Span("a:1", "id", 2, 5), standing, False) == (10, 10)
-    assert within(Span("a:1", "id", 30, 40), standing, False) == (20, 20)
+    assert within(OffsetRange("a:1", "id", 5, 18), standing, False) == (10, 18)
+    assert within(OffsetRange("a:1", "id", 12, 30), standing, False) == (12, 20)
+    assert within(OffsetRange("a:1", "id", 2, 5), standing, False) == (10, 10)
+    assert within(OffsetRange("a:1", "id", 30, 40), standing, False) == (20, 20)
 
 
 def test_another_node_at_the_address_is_never_taken_for_the_one_that_was_planned() -> None:
     with pytest.raises(TidingsError, match="another node is there"):
-        within(Span("a:1", "id", 1, 5), Standing("other", 1, 9), False)
+        within(OffsetRange("a:1", "id", 1, 5), NodeExtent("other", 1, 9), False)

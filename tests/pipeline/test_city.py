@@ -23,7 +23,7 @@ from tidings.pipeline.city.alarms import COLUMNS as ALARM_COLUMNS
 from tidings.pipeline.city.alarms import levels
 from tidings.pipeline.city.flow import alarms_of
 from tidings.pipeline.city.readings import COLUMNS, clean, heard, limit, raw, rejected
-from tidings.pipeline.city.rules import Limits, Rules, parse_rules
+from tidings.pipeline.city.rules import CityRules, Limits, parse_rules
 from tidings.pipeline.city.silence import silent
 from tidings.pipeline.running import STATE_STORE, read_progress
 from tidings.sensors.recording import make_recording
@@ -57,7 +57,7 @@ def ids(df: DataFrame) -> list[str]:
     return sorted(row["id"] for row in df.select("id").collect())
 
 
-def reasons(df: DataFrame, rules: Rules = RULES) -> Counter[str]:
+def reasons(df: DataFrame, rules: CityRules = RULES) -> Counter[str]:
     readings = raw(df)
     rows = rejected(readings, clean(readings, rules), rules).collect()
     return Counter(row["reason"] for row in rows)

@@ -20,9 +20,9 @@ pytest.importorskip("pyspark")
 from pipeline.nodes import Running, running, wait_until
 
 from tidings import Event, blocking
-from tidings.pipeline.city.continuous import Plan, sink_name, start
-from tidings.pipeline.city.settings import Settings
-from tidings.pipeline.running import STATE_STORE, Progress, Stop, watch
+from tidings.pipeline.city.continuous import ContinuousPlan, sink_name, start
+from tidings.pipeline.city.settings import CitySettings
+from tidings.pipeline.running import STATE_STORE, BatchProgress, Stop, watch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,15 +80,15 @@ def test_readings_of_a_node_come_back_as_alarms_and_the_reader_leaves(
 ) -> None:
     spark.conf.set(STORE, STATE_STORE)
     node.publish(*minutes(0, 3, 60.0), *minutes(3, 10, 10.0, "b"), reading(300, 5000.0))
-    settings = Settings(node=node.address, rules=rules, starting="earliest")
+    settings = CitySettings(node=node.address, rules=rules, starting="earliest")
     stop, seen = Stop(), []
 
-    def tell(progress: Progress) -> None:
+    def tell(progress: BatchProgress) -> None:
         seen.append(progress)
         if sum(one.alarms for one in seen) >= 3:
             stop.now()
 
-    plan = Plan(settings=settings, trigger_s=0, by_clock=False)
+    plan = ContinuousPlan(settings=settings, trigger_s=0, by_clock=False)
     query = start(spark, plan, str(tmp_path / "notes"))
     total = watch(query, tell, stop)
     spark.conf.unset(STORE)

@@ -8,7 +8,7 @@ import pytest
 
 from tidings.errors import ConfigError
 from tidings.pipeline.city.rules import Common, Limits, parse_rules, read_rules
-from tidings.pipeline.city.settings import NODE, PREFIX, WHERE, Settings, project_folder, time_span
+from tidings.pipeline.city.settings import NODE, PREFIX, WHERE, CitySettings, project_folder, time_span
 from tidings.pipeline.options import read_options
 from tidings.sensors.city import KINDS
 
@@ -83,13 +83,13 @@ def test_the_rules_of_the_project_believe_all_that_the_simulated_city_sends() ->
 def test_settings_come_from_sparks_configuration_first_and_then_from_the_environment() -> None:
     told = {f"{PREFIX}node": "10.0.0.1:7300", f"{PREFIX}where": "value > 3"}
     environment = {"TIDINGS_NODE": "10.0.0.2:7300", "TIDINGS_CITY_SINK": "mine", "TIDINGS_CA": "/ca.pem"}
-    settings = Settings.found(told.get, environment)
-    assert settings == Settings(node="10.0.0.1:7300", where="value > 3", sink="mine", ca="/ca.pem")
-    assert Settings.found(settings.configuration().get, {}) == settings
+    settings = CitySettings.found(told.get, environment)
+    assert settings == CitySettings(node="10.0.0.1:7300", where="value > 3", sink="mine", ca="/ca.pem")
+    assert CitySettings.found(settings.configuration().get, {}) == settings
 
 
 def test_the_options_of_the_format_follow_from_the_settings() -> None:
-    settings = Settings(
+    settings = CitySettings(
         node="tidings+tls://10.0.0.1:7300", token_file="/t", reader="city", starting="earliest"
     )
     reach = {"node": "tidings+tls://10.0.0.1:7300", "tokenFile": "/t"}
@@ -101,14 +101,16 @@ def test_the_options_of_the_format_follow_from_the_settings() -> None:
         "startingOffsets": "earliest",
     }
     assert read_options(settings.source(), "stream").durable == "city"
-    assert Settings().reach() == {"node": NODE}
-    assert read_options(Settings().source(), "stream").fails_on_loss
-    assert not read_options(Settings(allow_loss="true").source(), "stream").fails_on_loss
+    assert CitySettings().reach() == {"node": NODE}
+    assert read_options(CitySettings().source(), "stream").fails_on_loss
+    assert not read_options(CitySettings(allow_loss="true").source(), "stream").fails_on_loss
 
 
 def test_settings_overrule_what_the_rules_say_for_all_types(tmp_path: Path) -> None:
     (tmp_path / "rules.toml").write_text("window_s = 60\nfuture_s = 7")
-    settings = Settings(rules=str(tmp_path / "rules.toml"), window="10 s", watermark="2 min", cell_size="0.5")
+    settings = CitySettings(
+        rules=str(tmp_path / "rules.toml"), window="10 s", watermark="2 min", cell_size="0.5"
+    )
     common = settings.loaded_rules().common
     assert common == Common(cell_size=0.5, window_s=10, late_s=120, future_s=7)
 
@@ -118,7 +120,7 @@ def test_settings_overrule_what_the_rules_say_for_all_types(tmp_path: Path) -> N
 )
 def test_a_setting_that_can_not_be_is_refused(setting: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match=r"cell_size|window"):
-        Settings(**setting).loaded_rules()
+        CitySettings(**setting).loaded_rules()
 
 
 @pytest.mark.parametrize(

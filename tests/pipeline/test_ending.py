@@ -22,9 +22,9 @@ from pyspark.sql import SparkSession
 from tidings import Event, blocking
 from tidings.client.blocking import Log
 from tidings.errors import Disconnected, TidingsError
-from tidings.pipeline import keeping
-from tidings.pipeline.keeping import ENDING, Ending
+from tidings.pipeline import reader_lease
 from tidings.pipeline.offsets import Offset
+from tidings.pipeline.reader_lease import ENDING, QueryEnding
 from tidings.pipeline.stream import LogStreamReader
 
 TESTS = Path(__file__).parents[1]
@@ -58,7 +58,7 @@ def parents(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
         monkeypatch.setattr(os, "getppid", parent)
 
-    monkeypatch.setattr(keeping, "LOOK_S", 0.0)
+    monkeypatch.setattr(reader_lease, "LOOK_S", 0.0)
     return set_parents
 
 
@@ -68,7 +68,7 @@ def parents(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def test_a_query_is_over_if_nothing_went_wrong_or_spark_says_so(parents: Callable[..., None]) -> None:
     parents(DRIVER)
     for error in (None, SystemExit(0)):
-        assert Ending().wait_verdict(error)
+        assert QueryEnding().wait_verdict(error)
 
 
 @pytest.mark.parametrize("error", [EOFError(), BrokenPipeError(), KeyboardInterrupt()])
@@ -76,14 +76,14 @@ def test_a_driver_that_dies_a_moment_after_its_connection_has_ended_no_query(
     parents: Callable[..., None], error: BaseException
 ) -> None:
     parents(DRIVER, DRIVER, DRIVER, 1)
-    assert not Ending().wait_verdict(error)
+    assert not QueryEnding().wait_verdict(error)
 
 
 def test_a_query_is_over_if_spark_says_so_after_the_end_of_the_connection(
     parents: Callable[..., None],
 ) -> None:
     parents(DRIVER)
-    made = Ending()
+    made = QueryEnding()
 
     def tell() -> int:
         made._tell(signal.SIGTERM, None)  # raises nothing, for the cleaning up has begun
@@ -97,18 +97,18 @@ def test_a_query_is_over_if_spark_says_so_after_the_end_of_the_connection(
 def test_a_query_is_over_if_its_driver_lives_on_without_a_connection(
     parents: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeping, "VERDICT_S_MAX", 0.0)
+    monkeypatch.setattr(reader_lease, "VERDICT_S_MAX", 0.0)
     parents(DRIVER)
-    assert Ending().wait_verdict(EOFError())
+    assert QueryEnding().wait_verdict(EOFError())
 
 
 @pytest.mark.parametrize("error", [ValueError(), Disconnected("gone")])
 def test_a_call_that_fails_ends_no_query_and_waits_for_nothing(error: BaseException) -> None:
-    assert not Ending().wait_verdict(error)
+    assert not QueryEnding().wait_verdict(error)
 
 
 def test_a_signal_ends_the_work_once() -> None:
-    made = Ending()
+    made = QueryEnding()
     with pytest.raises(SystemExit):
         made._tell(signal.SIGTERM, None)
     made._tell(signal.SIGTERM, None)
@@ -345,7 +345,7 @@ def test_a_signal_that_comes_just_before_the_stop_does_not_keep_the_reader_there
     reader.initialOffset()
     at_exit: list[Callable[[], None]] = []
     assert reader._readers is not None
-    monkeypatch.setattr(keeping.atexit, "unregister", at_exit.append)
+    monkeypatch.setattr(reader_lease.atexit, "unregister", at_exit.append)
     monkeypatch.setattr(ENDING, "_is_told", True)
     reader._readers._close_at_exit()
     assert node.readers == []

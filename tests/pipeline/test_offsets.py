@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidings.pipeline.offsets import (
+    NodeExtent,
     Offset,
-    Span,
-    Standing,
+    OffsetRange,
     advance,
     begun,
     later,
@@ -35,7 +35,7 @@ labels = st.sampled_from([A, B, "c:3"])
 standings = st.dictionaries(
     labels,
     st.tuples(st.sampled_from(["one", "two"]), st.integers(1, 50), st.integers(0, 100)).map(
-        lambda told: Standing(told[0], told[1], told[1] + told[2])
+        lambda told: NodeExtent(told[0], told[1], told[1] + told[2])
     ),
     min_size=1,
 )
@@ -53,71 +53,74 @@ def test_an_offset_is_the_same_text_whatever_order_its_nodes_come_in() -> None:
 
 
 def test_a_batch_reads_all_there_is() -> None:
-    there = {A: Standing("idA", 1, 11), B: Standing("idB", 5, 21)}
+    there = {A: NodeExtent("idA", 1, 11), B: NodeExtent("idB", 5, 21)}
     assert advance(at(a=1, b=10), there) == at(a=11, b=21)
-    assert spans(at(a=1, b=10), at(a=11, b=21)) == [Span(A, "idA", 1, 11), Span(B, "idB", 10, 21)]
+    assert spans(at(a=1, b=10), at(a=11, b=21)) == [
+        OffsetRange(A, "idA", 1, 11),
+        OffsetRange(B, "idB", 10, 21),
+    ]
 
 
 def test_a_limit_is_shared_in_proportion_to_what_waits() -> None:
-    there = {A: Standing("idA", 1, 101), B: Standing("idB", 1, 301)}
+    there = {A: NodeExtent("idA", 1, 101), B: NodeExtent("idB", 1, 301)}
     assert advance(at(a=1, b=1), there, limit=40) == at(a=11, b=31)
     assert advance(at(a=1, b=1), there, limit=1) == at(a=1, b=2)
 
 
 def test_nothing_new_is_the_same_offset() -> None:
-    there = {A: Standing("idA", 1, 11)}
+    there = {A: NodeExtent("idA", 1, 11)}
     assert advance(at(a=11), there, limit=5) == at(a=11)
     assert spans(at(a=11), at(a=11)) == []
 
 
 def test_what_comes_after_the_target_is_left() -> None:
-    there = {A: Standing("idA", 1, 101)}
+    there = {A: NodeExtent("idA", 1, 101)}
     assert advance(at(a=1), there, targets={A: 50}) == at(a=50)
     assert advance(at(a=60), there, targets={A: 50}) == at(a=60)
 
 
 def test_of_a_node_that_is_new_to_a_query_nothing_is_read_before_its_place_is_in_the_checkpoint() -> None:
-    there = {A: Standing("idA", 1, 11), B: Standing("idB", 1, 21)}
+    there = {A: NodeExtent("idA", 1, 11), B: NodeExtent("idB", 1, 21)}
     end = advance(at(a=1), there)
     assert end == at(a=11, b=21)
-    assert spans(at(a=1), end) == [Span(A, "idA", 1, 11)]
+    assert spans(at(a=1), end) == [OffsetRange(A, "idA", 1, 11)]
 
 
 def test_another_node_at_an_address_is_read_from_its_beginning() -> None:
     new = offset_of({A: 9}, {A: "idX"})
-    assert spans(at(a=5), new) == [Span(A, "idX", 0, 9)]
-    assert spans(at(a=12), at(a=9)) == [Span(A, "idA", 0, 9)]
+    assert spans(at(a=5), new) == [OffsetRange(A, "idX", 0, 9)]
+    assert spans(at(a=12), at(a=9)) == [OffsetRange(A, "idA", 0, 9)]
 
 
 def test_losses_are_told_with_the_place_and_the_reason() -> None:
-    def told(place: int, standing: Standing | None) -> str:
+    def told(place: int, standing: NodeExtent | None) -> str:
         (loss,) = losses(at(a=place), {} if standing is None else {A: standing})
         return loss.problem
 
-    assert "position 5 at node a:1" in told(5, Standing("idA", 7, 9))
-    assert "begins at 7" in told(5, Standing("idA", 7, 9))
-    assert "ends at 9" in told(15, Standing("idA", 7, 9))
-    assert "its id is 'idX', and was 'idA'" in told(8, Standing("idX", 7, 9))
+    assert "position 5 at node a:1" in told(5, NodeExtent("idA", 7, 9))
+    assert "begins at 7" in told(5, NodeExtent("idA", 7, 9))
+    assert "ends at 9" in told(15, NodeExtent("idA", 7, 9))
+    assert "its id is 'idX', and was 'idA'" in told(8, NodeExtent("idX", 7, 9))
     assert "no longer names it" in told(8, None)
-    assert losses(at(a=9), {A: Standing("idA", 7, 9)}) == []
-    assert losses(at(a=7), {A: Standing("idA", 7, 9), B: Standing("idB", 1, 2)}) == []
+    assert losses(at(a=9), {A: NodeExtent("idA", 7, 9)}) == []
+    assert losses(at(a=7), {A: NodeExtent("idA", 7, 9), B: NodeExtent("idB", 1, 2)}) == []
 
 
 def test_another_node_at_the_address_is_read_from_its_first_position() -> None:
-    there = {A: Standing("idX", 3, 9)}
+    there = {A: NodeExtent("idX", 3, 9)}
     end = advance(at(a=500), there)
     assert end == {A: 9, f"ID {A}": "idX"}
-    assert spans(at(a=500), end) == [Span(A, "idX", 0, 9)]
+    assert spans(at(a=500), end) == [OffsetRange(A, "idX", 0, 9)]
 
 
 def test_a_node_that_lost_its_disk_is_read_from_its_first_position() -> None:
-    end = advance(at(a=500), {A: Standing("idA", 1, 9)})
-    assert spans(at(a=500), end) == [Span(A, "idA", 0, 9)]
+    end = advance(at(a=500), {A: NodeExtent("idA", 1, 9)})
+    assert spans(at(a=500), end) == [OffsetRange(A, "idA", 0, 9)]
 
 
 @given(offsets, standings, st.none() | st.integers(1, 50))
 def test_batch_after_batch_everything_is_read_once(
-    start: Offset, there: dict[str, Standing], limit: int | None
+    start: Offset, there: dict[str, NodeExtent], limit: int | None
 ) -> None:
     read: dict[str, list[int]] = {label: [] for label in there}
     before = start
@@ -154,7 +157,9 @@ def test_shares_are_never_more_than_wanted_and_use_up_the_limit(limit: int, want
 def test_pieces_are_the_same_positions_in_order(
     given_spans: list[tuple[int, int]], pieces: int, least: int
 ) -> None:
-    whole = [Span(f"n{at}", "id", first, first + length) for at, (first, length) in enumerate(given_spans)]
+    whole = [
+        OffsetRange(f"n{at}", "id", first, first + length) for at, (first, length) in enumerate(given_spans)
+    ]
     cut = split(whole, pieces, least)
     assert all(piece.first < piece.end for piece in cut)
     assert len(cut) <= pieces + len(whole)
@@ -168,9 +173,9 @@ def test_pieces_are_the_same_positions_in_order(
 def test_the_first_batch_begins_where_its_end_says_whatever_is_answered_later() -> None:
     end = begun(at(a=5), at(a=2))
     for start in (at(a=2), at(a=5), at(a=9)):
-        assert spans(start, end) == [Span(A, "idA", 2, 5)]
+        assert spans(start, end) == [OffsetRange(A, "idA", 2, 5)]
     assert spans(end, end) == []
-    assert spans(end, at(a=7)) == [Span(A, "idA", 5, 7)]
+    assert spans(end, at(a=7)) == [OffsetRange(A, "idA", 5, 7)]
     assert later(end) == at(a=5)
 
 

@@ -14,7 +14,7 @@ from tidings.errors import ConfigError
 from tidings.pipeline.options import (
     LEASE_S,
     NAMES,
-    Bound,
+    ReadBound,
     check_options,
     label_of,
     reach_of,
@@ -149,7 +149,7 @@ def test_a_durable_query_is_kept_for_ever_unless_a_lease_is_named() -> None:
 
 
 def test_bounds_are_a_word_a_place_for_each_node_or_a_time() -> None:
-    def starting(**options: str) -> Bound:
+    def starting(**options: str) -> ReadBound:
         return read_options({"node": "a:1,b:2", **options}, "batch").starting
 
     assert starting(startingOffsets="LATEST").at("a:1") == "latest"

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from tidings import Event, blocking
 from tidings.errors import ConfigError, TidingsError
-from tidings.pipeline import keeping
+from tidings.pipeline import reader_lease
 from tidings.pipeline.offsets import Offset, later
 
 
@@ -181,14 +181,14 @@ def test_a_reader_whose_lease_has_ended_ends_the_query_or_begins_again_where_los
 
 def test_the_lease_is_renewed_while_nothing_else_happens(node: Running, stream: Make) -> None:
     renewed = threading.Event()
-    renew = keeping.Readers._renew
+    renew = reader_lease.LeasedReaders._renew
 
-    def noticed(self: keeping.Readers, *arguments: Any) -> None:
+    def noticed(self: reader_lease.LeasedReaders, *arguments: Any) -> None:
         renew(self, *arguments)
         renewed.set()
 
     with pytest.MonkeyPatch.context() as watched:
-        watched.setattr(keeping.Readers, "_renew", noticed)
+        watched.setattr(reader_lease.LeasedReaders, "_renew", noticed)
         reader = stream(node, lease="1")
         reader.initialOffset()
         for _ in range(4):  # which takes longer than the lease
@@ -205,7 +205,7 @@ def test_what_goes_wrong_while_renewing_ends_the_query(node: Running, stream: Ma
         raise ZeroDivisionError("nobody thought of this")
 
     with pytest.MonkeyPatch.context() as broken:
-        broken.setattr(keeping.Readers, "_renew", fail)
+        broken.setattr(reader_lease.LeasedReaders, "_renew", fail)
         reader = stream(node, lease="1")
         start = reader.initialOffset()
         assert failed.wait(ANSWER_S)
@@ -238,7 +238,7 @@ def test_a_node_that_stays_away_is_named(tmp_path: Path, stream: Make) -> None:
         start = reader.initialOffset()
         address = node.address
     with pytest.MonkeyPatch.context() as shortly:
-        shortly.setattr("tidings.pipeline.reaching.ANSWER_S_MAX", 0.1)
+        shortly.setattr("tidings.pipeline.connect.ANSWER_S_MAX", 0.1)
         with pytest.raises(TidingsError, match=rf"node {address} \(option 'node'\) can't be reached"):
             reader.latestOffset(start, ALL)
 

@@ -12,14 +12,14 @@ from pyspark import pipelines as dp
 from tidings.pipeline.city import aggregates as sums
 from tidings.pipeline.city import alarms as found
 from tidings.pipeline.city import readings
-from tidings.pipeline.city.settings import Settings
+from tidings.pipeline.city.settings import CitySettings
 from tidings.pipeline.city.silence import silent
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 spark: SparkSession = globals()["spark"]
-settings = Settings.found(lambda key: spark.conf.get(key, None))
+settings = CitySettings.found(lambda key: spark.conf.get(key, None))
 rules = settings.loaded_rules()
 late = f"INTERVAL {readings.seconds(rules.common.late_s)}"
 

@@ -14,9 +14,9 @@ from tidings.cli.printing import print_json, progress_line
 from tidings.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
-    from tidings.pipeline.city.declarative import Summary
-    from tidings.pipeline.city.settings import Settings
-    from tidings.pipeline.running import Progress, Total
+    from tidings.pipeline.city.declarative import TableSummary
+    from tidings.pipeline.city.settings import CitySettings
+    from tidings.pipeline.running import BatchProgress, Total
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -127,9 +127,9 @@ def run(
     Without --continuous what has come since the last run is read into tables, and the command ends.
     """
     check_name(name)
-    from tidings.pipeline.city.settings import Settings, time_span
+    from tidings.pipeline.city.settings import CitySettings, time_span
 
-    settings = Settings(
+    settings = CitySettings(
         node=node,
         where=where,
         rules=None if rules is None else str(rules.resolve()),
@@ -162,7 +162,7 @@ def pack(
     json: Json = False,
 ) -> None:
     """Pack what executors need whose Python has no tidings: same system and Python version as here."""
-    from tidings.pipeline.pack import pack as pack_all
+    from tidings.pipeline.executor_archive import pack as pack_all
 
     packed = pack_all(file, small)
     if json:
@@ -183,7 +183,7 @@ def check_name(name: str) -> None:
 
 def spark_config(pairs: list[str], archive: Path | None) -> dict[str, str]:
     """Spark's settings as they were typed, and those that bring the archive to the executors."""
-    from tidings.pipeline.pack import archive_config, lend
+    from tidings.pipeline.executor_archive import archive_config, lend
 
     config: dict[str, str] = {}
     if archive is not None:
@@ -197,7 +197,7 @@ def spark_config(pairs: list[str], archive: Path | None) -> dict[str, str]:
     return config
 
 
-def check(settings: Settings, silent_by: str) -> None:
+def check(settings: CitySettings, silent_by: str) -> None:
     """Raise an error for whatever can be seen to be wrong before Spark is started, which takes a while."""
     from tidings.pipeline.options import read_options
     from tidings.pipeline.session import check_packages
@@ -209,7 +209,7 @@ def check(settings: Settings, silent_by: str) -> None:
     settings.loaded_rules()
 
 
-def check_nodes(settings: Settings, master: str | None) -> None:
+def check_nodes(settings: CitySettings, master: str | None) -> None:
     """Raise Disconnected if a node is not there, as far as this machine can tell."""
     from tidings.cli.connection import find_node
     from tidings.pipeline.options import read_options
@@ -224,7 +224,7 @@ def check_nodes(settings: Settings, master: str | None) -> None:
 
 
 def run_query(
-    settings: Settings,
+    settings: CitySettings,
     master: str | None,
     checkpoint: str | None,
     trigger_s: float,
@@ -233,11 +233,11 @@ def run_query(
     json: bool,
 ) -> None:
     """Run the continuous query; a line for each micro-batch, and the totals at the end."""
-    from tidings.pipeline.city.continuous import Plan, run_continuously
+    from tidings.pipeline.city.continuous import ContinuousPlan, run_continuously
     from tidings.pipeline.running import Stop
 
     check_nodes(settings, master)
-    plan = Plan(
+    plan = ContinuousPlan(
         settings=settings,
         master=master,
         checkpoint=checkpoint,
@@ -248,7 +248,7 @@ def run_query(
     stop = Stop()
     with stop.by_signals(), progress_line(not json) as show:
 
-        def tell(progress: Progress) -> None:
+        def tell(progress: BatchProgress) -> None:
             if json:
                 print_json(progress)
             elif progress.rows or progress.alarms:
@@ -277,7 +277,7 @@ def print_total(total: Total, json: bool) -> None:
         typer.echo(f"  rejected, {reason}: {count:,}")
 
 
-def tell_dry(settings: Settings, json: bool) -> None:
+def tell_dry(settings: CitySettings, json: bool) -> None:
     """Say what would be read and written; what is wrong with it was told before."""
     if json:
         print_json({"source": settings.source(), "sink": settings.target()})
@@ -286,7 +286,7 @@ def tell_dry(settings: Settings, json: bool) -> None:
 
 
 def run_tables(
-    settings: Settings,
+    settings: CitySettings,
     master: str | None,
     checkpoint: str | None,
     dry_run: bool,
@@ -294,18 +294,18 @@ def run_tables(
     json: bool,
 ) -> None:
     """Run the declarative project once; its steps as they end, and what the tables hold then."""
-    from tidings.pipeline.city.declarative import Run, run_once
+    from tidings.pipeline.city.declarative import DeclarativeRun, run_once
 
     check_nodes(settings, master)
     folder = checkpoint or FOLDER
-    run = Run(settings=settings, folder=folder, master=master, dry=dry_run, config=config)
+    run = DeclarativeRun(settings=settings, folder=folder, master=master, dry=dry_run, config=config)
     with progress_line(not json) as show:
         show("starting Spark")
         summary = run_once(run, show)
     print_summary(summary, folder, json)
 
 
-def print_summary(summary: Summary | None, folder: str, json: bool) -> None:
+def print_summary(summary: TableSummary | None, folder: str, json: bool) -> None:
     """What the tables hold."""
     if json:
         print_json({"dry": True} if summary is None else summary)

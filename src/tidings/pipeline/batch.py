@@ -24,9 +24,9 @@ from tidings.event.values import time_from_us
 from tidings.filters import Filter
 from tidings.log.chunks import LivePart, Part, SealedPart
 from tidings.log.columns import Decoder
-from tidings.pipeline.offsets import Span, Standing, split
-from tidings.pipeline.options import Bound, ReadOptions, label_of
-from tidings.pipeline.reaching import ANSWER_S_MAX, connect, standing_of, told_of
+from tidings.pipeline.connect import ANSWER_S_MAX, connect, standing_of, told_of
+from tidings.pipeline.offsets import NodeExtent, OffsetRange, split
+from tidings.pipeline.options import ReadBound, ReadOptions, label_of
 from tidings.pipeline.schema import arrow_schema
 
 PIECE_LENGTH_MIN = 20_000
@@ -39,10 +39,10 @@ READ_SIZE = 2 << 20
 logger = logging.getLogger("tidings")
 
 
-class Piece(InputPartition):
+class TaskInput(InputPartition):
     """What one task reads: positions at the node with that address."""
 
-    def __init__(self, node: str, span: Span) -> None:
+    def __init__(self, node: str, span: OffsetRange) -> None:
         self.node = node
         self.span = span
 
@@ -68,20 +68,20 @@ class LogReader(DataSourceReader):
         spans = [self._span(node) for node in self.options.reach.nodes]
         return pieces_of(spans, self.options)
 
-    def _span(self, node: str) -> Span:
+    def _span(self, node: str) -> OffsetRange:
         label = label_of(node)
         with told_of(node), connect(self.options.reach, node) as bus:
             standing = standing_of(bus)
             first = place_of(bus, self.options.starting, label, standing)
             end = place_of(bus, self.options.ending, label, standing)
             if first > standing.end:  # nothing would be read, and nobody told
-                beyond = Span(label, standing.node, first, max(first, end))
+                beyond = OffsetRange(label, standing.node, first, max(first, end))
                 within(beyond, standing, self.options.fails_on_loss)
-        return Span(label, standing.node, first, end)
+        return OffsetRange(label, standing.node, first, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one piece; called in an executor, once for each attempt of a task."""
-        if not isinstance(partition, Piece):  # Spark's own, for a query that has nothing to read
+        if not isinstance(partition, TaskInput):  # Spark's own, for a query that has nothing to read
             return iter(())
         return read_piece(partition, self.options, self.columns, self.where)
 
@@ -109,7 +109,7 @@ class PushedLogReader(Pushed, LogReader):
     """Reads the logs of nodes, which do the choosing."""
 
 
-def place_of(bus: blocking.Bus, bound: Bound, label: str, standing: Standing) -> int:
+def place_of(bus: blocking.Bus, bound: ReadBound, label: str, standing: NodeExtent) -> int:
     """The position that a bound means at a node."""
     if bound.time_us is not None:
         at = bus.log.position_at(time_from_us(bound.time_us), timeout_s=ANSWER_S_MAX)
@@ -120,20 +120,20 @@ def place_of(bus: blocking.Bus, bound: Bound, label: str, standing: Standing) ->
     return standing.first if place == "earliest" else standing.end
 
 
-def pieces_of(spans: Sequence[Span], options: ReadOptions) -> list[InputPartition]:
+def pieces_of(spans: Sequence[OffsetRange], options: ReadOptions) -> list[InputPartition]:
     """What tasks read: the spans, cut, each with the address of its node."""
     nodes = {label_of(node): node for node in options.reach.nodes}
-    return [Piece(nodes[span.label], span) for span in cut(spans, options.partitions_min)]
+    return [TaskInput(nodes[span.label], span) for span in cut(spans, options.partitions_min)]
 
 
-def cut(spans: Sequence[Span], wished: int | None) -> list[Span]:
+def cut(spans: Sequence[OffsetRange], wished: int | None) -> list[OffsetRange]:
     """The spans in as many pieces as are wished for, or as there are cores here and is worth it."""
     length = sum(max(0, span.end - span.first) for span in spans)
     count = max(wished or os.cpu_count() or 1, -(-length // PIECE_LENGTH_MAX))
     return split(spans, count, PIECE_LENGTH_MIN if wished is None else 1)
 
 
-def read_piece(piece: Piece, options: ReadOptions, columns: Any, where: str) -> Iterator[pa.RecordBatch]:
+def read_piece(piece: TaskInput, options: ReadOptions, columns: Any, where: str) -> Iterator[pa.RecordBatch]:
     """The events of a piece that match, as record batches with these columns."""
     decoder = Decoder(columns, piece.span.node, options.strict)
     with told_of(piece.node), connect(options.reach, piece.node) as bus:
@@ -164,7 +164,7 @@ def tell_mismatches(decoder: Decoder, where: str) -> None:
         logger.warning("%d values did not fit their columns and are null, in %s", decoder.mismatches, where)
 
 
-def within(span: Span, standing: Standing, fails_on_loss: bool) -> tuple[int, int]:
+def within(span: OffsetRange, standing: NodeExtent, fails_on_loss: bool) -> tuple[int, int]:
     """What of a span is still there; if that is not all, it is an error or, where that is allowed, told."""
     problem = None
     if span.node != standing.node:

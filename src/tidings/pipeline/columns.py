@@ -26,6 +26,7 @@ from tidings.filters.functions import FUNCTIONS
 from tidings.filters.intervals import Piece
 from tidings.filters.kinds import Kind, by_kind, kind_of
 from tidings.filters.tree import Between, Call, Compare, Condition, Expression, Literal, names_in
+from tidings.pipeline.attribute_columns import AttributeValue, ColumnTypes, Names
 from tidings.pipeline.conditions import (
     NoEqual,
     calculate,
@@ -35,19 +36,21 @@ from tidings.pipeline.conditions import (
     related,
     text_condition,
 )
-from tidings.pipeline.held import Columns, Held, Names
 
 LETTER_OF = {Kind.BOOLEAN: "b", Kind.STRING: "s", Kind.TIME: "t", Kind.BYTES: "x"}
 
 
 def to_column(
-    condition: Condition, columns: Columns | None = None, attributes: str | None = None, python: bool = True
+    condition: Condition,
+    columns: ColumnTypes | None = None,
+    attributes: str | None = None,
+    python: bool = True,
 ) -> Column:
     """The condition over a DataFrame with these columns; see `Filter.to_spark`."""
     return _Translation(Names(columns, attributes), python).condition(condition)
 
 
-class _Translation(Fold[Column, Held]):
+class _Translation(Fold[Column, AttributeValue]):
     """One filter on its way to a Column."""
 
     def __init__(self, names: Names, python: bool) -> None:
@@ -107,19 +110,19 @@ class _Translation(Fold[Column, Held]):
                 ) from None
         return _tested(node, self._names)
 
-    def named(self, name: str) -> Held:
+    def named(self, name: str) -> AttributeValue:
         return self._names.held(name)
 
-    def constant(self, value: Value) -> Held:
+    def constant(self, value: Value) -> AttributeValue:
         return constant_held(value)
 
-    def calculated(self, operator: str, left: Expression, right: Expression) -> Held:
+    def calculated(self, operator: str, left: Expression, right: Expression) -> AttributeValue:
         return calculate(operator, self.value(left), self.value(right))
 
-    def negative(self, operand: Expression) -> Held:
+    def negative(self, operand: Expression) -> AttributeValue:
         return negative(self.value(operand))
 
-    def called(self, call: Call) -> Held:
+    def called(self, call: Call) -> AttributeValue:
         raise NoEqual(call.function)
 
 
@@ -201,16 +204,16 @@ def constant_column(value: Value) -> Column:
     return sf.unhex(sf.lit(value.hex())) if isinstance(value, bytes) else sf.lit(value)
 
 
-def constant_held(value: Value) -> Held:
+def constant_held(value: Value) -> AttributeValue:
     """A constant as an operand."""
     column = constant_column(value)
     if type(value) is int:
-        return Held(column, {"i": column}, value, value)
+        return AttributeValue(column, {"i": column}, value, value)
     letter = "f" if type(value) is float else LETTER_OF[kind_of(value)]
-    return Held(column, {letter: column})
+    return AttributeValue(column, {letter: column})
 
 
-def compare_with(operator: str, held: Held, constant: Value) -> Column:
+def compare_with(operator: str, held: AttributeValue, constant: Value) -> Column:
     """`held operator constant`."""
     if type(constant) is int or type(constant) is float:
         return _answer(compare_number(operator, held, constant))
@@ -218,7 +221,7 @@ def compare_with(operator: str, held: Held, constant: Value) -> Column:
     return _answer([None if column is None else related(operator, column, constant_column(constant))])
 
 
-def compare(operator: str, left: Held, right: Held) -> Column:
+def compare(operator: str, left: AttributeValue, right: AttributeValue) -> Column:
     """`left operator right`: only values of one kind compare, and booleans have no order."""
     answers = compare_numbers(operator, left, right)
     for letter in "bstx":
@@ -228,7 +231,7 @@ def compare(operator: str, left: Held, right: Held) -> Column:
     return _answer(answers)
 
 
-def among(held: Held, values: tuple[Value, ...]) -> Column:
+def among(held: AttributeValue, values: tuple[Value, ...]) -> Column:
     """`held IN (values)`: with values of several kinds it is true or unknown, never false."""
     kinds = by_kind(values)
     answers: list[Column | None] = []
@@ -241,7 +244,7 @@ def among(held: Held, values: tuple[Value, ...]) -> Column:
     return answer if len(kinds) == 1 else sf.when(answer, sf.lit(True))
 
 
-def _among_numbers(held: Held, members: Sequence[Value]) -> list[Column]:
+def _among_numbers(held: AttributeValue, members: Sequence[Value]) -> list[Column]:
     wholes = [int(member) for member in members if member == int(member)]  # type: ignore[arg-type]
     reals = [float(member) for member in members if member == float(member)]  # type: ignore[arg-type]
     answers = []
@@ -253,7 +256,7 @@ def _among_numbers(held: Held, members: Sequence[Value]) -> list[Column]:
     return answers
 
 
-def within(call: Call, place: Sequence[Held]) -> Column:
+def within(call: Call, place: Sequence[AttributeValue]) -> Column:
     """WITHIN an upright rectangle: two comparisons for each coordinate, and unknown unless both are there."""
     implied = FUNCTIONS["WITHIN"].implied
     assert implied is not None
@@ -267,13 +270,13 @@ def within(call: Call, place: Sequence[Held]) -> Column:
     return sf.when(inside[0].isNotNull() & inside[1].isNotNull(), inside[0] & inside[1])
 
 
-def _called(call: Call, arguments: Sequence[Held]) -> Column:
+def _called(call: Call, arguments: Sequence[AttributeValue]) -> Column:
     if call.function == "WITHIN":
         return within(call, arguments)
     text = arguments[0].get("s")
     return _answer([None if text is None else text_condition(call, text)])
 
 
-def _in_range(held: Held, piece: Piece) -> Column:
+def _in_range(held: AttributeValue, piece: Piece) -> Column:
     low, high = compare_number(">=", held, piece.low), compare_number("<=", held, piece.high)
     return _answer(low) & _answer(high)

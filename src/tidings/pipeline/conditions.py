@@ -29,7 +29,7 @@ from tidings.filters.intervals import Intervals, Piece
 from tidings.filters.kinds import OPERATORS
 from tidings.filters.topics import SLASHES, read_topic
 from tidings.filters.tree import Call
-from tidings.pipeline.held import Held
+from tidings.pipeline.attribute_columns import AttributeValue
 
 INT_END = float(2**63)
 """The first double past the integers of 64 bits."""
@@ -48,7 +48,7 @@ class NoEqual(Exception):
 # Comparing numbers
 
 
-def compare_number(operator: str, held: Held, constant: float) -> list[Column]:
+def compare_number(operator: str, held: AttributeValue, constant: float) -> list[Column]:
     """`held operator constant`, once for each kind of number it may be."""
     answers = []
     if (whole := held.get("i")) is not None:
@@ -90,7 +90,7 @@ def _always(answer: bool, column: Column) -> Column:
     return sf.when(column.isNotNull(), sf.lit(answer))
 
 
-def compare_numbers(operator: str, left: Held, right: Held) -> list[Column]:
+def compare_numbers(operator: str, left: AttributeValue, right: AttributeValue) -> list[Column]:
     """`left operator right` for each pair of kinds of number, none of them a constant."""
     whole, other_whole, real, other_real = left.get("i"), right.get("i"), left.real, right.real
     answers = []
@@ -127,7 +127,7 @@ def related(operator: str, left: Column, right: Column) -> Column:
 # Calculating with numbers
 
 
-def negative(operand: Held) -> Held:
+def negative(operand: AttributeValue) -> AttributeValue:
     """`-operand`; the least integer has no opposite and becomes a float."""
     kinds: dict[str, Column] = {}
     whole, real = operand.get("i"), operand.real
@@ -140,27 +140,27 @@ def negative(operand: Held) -> Held:
         if operand.low == INT_MIN:
             float_end = sf.when(whole == INT_MIN, sf.lit(INT_END))
             kinds["f"] = float_end if real is None else sf.coalesce(kinds["f"], float_end)
-    return Held(sf.lit(None), kinds, max(-operand.high, INT_MIN), min(-operand.low, INT_MAX))
+    return AttributeValue(sf.lit(None), kinds, max(-operand.high, INT_MIN), min(-operand.low, INT_MAX))
 
 
-def calculate(operator: str, left: Held, right: Held) -> Held:
+def calculate(operator: str, left: AttributeValue, right: AttributeValue) -> AttributeValue:
     """`left operator right` with + - * /, where each side is known to be an integer or a float."""
     one, other = _only_kind(left), _only_kind(right)
     if "" in (one, other):
-        return Held(sf.lit(None), {})
+        return AttributeValue(sf.lit(None), {})
     if one == other == "i":
         return _quotient(left, right) if operator == "/" else _whole_result(operator, left, right)
-    return Held(sf.lit(None), {"f": _combined(operator, _as_real(left), _as_real(right))})
+    return AttributeValue(sf.lit(None), {"f": _combined(operator, _as_real(left), _as_real(right))})
 
 
-def _only_kind(held: Held) -> str:
+def _only_kind(held: AttributeValue) -> str:
     numbers = [letter for letter in "if" if letter in held.kinds]
     if len(numbers) > 1:
         raise NoEqual("a calculation with what may be an integer or a float")
     return numbers[0] if numbers else ""
 
 
-def _as_real(held: Held) -> Column:
+def _as_real(held: AttributeValue) -> Column:
     real = held.real
     return held.kinds["i"].cast("double") if real is None else real
 
@@ -169,14 +169,14 @@ def _combined(operator: str, left: Column, right: Column) -> Column:
     return sf.try_divide(left, right) if operator == "/" else _CALCULATIONS[operator](left, right)
 
 
-def _quotient(left: Held, right: Held) -> Held:
+def _quotient(left: AttributeValue, right: AttributeValue) -> AttributeValue:
     """Python divides integers exactly and rounds once; so do doubles that are those integers."""
     if max(abs(left.low), abs(left.high), abs(right.low), abs(right.high)) > EXACT_MAX:
         raise NoEqual("a division of integers of more than 53 bits")
-    return Held(sf.lit(None), {"f": _combined("/", _as_real(left), _as_real(right))})
+    return AttributeValue(sf.lit(None), {"f": _combined("/", _as_real(left), _as_real(right))})
 
 
-def _whole_result(operator: str, left: Held, right: Held) -> Held:
+def _whole_result(operator: str, left: AttributeValue, right: AttributeValue) -> AttributeValue:
     """Within 64 bits an integer, beyond it a float: that of the exact result, rounded once.
 
     One step only: Spark puts the steps of a longer calculation in another order, in which they may overflow.
@@ -187,10 +187,12 @@ def _whole_result(operator: str, left: Held, right: Held) -> Held:
     low, high = min(ends), max(ends)
     one, other = left.kinds["i"].cast("bigint"), right.kinds["i"].cast("bigint")
     if low >= INT_MIN and high <= INT_MAX:
-        return Held(sf.lit(None), {"i": _CALCULATIONS[operator](one, other)}, low, high, calculated=True)
+        return AttributeValue(
+            sf.lit(None), {"i": _CALCULATIONS[operator](one, other)}, low, high, calculated=True
+        )
     whole = _TRIED[operator](one, other)
     exact = _CALCULATIONS[operator](one.cast(_WHOLE), other.cast(_WHOLE))
-    return Held(sf.lit(None), {"i": whole, "f": sf.when(whole.isNull(), exact.cast("double"))})
+    return AttributeValue(sf.lit(None), {"i": whole, "f": sf.when(whole.isNull(), exact.cast("double"))})
 
 
 _CALCULATIONS: dict[str, Callable[[Any, Any], Any]] = {"+": add, "-": sub, "*": mul}

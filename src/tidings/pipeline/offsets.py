@@ -28,7 +28,7 @@ BEGAN = "BEGAN "
 Offset = dict[str, int | str]
 
 
-class Standing(Struct, frozen=True):
+class NodeExtent(Struct, frozen=True):
     """What a node has: its id, the lowest position that can be read, and one past the last."""
 
     node: str
@@ -36,7 +36,7 @@ class Standing(Struct, frozen=True):
     end: int
 
 
-class Span(Struct, frozen=True):
+class OffsetRange(Struct, frozen=True):
     """Positions from `first` up to `end`, without it, at one node."""
 
     label: str
@@ -88,7 +88,7 @@ def later(offset: Offset) -> Offset:
     return {key: value for key, value in offset.items() if not key.startswith(BEGAN)}
 
 
-def losses(start: Offset, standings: Mapping[str, Standing]) -> list[Loss]:
+def losses(start: Offset, standings: Mapping[str, NodeExtent]) -> list[Loss]:
     """What can't be read any more of that which comes after an offset."""
     found = []
     for label, place in places_of(start).items():
@@ -102,7 +102,7 @@ def losses(start: Offset, standings: Mapping[str, Standing]) -> list[Loss]:
     return found
 
 
-def _problem(place: int, node: str, standing: Standing) -> str | None:
+def _problem(place: int, node: str, standing: NodeExtent) -> str | None:
     if node != standing.node:
         return f"another node is there now: its id is {standing.node!r}, and was {node!r}"
     if place > standing.end:
@@ -112,14 +112,14 @@ def _problem(place: int, node: str, standing: Standing) -> str | None:
     return None
 
 
-def resume_at(place: int, node: str, standing: Standing) -> int:
+def resume_at(place: int, node: str, standing: NodeExtent) -> int:
     """Where reading goes on at a node: at the place, or from the first position there if that is gone."""
     return standing.first if _problem(place, node, standing) else place
 
 
 def advance(
     start: Offset,
-    standings: Mapping[str, Standing],
+    standings: Mapping[str, NodeExtent],
     limit: int | None = None,
     targets: Mapping[str, int] | None = None,
     new: Mapping[str, int] | None = None,
@@ -158,7 +158,7 @@ def share(limit: int, wanted: Mapping[str, int]) -> dict[str, int]:
     return shares
 
 
-def spans(start: Offset, end: Offset) -> list[Span]:
+def spans(start: Offset, end: Offset) -> list[OffsetRange]:
     """What lies between two offsets."""
     found = []
     for label, last in places_of(end).items():
@@ -171,11 +171,11 @@ def spans(start: Offset, end: Offset) -> list[Span]:
         elif id_of(start, label) != node or first > last:
             first = 0  # begun anew: all that this node has
         if first < last:
-            found.append(Span(label, node, first, last))
+            found.append(OffsetRange(label, node, first, last))
     return found
 
 
-def split(spans: Iterable[Span], pieces: int, least: int) -> list[Span]:
+def split(spans: Iterable[OffsetRange], pieces: int, least: int) -> list[OffsetRange]:
     """The same positions in about so many pieces, none of which is needlessly shorter than `least`."""
     whole = [span for span in spans if span.first < span.end]
     total = sum(span.end - span.first for span in whole)
@@ -185,5 +185,5 @@ def split(spans: Iterable[Span], pieces: int, least: int) -> list[Span]:
         length = span.end - span.first
         count = max(1, round(length / size))
         edges = [span.first + length * number // count for number in range(count + 1)]
-        cut += [Span(span.label, span.node, *ends) for ends in pairwise(edges) if ends[0] < ends[1]]
+        cut += [OffsetRange(span.label, span.node, *ends) for ends in pairwise(edges) if ends[0] < ends[1]]
     return cut

@@ -70,7 +70,7 @@ SECRETS = {"password": "passwordFile", "token": "tokenFile"}
 _OWN_NAMES = {name.lower(): name for name in NAMES}
 
 
-class Reach(Struct, frozen=True):
+class NodeReach(Struct, frozen=True):
     """Where the nodes are, and who the query is there; secrets by the names of their files only."""
 
     nodes: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ class Reach(Struct, frozen=True):
     key: str | None = None
 
 
-class Bound(Struct, frozen=True):
+class ReadBound(Struct, frozen=True):
     """Where reading begins or ends: one word for all nodes, a place for each, or a time."""
 
     word: Word = "earliest"
@@ -97,11 +97,11 @@ class Bound(Struct, frozen=True):
 class ReadOptions(Struct, frozen=True):
     """What is to be read, and how."""
 
-    reach: Reach
+    reach: NodeReach
     path: str | None
     where: str
-    starting: Bound
-    ending: Bound
+    starting: ReadBound
+    ending: ReadBound
     fails_on_loss: bool
     offsets_max: int | None
     partitions_min: int | None
@@ -127,7 +127,7 @@ def read_options(options: Mapping[str, str], use: Literal["batch", "stream"]) ->
     return _read(given, use)
 
 
-def reach_of(options: Mapping[str, str]) -> Reach:
+def reach_of(options: Mapping[str, str]) -> NodeReach:
     """How to get to the nodes that the options name; ConfigError if they name none."""
     given = _named(options)
     if "node" not in given:
@@ -217,7 +217,7 @@ def _value(given: Mapping[str, str], name: str, read: Callable[[str], T], defaul
         raise option_error(name, str(error)) from None
 
 
-def _reach(given: Mapping[str, str]) -> Reach:
+def _reach(given: Mapping[str, str]) -> NodeReach:
     _refuse_both(given, ("passwordFile", "tokenFile"))
     for name, needs in (("passwordFile", "user"), ("key", "cert")):
         if name in given and needs not in given and "@" not in given.get("node", ""):
@@ -225,7 +225,7 @@ def _reach(given: Mapping[str, str]) -> Reach:
     files = {name: _value(given, name, _name, None) for name in ("passwordFile", "tokenFile", "ca", "cert")}
     user = _value(given, "user", _name, None)
     is_secured = user is not None or any(files.values())
-    reach = Reach(
+    reach = NodeReach(
         tuple(_nodes(given.get("node", ""), is_secured)) if "node" in given else (),
         user,
         files["passwordFile"],
@@ -264,19 +264,19 @@ def label_of(address: str) -> str:
     return f"[{place.host}]:{place.port}" if ":" in place.host else f"{place.host}:{place.port}"
 
 
-def _bound(given: Mapping[str, str], side: str, word: Word, labels: set[str] | None) -> Bound:
+def _bound(given: Mapping[str, str], side: str, word: Word, labels: set[str] | None) -> ReadBound:
     time_ms = _value(given, f"{side}Timestamp", _milliseconds, None)
     if time_ms is not None:
-        return Bound(word, time_us=time_ms * 1000)
+        return ReadBound(word, time_us=time_ms * 1000)
     name = f"{side}Offsets"
     text = given.get(name, word).strip()
     if text.lower() == "latest":
-        return Bound("latest")
+        return ReadBound("latest")
     if text.lower() != "earliest":
-        return Bound(word, _places(name, text, labels))
+        return ReadBound(word, _places(name, text, labels))
     if side == "ending":
         raise option_error(name, "'earliest' would read nothing; say 'latest', or a position for each node")
-    return Bound("earliest")
+    return ReadBound("earliest")
 
 
 def _places(name: str, text: str, labels: set[str] | None) -> dict[str, int | Word]:

@@ -69,7 +69,7 @@ FUNCTIONS: dict[type[spark.Filter], str] = {
 }
 
 
-class Told(NamedTuple):
+class ReadCondition(NamedTuple):
     """A condition as a filter, and whether the filter takes nothing more."""
 
     filter: Filter
@@ -82,7 +82,7 @@ def from_spark(filters: Any, nan: bool = True) -> tuple[Filter, list[Any]]:
         return from_column(filters), []
     if not isinstance(filters, list | tuple):
         raise FilterError(f"Spark's filters come as a list, or as one Column, not {type(filters).__name__}")
-    made: list[Told] = []
+    made: list[ReadCondition] = []
     left_over: list[Any] = []
     for condition in filters:
         told = tell(condition, nan)
@@ -96,7 +96,7 @@ def from_spark(filters: Any, nan: bool = True) -> tuple[Filter, list[Any]]:
     return Filter._of(joined.condition, None, all(told.exact for told in made)), left_over
 
 
-def tell(condition: spark.Filter, nan: bool = True) -> Told | None:
+def tell(condition: spark.Filter, nan: bool = True) -> ReadCondition | None:
     """One of Spark's conditions as a filter, or None."""
     negative = isinstance(condition, spark.Not)
     plain: Any = condition.child if isinstance(condition, spark.Not) else condition
@@ -115,14 +115,14 @@ class _Place(NamedTuple):
     name: str
     written: str
 
-    def told(self, text: str, exact: bool = True, **values: Any) -> Told:
-        return Told(Filter(text.replace("@", self.written), **values), exact)
+    def told(self, text: str, exact: bool = True, **values: Any) -> ReadCondition:
+        return ReadCondition(Filter(text.replace("@", self.written), **values), exact)
 
-    def present(self) -> Told:
+    def present(self) -> ReadCondition:
         return self.told("@ IS NOT NULL", exact=False)
 
 
-def _tell(place: _Place, plain: Any, negative: bool, nan: bool) -> Told | None:
+def _tell(place: _Place, plain: Any, negative: bool, nan: bool) -> ReadCondition | None:
     kind = type(plain)
     if kind in OPERATORS:
         operator = OPPOSITE[OPERATORS[kind]] if negative else OPERATORS[kind]
@@ -140,7 +140,7 @@ def _tell(place: _Place, plain: Any, negative: bool, nan: bool) -> Told | None:
 _PRESENT = {(spark.IsNotNull, False), (spark.IsNull, True)}
 
 
-def _compared(place: _Place, operator: str, value: Any, nan: bool) -> Told | None:
+def _compared(place: _Place, operator: str, value: Any, nan: bool) -> ReadCondition | None:
     match value:
         case bool():
             return place.told(f"@ {operator} :v", v=value) if operator in ("=", "<>") else None
@@ -155,7 +155,7 @@ def _compared(place: _Place, operator: str, value: Any, nan: bool) -> Told | Non
     return None
 
 
-def _real(place: _Place, operator: str, value: float, nan: bool) -> Told | None:
+def _real(place: _Place, operator: str, value: float, nan: bool) -> ReadCondition | None:
     """Events whose number may be rounded to one that meets the condition."""
     if not math.isfinite(value):
         return None
@@ -183,7 +183,7 @@ def neighbours(value: float) -> tuple[float, float]:
     return (-above, -below) if value < 0 else (below, above)
 
 
-def _day(place: _Place, operator: str, day: date) -> Told | None:
+def _day(place: _Place, operator: str, day: date) -> ReadCondition | None:
     if day == date.max:
         return None
     first = datetime(day.year, day.month, day.day, tzinfo=UTC)
@@ -199,7 +199,7 @@ def _day(place: _Place, operator: str, day: date) -> Told | None:
     return place.told(text, **{name: end for name, end in ends.items() if f":{name}" in text})
 
 
-def _among(place: _Place, values: Iterable[Any], negative: bool) -> Told | None:
+def _among(place: _Place, values: Iterable[Any], negative: bool) -> ReadCondition | None:
     """IN; a NULL in the list never makes it true, and NOT IN never true at all."""
     listed = list(values)
     known = [value for value in listed if value is not None]

@@ -30,7 +30,7 @@ STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreP
 _OURS = re.compile(r"tidings\.errors\.(?P<kind>\w+): (?P<problem>.+)")
 
 
-class Progress(Struct, frozen=True, kw_only=True):
+class BatchProgress(Struct, frozen=True, kw_only=True):
     """What a query did in one micro-batch."""
 
     batch: int
@@ -61,7 +61,7 @@ class Total(Struct):
     alarms: int = 0
     rejected: dict[str, int] = msgspec.field(default_factory=dict)
 
-    def add(self, progress: Progress) -> None:
+    def add(self, progress: BatchProgress) -> None:
         """Count one more batch."""
         self.batches += 1
         self.rows += progress.rows
@@ -107,7 +107,7 @@ class Stop:
                 signal.signal(number, handler)
 
 
-def watch(query: StreamingQuery, tell: Callable[[Progress], None], stop: Stop) -> Total:
+def watch(query: StreamingQuery, tell: Callable[[BatchProgress], None], stop: Stop) -> Total:
     """Tell of each micro-batch until the end is wanted, then stop the query; PeerError if it fails."""
     total = Total()
     seen = -1
@@ -133,7 +133,7 @@ def watch(query: StreamingQuery, tell: Callable[[Progress], None], stop: Stop) -
     return total
 
 
-def read_progress(told: Mapping[str, Any]) -> Progress:
+def read_progress(told: Mapping[str, Any]) -> BatchProgress:
     """What Spark tells of a micro-batch; see `flow.counted` for the counts in it."""
     observed = {name: _counts(row) for name, row in (told["observedMetrics"] or {}).items()}
     readings = observed.get("readings", {})
@@ -142,7 +142,7 @@ def read_progress(told: Mapping[str, Any]) -> Progress:
     rejected = {reason: count for reason, count in reasons.items() if reason != "all" and count}
     seconds = told["batchDuration"] / 1000
     rows = readings.get("all", 0)
-    return Progress(
+    return BatchProgress(
         batch=told["batchId"],
         rows=rows,
         rows_s=rows / seconds if seconds else 0.0,

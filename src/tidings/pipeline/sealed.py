@@ -21,8 +21,8 @@ from tidings.filters import Filter
 from tidings.log.columns import Decoder
 from tidings.log.segment_folder import FileInfo, Folder
 from tidings.pipeline.batch import Pushed, cut, tell_mismatches, within
-from tidings.pipeline.offsets import Span, Standing
-from tidings.pipeline.options import Bound, ReadOptions, option_error
+from tidings.pipeline.offsets import NodeExtent, OffsetRange
+from tidings.pipeline.options import ReadBound, ReadOptions, option_error
 from tidings.pipeline.schema import arrow_schema
 
 READ_SIZE = 32 << 20
@@ -34,7 +34,7 @@ logger = logging.getLogger("tidings")
 class FolderPiece(InputPartition):
     """What one task reads: positions of one node."""
 
-    def __init__(self, span: Span) -> None:
+    def __init__(self, span: OffsetRange) -> None:
         self.span = span
 
 
@@ -79,25 +79,25 @@ class FolderReader(DataSourceReader):
                 told = "are no files" if wrong[0] not in of_nodes else "is no place given"
                 raise option_error(name, f"of node {wrong[0]!r} there {told}")
 
-    def _span(self, folder: Folder, node: str, files: list[FileInfo]) -> Span:
-        standing = Standing(node, files[0].claim.first, files[-1].claim.last + 1)
+    def _span(self, folder: Folder, node: str, files: list[FileInfo]) -> OffsetRange:
+        standing = NodeExtent(node, files[0].claim.first, files[-1].claim.last + 1)
         first = _place(folder, files, self.options.starting, standing)
         end = _place(folder, files, self.options.ending, standing)
-        first, end = within(Span(node, node, first, end), standing, self.options.fails_on_loss)
-        return Span(node, node, first, end)
+        first, end = within(OffsetRange(node, node, first, end), standing, self.options.fails_on_loss)
+        return OffsetRange(node, node, first, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one piece; called in an executor, once for each attempt of a task."""
         return self._read(partition.span) if isinstance(partition, FolderPiece) else iter(())
 
-    def _read(self, span: Span) -> Iterator[pa.RecordBatch]:
+    def _read(self, span: OffsetRange) -> Iterator[pa.RecordBatch]:
         decoder = Decoder(self.columns, span.node, self.options.strict)
         for table in self._tables(Folder(self.path), span, Filter(self.where), decoder.wanted):
             yield from (decoder.sealed(batch) for batch in table.combine_chunks().to_batches())
         tell_mismatches(decoder, f"positions {span.first} to {span.end} of {self.path}")
 
     def _tables(
-        self, folder: Folder, span: Span, filter: Filter, columns: list[str] | None
+        self, folder: Folder, span: OffsetRange, filter: Filter, columns: list[str] | None
     ) -> Iterator[pa.Table]:
         position = span.first
         while position < span.end:
@@ -106,14 +106,14 @@ class FolderReader(DataSourceReader):
             except StoreDamaged as error:
                 damaged = self._passed_over(folder, span, error)
                 # What lies before the damaged file may have been read along with it, and was not given.
-                before = Span(span.label, span.node, position, min(damaged.claim.first, span.end))
+                before = OffsetRange(span.label, span.node, position, min(damaged.claim.first, span.end))
                 yield from self._tables(folder, before, filter, columns)
                 position = damaged.claim.last + 1
                 continue
             yield from tables
             position = following
 
-    def _passed_over(self, folder: Folder, span: Span, error: StoreDamaged) -> FileInfo:
+    def _passed_over(self, folder: Folder, span: OffsetRange, error: StoreDamaged) -> FileInfo:
         """The damaged file, if it may be left out."""
         if not self.options.skips_corrupt:
             raise UserError(f"{self.path}: {error}; the option 'skipCorrupt' leaves the file out") from None
@@ -125,7 +125,7 @@ class PushedFolderReader(Pushed, FolderReader):
     """Reads the files of a sealed log, of which some need not be opened."""
 
 
-def _place(folder: Folder, files: list[FileInfo], bound: Bound, standing: Standing) -> int:
+def _place(folder: Folder, files: list[FileInfo], bound: ReadBound, standing: NodeExtent) -> int:
     """The position that a bound means among the files of a node."""
     if bound.time_us is not None:
         found = (folder.position_at(file, bound.time_us) for file in files)

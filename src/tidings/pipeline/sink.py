@@ -30,9 +30,9 @@ from tidings.errors import EventError, TidingsError
 from tidings.event.header import DELIVERIES
 from tidings.event.values import check_type
 from tidings.ids import new_system
-from tidings.pipeline.converting import Converter
-from tidings.pipeline.options import Reach, check_use, option_error, reach_of
-from tidings.pipeline.reaching import CONNECT_S_MAX, connect, told_of
+from tidings.pipeline.connect import CONNECT_S_MAX, connect, told_of
+from tidings.pipeline.encode_rows import Converter
+from tidings.pipeline.options import NodeReach, check_use, option_error, reach_of
 from tidings.pipeline.shape import Shape, shape_of
 from tidings.protocol.arguments import NAME_LENGTH_MAX
 
@@ -44,7 +44,7 @@ _QUERY_ID = "sql.streaming.queryId"  # what Spark tells all tasks of a query, wh
 class SinkOptions(Struct, frozen=True):
     """Which sink of which node, and what is said of rows that do not say it themselves."""
 
-    reach: Reach
+    reach: NodeReach
     sink: str
     delivery: str
     type: str | None
@@ -61,7 +61,7 @@ class Staged(WriterCommitMessage):
         self.query = query
 
 
-Messages = Sequence[WriterCommitMessage | None]
+CommitMessages = Sequence[WriterCommitMessage | None]
 
 
 def make_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkWriter:
@@ -107,7 +107,7 @@ class _Stages:
     """What both writers do on executors."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        self._work = Work(options, schema)
+        self._work = SinkWork(options, schema)
 
     def write(self, iterator: Iterator[Any]) -> Staged:
         """Stage the rows of a task; called by Spark on an executor, for each batch of a stream.
@@ -136,7 +136,7 @@ class SinkWriter(_Stages, DataSourceArrowWriter):
         The columns of the DataFrame.
     """
 
-    def commit(self, messages: Messages) -> None:
+    def commit(self, messages: CommitMessages) -> None:
         """Publish what all tasks have staged; called by Spark on the driver.
 
         Parameters
@@ -146,7 +146,7 @@ class SinkWriter(_Stages, DataSourceArrowWriter):
         """
         self._work.commit(_staged(messages), None)
 
-    def abort(self, messages: Messages) -> None:  # noqa: ARG002 - all of the run goes
+    def abort(self, messages: CommitMessages) -> None:  # noqa: ARG002 - all of the run goes
         """Forget what was staged; called by Spark on the driver when a task has failed for good.
 
         Parameters
@@ -168,7 +168,7 @@ class SinkStreamWriter(_Stages, DataSourceStreamArrowWriter):
         The columns of the stream.
     """
 
-    def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803
+    def commit(self, messages: CommitMessages, batchId: int) -> None:  # noqa: N803
         """Publish what all tasks of a batch have staged; called by Spark on the driver.
 
         Parameters
@@ -180,7 +180,7 @@ class SinkStreamWriter(_Stages, DataSourceStreamArrowWriter):
         """
         self._work.commit(_staged(messages), batchId)
 
-    def abort(self, messages: Messages, batchId: int) -> None:  # noqa: ARG002, N803
+    def abort(self, messages: CommitMessages, batchId: int) -> None:  # noqa: ARG002, N803
         """Forget what was staged; called by Spark on the driver when a task has failed for good.
 
         Parameters
@@ -194,11 +194,11 @@ class SinkStreamWriter(_Stages, DataSourceStreamArrowWriter):
             self._work.abort(run)
 
 
-def _staged(messages: Messages) -> list[Staged]:
+def _staged(messages: CommitMessages) -> list[Staged]:
     return [cast("Staged", message) for message in messages if message is not None]
 
 
-class Work:
+class SinkWork:
     """What both writers do. `run` is the name of one planned write; Spark carries it to its tasks."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:

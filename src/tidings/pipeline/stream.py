@@ -24,13 +24,12 @@ from pyspark.sql.types import StructType
 
 from tidings.backoff import Backoff
 from tidings.errors import UserError
-from tidings.pipeline.batch import Piece, pieces_of, place_of, read_piece, within
-from tidings.pipeline.keeping import ENDING, Readers
+from tidings.pipeline.batch import TaskInput, pieces_of, place_of, read_piece, within
 from tidings.pipeline.offsets import (
     Loss,
+    NodeExtent,
     Offset,
-    Span,
-    Standing,
+    OffsetRange,
     advance,
     begun,
     id_of,
@@ -43,6 +42,7 @@ from tidings.pipeline.offsets import (
     spans,
 )
 from tidings.pipeline.options import ReadOptions, label_of, read_options
+from tidings.pipeline.reader_lease import ENDING, LeasedReaders
 from tidings.pipeline.schema import arrow_schema
 
 IDLE_S_MIN, IDLE_S_MAX = 0.001, 0.1
@@ -66,11 +66,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._given = dict(options)
         self._schema = schema
-        self._readers: Readers | None = None
+        self._readers: LeasedReaders | None = None
         self._initial: Offset | None = None
         self._begun: Offset | None = None  # where the query begins, if it does in this process
         self._targets: dict[str, int] | None = None
-        self._standings: dict[str, Standing] | None = None
+        self._standings: dict[str, NodeExtent] | None = None
         self._new: dict[str, int] = {}
         self._idle = Backoff(None, IDLE_S_MIN, IDLE_S_MAX)
         self._told: set[Loss] = set()
@@ -122,7 +122,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._pause(readers, is_idle=end == start)
         return end
 
-    def _pause(self, readers: Readers, is_idle: bool) -> None:
+    def _pause(self, readers: LeasedReaders, is_idle: bool) -> None:
         """Spark asks a hundred times a second while nothing comes; there is no need to hurry then."""
         if is_idle:
             readers.pause(self._idle.next_s())
@@ -155,22 +155,22 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one piece of a batch."""
-        if not isinstance(partition, Piece):
+        if not isinstance(partition, TaskInput):
             return iter(())
         return read_piece(partition, self.options, self.columns, self.options.where)
 
     # Readers at the nodes
 
-    def _connect(self, passive: bool = False) -> Readers:
+    def _connect(self, passive: bool = False) -> LeasedReaders:
         ENDING.watch()
-        return Readers(self.options, passive)
+        return LeasedReaders(self.options, passive)
 
-    def _connected(self) -> Readers:
+    def _connected(self) -> LeasedReaders:
         if self._readers is None:
             self._readers = self._connect()
         return self._readers
 
-    def _resumed(self, start: Offset) -> Readers:
+    def _resumed(self, start: Offset) -> LeasedReaders:
         """The readers, opened where a query stands that goes on from a checkpoint."""
         readers = self._connected()
         if self._initial is None:
@@ -194,7 +194,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         there = {label_of(node) for node in self.options.reach.nodes}
         return {label: name for label, name in readers_of(offset).items() if label in there}
 
-    def _starts(self, readers: Readers, standings: Mapping[str, Standing]) -> dict[str, int | None]:
+    def _starts(self, readers: LeasedReaders, standings: Mapping[str, NodeExtent]) -> dict[str, int | None]:
         """Where readers begin that have never been there; None is behind all there is."""
         starting = self.options.starting
         starts: dict[str, int | None] = {}
@@ -203,11 +203,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 starts[label] = None
             else:
                 place = place_of(readers.bus(label), starting, label, standing)
-                span = Span(label, standing.node, place, place)
+                span = OffsetRange(label, standing.node, place, place)
                 starts[label] = within(span, standing, self.options.fails_on_loss)[0]
         return starts
 
-    def _check_losses(self, start: Offset, standings: Mapping[str, Standing]) -> None:
+    def _check_losses(self, start: Offset, standings: Mapping[str, NodeExtent]) -> None:
         """Events that can't be read any more end the query, or are told once where that is allowed."""
         for loss in losses(start, standings):
             if self.options.fails_on_loss:

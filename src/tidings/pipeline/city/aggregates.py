@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's own examples call it
 
 from tidings.pipeline.city.readings import seconds
-from tidings.pipeline.city.rules import Rules
+from tidings.pipeline.city.rules import CityRules
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -20,7 +20,7 @@ CELLS_MAX = 2.0**53
 """A cell further from the origin than that can't be told from its neighbour."""
 
 
-def aggregates(df: DataFrame, rules: Rules) -> DataFrame:
+def aggregates(df: DataFrame, rules: CityRules) -> DataFrame:
     """Clean readings as count, min, max, mean and stddev of each window, type and cell.
 
     A stream needs a watermark on `time`: a window is given out once, when the watermark has passed its end.

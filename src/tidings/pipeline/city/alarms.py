@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's own examples call it
 
 from tidings.pipeline.city.readings import ALARMS, limit
-from tidings.pipeline.city.rules import Rules
+from tidings.pipeline.city.rules import CityRules
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -42,12 +42,12 @@ KINDS = {"mean": "mean_limit", "max": "max_limit"}
 """Columns of the aggregates that are watched, and what limits them."""
 
 
-def alarms(aggregates: DataFrame, silent: DataFrame, rules: Rules) -> DataFrame:
+def alarms(aggregates: DataFrame, silent: DataFrame, rules: CityRules) -> DataFrame:
     """All alarms."""
     return levels(aggregates, rules).unionByName(silences(silent))
 
 
-def levels(aggregates: DataFrame, rules: Rules) -> DataFrame:
+def levels(aggregates: DataFrame, rules: CityRules) -> DataFrame:
     """The alarms of windows whose values are too high."""
     size = rules.common.cell_size
     kinds = [

@@ -14,8 +14,8 @@ from uuid import uuid4
 import msgspec
 from msgspec import Struct
 
-from tidings.pipeline.city.settings import Settings
-from tidings.pipeline.running import STATE_STORE, Progress, Stop, Total, failure, watch
+from tidings.pipeline.city.settings import CitySettings
+from tidings.pipeline.running import STATE_STORE, BatchProgress, Stop, Total, failure, watch
 from tidings.pipeline.session import spark_session
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 NAME = "tidings city"
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class ContinuousPlan(Struct, frozen=True, kw_only=True):
     """A run: what to read, how, and where to keep the place."""
 
-    settings: Settings
+    settings: CitySettings
     master: str | None = None
     checkpoint: str | None = None
     """Where Spark keeps its place; None: in a folder that is gone at the end."""
@@ -38,7 +38,10 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 def run_continuously(
-    plan: Plan, tell: Callable[[Progress], None], stop: Stop, begun: Callable[[], None] = lambda: None
+    plan: ContinuousPlan,
+    tell: Callable[[BatchProgress], None],
+    stop: Stop,
+    begun: Callable[[], None] = lambda: None,
 ) -> Total:
     """Run until `stop`; `begun` is called when the query has been started. PeerError if it fails."""
     spark = open_session(plan)
@@ -57,7 +60,7 @@ def close(spark: SparkSession) -> None:
         spark.stop()
 
 
-def open_session(plan: Plan) -> SparkSession:
+def open_session(plan: ContinuousPlan) -> SparkSession:
     """A session as the pipeline needs it."""
     is_local = (plan.master or "local").startswith("local")
     here = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": str(os.cpu_count() or 2)}
@@ -70,7 +73,7 @@ def open_session(plan: Plan) -> SparkSession:
     return spark_session(plan.master, NAME, **settings)
 
 
-def start(spark: SparkSession, plan: Plan, folder: str) -> StreamingQuery:
+def start(spark: SparkSession, plan: ContinuousPlan, folder: str) -> StreamingQuery:
     """Start the query. Without a checkpoint of the user's it keeps its place in the folder."""
     checkpoint = plan.checkpoint or folder
     settings = plan.settings
@@ -91,7 +94,7 @@ def start(spark: SparkSession, plan: Plan, folder: str) -> StreamingQuery:
         raise failure(error) from error
 
 
-def alarms(spark: SparkSession, settings: Settings, by_clock: bool) -> DataFrame:
+def alarms(spark: SparkSession, settings: CitySettings, by_clock: bool) -> DataFrame:
     """The alarms of what comes to the node from now on."""
     from tidings.pipeline.city.flow import alarms_of
     from tidings.pipeline.city.readings import SCHEMA

@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from tidings.errors import UserError
 from tidings.pipeline.city.continuous import NAME, sink_name
-from tidings.pipeline.city.settings import SPEC, Settings, project_folder
+from tidings.pipeline.city.settings import SPEC, CitySettings, project_folder
 from tidings.pipeline.running import failure
 from tidings.pipeline.session import spark_session
 
@@ -34,10 +34,10 @@ CONNECT_PORT = 15_002
 """Where PySpark's own Spark Connect server listens on this machine."""
 
 
-class Run(Struct, frozen=True, kw_only=True):
+class DeclarativeRun(Struct, frozen=True, kw_only=True):
     """One run of the declarative project."""
 
-    settings: Settings
+    settings: CitySettings
     folder: str
     """Where everything lies: a folder of this machine, or a place that all of Spark reaches (hdfs://…)."""
     master: str | None = None
@@ -45,7 +45,7 @@ class Run(Struct, frozen=True, kw_only=True):
     config: Mapping[str, str] = {}
 
 
-class Summary(Struct, frozen=True, kw_only=True):
+class TableSummary(Struct, frozen=True, kw_only=True):
     """What the tables hold after a run."""
 
     raw: int
@@ -55,7 +55,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     alarms: dict[str, int]
 
 
-def run_once(run: Run, tell: Callable[[str], None]) -> Summary | None:
+def run_once(run: DeclarativeRun, tell: Callable[[str], None]) -> TableSummary | None:
     """Run the project; None if it was only looked at (`dry`). PeerError if Spark says no."""
     settings = run.settings
     if settings.sink is None:
@@ -74,7 +74,7 @@ def run_once(run: Run, tell: Callable[[str], None]) -> Summary | None:
         spark.stop()
 
 
-def _session(run: Run, settings: Settings) -> SparkSession:
+def _session(run: DeclarativeRun, settings: CitySettings) -> SparkSession:
     """A session of Spark Connect, which is what declarative pipelines run on: a server's, or our own."""
     config = {**settings.configuration(), **run.config}
     master = run.master or os.environ.get("SPARK_REMOTE") or "local[*]"
@@ -112,7 +112,9 @@ def _check_port() -> None:
             ) from None
 
 
-def _carry_out(spark: SparkSession, run: Run, settings: Settings, tell: Callable[[str], None]) -> None:
+def _carry_out(
+    spark: SparkSession, run: DeclarativeRun, settings: CitySettings, tell: Callable[[str], None]
+) -> None:
     """As `spark-pipelines run` does it, with the settings and the folder of this run."""
     from pyspark.pipelines.cli import load_pipeline_spec, register_definitions
     from pyspark.pipelines.spark_connect_graph_element_registry import SparkConnectGraphElementRegistry
@@ -131,7 +133,7 @@ def _carry_out(spark: SparkSession, run: Run, settings: Settings, tell: Callable
         tell(message)
 
 
-def _told(spec: PipelineSpec, run: Run, settings: Settings) -> PipelineSpec:
+def _told(spec: PipelineSpec, run: DeclarativeRun, settings: CitySettings) -> PipelineSpec:
     from pyspark.pipelines.cli import LibrariesGlob
 
     is_there = "://" in run.folder
@@ -147,11 +149,11 @@ def _messages(events: Iterator[dict[str, Any]]) -> Iterator[str]:
             yield event["pipeline_event_result"].event.message
 
 
-def _summary(spark: SparkSession) -> Summary:
+def _summary(spark: SparkSession) -> TableSummary:
     def by(table: str, column: str) -> dict[str, int]:
         return {row[column]: row["count"] for row in spark.table(table).groupBy(column).count().collect()}
 
-    return Summary(
+    return TableSummary(
         raw=spark.table("raw").count(),
         clean=spark.table("clean").count(),
         rejected=by("rejected", "reason"),

@@ -24,13 +24,13 @@ from tidings.pipeline.city.silence import silent, silent_by_clock
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from tidings.pipeline.city.rules import Rules
+    from tidings.pipeline.city.rules import CityRules
 
 READINGS, ALARMS = "readings", "alarms"
 """The names of the counts that each micro-batch tells; of readings also those that are rejected."""
 
 
-def alarms_of(df: DataFrame, rules: Rules, by_clock: bool = False) -> DataFrame:
+def alarms_of(df: DataFrame, rules: CityRules, by_clock: bool = False) -> DataFrame:
     """All alarms of readings as the source gives them, a stream or history.
 
     `by_clock` is for streams: sensors are silent by the clock, and not by the time of other readings. Spark

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's own examples call it
 from pyspark.sql.window import Window
 
-from tidings.pipeline.city.rules import Limits, Rules
+from tidings.pipeline.city.rules import CityRules, Limits
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -63,7 +63,7 @@ def raw(df: DataFrame) -> DataFrame:
     return df.select(*typed).withColumns(whole).where(~is_alarm)
 
 
-def judged(df: DataFrame, rules: Rules) -> DataFrame:
+def judged(df: DataFrame, rules: CityRules) -> DataFrame:
     """Raw readings with the column `reason`: why it is rejected as it stands; null: it is not."""
     value = F.col("value")
     is_number = value.isNotNull() & ~F.isnan(value) & (F.abs(value) != F.lit(float("inf")))
@@ -76,7 +76,9 @@ def judged(df: DataFrame, rules: Rules) -> DataFrame:
     return df.withColumn("reason", reason)
 
 
-def clean(df: DataFrame, rules: Rules, by: str | None = "time", streaming: bool | None = None) -> DataFrame:
+def clean(
+    df: DataFrame, rules: CityRules, by: str | None = "time", streaming: bool | None = None
+) -> DataFrame:
     """Raw readings that are believed, each id once.
 
     A stream gets a watermark on the column `by`; None: it has one. With one on `time` windows can follow, and
@@ -86,7 +88,7 @@ def clean(df: DataFrame, rules: Rules, by: str | None = "time", streaming: bool 
 
 
 def believed(
-    df: DataFrame, rules: Rules, by: str | None = "time", streaming: bool | None = None
+    df: DataFrame, rules: CityRules, by: str | None = "time", streaming: bool | None = None
 ) -> DataFrame:
     """The same of readings that are judged."""
     good = df.where(F.col("reason").isNull()).select(*COLUMNS)
@@ -97,7 +99,7 @@ def believed(
     return good.withColumn("nth", F.row_number().over(first)).where("nth = 1").select(*COLUMNS)
 
 
-def rejected(raw: DataFrame, clean: DataFrame, rules: Rules) -> DataFrame:
+def rejected(raw: DataFrame, clean: DataFrame, rules: CityRules) -> DataFrame:
     """Each raw reading of history that is not among the clean ones, with the reason.
 
     So there are as many as `raw` has more than `clean`: nothing is lost without being counted.
@@ -111,7 +113,7 @@ def rejected(raw: DataFrame, clean: DataFrame, rules: Rules) -> DataFrame:
     return rest.withColumn("reason", why).select(*COLUMNS, "reason")
 
 
-def heard(df: DataFrame, rules: Rules) -> DataFrame:
+def heard(df: DataFrame, rules: CityRules) -> DataFrame:
     """Raw readings that tell that their sensor was alive, whatever their value; with the column `silent_s`.
 
     Left out are those of unknown sensors, and of types of which nobody minds if they are silent.
@@ -125,12 +127,12 @@ def _is_incomplete() -> Column:
     return F.col("id").isNull() | F.col("type").isNull() | F.col("time").isNull()
 
 
-def _is_ahead(rules: Rules) -> Column:
+def _is_ahead(rules: CityRules) -> Column:
     ahead = F.make_dt_interval(secs=F.lit(rules.common.future_s))
     return F.col("time") > F.coalesce("received", F.current_timestamp()) + ahead
 
 
-def limit(rules: Rules, name: str, type: str = "type") -> Column:
+def limit(rules: CityRules, name: str, type: str = "type") -> Column:
     """A field of the `Limits` for the type in a column; null where nothing is said."""
     assert name in Limits.__struct_fields__
     rest = getattr(rules.default, name)

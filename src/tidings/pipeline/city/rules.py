@@ -65,19 +65,19 @@ class Common(Struct, frozen=True, forbid_unknown_fields=True):
     """How far the clock of a sensor may be ahead."""
 
 
-class Rule(NamedTuple):
+class CityRule(NamedTuple):
     """The limits of a type and all below it, with those of the more general ones filled in."""
 
     type: str
     limits: Limits
 
 
-class Rules(Struct, frozen=True):
+class CityRules(Struct, frozen=True):
     """All rules: `by_type` has the most special types first."""
 
     common: Common = Common()
     default: Limits = Limits()
-    by_type: tuple[Rule, ...] = ()
+    by_type: tuple[CityRule, ...] = ()
 
     @property
     def is_flat(self) -> bool:
@@ -91,7 +91,7 @@ class Rules(Struct, frozen=True):
         return next(found, self.default)
 
 
-def read_rules(path: Path) -> Rules:
+def read_rules(path: Path) -> CityRules:
     """The rules in a file; ConfigError names the file and what is wrong in it."""
     try:
         return parse_rules(path.read_text(), str(path))
@@ -101,7 +101,7 @@ def read_rules(path: Path) -> Rules:
         raise ConfigError(str(path), "", "is no text in UTF-8") from None
 
 
-def parse_rules(text: str, place: str = "rules") -> Rules:
+def parse_rules(text: str, place: str = "rules") -> CityRules:
     """The rules in a text; ConfigError says where it is wrong."""
     try:
         found = tomllib.loads(text)
@@ -111,7 +111,7 @@ def parse_rules(text: str, place: str = "rules") -> Rules:
     common = _converted(Common, {name: found[name] for name in found if name not in tables}, place)
     check_common(common, place)
     told = {name: _limits(table, f"{place}, [{name}]") for name, table in tables.items()}
-    return Rules(common, *_inherited(told))
+    return CityRules(common, *_inherited(told))
 
 
 def _limits(table: dict[str, Any], place: str) -> Limits:
@@ -142,13 +142,13 @@ def check_common(common: Common, place: str) -> None:
             raise ConfigError(place, name, f"must be {least:.0f} to {DURATION_S_MAX:.0f}")
 
 
-def _inherited(told: dict[str, Limits]) -> tuple[Limits, tuple[Rule, ...]]:
+def _inherited(told: dict[str, Limits]) -> tuple[Limits, tuple[CityRule, ...]]:
     """The default, and each table completed by the more general ones; the most special come first."""
     default = told.pop(DEFAULT, Limits())
-    rules: list[Rule] = []
+    rules: list[CityRule] = []
     for type in sorted(told, key=len):
         above = (rule.limits for rule in reversed(rules) if _is_below(type, rule.type))
-        rules.append(Rule(type, told[type].over(next(above, default))))
+        rules.append(CityRule(type, told[type].over(next(above, default))))
     return default, tuple(reversed(rules))
 
 

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from tidings.errors import ConfigError, InternalError
-from tidings.pipeline.city.rules import Rules, check_common, read_rules
+from tidings.pipeline.city.rules import CityRules, check_common, read_rules
 
 PREFIX = "spark.tidings.city."
 NODE = "127.0.0.1:7300"
@@ -34,7 +34,7 @@ _PLACES = (Path(__file__).parent / "project", Path(__file__).parents[4] / "pipel
 _SPAN = re.compile(r"\s*(?P<number>\d+(?:\.\d*)?)\s*(?P<unit>[a-z]*)\s*")
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class CitySettings(Struct, frozen=True, kw_only=True):
     """All settings; None: not given."""
 
     node: str | None = None
@@ -62,7 +62,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     @classmethod
     def found(
         cls, configured: Callable[[str], str | None], environment: Mapping[str, str] = os.environ
-    ) -> Settings:
+    ) -> CitySettings:
         """What Spark's configuration says, and for the rest the environment."""
         values = {name: configured(PREFIX + name) for name in cls.__struct_fields__}
         told = {name: value or environment.get(variable(name)) for name, value in values.items()}
@@ -90,7 +90,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         """The options for publishing alarms."""
         return {**self.reach(), "sink": self.sink or "city"}
 
-    def loaded_rules(self) -> Rules:
+    def loaded_rules(self) -> CityRules:
         """The rules, with what the settings say otherwise; ConfigError if they can't be."""
         path = Path(self.rules) if self.rules else project_folder() / "rules.toml"
         rules = read_rules(path)

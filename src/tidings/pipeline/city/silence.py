@@ -70,7 +70,7 @@ def silent_by_clock(df: DataFrame) -> DataFrame:
     return found.select(*SENSOR, "posx", "posy", "silent_s", last.alias("last"), begin.alias("begin"))
 
 
-class Heard(NamedTuple):
+class SensorState(NamedTuple):
     """What is known of a sensor: its last reading, and when that came."""
 
     last_us: int
@@ -108,7 +108,7 @@ class SilenceProcessor(StatefulProcessor):
         latest = max(rows, key=lambda row: row.time_us, default=None)
         if latest is not None:
             known = self._known()
-            heard = Heard(latest.time_us, latest.posx, latest.posy, latest.silent_s, now_ms)
+            heard = SensorState(latest.time_us, latest.posx, latest.posy, latest.silent_s, now_ms)
             if known is not None and known.last_us > heard.last_us:  # an old reading is a sign of life, too
                 heard = known._replace(heard_ms=now_ms)
             if known is None:
@@ -137,6 +137,6 @@ class SilenceProcessor(StatefulProcessor):
     def close(self) -> None:
         """Called by Spark at the end of a task; there is nothing to give back."""
 
-    def _known(self) -> Heard | None:
+    def _known(self) -> SensorState | None:
         found = self._heard.get()
-        return None if found is None else Heard(*found)
+        return None if found is None else SensorState(*found)

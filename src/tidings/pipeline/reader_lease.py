@@ -20,7 +20,7 @@ ended:
 
 A query that is stopped while Spark waits for an answer closes the connection at once, and SIGTERM comes
 later; a driver that dies closes it a moment before its children get another parent. So at the end of the
-connection the process waits for one of the two (`Ending`).
+connection the process waits for one of the two (`QueryEnding`).
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from typing import Any, Final
 from tidings.client import blocking
 from tidings.errors import Disconnected, NoAnswer, Refused, TidingsError, UserError
 from tidings.leases import renewal_s
-from tidings.pipeline.offsets import Standing
+from tidings.pipeline.connect import ANSWER_S_MAX, connect, standing_of, told_of
+from tidings.pipeline.offsets import NodeExtent
 from tidings.pipeline.options import LEASE_S, ReadOptions, label_of
-from tidings.pipeline.reaching import ANSWER_S_MAX, connect, standing_of, told_of
 
 LEAVE_S_MAX = 30.0
 """How long nodes have to hear that a query ends, else the lease sees to it; nobody waits for that."""
@@ -56,7 +56,7 @@ _MADE = "spark-"  # begins the names of readers that are not durable
 logger = logging.getLogger("tidings")
 
 
-class Ending:
+class QueryEnding:
     """What is known of the end of the query in this process, which has the reader of its stream."""
 
     def __init__(self) -> None:
@@ -107,11 +107,11 @@ class Ending:
         return os.getppid() != self._driver
 
 
-ENDING: Final = Ending()
+ENDING: Final = QueryEnding()
 """That of this process, which has the reader of one query."""
 
 
-class Readers:
+class LeasedReaders:
     """See the module. Connected when made; `name` is what the readers are called at the nodes."""
 
     def __init__(self, options: ReadOptions, passive: bool = False) -> None:
@@ -141,7 +141,7 @@ class Readers:
         """The connection to a node."""
         return self._buses[label]
 
-    def standings(self) -> dict[str, Standing]:
+    def standings(self) -> dict[str, NodeExtent]:
         """What each node has now; a node that is away is waited for."""
         self.check()
         found = {}

@@ -19,7 +19,7 @@ from tidings.errors import ConfigError, EventError
 from tidings.event.values import RESERVED
 from tidings.event.wire import count_in_head, decode_events
 from tidings.log.sinks import PIECE_SIZE_MAX
-from tidings.pipeline.converting import EVENT_SIZE_MAX, PIECE_SIZE, Converter
+from tidings.pipeline.encode_rows import EVENT_SIZE_MAX, PIECE_SIZE, Converter
 from tidings.pipeline.shape import SET_BY_NODES, shape_of
 
 MOMENT = datetime(2026, 11, 15, 8, tzinfo=UTC)

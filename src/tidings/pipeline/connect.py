@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tidings.client import blocking
 from tidings.errors import Disconnected, NoAnswer, TidingsError, UserError
-from tidings.pipeline.offsets import Standing
-from tidings.pipeline.options import Reach, label_of, option_error, reach_of
+from tidings.pipeline.offsets import NodeExtent
+from tidings.pipeline.options import NodeReach, label_of, option_error, reach_of
 
 CONNECT_S_MAX = 20.0
 """How long a task, or the planning of a query, waits for a node."""
@@ -22,13 +22,13 @@ ANSWER_S_MAX = 60.0
 
 
 def connect(
-    options: Mapping[str, str] | Reach, node: str | None = None, timeout_s: float | None = None
+    options: Mapping[str, str] | NodeReach, node: str | None = None, timeout_s: float | None = None
 ) -> blocking.Bus:
     """A bus to a node, to be entered with `with`; without a name it is the only one that the options have.
 
     `timeout_s` is for connecting, CONNECT_S_MAX unless it is given.
     """
-    reach = options if isinstance(options, Reach) else reach_of(options)
+    reach = options if isinstance(options, NodeReach) else reach_of(options)
     if node is None:
         if len(reach.nodes) != 1:
             raise option_error("node", f"it must be one node, and not {len(reach.nodes)}")
@@ -49,10 +49,10 @@ def _file(name: str | None) -> Path | None:
     return None if name is None else Path(name)
 
 
-def standing_of(bus: blocking.Bus) -> Standing:
+def standing_of(bus: blocking.Bus) -> NodeExtent:
     """What the node has just now."""
     status = bus.log.status(timeout_s=ANSWER_S_MAX)
-    return Standing(status["node"], status["first"], status["end"])
+    return NodeExtent(status["node"], status["first"], status["end"])
 
 
 @contextmanager

@@ -39,10 +39,10 @@ HEADER_TYPES: dict[str, types.DataType] = {
     "body": types.BinaryType(),
 }
 
-Columns = DataFrame | types.StructType | str | Mapping[str, types.DataType | str]
+ColumnTypes = DataFrame | types.StructType | str | Mapping[str, types.DataType | str]
 
 
-class Held(Struct, frozen=True):
+class AttributeValue(Struct, frozen=True):
     """The value of a name or calculation, by kind; `there` is NULL where there is none of any kind."""
 
     there: Column
@@ -66,31 +66,31 @@ class Held(Struct, frozen=True):
 class Names:
     """The columns of a DataFrame, and what each name of a filter is among them."""
 
-    def __init__(self, columns: Columns | None, attributes: str | None) -> None:
+    def __init__(self, columns: ColumnTypes | None, attributes: str | None) -> None:
         self.schema = None if columns is None else schema_of(columns)
         self.attributes = attributes
         if self.schema is not None and attributes is not None:
             _check_map(self.schema, attributes)
-        self._known: dict[str, Held] = {}
+        self._known: dict[str, AttributeValue] = {}
 
-    def held(self, name: str) -> Held:
+    def held(self, name: str) -> AttributeValue:
         """What stands for the name; FilterError for a header field that is no column."""
         if name not in self._known:
             self._known[name] = self._find(name)
         return self._known[name]
 
-    def _find(self, name: str) -> Held:
+    def _find(self, name: str) -> AttributeValue:
         if name == "JMSTimestamp":
             return _milliseconds(self.held("time"))
         if name == "JMSDeliveryMode":
             return _delivery_mode(self.held("delivery"))
         column = self._column(name)
         if self.attributes is None or name in HEADER_NAMES:
-            return column or Held(sf.lit(None), {})
+            return column or AttributeValue(sf.lit(None), {})
         in_map = of_struct(sf.col(quoted(self.attributes))[sf.lit(name)])
         return in_map if column is None else _first_of(column, in_map)
 
-    def _column(self, name: str) -> Held | None:
+    def _column(self, name: str) -> AttributeValue | None:
         """The column of that name, or the field of a struct that a dotted name leads to."""
         if self.schema is None:
             known = HEADER_TYPES.get(name)
@@ -110,7 +110,7 @@ class Names:
         return of_type(sf.col(".".join(map(quoted, names))), kind)
 
 
-def schema_of(columns: Columns) -> types.StructType:
+def schema_of(columns: ColumnTypes) -> types.StructType:
     """The columns of a DataFrame: given by itself, its schema, that as text, or types by name."""
     if isinstance(columns, Mapping):
         return types.StructType([types.StructField(name, _type_of(kind)) for name, kind in columns.items()])
@@ -155,13 +155,13 @@ def _check_map(schema: types.StructType, name: str) -> None:
 # Kinds
 
 
-def of_type(column: Column, kind: types.DataType) -> Held:
+def of_type(column: Column, kind: types.DataType) -> AttributeValue:
     """A column of that type; of a type that no event knows, it is only told whether it is there."""
     bits = INTEGERS.get(type(kind))
     if bits is not None:
-        return Held(column, {"i": column}, -(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+        return AttributeValue(column, {"i": column}, -(1 << (bits - 1)), (1 << (bits - 1)) - 1)
     convert = _CONVERSIONS.get(type(kind))
-    return Held(column, {} if convert is None else convert(column, kind))
+    return AttributeValue(column, {} if convert is None else convert(column, kind))
 
 
 def _real(column: Column, _kind: types.DataType) -> dict[str, Column]:
@@ -198,14 +198,14 @@ _CONVERSIONS: dict[type[types.DataType], Callable[[Column, types.DataType], dict
 }
 
 
-def of_struct(column: Column) -> Held:
+def of_struct(column: Column) -> AttributeValue:
     """An attribute in the log's map: a struct with one member for each kind."""
     kinds = {letter: column[letter] for letter in LETTERS}
     there = sf.coalesce(*(sf.when(kind.isNotNull(), sf.lit(True)) for kind in kinds.values()))
-    return Held(there, kinds)
+    return AttributeValue(there, kinds)
 
 
-def of_any_type(column: Column) -> Held:
+def of_any_type(column: Column) -> AttributeValue:
     """A column of which only the name is known: Spark finds out its type when it plans the query.
 
     `typeof` is a constant by then; what was cast to a variant can be read as any type without complaint.
@@ -229,30 +229,30 @@ def of_any_type(column: Column) -> Held:
         "t": sf.coalesce(*times),
         "x": read("binary", "binary"),
     }
-    return Held(column, kinds)
+    return AttributeValue(column, kinds)
 
 
-def _first_of(column: Held, in_map: Held) -> Held:
+def _first_of(column: AttributeValue, in_map: AttributeValue) -> AttributeValue:
     """An attribute that has a column for its commonest kind, and a place in the map for the others."""
     kinds = {
         letter: sf.coalesce(column.kinds[letter], other) if letter in column.kinds else other
         for letter, other in in_map.kinds.items()
     }
     there = sf.coalesce(sf.when(column.there.isNotNull(), sf.lit(True)), in_map.there)
-    return Held(there, kinds)
+    return AttributeValue(there, kinds)
 
 
 # Header fields that JMS writes in its own way
 
 
-def _milliseconds(time: Held) -> Held:
+def _milliseconds(time: AttributeValue) -> AttributeValue:
     kinds = {"i": sf.unix_millis(time.kinds["t"])} if "t" in time.kinds else {}
-    return Held(time.there, kinds)
+    return AttributeValue(time.there, kinds)
 
 
-def _delivery_mode(delivery: Held) -> Held:
+def _delivery_mode(delivery: AttributeValue) -> AttributeValue:
     text = delivery.get("s")
     if text is None:
-        return Held(delivery.there, {})
+        return AttributeValue(delivery.there, {})
     mode = sf.when(text == "transient", sf.lit("NON_PERSISTENT")).when(text.isNotNull(), sf.lit("PERSISTENT"))
-    return Held(delivery.there, {"s": mode})
+    return AttributeValue(delivery.there, {"s": mode})
