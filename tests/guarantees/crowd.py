@@ -15,7 +15,7 @@ import tidings
 from tidings import Event
 from tidings.client.bus import Bus
 from tidings.protocol.intake import Wanted
-from tidings.simulator.account import Account
+from tidings.simulator.account import StormAccount
 from tidings.simulator.storm import DELIVERIES, KEPT
 
 BATCHES = (1, 1, 2, 5, 20, 100)
@@ -28,7 +28,7 @@ class Crowd:
     """Everybody who is connected to one address."""
 
     def __init__(self, address: str, random: Random) -> None:
-        self.account = Account()
+        self.account = StormAccount()
         self.is_over = False
         self._address = address
         self._random = random

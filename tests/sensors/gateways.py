@@ -16,7 +16,7 @@ from tidings.gateway.gateway import Gateway
 from tidings.gateway.intake import NetworkReader
 from tidings.gateway.messages import Deregister, Error, Reading, Register, Sensing, encode
 from tidings.gateway.networks import DatagramAddress, Key, NetworkCaller
-from tidings.sensors.link import Place
+from tidings.sensors.link import GatewayPlace
 from tidings.steps import finish
 
 PATIENCE_S = ANSWER_S
@@ -57,8 +57,8 @@ class TestGateway:
         self._unacknowledged: list[tuple[str, int]] = []
         self._keys: dict[str, Key] = {}
 
-    def place(self, udp: bool = False) -> Place:
-        return Place("127.0.0.1", self.port, udp)
+    def place(self, udp: bool = False) -> GatewayPlace:
+        return GatewayPlace("127.0.0.1", self.port, udp)
 
     def demand(self, *filters: str) -> None:
         """Somebody subscribes with these filters, and with no others."""

@@ -5,14 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidings.errors import ConfigError
-from tidings.sensors.columns import Columns, guess_columns, parse_columns
+from tidings.sensors.columns import RecordingColumns, guess_columns, parse_columns
 
 HEADER = ["timestamp", "sensor", "location", "lat", "lon", "pm10", "pm25"]
 TEXT = "timestamp=timestamp,name=sensor,posx=lon,posy=lat,value:pm10=pm10,value:pm25=pm25"
 
 
 def test_a_mapping_says_which_column_is_what() -> None:
-    assert parse_columns(TEXT + ", room = location ") == Columns(
+    assert parse_columns(TEXT + ", room = location ") == RecordingColumns(
         "timestamp",
         "sensor",
         (("pm10", "pm10"), ("pm25", "pm25")),
@@ -49,7 +49,7 @@ def test_a_mapping_reads_as_it_is_written(
     values: dict[str, str], has_place: bool, others: dict[str, str]
 ) -> None:
     place = {"posx": "x", "posy": "y"} if has_place else {}
-    columns = Columns("t", "n", tuple(values.items()), **place, others=tuple(others.items()))
+    columns = RecordingColumns("t", "n", tuple(values.items()), **place, others=tuple(others.items()))
     assert parse_columns(str(columns)) == columns
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidings.sensors.mqtt import REMEMBERED, Inbox
+from tidings.sensors.mqtt import REMEMBERED, MqttInbox
 
 IDS = 8
 """Packet ids of the broker in these tests, which come round soon."""
@@ -31,7 +31,7 @@ class ModelBroker:
 
 
 def test_a_message_is_acknowledged_after_it_is_safe() -> None:
-    inbox = Inbox()
+    inbox = MqttInbox()
     number = inbox.arrive(5, False, "t", b"1")
     assert number is not None
     assert inbox.acknowledgements() == []
@@ -41,7 +41,7 @@ def test_a_message_is_acknowledged_after_it_is_safe() -> None:
 
 
 def test_acknowledgements_keep_the_order_of_arrival() -> None:
-    inbox = Inbox()
+    inbox = MqttInbox()
     first, second = (inbox.arrive(packet_id, False, "t", b"1") for packet_id in (1, 2))
     inbox.settle(second or 0)
     assert inbox.acknowledgements() == []
@@ -50,7 +50,7 @@ def test_acknowledgements_keep_the_order_of_arrival() -> None:
 
 
 def test_a_repeat_counts_once_and_is_acknowledged_over_the_new_connection() -> None:
-    inbox = Inbox()
+    inbox = MqttInbox()
     number = inbox.arrive(1, False, "t", b"1")
     inbox.disconnected()
     inbox.settle(number or 0)
@@ -60,7 +60,7 @@ def test_a_repeat_counts_once_and_is_acknowledged_over_the_new_connection() -> N
 
 
 def test_a_repeat_of_what_was_never_seen_is_new() -> None:
-    inbox = Inbox()
+    inbox = MqttInbox()
     assert inbox.arrive(1, True, "t", b"1") is not None
     assert inbox.arrive(1, True, "t", b"2") is not None
     assert inbox.arrive(1, True, "u", b"2") is not None
@@ -68,7 +68,7 @@ def test_a_repeat_of_what_was_never_seen_is_new() -> None:
 
 
 def test_what_is_safe_is_remembered_for_a_while() -> None:
-    inbox = Inbox()
+    inbox = MqttInbox()
     for packet_id in range(1, REMEMBERED + 10):
         inbox.settle(inbox.arrive(packet_id, False, "t", b"1") or 0)
         inbox.acknowledgements()
@@ -84,7 +84,7 @@ STEPS = st.lists(st.one_of(st.sampled_from(["deliver", "acknowledge", "cut"]), s
 @given(STEPS)
 def test_over_connections_that_break_every_message_counts_once(steps: list[str | int]) -> None:
     """What the bridge has acknowledged gets lost when the connection is cut before it was carried over."""
-    inbox, broker = Inbox(), ModelBroker()
+    inbox, broker = MqttInbox(), ModelBroker()
     numbers: dict[int, int] = {}
     taken: list[int] = []
     safe: set[int] = set()

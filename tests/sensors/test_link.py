@@ -15,7 +15,7 @@ from tidings.errors import AddressError, ConfigError, UserError
 from tidings.gateway.messages import Ack, Sensor, encode
 from tidings.sensors import speaker
 from tidings.sensors.hearing import Heard
-from tidings.sensors.link import Link, Place, host_and_port, place_of
+from tidings.sensors.link import GatewayLink, GatewayPlace, host_and_port, place_of
 from tidings.sensors.speaker import Speaker
 
 
@@ -97,7 +97,7 @@ def test_inside_tls_the_first_line_says_who_it_is(tmp_path: Path) -> None:
         port = server.sockets[0].getsockname()[1]
         listener = Listener()
         place = place_of(f"127.0.0.1:{port}", ca=ca, token=tmp_path / "token")
-        task = asyncio.ensure_future(Link(place, listener).run())
+        task = asyncio.ensure_future(GatewayLink(place, listener).run())
         assert json.loads(await first.get()) == {"login": {"token": "tdg_secret"}}
         await wait_until(lambda: listener.messages == [Ack("n", 1)])
         task.cancel()
@@ -112,7 +112,7 @@ def test_a_link_that_is_cut_is_made_again() -> None:
     async def test() -> None:
         async with TestGateway().listening() as gateway:
             listener = Listener()
-            link = Link(gateway.place(), listener)
+            link = GatewayLink(gateway.place(), listener)
             task = asyncio.ensure_future(link.run())
             await wait_until(lambda: link.is_connected)
             link.cut()
@@ -135,8 +135,8 @@ def test_who_speaks_something_else_is_told_and_left() -> None:
 
     async def test() -> None:
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        place = Place("127.0.0.1", server.sockets[0].getsockname()[1])
-        task = asyncio.ensure_future(Link(place, Listener(), told.append).run())
+        place = GatewayPlace("127.0.0.1", server.sockets[0].getsockname()[1])
+        task = asyncio.ensure_future(GatewayLink(place, Listener(), told.append).run())
         await wait_until(lambda: bool(told))
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -46,9 +46,9 @@ def broker(tmp_path: Path) -> Iterator[Mosquitto]:
 @asynccontextmanager
 async def bridged(port: int, gateway: TestGateway, **options: Any) -> AsyncIterator[Bridge]:
     """A bridge that runs, from when it has subscribed."""
-    from tidings.sensors.mqtt_session import Broker
+    from tidings.sensors.mqtt_session import MqttBroker
 
-    bridge = Bridge(TopicMap([TABLE], "map.toml"), Broker("127.0.0.1", port), gateway.place(), **options)
+    bridge = Bridge(TopicMap([TABLE], "map.toml"), MqttBroker("127.0.0.1", port), gateway.place(), **options)
     task = asyncio.ensure_future(bridge.run())
     try:
         await wait_until(lambda: bridge.session.is_connected)
@@ -245,11 +245,11 @@ def test_what_nobody_wants_may_be_left_out(broker: Mosquitto) -> None:
 
 @needs_mosquitto
 def test_a_password_that_cannot_be_read_ends_the_bridge(broker: Mosquitto, tmp_path: Path) -> None:
-    from tidings.sensors.mqtt_session import Broker
+    from tidings.sensors.mqtt_session import MqttBroker
 
     async def test() -> None:
         async with TestGateway().listening() as gateway:
-            home = Broker("127.0.0.1", broker.port, "ann", tmp_path / "none")
+            home = MqttBroker("127.0.0.1", broker.port, "ann", tmp_path / "none")
             await Bridge(TopicMap([TABLE], "map.toml"), home, gateway.place()).run()
 
     with pytest.raises(UserError, match="the password can't be read"):

@@ -13,10 +13,10 @@ from tidings.sensors.network import (
     REPEAT_S_MAX,
     WAITING_MAX,
     Arrived,
-    Effect,
-    Network,
     Redirected,
-    Say,
+    SendLine,
+    SensorEffect,
+    SensorNetwork,
     Switched,
     Troubled,
 )
@@ -28,16 +28,16 @@ def reading(name: str, value: Any) -> dict[str, Any]:
     return {"name": name, "type": "temp", "value": value}
 
 
-def said(effects: list[Effect]) -> list[Any]:
-    return [msgspec.json.decode(effect.line) for effect in effects if isinstance(effect, Say)]
+def said(effects: list[SensorEffect]) -> list[Any]:
+    return [msgspec.json.decode(effect.line) for effect in effects if isinstance(effect, SendLine)]
 
 
-def values(effects: list[Effect]) -> list[Any]:
+def values(effects: list[SensorEffect]) -> list[Any]:
     return [one["value"] for message in said(effects) for one in message["sensing"]["sensors"]]
 
 
-def connected(**options: Any) -> Network:
-    network = Network("n", [TEMP, DUST], **options)
+def connected(**options: Any) -> SensorNetwork:
+    network = SensorNetwork("n", [TEMP, DUST], **options)
     network.connect(0.0)
     return network
 
@@ -46,7 +46,7 @@ def connected(**options: Any) -> Network:
 
 
 def test_a_connected_network_registers_its_sensors() -> None:
-    network = Network("n", [TEMP, DUST], area=[Point(1, 2)])
+    network = SensorNetwork("n", [TEMP, DUST], area=[Point(1, 2)])
     assert said(network.connect(0.0)) == [
         {
             "register": {
@@ -78,7 +78,7 @@ def test_the_last_sensor_takes_the_network_with_it() -> None:
 
 
 def test_without_a_connection_nothing_is_said() -> None:
-    network = Network("n", [TEMP])
+    network = SensorNetwork("n", [TEMP])
     assert network.add([DUST], 0.0) == []
     assert network.remove(["t"]) == []
     network.hear(SubscribeSensors("n", [Sensor("d")]), 0.0)
@@ -194,7 +194,7 @@ def test_over_links_that_break_every_reading_counts_once(steps: list[str]) -> No
     arrived: list[int] = []
     offered = 0
 
-    def take(effects: list[Effect], acknowledges: bool) -> None:
+    def take(effects: list[SensorEffect], acknowledges: bool) -> None:
         for message in said(effects):
             if "sensing" in message:
                 seq = message["sensing"]["seq"]
@@ -266,7 +266,7 @@ def test_who_is_asked_once_more_answers_but_not_each_time() -> None:
 
 
 def test_many_sensors_are_registered_in_several_datagrams() -> None:
-    network = Network("n", [Sensor(f"s{number}", "x") for number in range(450)], lease_s=60.0)
+    network = SensorNetwork("n", [Sensor(f"s{number}", "x") for number in range(450)], lease_s=60.0)
     messages = said(network.connect(0.0))
     assert [len(message["register"]["sensors"]) for message in messages] == [200, 200, 50]
 

@@ -8,7 +8,7 @@ from sensors.gateways import TestGateway, run, wait_until
 
 from tidings.errors import Disconnected, NoAnswer
 from tidings.sensors import network, replay, speaker
-from tidings.sensors.link import Place
+from tidings.sensors.link import GatewayPlace
 from tidings.sensors.recording import make_recording
 from tidings.sensors.replay import Played, Player, Recording
 
@@ -104,7 +104,7 @@ def test_where_no_gateway_is_the_command_says_so(
     told: list[str] = []
 
     async def test() -> Played:
-        return await Player(recorded, Place("127.0.0.1", 1), tell=told.append).play()
+        return await Player(recorded, GatewayPlace("127.0.0.1", 1), tell=told.append).play()
 
     with pytest.raises(Disconnected, match=r"no gateway answers at 127\.0\.0\.1:1"):
         run(test())

@@ -13,7 +13,7 @@ from tidings.gateway.messages import Sensor
 from tidings.sensors import replay
 from tidings.sensors.columns import parse_columns
 from tidings.sensors.recording import HEADER, make_recording
-from tidings.sensors.replay import Message, Recording, moment_of
+from tidings.sensors.replay import Recording, ReplayMessage, moment_of
 
 DATA = Path(os.environ.get("TIDINGS_DATA", Path(__file__).parents[3] / "shared" / "data"))
 REAL = DATA / "luftdaten-aberdeen-2019-05.csv.gz"
@@ -30,7 +30,7 @@ def recording(tmp_path: Path, text: str, columns: str | None = None, network: st
 def test_a_line_is_a_message_with_a_reading_for_each_value(tmp_path: Path) -> None:
     rest = {"timestamp": "2019-05-01T00:00:05", "area": ({"x": -2.377, "y": 57.456},)}
     assert list(recording(tmp_path, HEAD + LINE).messages()) == [
-        Message(
+        ReplayMessage(
             1556668805.0,
             "16422",
             [Sensor("16422.pm10", "pm10"), Sensor("16422.pm25", "pm25")],
@@ -190,7 +190,7 @@ def test_a_made_recording_is_like_a_real_one(tmp_path: Path) -> None:
     assert longest_gap(messages) > 3_600
 
 
-def longest_gap(messages: list[Message]) -> float:
+def longest_gap(messages: list[ReplayMessage]) -> float:
     last: dict[str, float] = {}
     gaps = [0.0]
     for message in messages:

@@ -11,7 +11,7 @@ from sensors.gateways import TestGateway, wait_until
 
 from tidings.errors import Disconnected, UserError
 from tidings.sensors import simulation
-from tidings.sensors.link import Place
+from tidings.sensors.link import GatewayPlace
 from tidings.sensors.simulation import Load, Simulation, Tally, stamp_of
 
 PATIENCE_S = patience(60.0)
@@ -147,7 +147,7 @@ def test_where_no_gateway_is_that_is_told(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(simulation, "CONNECT_S_MAX", 0.1)
 
     async def test() -> None:
-        await Simulation(Place("127.0.0.1", 1), Load()).run()
+        await Simulation(GatewayPlace("127.0.0.1", 1), Load()).run()
 
     with pytest.raises(Disconnected, match="no gateway answers"):
         run(test())
@@ -155,7 +155,7 @@ def test_where_no_gateway_is_that_is_told(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_city_without_anyone_is_refused() -> None:
     async def test() -> None:
-        Simulation(Place("127.0.0.1", 1), Load(types=()))
+        Simulation(GatewayPlace("127.0.0.1", 1), Load(types=()))
 
     with pytest.raises(UserError, match="at least one network"):
         run(test())

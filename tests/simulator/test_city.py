@@ -17,7 +17,7 @@ from tidings.gateway.commands import Asker
 from tidings.gateway.gateway import Gateway
 from tidings.gateway.messages import UnsubscribeSensors
 from tidings.gateway.reading import Mapper
-from tidings.simulator.city import LATE_MAX, City, city
+from tidings.simulator.city import LATE_MAX, CityStorm, city
 from tidings.simulator.network import Conditions
 from tidings.simulator.weather import run_storm
 
@@ -102,7 +102,7 @@ def test_a_gateway_that_takes_one_reading_for_another_is_found_out(monkeypatch: 
 
 def test_networks_that_are_slow_to_hear_send_more_than_is_allowed() -> None:
     """The share that is allowed is there because of latency, so with a lot of it, it is passed."""
-    slow = City(3, SMALL)
+    slow = CityStorm(3, SMALL)
     for station in slow.stations:
         station.link.conditions = Conditions(delay_s=0.7)
     with pytest.raises(AssertionError, match="were sent too late"):

@@ -8,7 +8,7 @@ from effort import often
 from tidings import exchange
 from tidings.protocol.intake import Wanted
 from tidings.simulator import World
-from tidings.simulator.account import Account
+from tidings.simulator.account import StormAccount
 from tidings.simulator.client import Publisher, SubscriberClient
 from tidings.simulator.node import SimulatedNode
 
@@ -27,7 +27,7 @@ class Crowd:
     """A good publisher and its subscriber, and greedy clients."""
 
     def __init__(self, seed: int) -> None:
-        self.world, self.account = World(seed), Account()
+        self.world, self.account = World(seed), StormAccount()
         self.node = SimulatedNode(self.world, "node")
         self.reader = self._reader("reader", "type = 'storm.good'")
         for number in range(GREEDY):

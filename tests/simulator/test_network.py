@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidings.simulator.network import BUFFER_SIZE, CONNECT_S_MAX, NOTICE_S_MAX, Conditions, End, Link, Network
+from tidings.simulator.network import (
+    BUFFER_SIZE,
+    CONNECT_S_MAX,
+    NOTICE_S_MAX,
+    Conditions,
+    End,
+    SimulatedLink,
+    SimulatedNetwork,
+)
 from tidings.simulator.world import Clock
 
 conditions = st.builds(
@@ -60,8 +68,8 @@ class Setting:
 
     def __init__(self, conditions: Conditions | None = None, seed: int = 0) -> None:
         self.clock = Clock()
-        self.network = Network(self.clock, Random(seed))
-        self.link: Link = self.network.link("a", "b")
+        self.network = SimulatedNetwork(self.clock, Random(seed))
+        self.link: SimulatedLink = self.network.link("a", "b")
         self.link.conditions = conditions or Conditions()
         self.near, self.far = Program(), Program()
         self.connect()

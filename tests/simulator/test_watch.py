@@ -12,8 +12,8 @@ from tidings.protocol.frames import encode
 from tidings.protocol.intake import Wanted
 from tidings.protocol.messages import Accepted, Deliver, Welcome
 from tidings.protocol.session import Session
-from tidings.simulator.account import Account, Identity
-from tidings.simulator.watch import Watch
+from tidings.simulator.account import Identity, StormAccount
+from tidings.simulator.watch import DiskWatch
 from tidings.store.interface import Append, Count, Counter, State, StoredBatch
 
 EVENT = Event.unchecked(5, "t", 0, {"n": 5}, Header(delivery="reliable"))
@@ -22,9 +22,9 @@ APPEND = Append(StoredBatch(5, 2, "sys", 1, None, 0, False, b""))
 COUNT = Count(Counter("sys", 1, 5, 0))
 
 
-def watched() -> tuple[Watch, Session]:
+def watched() -> tuple[DiskWatch, Session]:
     """A watch that knows of one reliable event, numbered 5."""
-    watch = Watch()
+    watch = DiskWatch()
     watch.publishing("sys", 1, 5)
     session = Broker(State("node", 1, 0, [], [])).connect(0.0)
     session.origin = Origin("sys", 1)
@@ -73,8 +73,8 @@ def test_a_start_with_less_than_was_safe_is_found() -> None:
     watch.started(State("node", 2, 7, [], [Counter("sys", 1, 5, 0)]))
 
 
-def account(wanted: Wanted | None = None) -> Account:
-    made = Account()
+def account(wanted: Wanted | None = None) -> StormAccount:
+    made = StormAccount()
     made.read_by("bob", wanted or Wanted("n > 0"), frozenset(("reliable",)))
     for counter in range(1, 7):
         made.published(("sys", 1, counter), replace(EVENT, counter=counter))

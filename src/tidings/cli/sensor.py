@@ -58,7 +58,7 @@ NetworkColumn = Annotated[
         "--network", metavar="COLUMN", help="The column of the network. Without it, each sensor is one."
     ),
 ]
-Broker = Annotated[str, typer.Option(metavar="HOST[:PORT]", help="The MQTT broker.", show_default=False)]
+MqttBroker = Annotated[str, typer.Option(metavar="HOST[:PORT]", help="The MQTT broker.", show_default=False)]
 Topics = Annotated[
     list[str] | None,
     typer.Option("--topics", metavar="FILTER", help="What to subscribe to; without it, what the map needs."),
@@ -237,7 +237,7 @@ def print_played(played: Played, recording: Recording, json: bool) -> None:
 
 @app.command()
 def mqtt(
-    broker: Broker,
+    broker: MqttBroker,
     map_file: MapFile,
     gateway: Gateway = GATEWAY,
     topics: Topics = None,
@@ -264,10 +264,10 @@ def mqtt(
     mapping = load_map(map_file)
     place = place_of(gateway, udp=False, tls=tls, ca=ca, token=token_file)
     session_class()
-    from tidings.sensors.mqtt_session import Broker
+    from tidings.sensors.mqtt_session import MqttBroker
 
     host, port = host_and_port(broker, 1883)
-    home = Broker(
+    home = MqttBroker(
         host, port, username, password_file, session, broker_tls or broker_ca is not None, broker_ca
     )
     tallies: list[Bridged] = []

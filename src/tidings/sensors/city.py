@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from tidings.gateway.messages import Point, Sensor
-from tidings.sensors.network import Network
+from tidings.sensors.network import SensorNetwork
 
 SIZE_M = 10_000.0
 """The city is a square of that many metres."""
@@ -33,7 +33,7 @@ DUST = ("air.pm10", "air.pm25")
 CITY = [Point(0.0, 0.0), Point(SIZE_M, 0.0), Point(SIZE_M, SIZE_M), Point(0.0, SIZE_M)]
 
 
-class Kind(NamedTuple):
+class ReadingKind(NamedTuple):
     """How values of a type behave: their range, and the mean, swing and peak of a day."""
 
     low: float
@@ -45,14 +45,14 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "air.pm10": Kind(0.0, 1_000.0, 18.0, 8.0, 8.0, 1.5),
-    "air.pm25": Kind(0.0, 500.0, 9.0, 4.0, 8.0, 0.8),
-    "air.temperature": Kind(-40.0, 60.0, 12.0, 6.0, 15.0, 0.2),
-    "air.humidity": Kind(0.0, 100.0, 65.0, 15.0, 5.0, 1.0),
-    "sound.level": Kind(20.0, 130.0, 58.0, 9.0, 17.0, 2.0),
-    "traffic.speed": Kind(0.0, 120.0, 38.0, 10.0, 3.0, 2.5),
+    "air.pm10": ReadingKind(0.0, 1_000.0, 18.0, 8.0, 8.0, 1.5),
+    "air.pm25": ReadingKind(0.0, 500.0, 9.0, 4.0, 8.0, 0.8),
+    "air.temperature": ReadingKind(-40.0, 60.0, 12.0, 6.0, 15.0, 0.2),
+    "air.humidity": ReadingKind(0.0, 100.0, 65.0, 15.0, 5.0, 1.0),
+    "sound.level": ReadingKind(20.0, 130.0, 58.0, 9.0, 17.0, 2.0),
+    "traffic.speed": ReadingKind(0.0, 120.0, 38.0, 10.0, 3.0, 2.5),
 }
-OTHER = Kind(0.0, 100.0, 50.0, 20.0, 12.0, 2.0)
+OTHER = ReadingKind(0.0, 100.0, 50.0, 20.0, 12.0, 2.0)
 """How values of any other type behave."""
 
 
@@ -61,7 +61,7 @@ class Signal:
 
     __slots__ = ("_drift", "_kind", "_random", "_shift")
 
-    def __init__(self, kind: Kind, random: Random) -> None:
+    def __init__(self, kind: ReadingKind, random: Random) -> None:
         self._kind = kind
         self._random = random
         self._drift = 0.0
@@ -118,7 +118,7 @@ class Spot:
         )
 
 
-class Message(NamedTuple):
+class CityMessage(NamedTuple):
     """A message that is ready to be sent."""
 
     line: str
@@ -150,7 +150,7 @@ class CityNetwork:
         random = Random(f"{seed}/{number}")
         drives = number % BUSES == 0 and not smoggy
         self.spot = Spot(random, speed if drives else 0.0, HARBOUR_M if smoggy else SIZE_M)
-        self.core = Network(
+        self.core = SensorNetwork(
             f"{'bus' if self.spot.moves else 'street'}-{number}",
             [_sensor(index, types[(number + index) % len(types)]) for index in range(sensors)],
             area=list(CITY) if self.spot.moves else [Point(self.spot.x, self.spot.y)],
@@ -173,7 +173,7 @@ class CityNetwork:
         if not self.core.always:
             self._names = [name for name in self.core.sensors if name in self.core.asked]
 
-    def message(self, stamp: str, now: float) -> Message | None:
+    def message(self, stamp: str, now: float) -> CityMessage | None:
         """The next message; None if nobody wants one, or no value is in the range that was asked for.
 
         `stamp` is the time as the reading tells it; empty: it tells none.
@@ -194,7 +194,7 @@ class CityNetwork:
                 unwanted += not is_wanted
         if not parts:
             return None
-        return Message(f"{self._opening}{','.join(parts)}]}}}}\n", len(parts), unwanted)
+        return CityMessage(f"{self._opening}{','.join(parts)}]}}}}\n", len(parts), unwanted)
 
     def _chosen(self) -> list[str]:
         """The sensors whose turn it is, of those that are on."""
@@ -206,7 +206,7 @@ class CityNetwork:
         return (self._names + self._names)[start : start + self._readings]
 
 
-def _kind(type: str, smoggy: bool) -> Kind:
+def _kind(type: str, smoggy: bool) -> ReadingKind:
     kind = KINDS.get(type, OTHER)
     return kind._replace(mean=SMOG * kind.mean) if smoggy and type in DUST else kind
 

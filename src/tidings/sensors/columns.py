@@ -37,7 +37,7 @@ _VALUES = (
 _PAIR = re.compile(r"(?P<target>[^=:]+)(?P<type>:[^=]*)?=(?P<column>.*)", re.DOTALL)
 
 
-class Columns(Struct, frozen=True):
+class RecordingColumns(Struct, frozen=True):
     """The columns of a recording by what they are; `values` are pairs of a type and a column."""
 
     timestamp: str
@@ -70,7 +70,7 @@ class Columns(Struct, frozen=True):
         return ",".join(f"{target}={column}" for target, column in (*pairs, *self.others))
 
 
-def parse_columns(text: str) -> Columns:
+def parse_columns(text: str) -> RecordingColumns:
     """What a mapping says; ConfigError names what is wrong, and its place."""
     single: dict[str, str] = {}
     values: dict[str, str] = {}
@@ -93,7 +93,7 @@ def parse_columns(text: str) -> Columns:
     return _checked(single, values, others)
 
 
-def _checked(single: dict[str, str], values: dict[str, str], others: dict[str, str]) -> Columns:
+def _checked(single: dict[str, str], values: dict[str, str], others: dict[str, str]) -> RecordingColumns:
     for name in ("timestamp", "name"):
         if name not in single:
             raise ConfigError(PLACE, name, f"is missing: which column is the {name}?")
@@ -112,9 +112,9 @@ def _checked(single: dict[str, str], values: dict[str, str], others: dict[str, s
     return _made(single, values, others)
 
 
-def _made(single: dict[str, str], values: dict[str, str], others: dict[str, str]) -> Columns:
+def _made(single: dict[str, str], values: dict[str, str], others: dict[str, str]) -> RecordingColumns:
     known = single.get
-    return Columns(
+    return RecordingColumns(
         single["timestamp"],
         single["name"],
         tuple(values.items()),
@@ -126,7 +126,7 @@ def _made(single: dict[str, str], values: dict[str, str], others: dict[str, str]
     )
 
 
-def guess_columns(header: Sequence[str], place: str) -> Columns:
+def guess_columns(header: Sequence[str], place: str) -> RecordingColumns:
     """The mapping that the names of the columns suggest; ConfigError if they suggest none."""
     lower = {column.strip().lower(): column for column in reversed(header)}
     found = {

@@ -35,7 +35,7 @@ BUFFER_SIZE_MAX = 1 << 20
 """Bytes that may wait to be sent before writers are asked to wait."""
 
 
-class Place(Struct, frozen=True):
+class GatewayPlace(Struct, frozen=True):
     """Where a gateway is, and how it is spoken to."""
 
     host: str
@@ -51,7 +51,7 @@ class Place(Struct, frozen=True):
 
 def place_of(
     text: str, *, udp: bool = False, tls: bool = False, ca: Path | None = None, token: Path | None = None
-) -> Place:
+) -> GatewayPlace:
     """The gateway at HOST, HOST:PORT or [HOST]:PORT; AddressError if the text is none of these.
 
     Files are looked at, so that what is wrong with them is known at once.
@@ -62,7 +62,7 @@ def place_of(
         raise UserError("datagrams can't be encrypted: --udp goes without --tls, --ca and --token-file")
     if token and not is_tls:
         raise UserError("a token is told inside TLS only, where nobody can read it: use --tls or --ca")
-    place = Place(host, port, udp, is_tls, ca, token)
+    place = GatewayPlace(host, port, udp, is_tls, ca, token)
     login_line(place)
     tls_context(place)
     return place
@@ -92,7 +92,7 @@ class Party(Protocol):
         """The gateway has said something."""
 
 
-class Link(asyncio.Protocol, asyncio.DatagramProtocol):
+class GatewayLink(asyncio.Protocol, asyncio.DatagramProtocol):
     """One connection or one socket for datagrams. `run` keeps it until it is cancelled.
 
     `tell` is called with a sentence when something is wrong that may pass; `gate` bounds how many links
@@ -101,7 +101,7 @@ class Link(asyncio.Protocol, asyncio.DatagramProtocol):
 
     def __init__(
         self,
-        place: Place,
+        place: GatewayPlace,
         party: Party,
         tell: Callable[[str], None] | None = None,
         gate: asyncio.Semaphore | None = None,
@@ -239,7 +239,7 @@ class Link(asyncio.Protocol, asyncio.DatagramProtocol):
             self.cut()
 
 
-def login_line(place: Place) -> bytes:
+def login_line(place: GatewayPlace) -> bytes:
     """What is said first where users are known; UserError if the token can't be read."""
     if place.token is None:
         return b""
@@ -248,7 +248,7 @@ def login_line(place: Place) -> bytes:
     return msgspec.json.encode({"login": {"token": credentials.says()[1]}}) + b"\n"
 
 
-def tls_context(place: Place) -> SSLContext | None:
+def tls_context(place: GatewayPlace) -> SSLContext | None:
     """How TLS is spoken there; ConfigError if the file of the CA is no good."""
     if not place.tls:
         return None
@@ -263,7 +263,7 @@ def sensing_id_of(message: Heard) -> str | None:
     return None if found is UNSET else found
 
 
-async def wait_connected(is_so: Callable[[], bool], place: Place, timeout_s: float) -> None:
+async def wait_connected(is_so: Callable[[], bool], place: GatewayPlace, timeout_s: float) -> None:
     """Wait until a link is connected; Disconnected if that takes too long."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):

@@ -24,13 +24,13 @@ from tidings.backoff import Backoff
 from tidings.errors import CodecError, Disconnected, MissingExtra
 from tidings.gateway.messages import Sensor
 from tidings.seen import Producers
-from tidings.sensors.link import Place
-from tidings.sensors.network import Network
+from tidings.sensors.link import GatewayPlace
+from tidings.sensors.network import SensorNetwork
 from tidings.sensors.speaker import Speaker
 from tidings.sensors.topics import Found, TopicMap
 
 if TYPE_CHECKING:
-    from tidings.sensors.mqtt_session import Broker, Delivery, Session
+    from tidings.sensors.mqtt_session import MqttBroker, MqttDelivery, MqttSession
 
 INTEREST = "tidings/interest/"
 """Below this topic stands what is asked of each network; the rest of the topic is its sensing-id, quoted."""
@@ -42,7 +42,7 @@ REMEMBERED = 10_000
 at the soonest, so no other message is taken for a repeat of one of these."""
 
 
-class Inbox:
+class MqttInbox:
     """Messages that a broker has handed over, and when it may be told that they are safe.
 
     Without I/O. The broker hands out messages under packet ids and, over a new connection, all again whose
@@ -114,8 +114,8 @@ class Bridge:
     def __init__(
         self,
         topics: TopicMap,
-        broker: Broker,
-        place: Place,
+        broker: MqttBroker,
+        place: GatewayPlace,
         *,
         filters: list[str] | None = None,
         only_asked: bool = False,
@@ -126,12 +126,12 @@ class Bridge:
         self._topics = topics
         self._tell = tell or (lambda _: None)
         self._report = report or (lambda _: None)
-        self._inbox = Inbox()
+        self._inbox = MqttInbox()
         self._parts: dict[int, int] = {}
         self._held: deque[tuple[int | None, list[Found]]] = deque()
         self._is_offering = False
         self._tell_at = 0.0
-        self._dirty: dict[str, Network] = {}
+        self._dirty: dict[str, SensorNetwork] = {}
         self._is_dirty = asyncio.Event()
         self._speaker = Speaker(
             place,
@@ -142,7 +142,7 @@ class Bridge:
         )
         self.session = self._new_session(broker, filters or topics.filters)
 
-    def _new_session(self, broker: Broker, filters: list[str]) -> Session:
+    def _new_session(self, broker: MqttBroker, filters: list[str]) -> MqttSession:
         return session_class()(
             broker,
             filters,
@@ -172,7 +172,7 @@ class Bridge:
 
     # From the broker to the gateway
 
-    def _take(self, delivery: Delivery) -> None:
+    def _take(self, delivery: MqttDelivery) -> None:
         """A message of the broker."""
         self.tally.messages += 1
         number = None
@@ -250,7 +250,7 @@ class Bridge:
         for network in self._speaker.networks:
             self._switched(network)
 
-    def _switched(self, network: Network) -> None:
+    def _switched(self, network: SensorNetwork) -> None:
         self._dirty[network.sensing_id] = network
         self._is_dirty.set()
 
@@ -269,18 +269,18 @@ class Bridge:
                     await asyncio.sleep(backoff.next_s())
 
 
-def interest_in(network: Network) -> bytes:
+def interest_in(network: SensorNetwork) -> bytes:
     """What devices of a network are told: the sensors that are asked for, with their ranges."""
     asked: list[Any] = [network.asked[name] for name in sorted(network.asked)]
     return msgspec.json.encode({"sensing-id": network.sensing_id, "sensors": asked})
 
 
-def session_class() -> type[Session]:
+def session_class() -> type[MqttSession]:
     """The session of MQTT; MissingExtra if that part is not installed."""
     try:
-        from tidings.sensors.mqtt_session import Session
+        from tidings.sensors.mqtt_session import MqttSession
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("aiomqtt", "paho"):
             raise
         raise MissingExtra("the MQTT bridge", "mqtt") from None
-    return Session
+    return MqttSession

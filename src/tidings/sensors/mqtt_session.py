@@ -35,7 +35,7 @@ logs = logging.getLogger("tidings.mqtt")
 logs.addHandler(logging.NullHandler())  # what paho logs is told by us too
 
 
-class Broker(Struct, frozen=True):
+class MqttBroker(Struct, frozen=True):
     """Where a broker is, who we are there, and by which name it keeps our session."""
 
     host: str
@@ -50,7 +50,7 @@ class Broker(Struct, frozen=True):
         return f"{self.host}:{self.port}"
 
 
-class Delivery(NamedTuple):
+class MqttDelivery(NamedTuple):
     """A message of the broker; `qos` 0: it is not acknowledged."""
 
     topic: str
@@ -66,13 +66,15 @@ class _Client(aiomqtt.Client):
     It has no names of its own for that: `_on_message` is what it gives to paho, its client underneath.
     """
 
-    def __init__(self, deliver: Callable[[Delivery], None], host: str, **options: Any) -> None:
+    def __init__(self, deliver: Callable[[MqttDelivery], None], host: str, **options: Any) -> None:
         super().__init__(host, **options)
         self._deliver = deliver
         self._client.manual_ack_set(True)
 
     def _on_message(self, _client: PahoClient, _data: Any, message: MQTTMessage) -> None:
-        self._deliver(Delivery(message.topic, bytes(message.payload), message.qos, message.mid, message.dup))
+        self._deliver(
+            MqttDelivery(message.topic, bytes(message.payload), message.qos, message.mid, message.dup)
+        )
 
     def acknowledge(self, packet_id: int) -> None:
         self._client.ack(packet_id, 1)
@@ -83,7 +85,7 @@ class _Client(aiomqtt.Client):
             self._disconnected.exception()
 
 
-class Session:
+class MqttSession:
     """See the module. `run` keeps it connected until it is cancelled.
 
     `on_message` is called for each message, `on_connected` and `on_disconnected` when the connection comes
@@ -92,10 +94,10 @@ class Session:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: MqttBroker,
         filters: list[str],
         *,
-        on_message: Callable[[Delivery], None],
+        on_message: Callable[[MqttDelivery], None],
         on_connected: Callable[[], None],
         on_disconnected: Callable[[], None],
         tell: Callable[[str], None],

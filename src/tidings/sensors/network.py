@@ -44,12 +44,12 @@ Over a connection nothing is lost, but a gateway may be unable to take something
 SENSORS_PER_DATAGRAM = 200
 """Sensors that one register names where a message must fit into a datagram."""
 
-Reading = Mapping[str, Any]
+SensorReading = Mapping[str, Any]
 """`name`, `type`, `value`, and perhaps `timestamp`, `area` and other members."""
 Number = int | float
 
 
-class Say(Struct, frozen=True):
+class SendLine(Struct, frozen=True):
     """Send this message: one line, with its end."""
 
     line: bytes
@@ -79,7 +79,7 @@ class Redirected(Struct, frozen=True):
     address: str
 
 
-Effect = Say | Arrived | Switched | Troubled | Redirected
+SensorEffect = SendLine | Arrived | Switched | Troubled | Redirected
 
 
 class _Waiting:
@@ -97,7 +97,7 @@ class _Waiting:
 _encode = msgspec.json.Encoder().encode
 
 
-def encode_sensing(sensing_id: str, readings: Iterable[Reading], seq: int | None = None) -> bytes:
+def encode_sensing(sensing_id: str, readings: Iterable[SensorReading], seq: int | None = None) -> bytes:
     """Readings as one line of JSON, with its end."""
     message: dict[str, Any] = {"sensing-id": sensing_id, "sensors": tuple(readings)}
     if seq is not None:
@@ -105,7 +105,7 @@ def encode_sensing(sensing_id: str, readings: Iterable[Reading], seq: int | None
     return _encode({"sensing": message}) + b"\n"
 
 
-class Network:
+class SensorNetwork:
     """See the module.
 
     `seq`: the number before its first message; None: messages are not numbered, and may be lost. `lease_s`:
@@ -152,7 +152,7 @@ class Network:
 
     # What happens on this side
 
-    def connect(self, now: float) -> list[Effect]:
+    def connect(self, now: float) -> list[SensorEffect]:
         """There is a way to the gateway, or a new one."""
         self.is_connected = True
         self._cookie = None
@@ -167,13 +167,13 @@ class Network:
         self.is_connected = False
         self._renew_at = inf
 
-    def add(self, sensors: Iterable[Sensor], now: float) -> list[Effect]:
+    def add(self, sensors: Iterable[Sensor], now: float) -> list[SensorEffect]:
         """There are more sensors; those that are known already are passed over."""
         new = {sensor.name: sensor for sensor in sensors if sensor.name not in self.sensors}
         self.sensors |= new
         return self._register(new.values(), now) if self.is_connected and new else []
 
-    def remove(self, names: Iterable[str]) -> list[Effect]:
+    def remove(self, names: Iterable[str]) -> list[SensorEffect]:
         """Sensors are gone; with the last of them, the network is."""
         gone = [Sensor(name) for name in names if self.sensors.pop(name, None)]
         for sensor in gone:
@@ -184,7 +184,7 @@ class Network:
         message = Deregister(self.sensing_id, gone if self.sensors else None, self._cookie)
         return [_say("deregister", message)]
 
-    def offer(self, readings: Iterable[Reading], now: float, tag: Any = None) -> list[Effect]:
+    def offer(self, readings: Iterable[SensorReading], now: float, tag: Any = None) -> list[SensorEffect]:
         """There are readings; those that nobody wants are left out. If all are, that counts as arrived.
 
         A network that numbers its messages must not be full.
@@ -195,13 +195,13 @@ class Network:
             return [] if tag is None else [Arrived(tag)]
         if self._seq is None:
             line = encode_sensing(self.sensing_id, wanted)
-            return [Say(line)] if self.is_connected else []
+            return [SendLine(line)] if self.is_connected else []
         self._seq += 1
         line = encode_sensing(self.sensing_id, wanted, self._seq)
         self._waiting[self._seq] = _Waiting(line, tag, self._repeat_s, now)
-        return [Say(line)] if self.is_connected else []
+        return [SendLine(line)] if self.is_connected else []
 
-    def _chosen(self, readings: Iterable[Reading], now: float) -> list[Reading]:
+    def _chosen(self, readings: Iterable[SensorReading], now: float) -> list[SensorReading]:
         return [one for one in readings if self.take(one["name"], one.get("value"), now)]
 
     def take(self, name: str, value: Any, now: float) -> bool:
@@ -222,7 +222,7 @@ class Network:
 
     # What the gateway says
 
-    def hear(self, message: Heard, now: float) -> list[Effect]:
+    def hear(self, message: Heard, now: float) -> list[SensorEffect]:
         """The gateway has said something to this network."""
         match message:
             case Ack():
@@ -241,12 +241,12 @@ class Network:
                 self.asked.pop(name, None)
         changed = (name for name, old in zip(names, before, strict=True) if self.asked.get(name) != old)
         switched = tuple(changed)
-        effects: list[Effect] = [Switched(switched)] if switched else []
+        effects: list[SensorEffect] = [Switched(switched)] if switched else []
         return effects + self._answer(
             None if message.cookie is UNSET else message.cookie, bool(switched), now
         )
 
-    def _answer(self, cookie: str | None, is_news: bool, now: float) -> list[Effect]:
+    def _answer(self, cookie: str | None, is_news: bool, now: float) -> list[SensorEffect]:
         """Show that datagrams reach this network: when it gets a cookie, and when it is asked once more.
 
         Not each time, as the answer may lead to the same question.
@@ -266,7 +266,7 @@ class Network:
             return inf
         return min(self._renew_at, *(waiting.repeat_at for waiting in self._waiting.values()), inf)
 
-    def wake(self, now: float) -> list[Effect]:
+    def wake(self, now: float) -> list[SensorEffect]:
         """It is time to renew the lease, or to repeat what was not acknowledged."""
         if now < self.wake_at:
             return []
@@ -275,11 +275,11 @@ class Network:
             effects += self._register(self.sensors.values(), now)
         return effects
 
-    def _repeat(self, waiting: _Waiting, now: float) -> Effect:
+    def _repeat(self, waiting: _Waiting, now: float) -> SensorEffect:
         waiting.repeat_at = now + waiting.backoff.next_s()
-        return Say(waiting.line)
+        return SendLine(waiting.line)
 
-    def _register(self, sensors: Iterable[Sensor], now: float) -> list[Effect]:
+    def _register(self, sensors: Iterable[Sensor], now: float) -> list[SensorEffect]:
         """Say which sensors there are, in as many messages as it takes."""
         all_of_them = list(sensors)
         size = len(all_of_them)
@@ -315,7 +315,7 @@ def _number(value: Any) -> Number | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _say(title: str, message: Register | Deregister) -> Say:
+def _say(title: str, message: Register | Deregister) -> SendLine:
     """A message of ours; members that are not set are left out."""
     members = {name.replace("_", "-"): value for name, value in asdict(message).items() if value is not None}
-    return Say(_encode({title: members}) + b"\n")
+    return SendLine(_encode({title: members}) + b"\n")

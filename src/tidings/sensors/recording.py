@@ -28,7 +28,7 @@ EMPTY = 1 / 2_000
 """The share of values that are missing."""
 
 
-class Made(NamedTuple):
+class WrittenRecording(NamedTuple):
     """What was written."""
 
     lines: int
@@ -39,7 +39,7 @@ class Made(NamedTuple):
 Row = tuple[float, int, tuple[str, ...]]
 
 
-def make_recording(path: Path, seed: int, sensors: int = 23, days: float = 1.0) -> Made:
+def make_recording(path: Path, seed: int, sensors: int = 23, days: float = 1.0) -> WrittenRecording:
     """Write the file, compressed if its name ends with .gz; the same arguments give the same bytes."""
     rows = merge(*(_rows_of(Random(f"{seed}/{number}"), number, days) for number in range(sensors)))
     text = io.StringIO(newline="")
@@ -53,7 +53,7 @@ def make_recording(path: Path, seed: int, sensors: int = 23, days: float = 1.0) 
         readings += 2 - row[-2:].count("")
     data = text.getvalue().encode()
     path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
-    return Made(lines, readings, empty)
+    return WrittenRecording(lines, readings, empty)
 
 
 def _rows_of(random: Random, number: int, days: float) -> Iterator[Row]:

@@ -26,9 +26,9 @@ from msgspec import Struct
 
 from tidings.errors import ConfigError, UserError
 from tidings.gateway.messages import NAME_LENGTH_MAX, Sensor
-from tidings.sensors.columns import Columns, guess_columns
-from tidings.sensors.link import Place
-from tidings.sensors.network import Reading
+from tidings.sensors.columns import RecordingColumns, guess_columns
+from tidings.sensors.link import GatewayPlace
+from tidings.sensors.network import SensorReading
 from tidings.sensors.speaker import Speaker
 
 ORDER_WINDOW = 10_000
@@ -44,13 +44,13 @@ TURN = 100
 """Messages after which others get a turn, where there is nothing to wait for."""
 
 
-class Message(NamedTuple):
+class ReplayMessage(NamedTuple):
     """The readings of one line: when they were taken, by which network, of which sensors."""
 
     time_s: float
     sensing_id: str
     sensors: list[Sensor]
-    readings: list[Reading]
+    readings: list[SensorReading]
 
 
 class BadLine(NamedTuple):
@@ -67,7 +67,9 @@ class Recording:
     sensor is a network of its own.
     """
 
-    def __init__(self, path: Path, columns: Columns | None = None, network: str | None = None) -> None:
+    def __init__(
+        self, path: Path, columns: RecordingColumns | None = None, network: str | None = None
+    ) -> None:
         self._path = path
         self._network = network
         self._raw: BinaryIO | None = None
@@ -98,9 +100,9 @@ class Recording:
             return 0.0
         return 1.0 if self._raw.closed else min(self._raw.tell() / self._size, 1.0)
 
-    def messages(self) -> Iterator[Message]:
+    def messages(self) -> Iterator[ReplayMessage]:
         """All messages, in the order of their times; UserError if the file ends in the middle."""
-        held: list[tuple[float, int, Message]] = []
+        held: list[tuple[float, int, ReplayMessage]] = []
         last_s = -float("inf")
         for number, message in self._read():
             heappush(held, (message.time_s, number, message))
@@ -111,7 +113,7 @@ class Recording:
         while held:
             yield heappop(held)[2]
 
-    def _read(self) -> Iterator[tuple[int, Message]]:
+    def _read(self) -> Iterator[tuple[int, ReplayMessage]]:
         make = _Maker(self.columns, self._header, self._network)
         try:
             with self._open() as text:
@@ -126,7 +128,7 @@ class Recording:
         except (csv.Error, OSError, UnicodeDecodeError, EOFError) as error:
             raise UserError(f"{self._path}: can't be read on: {error}") from None
 
-    def _message(self, make: _Maker, row: list[str], line: int) -> Message | None:
+    def _message(self, make: _Maker, row: list[str], line: int) -> ReplayMessage | None:
         try:
             message = make(row)
         except (ValueError, IndexError, OverflowError) as error:
@@ -160,7 +162,7 @@ class _Wrapper(io.TextIOWrapper):
 class _Maker:
     """Makes messages from the fields of lines."""
 
-    def __init__(self, columns: Columns, header: list[str], network: str | None) -> None:
+    def __init__(self, columns: RecordingColumns, header: list[str], network: str | None) -> None:
         at = {column: index for index, column in reversed(list(enumerate(header)))}
         self._timestamp = at[columns.timestamp]
         self._name = at[columns.name]
@@ -176,7 +178,7 @@ class _Maker:
         self._sensors: dict[tuple[str, str], Sensor] = {}
         self.values = len(self._values) or 1
 
-    def __call__(self, row: list[str]) -> Message:
+    def __call__(self, row: list[str]) -> ReplayMessage:
         """The message of one line; ValueError or IndexError if it is none."""
         time_s, timestamp = moment_of(row[self._timestamp])
         sensing_id, name = _text(row[self._network], "network"), _text(row[self._name], "sensor")
@@ -187,12 +189,12 @@ class _Maker:
                 rest["area"] = ({"x": _number(x, "posx"), "y": _number(y, "posy")},)
         rest |= {other: row[index] for other, index in self._others if row[index]}
         sensors: list[Sensor] = []
-        readings: list[Reading] = []
+        readings: list[SensorReading] = []
         for type, value in self._typed_values(row):
             sensor = self._sensor(name, type)
             sensors.append(sensor)
             readings.append({"name": sensor.name, "type": type, "value": value, **rest})
-        return Message(time_s, sensing_id, sensors, readings)
+        return ReplayMessage(time_s, sensing_id, sensors, readings)
 
     def _sensor(self, name: str, type: str) -> Sensor:
         """The sensor of a name that measures this."""
@@ -284,7 +286,7 @@ class Player:
     def __init__(
         self,
         recording: Recording,
-        place: Place,
+        place: GatewayPlace,
         *,
         speed: float = 1.0,
         only_asked: bool = False,

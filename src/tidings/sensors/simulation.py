@@ -18,8 +18,8 @@ from msgspec import Struct
 from tidings.errors import UserError
 from tidings.sensors.city import KINDS, CityNetwork
 from tidings.sensors.hearing import Heard
-from tidings.sensors.link import Link, Place, sensing_id_of, wait_connected
-from tidings.sensors.network import Effect, Say, Switched, Troubled
+from tidings.sensors.link import GatewayLink, GatewayPlace, sensing_id_of, wait_connected
+from tidings.sensors.network import SendLine, SensorEffect, Switched, Troubled
 from tidings.timers import Alarms
 
 CONNECTING_MAX = 64
@@ -78,7 +78,9 @@ class Tally(Struct):
 class Simulation:
     """See the module. `report` is called about once a second; `tally` is right at any time."""
 
-    def __init__(self, place: Place, load: Load, report: Callable[[Tally], None] | None = None) -> None:
+    def __init__(
+        self, place: GatewayPlace, load: Load, report: Callable[[Tally], None] | None = None
+    ) -> None:
         if load.networks < 1 or load.sensors < 1 or load.readings < 1 or not load.types:
             raise UserError("a simulation needs at least one network, sensor, type and reading a message")
         self.tally = Tally()
@@ -90,12 +92,12 @@ class Simulation:
         self._period_s = 1 / load.rate if load.rate else 1.0
         gate = asyncio.Semaphore(CONNECTING_MAX)
         wanted = min(load.connections or load.networks, load.networks)
-        self._groups = [Group(self, place, gate) for _ in range(wanted)]
+        self._groups = [SensorGroup(self, place, gate) for _ in range(wanted)]
         self._begin = time.monotonic()
         self._timers = Alarms()
 
     @property
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[SensorGroup]:
         """The connections, each with its networks."""
         return self._groups
 
@@ -204,13 +206,13 @@ class Simulation:
         self._report(self.tally)
 
 
-class Group:
+class SensorGroup:
     """A connection, or a socket for datagrams, and the networks that speak over it."""
 
-    def __init__(self, simulation: Simulation, place: Place, gate: asyncio.Semaphore) -> None:
+    def __init__(self, simulation: Simulation, place: GatewayPlace, gate: asyncio.Semaphore) -> None:
         self._tally = simulation.tally
         self._place = place
-        self.link = Link(place, self, self._trouble, gate)
+        self.link = GatewayLink(place, self, self._trouble, gate)
         self.networks: list[CityNetwork] = []
         self._by_id: dict[str, CityNetwork] = {}
         self._chunk: list[bytes] = []
@@ -308,10 +310,10 @@ class Group:
         elif problem := getattr(message, "problem", None):
             self._trouble(problem, counts=True)
 
-    def _do(self, network: CityNetwork, effects: list[Effect]) -> None:
+    def _do(self, network: CityNetwork, effects: list[SensorEffect]) -> None:
         for effect in effects:
             match effect:
-                case Say():
+                case SendLine():
                     self.link.send(effect.line)
                 case Switched():
                     self._tally.switched += len(effect.names)

@@ -15,8 +15,17 @@ from typing import Any, Self
 from tidings.errors import NoAnswer
 from tidings.gateway.messages import Sensor
 from tidings.sensors.hearing import Heard
-from tidings.sensors.link import Link, Place, sensing_id_of, wait_connected
-from tidings.sensors.network import Arrived, Effect, Network, Reading, Redirected, Say, Switched, Troubled
+from tidings.sensors.link import GatewayLink, GatewayPlace, sensing_id_of, wait_connected
+from tidings.sensors.network import (
+    Arrived,
+    Redirected,
+    SendLine,
+    SensorEffect,
+    SensorNetwork,
+    SensorReading,
+    Switched,
+    Troubled,
+)
 
 NETWORKS_PER_LINK = 1_000
 """As many as a gateway takes on one connection."""
@@ -37,11 +46,11 @@ class Speaker:
 
     def __init__(
         self,
-        place: Place,
+        place: GatewayPlace,
         *,
         always: bool = True,
         on_arrived: Callable[[Any], None] | None = None,
-        on_switched: Callable[[Network], None] | None = None,
+        on_switched: Callable[[SensorNetwork], None] | None = None,
         tell: Callable[[str], None] | None = None,
     ) -> None:
         self._place = place
@@ -71,7 +80,7 @@ class Speaker:
         await self._stop()
 
     @property
-    def networks(self) -> list[Network]:
+    def networks(self) -> list[SensorNetwork]:
         """All networks, in the order they were found."""
         return [mouth.networks[sensing_id] for sensing_id, mouth in self._by_id.items()]
 
@@ -80,7 +89,7 @@ class Speaker:
         """How many messages have not arrived yet."""
         return sum(network.waiting for mouth in self._mouths for network in mouth.networks.values())
 
-    def network(self, sensing_id: str) -> Network:
+    def network(self, sensing_id: str) -> SensorNetwork:
         """The network of that id, which is made if there is none."""
         mouth = self._by_id.get(sensing_id)
         if mouth is None:
@@ -88,11 +97,13 @@ class Speaker:
             mouth.networks[sensing_id] = self._new_network(sensing_id)
         return mouth.networks[sensing_id]
 
-    def _new_network(self, sensing_id: str) -> Network:
+    def _new_network(self, sensing_id: str) -> SensorNetwork:
         lease_s = LEASE_S if self._place.udp else None
-        return Network(sensing_id, seq=self._seq, lease_s=lease_s, always=self._always)
+        return SensorNetwork(sensing_id, seq=self._seq, lease_s=lease_s, always=self._always)
 
-    def offer(self, sensing_id: str, sensors: Iterable[Sensor], readings: list[Reading], tag: Any) -> None:
+    def offer(
+        self, sensing_id: str, sensors: Iterable[Sensor], readings: list[SensorReading], tag: Any
+    ) -> None:
         """Send readings of a network that is not full; sensors it did not have yet are registered first."""
         network = self.network(sensing_id)
         now, mouth = time.monotonic(), self._by_id[sensing_id]
@@ -135,11 +146,11 @@ class Speaker:
 
     # Called by the mouths
 
-    def do(self, mouth: _Mouth, network: Network, effects: list[Effect]) -> None:
+    def do(self, mouth: _Mouth, network: SensorNetwork, effects: list[SensorEffect]) -> None:
         """Carry out what a network wants done."""
         for effect in effects:
             match effect:
-                case Say():
+                case SendLine():
                     mouth.link.send(effect.line)
                 case Arrived():
                     self._on_arrived(effect.tag)
@@ -188,12 +199,12 @@ class Speaker:
 class _Mouth:
     """One link and the networks that speak over it."""
 
-    def __init__(self, speaker: Speaker, place: Place, tell: Callable[[str], None]) -> None:
+    def __init__(self, speaker: Speaker, place: GatewayPlace, tell: Callable[[str], None]) -> None:
         self._speaker = speaker
-        self.networks: dict[str, Network] = {}
-        self.link = Link(place, self, tell)
+        self.networks: dict[str, SensorNetwork] = {}
+        self.link = GatewayLink(place, self, tell)
 
-    def do(self, network: Network, effects: list[Effect]) -> None:
+    def do(self, network: SensorNetwork, effects: list[SensorEffect]) -> None:
         self._speaker.do(self, network, effects)
 
     def connected(self) -> None:

@@ -15,7 +15,7 @@ Identity = tuple[str, int, int]
 """System, epoch and counter of an event."""
 
 
-class Reader:
+class SubscriberAccount:
     """What one subscriber has had, in all its lives."""
 
     def __init__(self, wanted: Wanted, keeps: frozenset[str]) -> None:
@@ -29,17 +29,17 @@ class Reader:
         self.last: dict[tuple[str, int], int] = {}  # in this life, by system and epoch
 
 
-class Account:
+class StormAccount:
     """See the module."""
 
     def __init__(self) -> None:
         self.events: dict[Identity, Event] = {}
         self.promised: dict[Identity, None] = {}
-        self.readers: dict[str, Reader] = {}
+        self.readers: dict[str, SubscriberAccount] = {}
 
     def read_by(self, name: str, wanted: Wanted, keeps: frozenset[str]) -> None:
         """There is a subscriber, from before anything is published."""
-        self.readers[name] = Reader(wanted, keeps)
+        self.readers[name] = SubscriberAccount(wanted, keeps)
 
     def begin(self, name: str) -> None:
         """A subscriber begins a life."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tidings.simulator.node import SimulatedNode
 
 
-class Calls:
+class SimulatedCalls:
     """See the module; there is another one in each life of a node."""
 
     def __init__(self, node: SimulatedNode) -> None:

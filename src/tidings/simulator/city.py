@@ -18,7 +18,7 @@ from msgspec import Struct
 from tidings.event import Batch
 from tidings.protocol.intake import Intake, Wanted
 from tidings.sensors.city import KINDS, SIZE_M
-from tidings.simulator.city_account import SETTLE_S, Box, CityAccount, Wish
+from tidings.simulator.city_account import SETTLE_S, Box, CityAccount, CityWish
 from tidings.simulator.city_network import SENSORS, SimulatedGateway, Station
 from tidings.simulator.client import SimulatedClient, must_not
 from tidings.simulator.network import NOTICE_S_MAX
@@ -85,17 +85,17 @@ class Citizen(SimulatedClient):
 
     def __init__(self, world: World, name: str, node: SimulatedNode, account: CityAccount) -> None:
         self.account = account
-        self.subscriptions: dict[Wish, Reader] = {}
+        self.subscriptions: dict[CityWish, CityReader] = {}
         super().__init__(world, name, node)
 
-    def want(self, wish: Wish) -> None:
+    def want(self, wish: CityWish) -> None:
         """Begin to want something."""
         self.account.asked(wish, self.world.clock.now)
-        self.subscriptions[wish] = Reader(self, wish)
+        self.subscriptions[wish] = CityReader(self, wish)
         self.world.note(self.name, "wants", wish.filter)
         self.pump()
 
-    def drop(self, wish: Wish) -> None:
+    def drop(self, wish: CityWish) -> None:
         """Want something no longer."""
         reader = self.subscriptions.pop(wish)
         self.account.closed(wish, self.world.clock.now)
@@ -104,10 +104,10 @@ class Citizen(SimulatedClient):
         self.pump()
 
 
-class Reader:
+class CityReader:
     """One subscription of a citizen."""
 
-    def __init__(self, citizen: Citizen, wish: Wish) -> None:
+    def __init__(self, citizen: Citizen, wish: CityWish) -> None:
         self._citizen = citizen
         self._wish = wish
         wanted = Wanted(str(wish.filter))
@@ -133,7 +133,7 @@ class Reader:
         raise AssertionError(f"{self._citizen.name} was ended: {reason}")
 
 
-class City:
+class CityStorm:
     """One run: `rage`, then `calm`."""
 
     def __init__(self, seed: int, networks: int = NETWORKS) -> None:
@@ -254,20 +254,20 @@ class City:
         )
 
 
-def make_wish(random: Random, sensing_ids: Sequence[str]) -> Wish:
+def make_wish(random: Random, sensing_ids: Sequence[str]) -> CityWish:
     """Something that someone may want: values of one type or of all air, perhaps of a part of the city."""
     type = random.choice(list(KINDS))
     kind = KINDS[type]
     near = kind.mean + random.uniform(-1, 1) * kind.swing
     shape = random.random()
     if shape < 0.1:
-        return Wish(frozenset(one for one in KINDS if one.startswith("air.")), box=_part(random))
+        return CityWish(frozenset(one for one in KINDS if one.startswith("air.")), box=_part(random))
     if shape < 0.2:
-        return Wish(frozenset({type}), sensing_id=random.choice(sensing_ids))
+        return CityWish(frozenset({type}), sensing_id=random.choice(sensing_ids))
     low, high = random.choice(((round(near, 1), inf), (-inf, round(near, 1)), (-inf, inf)))
     if shape < 0.4:
         low, high = round(near - kind.swing, 1), round(near + kind.swing, 1)
-    return Wish(frozenset({type}), low, high, box=_part(random) if shape > 0.7 else None)
+    return CityWish(frozenset({type}), low, high, box=_part(random) if shape > 0.7 else None)
 
 
 def _part(random: Random) -> Box:
@@ -279,4 +279,4 @@ def _part(random: Random) -> Box:
 
 def city(seed: int, duration_s: float = CITY_S, networks: int = NETWORKS) -> CityVerdict:
     """Run a city for a while; AssertionError tells what went wrong, with the seed that repeats it."""
-    return run_storm(City(seed, networks), duration_s)
+    return run_storm(CityStorm(seed, networks), duration_s)

@@ -26,7 +26,7 @@ Box = tuple[float, float, float, float]
 """The least x and y, and the greatest."""
 
 
-class Wish(Struct, eq=False):
+class CityWish(Struct, eq=False):
     """What someone wants for a while, and what came of it."""
 
     types: frozenset[str]
@@ -57,7 +57,7 @@ class Wish(Struct, eq=False):
             whole &= Filter('"sensing-id" = :one', one=self.sensing_id)
         return whole
 
-    def matches(self, made: Made) -> bool:
+    def matches(self, made: MadeReading) -> bool:
         """Whether a reading is wanted."""
         x_low, y_low, x_high, y_high = self.box or (-inf, -inf, inf, inf)
         return (
@@ -90,7 +90,7 @@ class Offered(Struct, frozen=True):
     area: Box
 
 
-class Made(Struct, frozen=True):
+class MadeReading(Struct, frozen=True):
     """A reading that was made, whether or not it was sent."""
 
     at: float
@@ -138,22 +138,22 @@ class CityAccount:
     """Everything that was made, sent and delivered, judged as it happens."""
 
     def __init__(self) -> None:
-        self.made: dict[int, Made] = {}
+        self.made: dict[int, MadeReading] = {}
         self.sent: dict[int, float] = {}
-        self.wishes: list[Wish] = []
+        self.wishes: list[CityWish] = []
         self.troubles = Troubles()
         self.repeated = 0
-        self._active: dict[Wish, None] = {}
+        self._active: dict[CityWish, None] = {}
 
     # Wishes
 
-    def asked(self, wish: Wish, now: float) -> None:
+    def asked(self, wish: CityWish, now: float) -> None:
         """Someone begins to want something."""
         wish.asked_at = now
         self.wishes.append(wish)
         self._active[wish] = None
 
-    def closed(self, wish: Wish, now: float) -> None:
+    def closed(self, wish: CityWish, now: float) -> None:
         """It is wanted no longer; what was made only just now need not arrive."""
         wish.closed_at = now
         del self._active[wish]
@@ -164,7 +164,7 @@ class CityAccount:
 
     # Readings
 
-    def measured(self, made: Made, sensor: Offered) -> int:
+    def measured(self, made: MadeReading, sensor: Offered) -> int:
         """A sensor has measured something; the number of the reading."""
         wanting = [wish for wish in self._active if wish.matches(made)]
         number = len(self.made) + 1
@@ -175,7 +175,7 @@ class CityAccount:
                 wish.due[number] = made.at
         return number
 
-    def _is_for_oracle(self, made: Made, sensor: Offered) -> bool:
+    def _is_for_oracle(self, made: MadeReading, sensor: Offered) -> bool:
         asked = [span for wish in self._active if (span := wish.asks(sensor)) is not None]
         return bool(asked) and min(low for low, _ in asked) <= made.value <= max(high for _, high in asked)
 
@@ -186,7 +186,7 @@ class CityAccount:
         else:
             self.sent[number] = now
 
-    def delivered(self, wish: Wish, event: Event) -> None:
+    def delivered(self, wish: CityWish, event: Event) -> None:
         """An event has arrived: it must be a reading that is wanted there, unchanged, for the first time."""
         number = event["n"]
         assert isinstance(number, int)
@@ -200,7 +200,7 @@ class CityAccount:
 
     # The end
 
-    def missing(self, lossless: AbstractSet[str], now: float) -> Iterator[tuple[int, Made, str]]:
+    def missing(self, lossless: AbstractSet[str], now: float) -> Iterator[tuple[int, MadeReading, str]]:
         """Readings that should have arrived somewhere and have not; what `lossless` networks send must."""
         for wish in self.wishes:
             for number in sorted(wish.due.keys() - wish.got):

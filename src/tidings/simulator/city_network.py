@@ -21,8 +21,8 @@ from tidings.gateway.uplink import Uplink
 from tidings.protocol.access import Caller
 from tidings.sensors.city import DAY_S, KINDS, MORNING_S, SIZE_M, Signal, Spot
 from tidings.sensors.hearing import Ear
-from tidings.sensors.network import Effect, Network, Say, Troubled
-from tidings.simulator.city_account import Box, CityAccount, Made, Offered
+from tidings.sensors.network import SendLine, SensorEffect, SensorNetwork, Troubled
+from tidings.simulator.city_account import Box, CityAccount, MadeReading, Offered
 from tidings.simulator.client import SimulatedClient
 from tidings.simulator.network import Conditions, End
 from tidings.simulator.node import STEP_S, SimulatedNode
@@ -155,7 +155,7 @@ class Station:
         types = random.sample(list(KINDS), SENSORS)
         has_ranges = random.random() < 0.8
         self._area = self._around()
-        self.core = Network(
+        self.core = SensorNetwork(
             name,
             [_sensor(type, has_ranges) for type in types],
             area=_corners(self._area),
@@ -232,10 +232,10 @@ class Station:
     def _retry(self) -> None:
         self.world.clock.after(self._backoff.next_s(), self._connect)
 
-    def _do(self, effects: list[Effect]) -> None:
+    def _do(self, effects: list[SensorEffect]) -> None:
         for effect in effects:
             assert not isinstance(effect, Troubled), f"{self.name}: {effect}"
-            if isinstance(effect, Say) and self._end is not None:
+            if isinstance(effect, SendLine) and self._end is not None:
                 self._note_sent(effect.line)
                 self._end.send(effect.line)
 
@@ -267,7 +267,7 @@ class Station:
 
     def _reading(self, sensor: Sensor, now: float) -> dict[str, Any]:
         value = self._signals[sensor.name].next((MORNING_S + now) % DAY_S)
-        made = Made(now, self.name, sensor.name, sensor.type, value, self.spot.x, self.spot.y)
+        made = MadeReading(now, self.name, sensor.name, sensor.type, value, self.spot.x, self.spot.y)
         span = None if sensor.min_value is None else (KINDS[sensor.type].low, KINDS[sensor.type].high)
         number = self.account.measured(made, Offered(self.name, sensor.type, span, self._area))
         area = [{"x": self.spot.x, "y": self.spot.y}]

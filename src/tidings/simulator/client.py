@@ -17,7 +17,7 @@ from tidings.event import Batch, Delivery, Event
 from tidings.ids import StoredIds
 from tidings.protocol.connection import Connection
 from tidings.protocol.intake import Intake, Wanted
-from tidings.simulator.account import Account
+from tidings.simulator.account import StormAccount
 from tidings.simulator.network import End
 from tidings.simulator.node import SimulatedNode
 
@@ -130,7 +130,7 @@ class SimulatedClient:
 class Publisher(SimulatedClient):
     """Publishes events, numbered in their attribute `n`, and notes which were accepted."""
 
-    def __init__(self, world: World, name: str, node: SimulatedNode, account: Account) -> None:
+    def __init__(self, world: World, name: str, node: SimulatedNode, account: StormAccount) -> None:
         self.account = account
         self._made = 0
         self._noted = 0
@@ -173,7 +173,13 @@ class SubscriberClient(SimulatedClient):
     """Has one subscription, and deals with its events at its own pace."""
 
     def __init__(
-        self, world: World, name: str, node: SimulatedNode, account: Account, wanted: Wanted, prefetch: int
+        self,
+        world: World,
+        name: str,
+        node: SimulatedNode,
+        account: StormAccount,
+        wanted: Wanted,
+        prefetch: int,
     ) -> None:
         self.account = account
         self.wanted = wanted

@@ -18,14 +18,14 @@ Client = tuple[str, int]
 """System and epoch."""
 
 
-class Hand(Struct, eq=False):
+class HeldMessage(Struct, eq=False):
     """A message that has left the node, until it is settled or given up."""
 
     number: int
     delivery: int
     client: Client
     request: int
-    unit: Unit | None
+    unit: OpenUnit | None
     due: float
     was_shown: bool  # before that
     is_doubtful: bool = False  # its holder was gone for so long that it may have been given up
@@ -35,48 +35,48 @@ class Hand(Struct, eq=False):
         return self.unit is None and (self.client, self.delivery) == (client, delivery)
 
 
-class Unit(Struct, eq=False):
+class OpenUnit(Struct, eq=False):
     """A transaction that is open."""
 
     ends_at: float
     puts: list[Identity] = []
-    hands: list[Hand] = []
+    hands: list[HeldMessage] = []
 
 
-class Hands:
+class HeldMessages:
     """All hands of one life of a node."""
 
     def __init__(self) -> None:
-        self._held: dict[int, Hand] = {}
+        self._held: dict[int, HeldMessage] = {}
         self._present: dict[Client, set[Session]] = {}
         self._gone: dict[Client, float] = {}
 
-    def get(self, number: int) -> Hand | None:
+    def get(self, number: int) -> HeldMessage | None:
         """The hand that a message is in."""
         return self._held.get(number)
 
-    def add(self, hand: Hand) -> None:
+    def add(self, hand: HeldMessage) -> None:
         """A message is in someone's hands."""
         self._held[hand.number] = hand
         if hand.unit is not None:
             hand.unit.hands.append(hand)
 
-    def remove(self, hand: Hand) -> bool:
+    def remove(self, hand: HeldMessage) -> bool:
         """It is not any more; whether it was."""
         if self._held.get(hand.number) is not hand:
             return False
         del self._held[hand.number]
         return True
 
-    def of(self, client: Client) -> list[Hand]:
+    def of(self, client: Client) -> list[HeldMessage]:
         """What a client holds by itself."""
         return [hand for hand in self._held.values() if hand.client == client and hand.unit is None]
 
-    def end(self, unit: Unit) -> list[Hand]:
+    def end(self, unit: OpenUnit) -> list[HeldMessage]:
         """A transaction has ended; what it held until then."""
         return [hand for hand in unit.hands if self.remove(hand)]
 
-    def is_over(self, hand: Hand, now: float) -> bool:
+    def is_over(self, hand: HeldMessage, now: float) -> bool:
         """Whether the node may have given it to another by now."""
         if hand.unit is not None:
             return now >= hand.unit.ends_at

@@ -51,7 +51,7 @@ class Owner(Protocol):
         """An end that was paused can take more."""
 
 
-class Listener(Owner, Protocol):
+class ConnectionTaker(Owner, Protocol):
     """What takes connections."""
 
     @property
@@ -62,7 +62,7 @@ class Listener(Owner, Protocol):
         """One was taken."""
 
 
-class Link:
+class SimulatedLink:
     """What lies between two places."""
 
     def __init__(self, conditions: Conditions) -> None:
@@ -74,7 +74,7 @@ class Link:
 class End:
     """One end of a connection: what is sent here arrives at `other`."""
 
-    def __init__(self, network: Network, link: Link, owner: Owner) -> None:
+    def __init__(self, network: SimulatedNetwork, link: SimulatedLink, owner: Owner) -> None:
         self.owner = owner
         self.link = link
         self.other: End = self
@@ -181,28 +181,32 @@ class End:
             self.other.owner.receive(self.other, piece)
 
 
-class Network:
+class SimulatedNetwork:
     """All links of a world, and the connections over them."""
 
     def __init__(self, clock: Clock, random: Random) -> None:
         self.clock = clock
         self.random = random
-        self._links: dict[tuple[str, str], Link] = {}
+        self._links: dict[tuple[str, str], SimulatedLink] = {}
 
-    def link(self, one: str, other: str) -> Link:
+    def link(self, one: str, other: str) -> SimulatedLink:
         """The link between two places, made when first asked for."""
         key = min(one, other), max(one, other)
         if key not in self._links:
-            self._links[key] = Link(Conditions())
+            self._links[key] = SimulatedLink(Conditions())
         return self._links[key]
 
     @property
-    def links(self) -> list[Link]:
+    def links(self) -> list[SimulatedLink]:
         """All links, in the order in which they were made."""
         return list(self._links.values())
 
     def connect(
-        self, link: Link, owner: Owner, listener: Listener, answer: Callable[[End | None], None]
+        self,
+        link: SimulatedLink,
+        owner: Owner,
+        listener: ConnectionTaker,
+        answer: Callable[[End | None], None],
     ) -> None:
         """Try to connect; `answer` is told the near end, or None if it can't be or takes too long."""
 
@@ -222,7 +226,7 @@ class Network:
         """How long it takes this time until a break is noticed: often no time, sometimes long."""
         return self.random.uniform(0, self.random.choice((0.01, 0.5, NOTICE_S_MAX)))
 
-    def cut(self, link: Link) -> None:
+    def cut(self, link: SimulatedLink) -> None:
         """Break all connections over a link; their ends find out, each in its own time."""
         for end in list(link.ends):
             end.break_off()
@@ -234,11 +238,11 @@ class Network:
         end.link.ends.pop(end, None)
         end.other.break_off()
 
-    def part(self, link: Link) -> None:
+    def part(self, link: SimulatedLink) -> None:
         """Let nothing through; connections stand still until the link heals or someone gives up."""
         link.is_down = True
 
-    def heal(self, link: Link) -> None:
+    def heal(self, link: SimulatedLink) -> None:
         """Let everything through again."""
         if link.is_down:
             link.is_down = False

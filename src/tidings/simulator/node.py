@@ -16,9 +16,9 @@ from tidings.node.assembly import CoreSettings, NodeCore
 from tidings.protocol.broker import let_work
 from tidings.protocol.session import Session
 from tidings.protocol.streams import Stream
-from tidings.simulator.calls import Calls
+from tidings.simulator.calls import SimulatedCalls
 from tidings.simulator.network import End
-from tidings.simulator.watch import Watch
+from tidings.simulator.watch import DiskWatch
 from tidings.store.interface import Operation, StoredBatch
 from tidings.store.memory import SimulatedDisk, SimulatedStore
 from tidings.turns import Turns
@@ -50,7 +50,7 @@ class SimulatedNode:
         self,
         world: World,
         name: str,
-        watch: Watch | None = None,
+        watch: DiskWatch | None = None,
         step_s: float = STEP_S,
         settings: CoreSettings | None = None,
     ) -> None:
@@ -61,7 +61,7 @@ class SimulatedNode:
         world.nodes[name] = self
         self.name = name
         self.disk = SimulatedDisk()
-        self.watch = watch or Watch()
+        self.watch = watch or DiskWatch()
         self.sync_s = self.read_s = 0.01
         self.is_up = False
         self.ahead_s = 0.0  # by how much its wall clock is wrong
@@ -86,7 +86,7 @@ class SimulatedNode:
         self.watch.join(self.broker)
         self._sessions: dict[End, Session] = {}
         self._ends: dict[Session, End] = {}
-        self.calls = Calls(self)
+        self.calls = SimulatedCalls(self)
         self._submitted: list[list[Operation]] = []
         self._is_committing = self._is_ticking = False
         self._mark = 0
@@ -103,7 +103,7 @@ class SimulatedNode:
         for end in [*self._sessions, *self.calls.ends]:
             self.world.network.drop(end)
         self._sessions.clear()
-        self.calls = Calls(self)
+        self.calls = SimulatedCalls(self)
         self.disk.crash(self.world.random)
 
     def time(self) -> float:

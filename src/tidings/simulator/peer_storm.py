@@ -24,7 +24,7 @@ from tidings.protocol.messages import DONE, GIVE_BACK, UNOPENED
 from tidings.queues import Description
 from tidings.simulator.account import Identity
 from tidings.simulator.node import SimulatedNode, address_of
-from tidings.simulator.queue_account import Answer, PeerAccount, Settled
+from tidings.simulator.queue_account import Outcome, PeerAccount, SettledRecord
 from tidings.simulator.queue_client import Hands, QueueClient, must
 from tidings.simulator.queue_storm import UseOfQueues
 from tidings.simulator.storm import STORM_S
@@ -125,11 +125,11 @@ class PeerClient(QueueClient):
         self.account.met(self.name, identity, number if received is None else received, now)
         return identity
 
-    def _answered(self, settled: Settled, code: str) -> None:
+    def _answered(self, settled: SettledRecord, code: str) -> None:
         """What became of a settlement; one whose node was away may have been done there."""
         if code != "away":
-            settled.answer = Answer.DONE if not code else Answer.REFUSED
-        if settled.answer is Answer.DONE:
+            settled.answer = Outcome.DONE if not code else Outcome.REFUSED
+        if settled.answer is Outcome.DONE:
             home = self.world.nodes[self.account.homes[settled.identity]]
             self.account.ended(f"{self.name}/{self._epoch}", settled.identity, home.started_at)
 
@@ -259,12 +259,12 @@ class PeerStorm(UseOfQueues):
             trace=self.world.trace,
             nodes=len(self.nodes),
             put=len(account.puts),
-            accepted=account.count(Answer.DONE),
+            accepted=account.count(Outcome.DONE),
             forwarded=sum(node.broker.tallies["forwarded", ""] for node in self.nodes),
             handed=sum(account.handed.values()),
-            settled=sum(one.answer is Answer.DONE for one in account.settled),
-            published=sum(put.answer is Answer.DONE for _, put in account.published.values()),
-            batches=sum(one.answer is Answer.DONE for one in account.batches.values()),
+            settled=sum(one.answer is Outcome.DONE for one in account.settled),
+            published=sum(put.answer is Outcome.DONE for _, put in account.published.values()),
+            batches=sum(one.answer is Outcome.DONE for one in account.batches.values()),
             dialled=sum(node.dialled for node in self.nodes),
             steps=self.world.clock.steps,
             faults=self.weather.faults,

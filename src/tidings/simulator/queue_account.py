@@ -26,7 +26,7 @@ BatchKey = tuple[str, str, int]
 """Node, sink and number of a batch."""
 
 
-class Answer(Enum):
+class Outcome(Enum):
     """What an application was told of what it said."""
 
     OPEN = "open"  # nothing yet; or nothing any more, as it has crashed
@@ -34,59 +34,64 @@ class Answer(Enum):
     REFUSED = "refused"
 
 
-class Unit(Struct, eq=False):
+class TransactionRecord(Struct, eq=False):
     """A transaction, as its application knows it."""
 
     puts: list[Identity] = []
     takes: list[Identity] = []
-    answer: Answer = Answer.OPEN
+    answer: Outcome = Outcome.OPEN
 
 
-class Put(Struct, eq=False):
+class PutRecord(Struct, eq=False):
     """An event that was put into a queue, or published for one."""
 
     event: Event
-    unit: Unit | None
+    unit: TransactionRecord | None
     parts: int  # of its body, behind the first
     lasts_until: float  # it may expire, or be lost with a node that dies, after this
-    own_answer: Answer = Answer.OPEN
+    own_answer: Outcome = Outcome.OPEN
 
     @property
-    def answer(self) -> Answer:
+    def answer(self) -> Outcome:
         """What its application was told, by itself or of its transaction."""
         return self.own_answer if self.unit is None else self.unit.answer
 
 
-class Settled(Struct, eq=False):
+class SettledRecord(Struct, eq=False):
     """A message that was dealt with, as its application says."""
 
     identity: Identity
-    answer: Answer = Answer.OPEN
+    answer: Outcome = Outcome.OPEN
 
 
 class QueueAccount:
     """The account of the queues of one node."""
 
     def __init__(self) -> None:
-        self.puts: dict[Identity, Put] = {}
-        self.units: list[Unit] = []
-        self.settled: list[Settled] = []
+        self.puts: dict[Identity, PutRecord] = {}
+        self.units: list[TransactionRecord] = []
+        self.settled: list[SettledRecord] = []
         self.handed: dict[Identity, int] = {}
 
     # What applications do
 
     def put(
-        self, identity: Identity, event: Event, lasts_until: float, unit: Unit | None = None, parts: int = 0
-    ) -> Put:
+        self,
+        identity: Identity,
+        event: Event,
+        lasts_until: float,
+        unit: TransactionRecord | None = None,
+        parts: int = 0,
+    ) -> PutRecord:
         """An event is on its way into a queue."""
-        put = self.puts[identity] = Put(event, unit, parts, lasts_until)
+        put = self.puts[identity] = PutRecord(event, unit, parts, lasts_until)
         if unit is not None:
             unit.puts.append(identity)
         return put
 
-    def begin(self) -> Unit:
+    def begin(self) -> TransactionRecord:
         """A transaction is begun."""
-        self.units.append(Unit([], []))
+        self.units.append(TransactionRecord([], []))
         return self.units[-1]
 
     def got(self, who: str, identity: Identity, event: Event, where: str, parts: int) -> None:
@@ -98,9 +103,9 @@ class QueueAccount:
         assert Filter(where).matches(event), f"{who} got {identity}, and asked for {where}"
         self.handed[identity] = self.handed.get(identity, 0) + 1
 
-    def finish(self, identity: Identity) -> Settled:
+    def finish(self, identity: Identity) -> SettledRecord:
         """An application says that it has dealt with a message."""
-        self.settled.append(Settled(identity))
+        self.settled.append(SettledRecord(identity))
         return self.settled[-1]
 
     # The reckoning
@@ -111,30 +116,30 @@ class QueueAccount:
             self._check_unit(unit, started_at)
         finished = self._finished(started_at)
         for identity, put in self.puts.items():
-            if put.answer is Answer.DONE and put.lasts_until > started_at:
+            if put.answer is Outcome.DONE and put.lasts_until > started_at:
                 assert identity in finished, f"{identity} was accepted, and nobody has dealt with it"
-            if put.answer is Answer.REFUSED:
+            if put.answer is Outcome.REFUSED:
                 assert identity not in self.handed, f"{identity} was refused, and came nonetheless"
 
-    def _check_unit(self, unit: Unit, started_at: float) -> None:
+    def _check_unit(self, unit: TransactionRecord, started_at: float) -> None:
         came = {identity in self.handed for identity in self._lasting(unit, started_at)}
         assert len(came) < 2, f"of a transaction that was {unit.answer.value} some came, and some did not"
 
-    def _lasting(self, unit: Unit, started_at: float) -> list[Identity]:
+    def _lasting(self, unit: TransactionRecord, started_at: float) -> list[Identity]:
         return [one for one in unit.puts if self.puts[one].lasts_until > started_at]
 
     def _finished(self, started_at: float) -> set[Identity]:
         """What has an end that was not refused; of a transaction it is told by what it has put."""
-        ended = {one.identity for one in self.settled if one.answer is not Answer.REFUSED}
+        ended = {one.identity for one in self.settled if one.answer is not Outcome.REFUSED}
         for unit in self.units:
             has_come = all(one in self.handed for one in self._lasting(unit, started_at))
-            if unit.answer is Answer.DONE or (unit.answer is Answer.OPEN and has_come):
+            if unit.answer is Outcome.DONE or (unit.answer is Outcome.OPEN and has_come):
                 ended.update(unit.takes)
         return ended
 
     # Figures
 
-    def count(self, answer: Answer) -> int:
+    def count(self, answer: Outcome) -> int:
         """How many events were accepted, or refused."""
         return sum(put.answer is answer for put in self.puts.values())
 
@@ -143,7 +148,7 @@ class StagedBatch(Struct, eq=False):
     """A batch of a sink."""
 
     rows: int
-    answer: Answer = Answer.OPEN
+    answer: Outcome = Outcome.OPEN
 
 
 class PeerAccount(QueueAccount):
@@ -157,7 +162,7 @@ class PeerAccount(QueueAccount):
 
     def __init__(self) -> None:
         super().__init__()
-        self.published: dict[Identity, tuple[str, Put]] = {}  # with the node whose log is to have it
+        self.published: dict[Identity, tuple[str, PutRecord]] = {}  # with the node whose log is to have it
         self.batches: dict[BatchKey, StagedBatch] = {}
         self.homes: dict[Identity, str] = {}  # the node in whose queue a message is
         self._numbers: dict[Identity, int] = {}  # in the queue where it is
@@ -181,9 +186,9 @@ class PeerAccount(QueueAccount):
         may_be_both = started_at > self._met_at[identity] - LATE_S
         assert first == who or may_be_both, f"{first} and {who} were told that they have ended {identity}"
 
-    def publish(self, node: str, identity: Identity, event: Event) -> Put:
+    def publish(self, node: str, identity: Identity, event: Event) -> PutRecord:
         """Something is on its way into the log of a node."""
-        put = Put(event, None, 0, inf)
+        put = PutRecord(event, None, 0, inf)
         self.published[identity] = node, put
         return put
 
@@ -193,7 +198,7 @@ class PeerAccount(QueueAccount):
 
     def commit(self, node: str, sink: str, batch: int) -> None:
         """It was told that a batch is done."""
-        self.batches[node, sink, batch].answer = Answer.DONE
+        self.batches[node, sink, batch].answer = Outcome.DONE
 
     # The reckoning
 
@@ -213,12 +218,12 @@ class PeerAccount(QueueAccount):
     def _check_news(self, node: str, news: Counter[Identity]) -> None:
         for identity, (where, put) in self.published.items():
             if where == node:
-                is_done, count = put.answer is Answer.DONE, news[identity]
+                is_done, count = put.answer is Outcome.DONE, news[identity]
                 assert is_done <= count <= 1, f"{identity} is {count} times in the log of {node}"
 
     def _check_batches(self, node: str, rows: Counter[tuple[str, int]]) -> None:
         for (where, sink, batch), staged in self.batches.items():
             if where == node:
                 found = rows[sink, batch]
-                allowed = {staged.rows} if staged.answer is Answer.DONE else {0, staged.rows}
+                allowed = {staged.rows} if staged.answer is Outcome.DONE else {0, staged.rows}
                 assert found in allowed, f"{found} of {staged.rows} rows of {sink}, batch {batch}, are logged"

@@ -21,7 +21,7 @@ from tidings.queues.letters import DEAD
 from tidings.replies import Deferred, ignore
 from tidings.simulator.account import Identity
 from tidings.simulator.client import SimulatedClient, must_not
-from tidings.simulator.queue_account import Answer, Put, QueueAccount, Settled, Unit
+from tidings.simulator.queue_account import Outcome, PutRecord, QueueAccount, SettledRecord, TransactionRecord
 
 if TYPE_CHECKING:
     from tidings.simulator.node import SimulatedNode
@@ -62,7 +62,7 @@ class QueueClient(SimulatedClient):
     def start(self) -> None:
         """Begin with nothing said, and nobody waiting for an answer."""
         self._noted = 0
-        self._pending: dict[int, Put | Settled | Unit] = {}  # by counter
+        self._pending: dict[int, PutRecord | SettledRecord | TransactionRecord] = {}  # by counter
         self._gets: dict[int, Callable[[Hands], None]] = {}  # by the numbers of their requests
         self._units = 0
         self._is_in_unit = False
@@ -212,7 +212,7 @@ class QueueClient(SimulatedClient):
         call = self.connection.request("begin", asked, "again")
         call.then(partial(self._begun, unit, number), partial(self._not_done, unit))
 
-    def _begun(self, unit: Unit, number: int, _result: Any) -> None:
+    def _begun(self, unit: TransactionRecord, number: int, _result: Any) -> None:
         random = self.world.random
         queue, where = random.choice(QUEUES[:3]).name, random.choice(WHERE)
         action = random.choice(("take", "take", "read"))
@@ -220,7 +220,7 @@ class QueueClient(SimulatedClient):
         take = partial(self._taken, unit, number, where, action == "take")
         self._ask(queue, where, take, transaction=number, wait_s=wait_s, action=action)
 
-    def _taken(self, unit: Unit, number: int, where: str, is_taking: bool, hands: Hands) -> None:
+    def _taken(self, unit: TransactionRecord, number: int, where: str, is_taking: bool, hands: Hands) -> None:
         taken = [self._take(where, hand) for hand in hands]
         if is_taking:
             unit.takes += taken
@@ -228,7 +228,7 @@ class QueueClient(SimulatedClient):
         pause_s, life = self.world.random.uniform(0, 2 * self.pace_s), self._life
         self.world.clock.after(pause_s, partial(self._conclude, life, unit, number))
 
-    def _put_pair(self, unit: Unit, number: int) -> None:
+    def _put_pair(self, unit: TransactionRecord, number: int) -> None:
         """Put an event into each of two queues, and sometimes a third one or a publication."""
         third: str | None = self.world.random.choice((None, "small", "fast", "bound"))
         for queue in (one for one in QUEUES if one.name in ("left", "right", third)):
@@ -241,7 +241,7 @@ class QueueClient(SimulatedClient):
             lasts_until = self._lasts_until(queue, event)
             self.account.put(self._identity(counter), event, lasts_until, unit, parts)
 
-    def _conclude(self, life: int, unit: Unit, number: int) -> None:
+    def _conclude(self, life: int, unit: TransactionRecord, number: int) -> None:
         """Commit it, roll it back, or leave it to the node."""
         if self._life != life:
             return
@@ -251,15 +251,15 @@ class QueueClient(SimulatedClient):
                 call = self.connection.request("rollback", {"transaction": number}, "again")
                 call.then(not_done, not_done)
             case 1:
-                self._close_unit(unit, Answer.REFUSED)
+                self._close_unit(unit, Outcome.REFUSED)
             case _:
                 self._pending[self.connection.commit(number)] = unit
         self.pump()
 
-    def _not_done(self, unit: Unit, _why: Any) -> None:
-        self._close_unit(unit, Answer.REFUSED)
+    def _not_done(self, unit: TransactionRecord, _why: Any) -> None:
+        self._close_unit(unit, Outcome.REFUSED)
 
-    def _close_unit(self, unit: Unit, answer: Answer) -> None:
+    def _close_unit(self, unit: TransactionRecord, answer: Outcome) -> None:
         unit.answer = answer
         self._is_in_unit = False
 
@@ -272,18 +272,18 @@ class QueueClient(SimulatedClient):
         while self._noted < accepted:
             self._noted += 1
             failure = publications.refusal(self._noted)
-            answer = Answer.DONE if failure is None else Answer.REFUSED
+            answer = Outcome.DONE if failure is None else Outcome.REFUSED
             match self._pending.pop(self._noted, None):
-                case Put() as put:
+                case PutRecord() as put:
                     put.own_answer = answer
-                case Settled() as settled:
+                case SettledRecord() as settled:
                     self._answered(settled, "" if failure is None else failure.code)
-                case Unit() as unit:
+                case TransactionRecord() as unit:
                     self._close_unit(unit, answer)
 
-    def _answered(self, settled: Settled, code: str) -> None:
+    def _answered(self, settled: SettledRecord, code: str) -> None:
         """A settlement was done, or refused with this code."""
-        settled.answer = Answer.REFUSED if code else Answer.DONE
+        settled.answer = Outcome.REFUSED if code else Outcome.DONE
 
     # The end
 

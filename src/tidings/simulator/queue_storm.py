@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from tidings.simulator.account import Identity
 from tidings.simulator.node import SimulatedNode
-from tidings.simulator.queue_account import Answer, QueueAccount
+from tidings.simulator.queue_account import Outcome, QueueAccount
 from tidings.simulator.queue_client import QUEUES, QueueClient
 from tidings.simulator.queue_watch import QueueWatch
 from tidings.simulator.storm import STORM_S
@@ -126,13 +126,13 @@ class QueueStorm(UseOfQueues):
             seed=self.world.seed,
             trace=self.world.trace,
             put=len(account.puts),
-            accepted=account.count(Answer.DONE),
-            refused=account.count(Answer.REFUSED),
+            accepted=account.count(Outcome.DONE),
+            refused=account.count(Outcome.REFUSED),
             handed=sum(account.handed.values()),
             marked=self.watch.marked,
             stale=self.watch.stale,
-            settled=sum(one.answer is Answer.DONE for one in account.settled),
-            committed=sum(unit.answer is Answer.DONE for unit in account.units),
+            settled=sum(one.answer is Outcome.DONE for one in account.settled),
+            committed=sum(unit.answer is Outcome.DONE for unit in account.units),
             steps=self.world.clock.steps,
             faults=self.weather.faults,
         )

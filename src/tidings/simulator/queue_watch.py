@@ -41,23 +41,23 @@ from tidings.protocol.session import Session
 from tidings.queues import Description
 from tidings.queues.transactions import TRANSACTION_S
 from tidings.simulator.account import Identity
-from tidings.simulator.hands import Client, Hand, Hands, Unit
-from tidings.simulator.watch import Watch
+from tidings.simulator.hands import Client, HeldMessage, HeldMessages, OpenUnit
+from tidings.simulator.watch import DiskWatch
 from tidings.simulator.world import Clock
 from tidings.store.interface import Dequeue, Enqueue, Operation, State, StoredMessage
 
 
-class Asked(Struct, eq=False):
+class AskedMessages(Struct, eq=False):
     """A request for messages."""
 
     queue: str
-    unit: Unit | None
+    unit: OpenUnit | None
     at: float
     is_reading: bool
     is_cancelled: bool = False
 
 
-class Said(Struct):
+class SaidOutcome(Struct):
     """What follows if something that a client has said was done."""
 
     stores: Sequence[Identity] = ()  # events that are on disk
@@ -65,7 +65,7 @@ class Said(Struct):
     was_last: Mapping[int, int] = {}  # the delivery in which the client has had these
 
 
-class QueueWatch(Service, Watch):
+class QueueWatch(Service, DiskWatch):
     """See the module; `queues` are all that there are, but for the dead letters."""
 
     def __init__(self, queues: Iterable[Description], clock: Clock) -> None:
@@ -83,17 +83,17 @@ class QueueWatch(Service, Watch):
         self._shown: set[int] = set()
         self._deliveries: dict[int, int] = {}  # the last one that has left
         self._numbers: dict[tuple[Identity, str], int] = {}
-        self._said: dict[tuple[Client, int], Said] = {}
+        self._said: dict[tuple[Client, int], SaidOutcome] = {}
         self._begin()
 
     def _begin(self) -> None:
         """Forget what ends with a life of the node."""
-        self._hands = Hands()
+        self._hands = HeldMessages()
         self._readers: dict[Session, FrameReader] = {}
         self._clients: dict[Session, Client] = {}
-        self._asked: dict[tuple[Session, int], Asked] = {}
+        self._asked: dict[tuple[Session, int], AskedMessages] = {}
         self._first_asked: dict[tuple[Client, int], float] = {}  # on whatever connection
-        self._units: dict[tuple[Session, int], Unit] = {}
+        self._units: dict[tuple[Session, int], OpenUnit] = {}
         self._refused: dict[Session, set[int]] = {}
         self._told: dict[Session, int] = {}
         self._started_at = self._clock.now
@@ -204,7 +204,9 @@ class QueueWatch(Service, Watch):
         for counter in counters:
             identity = (*client, counter)
             self._put_at[identity] = now
-            self._said[client, counter] = Said((identity,) if is_kept and not message.transaction else ())
+            self._said[client, counter] = SaidOutcome(
+                (identity,) if is_kept and not message.transaction else ()
+            )
             if unit is not None and is_kept:
                 unit.puts.append(identity)
 
@@ -212,7 +214,7 @@ class QueueWatch(Service, Watch):
         self, session: Session, counter: int, outcome: int, number: int, delivery: int, now: float
     ) -> None:
         client, hand = self._clients[session], self._hands.get(number)
-        self._said[client, counter] = Said()
+        self._said[client, counter] = SaidOutcome()
         if hand is None or not hand.is_with(client, delivery):
             return
         self._hands.remove(hand)
@@ -220,11 +222,11 @@ class QueueWatch(Service, Watch):
             if not self._hands.is_over(hand, now):  # otherwise it may be refused
                 self._settled[number] = client
             is_kept = number in self._numbers_stored
-            self._said[client, counter] = Said((), (number,) if is_kept else (), {number: delivery})
+            self._said[client, counter] = SaidOutcome((), (number,) if is_kept else (), {number: delivery})
         elif outcome == UNOPENED:
             self._unsee(hand)
 
-    def _unsee(self, hand: Hand) -> None:
+    def _unsee(self, hand: HeldMessage) -> None:
         if not hand.was_shown:
             self._shown.discard(hand.number)
 
@@ -232,10 +234,10 @@ class QueueWatch(Service, Watch):
         client = self._clients[session]
         unit = self._units.pop((session, message.transaction), None)
         if unit is None:
-            self._said[client, message.counter] = Said()
+            self._said[client, message.counter] = SaidOutcome()
             return
         last = {hand.number: hand.delivery for hand in self._hands.end(unit)}
-        self._said[client, message.counter] = Said(unit.puts, list(last), last)
+        self._said[client, message.counter] = SaidOutcome(unit.puts, list(last), last)
 
     def _hear_request(self, session: Session, message: Request, now: float) -> None:
         client, wanted, number = self._clients[session], message.arguments, message.number
@@ -244,12 +246,12 @@ class QueueWatch(Service, Watch):
                 unit = self._units.get((session, wanted.get("transaction", 0)))
                 is_reading = wanted.get("action") == "read"
                 first = self._first_asked.setdefault((client, number), now)
-                self._asked[session, number] = Asked(wanted["queue"], unit, first, is_reading)
+                self._asked[session, number] = AskedMessages(wanted["queue"], unit, first, is_reading)
             case "get.cancel":
                 self._cancel(session, client, wanted["number"])
             case "begin" if (session, wanted["transaction"]) not in self._units:
                 ends_at = now + (wanted.get("timeout_s") or TRANSACTION_S)
-                self._units[session, wanted["transaction"]] = Unit(ends_at, [], [])
+                self._units[session, wanted["transaction"]] = OpenUnit(ends_at, [], [])
             case "rollback":
                 unit = self._units.pop((session, wanted["transaction"]), None)
                 if unit is not None:
@@ -304,7 +306,7 @@ class QueueWatch(Service, Watch):
                 assert last is None or self._deliveries[number] == last, f"{number} left though it was taken"
                 self._settled[number] = client
 
-    def _hand(self, session: Session, request: int, asked: Asked, handed: Sequence[Any]) -> None:
+    def _hand(self, session: Session, request: int, asked: AskedMessages, handed: Sequence[Any]) -> None:
         number, delivery, redelivered, system, epoch, _, _, raw = handed
         identity = _identity(system, epoch, raw)
         self._check_message(asked, number, identity)
@@ -328,9 +330,9 @@ class QueueWatch(Service, Watch):
         self._deliveries[number] = delivery
         wait_s = self._queue(asked.queue).redelivery_s
         due = inf if wait_s is None else max(asked.at, self._put_at.get(identity, 0.0)) + wait_s
-        self._hands.add(Hand(number, delivery, client, request, asked.unit, due, was_shown))
+        self._hands.add(HeldMessage(number, delivery, client, request, asked.unit, due, was_shown))
 
-    def _check_message(self, asked: Asked, number: int, identity: Identity) -> None:
+    def _check_message(self, asked: AskedMessages, number: int, identity: Identity) -> None:
         queue = self._queue(asked.queue)
         is_own = asked.unit is not None and identity in asked.unit.puts
         if queue.persistent and not is_own:
@@ -338,7 +340,7 @@ class QueueWatch(Service, Watch):
         first = self._numbers.setdefault((identity, asked.queue), number)
         assert first == number, f"{identity} is in {asked.queue} twice: {first} and {number}"
 
-    def _check_life(self, asked: Asked, number: int, raw: bytes, identity: Identity) -> None:
+    def _check_life(self, asked: AskedMessages, number: int, raw: bytes, identity: Identity) -> None:
         queue, ttl_s = self._queue(asked.queue), decode_event(raw).ttl_s
         if queue.expiry and ttl_s is not None:
             ends_at = self._ends_at(number, ttl_s, self._put_at[identity])
@@ -352,7 +354,7 @@ class QueueWatch(Service, Watch):
             return put_at + ttl_s
         return self._started_at + min(number / 1e6 + ttl_s - self._wall, ttl_s)
 
-    def _is_stale(self, asked: Asked, number: int, delivery: int, session: Session) -> bool:
+    def _is_stale(self, asked: AskedMessages, number: int, delivery: int, session: Session) -> bool:
         """Whether a message has waited so long to leave that its hand is over; its reader will be told."""
         is_over = asked.unit is not None and asked.unit not in self._units.values()
         is_stale = is_over or session.is_closed or delivery < self._deliveries.get(number, 0)

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from tidings.event import Delivery
 from tidings.protocol.intake import Wanted
-from tidings.simulator.account import Account
+from tidings.simulator.account import StormAccount
 from tidings.simulator.client import Publisher, SimulatedClient, SubscriberClient
 from tidings.simulator.node import SimulatedNode
 from tidings.simulator.weather import Weather, run_storm
@@ -58,7 +58,7 @@ class Storm:
 
     def __init__(self, seed: int) -> None:
         self.world = World(seed)
-        self.account = Account()
+        self.account = StormAccount()
         self.node = SimulatedNode(self.world, "node")
         self.readers = [self._reader(name, wanted, keeps) for name, wanted, keeps in READERS]
         self.world.clock.run(5.0)

@@ -17,7 +17,7 @@ from tidings.protocol.session import Session
 from tidings.store.interface import Append, Count, Counter, Operation, State, StoredMessage
 
 
-class Watch:
+class DiskWatch:
     """What is safe on one node's disk, whatever becomes of the node."""
 
     def __init__(self) -> None:

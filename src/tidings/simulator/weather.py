@@ -12,7 +12,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from tidings.simulator.client import SimulatedClient
-from tidings.simulator.network import Conditions, Link
+from tidings.simulator.network import Conditions, SimulatedLink
 from tidings.simulator.node import SimulatedNode
 from tidings.simulator.world import World
 
@@ -81,7 +81,7 @@ class Weather:
     def _node(self) -> SimulatedNode:
         return self.nodes[0] if len(self.nodes) == 1 else self.world.random.choice(self.nodes)
 
-    def _link(self) -> Link:
+    def _link(self) -> SimulatedLink:
         return self.world.random.choice(self.world.network.links)
 
     def _cut(self) -> None:

@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from random import Random
 from typing import TYPE_CHECKING
 
-from tidings.simulator.network import Network
+from tidings.simulator.network import SimulatedNetwork
 
 if TYPE_CHECKING:
     from tidings.simulator.node import SimulatedNode
@@ -56,7 +56,7 @@ class World:
         self.seed = seed
         self.random = Random(seed)
         self.clock = Clock()
-        self.network = Network(self.clock, self.random)
+        self.network = SimulatedNetwork(self.clock, self.random)
         self.nodes: dict[str, SimulatedNode] = {}
         self.notes: deque[str] = deque(maxlen=NOTES_MAX)
         self._digest = sha256()

@@ -20,7 +20,7 @@ from tidings.cli.demo.people import ALARMS, LEDGER, READINGS, Mayor, People, tex
 from tidings.cli.demo.query import Query, Said
 from tidings.cli.demo.story import Figures, Line, Note, Summary, Told, judged
 from tidings.errors import InternalError
-from tidings.sensors.link import Place
+from tidings.sensors.link import GatewayPlace
 from tidings.sensors.simulation import Load, Simulation
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class City:
     def __init__(self, gateway: str, note: Note) -> None:
         """`gateway` is where sensor networks speak, as a node tells it: `tcp HOST:PORT`."""
         host, _, port = gateway.rpartition(" ")[2].rpartition(":")
-        self._simulation = Simulation(Place(host, int(port)), LOAD)
+        self._simulation = Simulation(GatewayPlace(host, int(port)), LOAD)
         self._note = note
         self._is_told_silent = False
 
