@@ -36,7 +36,7 @@ INTERNAL = {
 OTHER_TYPES = {
     "AsyncIterator": "Iterator",
     "Callback": "Callable[[Event], None]",
-    "Unit": "Transaction",
+    "TransactionCore": "Transaction",
     "deque": "list",
 }
 """Types that are others without await; a deque is copied, since the loop's thread goes on filling it."""
@@ -76,7 +76,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 from tidings.client import opening
-from tidings.client.runner import Block, Following, Front, Root, Runner, each, in_thread, inner_of
+from tidings.client.runner import BlockingContext, Following, Front, Root, Runner, each, in_thread, inner_of
 from tidings.event import Event
 '''
 
@@ -271,7 +271,7 @@ class Writer:
         """A blocking class."""
         name = source.name
         self.imports[f"Async{name}"] = f"from {PACKAGE}.{source.home.name} import {name} as Async{name}"
-        bases = "Root" if name == self.root else "Block" if "__aenter__" in source else "Front"
+        bases = "Root" if name == self.root else "BlockingContext" if "__aenter__" in source else "Front"
         parts = [docstring(source.doc)]
         if "__anext__" in source:
             parts.append(

@@ -30,7 +30,7 @@ from tidings.client.encryption import (
     QueueKeys,
     generate_key,
 )
-from tidings.client.sending import SEGMENT_SIZE
+from tidings.client.put import SEGMENT_SIZE
 from tidings.errors import (
     ConfigError,
     DecryptionError,

@@ -14,7 +14,7 @@ import tidings
 from client.nodes import Clock, Relay, node, run, run_with_clock
 from tidings import Event, Filter
 from tidings.client import Bus, Queue
-from tidings.client.sending import SEGMENT_SIZE
+from tidings.client.put import SEGMENT_SIZE
 from tidings.errors import (
     Disconnected,
     EventError,

@@ -13,7 +13,7 @@ import tidings
 from client.nodes import Relay, node, run
 from tidings import Event
 from tidings.client import Bus, Queue
-from tidings.client.sending import SEGMENT_SIZE
+from tidings.client.put import SEGMENT_SIZE
 from tidings.errors import QueueEmpty, QueueFull, QueueNotFound, Refused, TransactionLost, UserError
 from tidings.protocol.calls import CALLS_MAX
 from tidings.protocol.frames import FRAME_MAX, FrameReader, encode

@@ -15,9 +15,9 @@ from __future__ import annotations
 import asyncio
 from math import inf
 
-from tidings.client.fetching import LATE, Handed, give_up
+from tidings.client.get import LATE, GetAnswer, give_up
 from tidings.client.message import Holder, Message
-from tidings.client.unit import Unit
+from tidings.client.transaction_core import TransactionCore
 from tidings.errors import Disconnected, MessageNotHeld, NoAnswer
 from tidings.protocol.messages import DONE, UNOPENED, error_of
 from tidings.transport.link import Link
@@ -82,10 +82,10 @@ def _cancel_soon(link: Link) -> None:
     link.call_soon(cancel)
 
 
-class Gathering:
+class PageCollector:
     """All messages that match, page by page: those so far, in the hands of the holder or of a transaction."""
 
-    def __init__(self, holder: Holder, transaction: Unit | None) -> None:
+    def __init__(self, holder: Holder, transaction: TransactionCore | None) -> None:
         self._holder = holder
         self._link = holder.link
         self._transaction = transaction
@@ -94,7 +94,7 @@ class Gathering:
         self._hands = holder.link.core.hands
         self._late_at = inf
 
-    def expects(self, handed: Handed) -> bool:
+    def expects(self, handed: GetAnswer) -> bool:
         """Whether a page that has come has messages; MessageNotHeld if those before are held for too long."""
         if self._hands != self._link.core.hands:  # those before are in the queue again, and may come again
             self._hands, self._messages, self._late_at = self._link.core.hands, [], inf
@@ -104,7 +104,7 @@ class Gathering:
             raise MessageNotHeld(self._holder.queue, problem)
         return bool(handed.messages)
 
-    def add(self, handed: Handed, messages: list[Message]) -> None:
+    def add(self, handed: GetAnswer, messages: list[Message]) -> None:
         """Add a page; what a transaction has taken it may hold until it ends."""
         if not self._messages and self._transaction is None and handed.held_s is not None:
             self._late_at = self._link.now + LATE * handed.held_s

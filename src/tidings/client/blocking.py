@@ -25,7 +25,7 @@ from tidings.client.advertisements import Offered
 from tidings.client.advertisements import Offers as AsyncOffers
 from tidings.client.bus import Bus as AsyncBus
 from tidings.client.encryption import Keyring
-from tidings.client.fetching import Where
+from tidings.client.get import Where
 from tidings.client.log import PIECE_SIZE
 from tidings.client.log import Log as AsyncLog
 from tidings.client.log import Sink as AsyncSink
@@ -34,8 +34,8 @@ from tidings.client.message import Take as AsyncTake
 from tidings.client.numbering import Numbering
 from tidings.client.queue import PREFETCH, PREFETCH_WATCH, WatchSlow
 from tidings.client.queue import Queue as AsyncQueue
-from tidings.client.queues import Scope, Wish
-from tidings.client.runner import Block, Following, Front, Root, Runner, each, in_thread, inner_of
+from tidings.client.queues import QueueOptions, Scope
+from tidings.client.runner import BlockingContext, Following, Front, Root, Runner, each, in_thread, inner_of
 from tidings.client.space import Lease as AsyncLease
 from tidings.client.space import Space as AsyncSpace
 from tidings.client.space import Watch as AsyncWatch
@@ -297,16 +297,16 @@ class Bus(Root[AsyncBus]):
         *,
         keys: Keyring | None = None,
         timeout_s: float | None = None,
-        **wish: Unpack[Wish],
+        **options: Unpack[QueueOptions],
     ) -> Queue:
         """Make a queue, or find the one that has the same description; QueueExists if it has another.
 
-        Without a name it is called by its id. What can be wished for is in `Wish`. With keys the bodies of
-        its messages are encrypted and decrypted here, and the node does not see them.
+        Without a name it is called by its id; `QueueOptions` lists the options. With keys the bodies of its
+        messages are encrypted and decrypted here, and the node does not see them.
         """
         return Queue(
             self._runner,
-            self._runner.run(self._inner.create_queue(name, keys=keys, timeout_s=timeout_s, **wish)),
+            self._runner.run(self._inner.create_queue(name, keys=keys, timeout_s=timeout_s, **options)),
         )
 
     def queue(self, name: str, *, keys: Keyring | None = None, timeout_s: float | None = None) -> Queue:
@@ -351,19 +351,19 @@ class Bus(Root[AsyncBus]):
         """Put dead letters back where they came from, or into another queue; how many they were."""
         return self._runner.run(self._inner.replay_dead(where, queue, timeout_s=timeout_s))
 
-    def space(self, name: str, *, timeout_s: float | None = None, **wish: Unpack[Wish]) -> Space:
+    def space(self, name: str, *, timeout_s: float | None = None, **options: Unpack[QueueOptions]) -> Space:
         """The space of this name, a queue that is asked by content; made if it is not there.
 
-        What can be wished for is in `Wish`; QueueExists if it is there and not so.
+        `QueueOptions` lists the options; QueueExists if it is there with others.
         """
-        return Space(self._runner, self._runner.run(self._inner.space(name, timeout_s=timeout_s, **wish)))
+        return Space(self._runner, self._runner.run(self._inner.space(name, timeout_s=timeout_s, **options)))
 
     def transaction(self, timeout_s: float | None = TRANSACTION_S) -> Transaction:
         """A transaction over queues and publications, inside `with`; lost when it takes longer."""
         return Transaction(self._runner, self._inner.transaction(timeout_s))
 
 
-class Subscription(Block[AsyncSubscription]):
+class Subscription(BlockingContext[AsyncSubscription]):
     """The events that match a filter, as an iterator inside `with`; made by `Bus.subscribe`."""
 
     def __init__(self, runner: Runner, inner: AsyncSubscription) -> None:
@@ -425,7 +425,7 @@ class Subscription(Block[AsyncSubscription]):
         return next(self._following)
 
 
-class Listener(Block[AsyncListener]):
+class Listener(BlockingContext[AsyncListener]):
     """Calls a function with each event, one after the other, in another thread; made by `Bus.listen`.
 
     What the callback raises ends the listening, and is raised where the block ends or by `wait`. An event of
@@ -448,7 +448,7 @@ class Listener(Block[AsyncListener]):
         self._runner.run(self._inner.wait())
 
 
-class Interest(Block[AsyncInterest]):
+class Interest(BlockingContext[AsyncInterest]):
     """An advertisement inside a `with` block; made by `Bus.advertise`.
 
     As an iterator it gives the filters that want it, first as they are and then after each change; of
@@ -986,7 +986,7 @@ class Space(Front[AsyncSpace]):
         )
 
 
-class Transaction(Block[AsyncTransaction]):
+class Transaction(BlockingContext[AsyncTransaction]):
     """What is put, got and published together, or not at all; made by `Bus.transaction`.
 
     It is entered once, with `with`: committed at the clean end of the block, else rolled back. A queue
@@ -1124,7 +1124,7 @@ class Message(Front[AsyncMessage]):
         return repr(self._inner)
 
 
-class Take(Block[AsyncTake]):
+class Take(BlockingContext[AsyncTake]):
     """One message for the length of a `with` block; made by `Queue.take`.
 
     It is acknowledged when the block ends, unless that was said by hand, and given back if the block raises.
@@ -1134,7 +1134,7 @@ class Take(Block[AsyncTake]):
         return Message(self._runner, self._enter())
 
 
-class Messages(Block[AsyncMessages]):
+class Messages(BlockingContext[AsyncMessages]):
     """The messages of a queue as an iterator, inside `with` or as it is; from `Queue.messages`.
 
     Left by `break` or an error, what was fetched ahead goes back, and so does the last message unless it was
@@ -1186,7 +1186,7 @@ class Lease(Front[AsyncLease]):
         return repr(self._inner)
 
 
-class Watch(Block[AsyncWatch]):
+class Watch(BlockingContext[AsyncWatch]):
     """Entries as they are written; made by `Space.watch`."""
 
     def __init__(self, runner: Runner, inner: AsyncWatch) -> None:

@@ -25,10 +25,10 @@ from tidings.client.advertisements import Interest, Offered, Offers, fetch_offer
 from tidings.client.log import Log, Sink
 from tidings.client.message import Message
 from tidings.client.numbering import Numbering, ids_of
+from tidings.client.put import event_of
 from tidings.client.queue import Queue, check_name
-from tidings.client.queues import QueueManager
+from tidings.client.queues import BusQueues
 from tidings.client.requests import Inbox, answer_event
-from tidings.client.sending import event_of
 from tidings.client.subscription import AcknowledgeBy, Callback, Listener, SubscribeOptions, Subscription
 from tidings.errors import Disconnected, NoAnswer, UserError
 from tidings.event import Event
@@ -41,8 +41,8 @@ from tidings.protocol.connection import Connection
 from tidings.protocol.intake import Wanted
 from tidings.protocol.messages import error_of
 from tidings.protocol.publications import SEND_BUFFER_MAX
-from tidings.transport.credentials import Says
-from tidings.transport.dial import Dial
+from tidings.transport.credentials import CredentialsProvider
+from tidings.transport.dial import ConnectTo
 from tidings.transport.link import CLOSE_S_MAX, TURN_EVENTS, Link
 
 CONNECT_S = 10.0
@@ -52,11 +52,11 @@ PREFETCH = 16_384
 PREFETCH_DURABLE = 4_096
 """The same for durable ones: so many may come again to a client that has died."""
 
-Find = Callable[[AsyncExitStack], Awaitable[Dial]]
+NodeFinder = Callable[[AsyncExitStack], Awaitable[ConnectTo]]
 """Finds, or makes, the node; what the stack holds ends with the bus."""
 
 
-class Bus(QueueManager):
+class Bus(BusQueues):
     """A connection to a node, entered once; made by `tidings.connect` and `tidings.open`.
 
     `name` is who the client says it is: the source of its events, and the owner of its durable subscriptions.
@@ -64,13 +64,13 @@ class Bus(QueueManager):
 
     def __init__(
         self,
-        find: Find,
+        find: NodeFinder,
         *,
         name: str = "",
         reconnect: bool = True,
         timeout_s: float | None = CONNECT_S,
         random: Callable[[], float] = chance.random,
-        says: Says | None = None,
+        says: CredentialsProvider | None = None,
         ids: Numbering = "clock",
     ) -> None:
         """`says` gives the user and the secret of each connection, `ids` how events are numbered."""

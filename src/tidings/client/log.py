@@ -118,7 +118,7 @@ class Log:
             start, end = 0, 1
             while start < end:
                 asked = {"ids": some, "start": start}
-                piece = msgspec.convert(await self._call("log.find", asked, timeout_s), Piece)
+                piece = msgspec.convert(await self._call("log.find", asked, timeout_s), LogPage)
                 start, end = piece.next, piece.end
                 found += [event for part in piece.parts for _, event in events_of(part)]
         return found
@@ -141,8 +141,8 @@ class Log:
             start = (await self.status())["first"]
         return start, end
 
-    async def _piece(self, asked: dict[str, Any], timeout_s: float | None) -> Piece:
-        return msgspec.convert(await self._call("log.read", asked, timeout_s), Piece)
+    async def _piece(self, asked: dict[str, Any], timeout_s: float | None) -> LogPage:
+        return msgspec.convert(await self._call("log.read", asked, timeout_s), LogPage)
 
     # Readers, and what is kept
 
@@ -245,7 +245,7 @@ class Log:
         return await self._link.call(operation, arguments, timeout_s, "again")
 
 
-class Piece(msgspec.Struct, frozen=True):
+class LogPage(msgspec.Struct, frozen=True):
     """An answer to `log.read`."""
 
     parts: list[Part]

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from tidings.client.encryption import QueueKeys
-from tidings.client.fetching import Hand, Handed, fetch, whole
+from tidings.client.get import GetAnswer, ReceivedMessage, fetch, whole
 from tidings.errors import DecryptionError, EventError, MessageNotHeld, QueueEmpty, UserError
 from tidings.event import Event
 from tidings.event.values import plain_text
@@ -31,7 +31,7 @@ class Message:
 
     __slots__ = ("_hands", "deliveries", "event", "number", "outcome", "redelivered")
 
-    def __init__(self, hand: Hand, event: Event, hands: Hands) -> None:
+    def __init__(self, hand: ReceivedMessage, event: Event, hands: Hands) -> None:
         self.event = event
         """The event itself."""
         self.number: int = hand.number
@@ -118,14 +118,14 @@ class Holder:
         except MessageNotHeld as error:
             raise MessageNotHeld(self.queue, error.problem) from None
 
-    def give_back(self, hands: list[Hand], outcome: int = UNOPENED) -> None:
+    def give_back(self, hands: list[ReceivedMessage], outcome: int = UNOPENED) -> None:
         """Give back messages that nobody has had."""
         if self.link.core.failure is None:
             for hand in hands:
                 self.link.core.settle(hand.number, hand.delivery, outcome)
             self.link.flush_soon()
 
-    async def open(self, hands: list[Hand]) -> list[Message]:
+    async def open(self, hands: list[ReceivedMessage]) -> list[Message]:
         """The messages that were handed out; if that fails on the way, all of them are given back.
 
         For one that can't be decrypted that counts as a delivery, for those that came with it not.
@@ -146,7 +146,9 @@ class Holder:
             raise
 
 
-async def wait_handed(link: Link, queue: str, arguments: dict[str, Any], timeout_s: float | None) -> Handed:
+async def wait_handed(
+    link: Link, queue: str, arguments: dict[str, Any], timeout_s: float | None
+) -> GetAnswer:
     """At least one message; QueueEmpty if none came in time."""
     handed = await fetch(link, {"queue": queue, **arguments}, timeout_s)
     if not handed.messages:

@@ -17,7 +17,7 @@ from tidings.peers.registry import Neighbours, Order, Upstream, check_peers
 from tidings.queues.types import Volatile
 from tidings.transport.address import parse
 from tidings.transport.credentials import Credentials
-from tidings.transport.dial import Dial, dial
+from tidings.transport.dial import ConnectTo, dial
 
 START_S = 130.0
 """How long to wait for a node that may have to be started, and to compile its code for the first time."""
@@ -60,7 +60,7 @@ def connect(
         return Bus(machine_node, timeout_s=START_S if timeout_s is None else timeout_s, **options)
     reach = dial(address, credentials)
 
-    async def find(_held: AsyncExitStack) -> Dial:
+    async def find(_held: AsyncExitStack) -> ConnectTo:
         return reach
 
     patience_s = CONNECT_S if timeout_s is None else timeout_s
@@ -113,7 +113,7 @@ def open(
     return Bus(partial(process_node, path, queue_types, above, known), name=name, ids=ids)
 
 
-async def machine_node(_held: AsyncExitStack) -> Dial:
+async def machine_node(_held: AsyncExitStack) -> ConnectTo:
     """How to reach the node of this machine; it is looked for, and started, again after each loss."""
     from tidings.node import local
 
@@ -129,7 +129,7 @@ async def process_node(
     upstream: Upstream | None,
     peers: Neighbours,
     held: AsyncExitStack,
-) -> Dial:
+) -> ConnectTo:
     """How to reach a node that runs in this process until the stack is closed."""
     from tidings.node import local
 

@@ -13,17 +13,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from tidings.client import sending
-from tidings.client.arrival import Gathering
+from tidings.client import put
+from tidings.client.arrival import PageCollector
 from tidings.client.arrival import acknowledge as acknowledge_arrived
 from tidings.client.encryption import QueueKeys
-from tidings.client.fetching import Hand, Handed, Where, check_time, condition, fetch, give_up, whole
+from tidings.client.get import GetAnswer, ReceivedMessage, Where, check_time, condition, fetch, give_up, whole
 from tidings.client.message import Holder, Message, Take, wait_handed
+from tidings.client.put import event_of
 from tidings.client.requests import Inbox
-from tidings.client.sending import event_of
 from tidings.client.subscription import Subscription
-from tidings.client.unit import Unit
-from tidings.client.worker import Acknowledge, Messages, Worker
+from tidings.client.transaction_core import TransactionCore
+from tidings.client.worker import Acknowledge, MessageLoop, Messages
 from tidings.errors import DecryptionError, EventError, MessageNotHeld, QueueError, UserError
 from tidings.event import Event
 from tidings.protocol.intake import Wanted
@@ -100,7 +100,7 @@ class Queue:
         attributes: Mapping[str, object] | None = None,
         /,
         *,
-        transaction: Unit | None = None,
+        transaction: TransactionCore | None = None,
         timeout_s: float | None = None,
         **fields: object,
     ) -> None:
@@ -110,17 +110,21 @@ class Queue:
         there is no room. A put that is cancelled, or not accepted in time, may be done nonetheless.
         """
         made = event_of(event, attributes, fields)
-        await sending.put(self._link, self.name, made, transaction, check_time(timeout_s), self._keys)
+        await put.put(self._link, self.name, made, transaction, check_time(timeout_s), self._keys)
 
     async def put_all(
-        self, events: Iterable[Event], *, transaction: Unit | None = None, timeout_s: float | None = None
+        self,
+        events: Iterable[Event],
+        *,
+        transaction: TransactionCore | None = None,
+        timeout_s: float | None = None,
     ) -> None:
         """Put many events and wait once.
 
         When some are refused nothing further is put; the error says in `put` how many are in the queue, and
         in `left` which are not.
         """
-        await sending.put_all(self._link, self.name, events, transaction, check_time(timeout_s), self._keys)
+        await put.put_all(self._link, self.name, events, transaction, check_time(timeout_s), self._keys)
 
     async def request(
         self,
@@ -143,7 +147,7 @@ class Queue:
         *,
         timeout_s: float | None = None,
         if_exists: bool = False,
-        transaction: Unit | None = None,
+        transaction: TransactionCore | None = None,
     ) -> Message:
         """The first message that matches, acknowledged on arrival; QueueEmpty when none came in time.
 
@@ -162,7 +166,9 @@ class Queue:
                 left_s = max(0.0, begun_at + timeout_s - self._link.now)
         raise MessageNotHeld(self.name, f"{GET_TRIES_MAX} messages went back before they were acknowledged")
 
-    async def get_all(self, where: Where = None, *, transaction: Unit | None = None) -> list[Message]:
+    async def get_all(
+        self, where: Where = None, *, transaction: TransactionCore | None = None
+    ) -> list[Message]:
         """All messages that match and are in the queue now, acknowledged when all have arrived.
 
         On return the node has that, as with `get`. If it fails on the way, none of them was taken, in a
@@ -171,7 +177,7 @@ class Queue:
         """
         arguments = {**self._taking(where, False, transaction), "queue": self.name, "count": PAGE}
         holder = Holder(self._link, self.name, self._keys)
-        gathering = Gathering(holder, transaction)
+        gathering = PageCollector(holder, transaction)
         try:
             while gathering.expects(handed := await fetch(self._link, arguments, 0)):
                 arguments.setdefault("up_to", handed.last)  # others may go on putting
@@ -197,15 +203,17 @@ class Queue:
         if acknowledge not in ("auto", "client", "dups-ok"):
             raise UserError(f"acknowledge={acknowledge!r}: 'auto', 'client' or 'dups-ok'")
         _check_count("prefetch", prefetch, 0, PREFETCH_MAX)
-        worker = Worker(self._link, self.name, self._keys, condition(where), prefetch, acknowledge)
+        worker = MessageLoop(self._link, self.name, self._keys, condition(where), prefetch, acknowledge)
         return Messages(worker)
 
-    def _taking(self, where: Where, if_exists: bool, transaction: Unit | None) -> dict[str, Any]:
+    def _taking(self, where: Where, if_exists: bool, transaction: TransactionCore | None) -> dict[str, Any]:
         number = 0 if transaction is None else transaction.number
         asked = {"where": condition(where), "action": "take"}
         return {**asked, **({"if_exists": True} if if_exists else {}), "transaction": number}
 
-    async def _opened(self, holder: Holder, handed: Handed, transaction: Unit | None) -> list[Message]:
+    async def _opened(
+        self, holder: Holder, handed: GetAnswer, transaction: TransactionCore | None
+    ) -> list[Message]:
         """Messages that were handed out, in the hands of the holder or of a transaction.
 
         If that fails they are given back, save for one that can't be decrypted: it is counted as delivered
@@ -222,7 +230,7 @@ class Queue:
             give_up(self._link, handed.request)
             raise
 
-    async def _whole(self, hand: Hand) -> Event:
+    async def _whole(self, hand: ReceivedMessage) -> Event:
         return await whole(self._link, self.name, hand, self._keys)
 
     # Looking
@@ -233,14 +241,16 @@ class Queue:
         *,
         timeout_s: float | None = 0,
         if_exists: bool = False,
-        transaction: Unit | None = None,
+        transaction: TransactionCore | None = None,
     ) -> Event:
         """The first message that matches, which stays in the queue; QueueEmpty when none came in time."""
         arguments = {**self._taking(where, if_exists, transaction), "action": "read"}
         handed = await wait_handed(self._link, self.name, arguments, check_time(timeout_s))
         return await self._whole(handed.messages[0])
 
-    async def read_all(self, where: Where = None, *, transaction: Unit | None = None) -> list[Event]:
+    async def read_all(
+        self, where: Where = None, *, transaction: TransactionCore | None = None
+    ) -> list[Event]:
         """All messages that match and are in the queue now; they stay there."""
         arguments = {**self._taking(where, False, transaction), "action": "read"}
         return [await self._whole(hand) for hand in await self._pages(arguments)]
@@ -250,10 +260,10 @@ class Queue:
         arguments = {**self._taking(where, False, None), "action": "read", "bodies": False}
         return [hand.event for hand in await self._pages(arguments)]
 
-    async def _pages(self, arguments: dict[str, Any]) -> list[Hand]:
+    async def _pages(self, arguments: dict[str, Any]) -> list[ReceivedMessage]:
         """What is read page by page, up to what is in the queue at the beginning."""
         asked = {**arguments, "queue": self.name, "count": PAGE}
-        hands: list[Hand] = []
+        hands: list[ReceivedMessage] = []
         while True:
             handed = await fetch(self._link, asked, 0)
             hands += handed.messages

@@ -10,7 +10,7 @@ from typing import Any, TypedDict, Unpack, get_args
 import msgspec
 
 from tidings.client.encryption import Keyring, QueueKeys
-from tidings.client.fetching import Where, check_time, condition
+from tidings.client.get import Where, check_time, condition
 from tidings.client.queue import Queue, check_name
 from tidings.client.requests import Inbox
 from tidings.client.space import Space
@@ -24,7 +24,7 @@ from tidings.transport.link import Link
 Scope = arguments.Scope
 
 
-class Wish(TypedDict, total=False):
+class QueueOptions(TypedDict, total=False):
     """What can be asked of a queue; `tidings.queues.description` says what each of these means."""
 
     text: str
@@ -46,7 +46,7 @@ class Wish(TypedDict, total=False):
     compress: bool
 
 
-class QueueManager(ABC):
+class BusQueues(ABC):
     """The queues and spaces of a node, as a bus has them."""
 
     def __init__(self) -> None:
@@ -68,14 +68,14 @@ class QueueManager(ABC):
         *,
         keys: Keyring | None = None,
         timeout_s: float | None = None,
-        **wish: Unpack[Wish],
+        **options: Unpack[QueueOptions],
     ) -> Queue:
         """Make a queue, or find the one that has the same description; QueueExists if it has another.
 
-        Without a name it is called by its id. What can be wished for is in `Wish`. With keys the bodies of
-        its messages are encrypted and decrypted here, and the node does not see them.
+        Without a name it is called by its id; `QueueOptions` lists the options. With keys the bodies of its
+        messages are encrypted and decrypted here, and the node does not see them.
         """
-        asked = wished(name, dict(wish))
+        asked = wished(name, dict(options))
         return self._described(await self._manage("queue.create", asked, timeout_s), name, keys)
 
     async def queue(self, name: str, *, keys: Keyring | None = None, timeout_s: float | None = None) -> Queue:
@@ -140,15 +140,17 @@ class QueueManager(ABC):
             asked["queue"] = check_name(queue)
         return int(await self._link.call("queue.replay", asked, check_time(timeout_s)))
 
-    async def space(self, name: str, *, timeout_s: float | None = None, **wish: Unpack[Wish]) -> Space:
+    async def space(
+        self, name: str, *, timeout_s: float | None = None, **options: Unpack[QueueOptions]
+    ) -> Space:
         """The space of this name, a queue that is asked by content; made if it is not there.
 
-        What can be wished for is in `Wish`; QueueExists if it is there and not so.
+        `QueueOptions` lists the options; QueueExists if it is there with others.
         """
-        if not wish:
+        if not options:
             with suppress(QueueNotFound):
                 return Space(await self.queue(name, timeout_s=timeout_s))
-        wanted: Wish = {"expiry": True, **wish}
+        wanted: QueueOptions = {"expiry": True, **options}
         return Space(await self.create_queue(name, timeout_s=timeout_s, **wanted))
 
     def transaction(self, timeout_s: float | None = TRANSACTION_S) -> Transaction:

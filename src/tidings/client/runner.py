@@ -73,7 +73,7 @@ def inner_of(given: Front[Any] | Event | str | None) -> Any:
     return given._inner if isinstance(given, Front) else given
 
 
-class Block(Front[Entered]):
+class BlockingContext(Front[Entered]):
     """Something that is entered with `with` here and with `async with` in the loop's thread."""
 
     _is_entered = False

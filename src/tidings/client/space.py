@@ -20,8 +20,8 @@ from msgspec.structs import replace
 
 from tidings.client.queue import PREFETCH_WATCH, Queue, WatchSlow
 from tidings.client.subscription import Subscription
+from tidings.client.transaction_core import TransactionCore
 from tidings.client.tuples import OWN_ID, Entry, Like, Template, Written, found, template_of, written
-from tidings.client.unit import Unit
 from tidings.errors import UserError
 from tidings.event import Event
 from tidings.event.header import EMPTY_HEADER
@@ -95,7 +95,7 @@ class Space:
         self,
         entry: Written,
         lease_s: float | None = None,
-        transaction: Unit | None = None,
+        transaction: TransactionCore | None = None,
         *,
         timeout_s: float | None = None,
     ) -> Lease:
@@ -142,14 +142,22 @@ class Space:
     # Reading and taking
 
     async def read(
-        self, template: Like = None, *, timeout_s: float | None = None, transaction: Unit | None = None
+        self,
+        template: Like = None,
+        *,
+        timeout_s: float | None = None,
+        transaction: TransactionCore | None = None,
     ) -> Entry:
         """The first entry that matches, which stays; in a transaction nobody else takes it until the end."""
         where = template_of(template).where
         return found(await self.queue.read(where, timeout_s=timeout_s, transaction=transaction))
 
     async def take(
-        self, template: Like = None, *, timeout_s: float | None = None, transaction: Unit | None = None
+        self,
+        template: Like = None,
+        *,
+        timeout_s: float | None = None,
+        transaction: TransactionCore | None = None,
     ) -> Entry:
         """The first entry that matches, which is gone; it comes back if the transaction is rolled back."""
         where = template_of(template).where
@@ -157,7 +165,11 @@ class Space:
         return found(message.event)
 
     async def read_if_exists(
-        self, template: Like = None, *, timeout_s: float | None = None, transaction: Unit | None = None
+        self,
+        template: Like = None,
+        *,
+        timeout_s: float | None = None,
+        transaction: TransactionCore | None = None,
     ) -> Entry:
         """The same as `read`, but it waits only while an entry that matches is in others' transactions."""
         where = template_of(template).where
@@ -165,7 +177,11 @@ class Space:
         return found(event)
 
     async def take_if_exists(
-        self, template: Like = None, *, timeout_s: float | None = None, transaction: Unit | None = None
+        self,
+        template: Like = None,
+        *,
+        timeout_s: float | None = None,
+        transaction: TransactionCore | None = None,
     ) -> Entry:
         """The same as `take`, but it waits only while an entry that matches is in others' transactions."""
         where = template_of(template).where
@@ -174,17 +190,19 @@ class Space:
 
     # All at once
 
-    async def scan(self, template: Like = None, *, transaction: Unit | None = None) -> list[Entry]:
+    async def scan(self, template: Like = None, *, transaction: TransactionCore | None = None) -> list[Entry]:
         """All entries that match and are there now; they stay."""
         events = await self.queue.read_all(template_of(template).where, transaction=transaction)
         return [found(event) for event in events]
 
-    async def take_all(self, template: Like = None, *, transaction: Unit | None = None) -> list[Entry]:
+    async def take_all(
+        self, template: Like = None, *, transaction: TransactionCore | None = None
+    ) -> list[Entry]:
         """All entries that match and are there now; they are gone."""
         messages = await self.queue.get_all(template_of(template).where, transaction=transaction)
         return [found(message.event) for message in messages]
 
-    async def count(self, template: Like = None, *, transaction: Unit | None = None) -> int:
+    async def count(self, template: Like = None, *, transaction: TransactionCore | None = None) -> int:
         """How many entries match; those that others' transactions have taken are not among them.
 
         In a transaction its own count too, and what was counted nobody else takes until the end.

@@ -57,7 +57,7 @@ class Gap(NamedTuple):
     reason: str
 
 
-class Delivery(NamedTuple):
+class ArrivedBatch(NamedTuple):
     """A batch as it came."""
 
     batch: Batch
@@ -82,7 +82,7 @@ class Subscription:
         self._is_auto = wanted.durable is not None and by == "auto"
         self._is_by_hand = wanted.durable is not None and by == "client"
         self._intake: Intake | None = None
-        self._arrived: deque[Delivery] = deque()
+        self._arrived: deque[ArrivedBatch] = deque()
         self._waiting: Wait | None = None
         self._reason: str | None = None  # why it has ended
         self._events: list[Event] = []  # of the delivery that is being handed out
@@ -192,7 +192,7 @@ class Subscription:
             raise StopAsyncIteration
         raise failure or Refused("ended", f"the subscription was ended: {self._reason}")
 
-    def _begin(self, delivery: Delivery) -> None:
+    def _begin(self, delivery: ArrivedBatch) -> None:
         """Hand out the events of a delivery; those acknowledged by hand keep their room until they are."""
         batch, positions, redelivered = delivery
         assert self._intake is not None
@@ -245,7 +245,7 @@ class Subscription:
 
     def deliver(self, batch: Batch, positions: Sequence[int] | None, redelivered: bool) -> None:
         """Keep a batch until it is asked for."""
-        self._arrived.append(Delivery(batch, positions, redelivered))
+        self._arrived.append(ArrivedBatch(batch, positions, redelivered))
         self._notify()
 
     def gap(self, dropped: int, reason: str) -> None:

@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tidings.client import sending
-from tidings.client.fetching import Where, check_time
+from tidings.client import put
+from tidings.client.get import Where, check_time
 from tidings.client.message import Message
+from tidings.client.put import event_of
 from tidings.client.queue import Queue
-from tidings.client.sending import event_of
-from tidings.client.unit import Unit
+from tidings.client.transaction_core import TransactionCore
 from tidings.errors import UserError
 from tidings.event import Event
 from tidings.transport.link import Link
@@ -28,7 +28,7 @@ TRANSACTION_S = 30.0
 """How long a transaction may take, unless the caller says otherwise."""
 
 
-class Transaction(Unit):
+class Transaction(TransactionCore):
     """What is put, got and published together, or not at all; made by `Bus.transaction`.
 
     It is entered once, with `async with`: committed at the clean end of the block, else rolled back. A queue
@@ -64,7 +64,7 @@ class Transaction(Unit):
         self, event: Event | str, attributes: Mapping[str, object] | None = None, /, **fields: object
     ) -> None:
         """Publish an event when the transaction commits."""
-        await sending.put(self._link, "", event_of(event, attributes, fields), self, None)
+        await put.put(self._link, "", event_of(event, attributes, fields), self, None)
 
     async def get(
         self,

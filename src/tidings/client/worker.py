@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
 
 from tidings.client.encryption import QueueKeys
-from tidings.client.fetching import LATE, Hand, Handed, read_answer
+from tidings.client.get import LATE, GetAnswer, ReceivedMessage, read_answer
 from tidings.client.message import Holder, Message
 from tidings.errors import Disconnected, MessageNotHeld, TidingsError, UserError
 from tidings.protocol.calls import Call
@@ -35,13 +35,13 @@ Acknowledge = Literal["auto", "client", "dups-ok"]
 class Fetched(NamedTuple):
     """A message that was not looked at, of which hands it is, and its times on the clock of the loop."""
 
-    hand: Hand
+    hand: ReceivedMessage
     hands: int
     late_at: float
     gone_at: float  # the node has taken it back
 
 
-class Worker(Holder):
+class MessageLoop(Holder):
     """What a loop holds; `Messages` is how it is used.
 
     It is kept apart from that, so that a loop which was left is found out by its `Messages` being gone.
@@ -90,7 +90,7 @@ class Worker(Holder):
         self._request, self._error = None, error
         self._go_on()
 
-    def _arrived(self, handed: Handed) -> None:
+    def _arrived(self, handed: GetAnswer) -> None:
         now, hands = self.link.now, self.link.core.hands
         held_s = inf if handed.held_s is None else handed.held_s
         late_at, gone_at = now + LATE * held_s, now + held_s
@@ -114,7 +114,7 @@ class Worker(Holder):
             self.ask()
         return self._current
 
-    async def _next_hand(self) -> Hand:
+    async def _next_hand(self) -> ReceivedMessage:
         while True:
             self._let_go()
             if self._fetched:
@@ -160,7 +160,7 @@ class Worker(Holder):
     def _let_go(self) -> None:
         """Give back what is late, and forget what the node has taken back: it will be handed out again."""
         now, hands = self.link.now, self.link.core.hands
-        late: list[Hand] = []
+        late: list[ReceivedMessage] = []
         while self._fetched and (self._fetched[0].hands != hands or self._fetched[0].late_at <= now):
             fetched = self._fetched.popleft()
             if fetched.hands == hands and fetched.gone_at > now:
@@ -243,7 +243,7 @@ class Messages:
     an error acknowledges it.
     """
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: MessageLoop) -> None:
         self._worker = worker
 
     async def __aenter__(self) -> Self:

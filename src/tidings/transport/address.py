@@ -20,8 +20,8 @@ from tidings.errors import AddressError
 PORT = 7300
 """Where a node listens unless it is told otherwise."""
 
-Kind = Literal["tcp", "tls", "unix"]
-_KINDS: dict[str, Kind] = {"tidings": "tcp", "tidings+tls": "tls", "tidings+unix": "unix"}
+AddressKind = Literal["tcp", "tls", "unix"]
+_KINDS: dict[str, AddressKind] = {"tidings": "tcp", "tidings+tls": "tls", "tidings+unix": "unix"}
 # A colon before an @: whatever else is wrong with such a text, it must not be shown.
 _PASSWORD = re.compile(r"//[^@]*:.*@", re.DOTALL)
 
@@ -29,7 +29,7 @@ _PASSWORD = re.compile(r"//[^@]*:.*@", re.DOTALL)
 class Address(Struct, frozen=True):
     """Where a node is: a host and a port, or the path of a socket."""
 
-    kind: Kind
+    kind: AddressKind
     host: str = ""
     port: int = PORT
     path: str = ""

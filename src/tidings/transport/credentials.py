@@ -16,7 +16,7 @@ SECRET_SIZE_MAX = 4_096
 
 Secret = str | Path | None
 """A secret itself, or the file it is in."""
-Says = Callable[[], tuple[str, str]]
+CredentialsProvider = Callable[[], tuple[str, str]]
 """What a client says of itself in its HELLO: user and secret."""
 
 

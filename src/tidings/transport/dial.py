@@ -22,7 +22,7 @@ LOOK_S_MAX = 5.0
 WRITE_BUFFER = 1 << 20
 """Bytes the transport may hold; beyond that they wait in the core."""
 
-Dial = Callable[[asyncio.Protocol], Awaitable[None]]
+ConnectTo = Callable[[asyncio.Protocol], Awaitable[None]]
 """Connects a protocol to a node, or raises OSError, or Hopeless."""
 
 
@@ -34,7 +34,7 @@ class Hopeless(Exception):
         self.error = error
 
 
-def dial(address: str, credentials: Credentials | None = None) -> Dial:
+def dial(address: str, credentials: Credentials | None = None) -> ConnectTo:
     """How to reach the node at an address, AddressError if it is none.
 
     Credentials go with TLS only: UserError for another address, where others could read them.
@@ -48,7 +48,7 @@ def dial(address: str, credentials: Credentials | None = None) -> Dial:
     return dial_unix(place.path) if place.kind == "unix" else dial_tcp(place.host, place.port)
 
 
-def dial_tcp(host: str, port: int) -> Dial:
+def dial_tcp(host: str, port: int) -> ConnectTo:
     """By TCP."""
 
     async def connect(protocol: asyncio.Protocol) -> None:
@@ -58,7 +58,7 @@ def dial_tcp(host: str, port: int) -> Dial:
     return connect
 
 
-def dial_tls(place: Address, credentials: Credentials) -> Dial:
+def dial_tls(place: Address, credentials: Credentials) -> ConnectTo:
     """By TCP with TLS; certificates and secrets are read anew each time."""
 
     async def connect(protocol: asyncio.Protocol) -> None:
@@ -106,7 +106,7 @@ async def _look(place: Address, context: SSLContext) -> dict[str, Any] | None:
     return None
 
 
-def dial_unix(path: str) -> Dial:
+def dial_unix(path: str) -> ConnectTo:
     """By a Unix socket."""
 
     async def connect(protocol: asyncio.Protocol) -> None:

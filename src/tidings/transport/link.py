@@ -21,7 +21,7 @@ from tidings.protocol.calls import OnCut
 from tidings.protocol.connection import Connection
 from tidings.protocol.messages import error_of
 from tidings.replies import Deferred
-from tidings.transport.dial import Carrier, Dial, Hopeless
+from tidings.transport.dial import Carrier, ConnectTo, Hopeless
 
 CLOSE_S_MAX = 5.0
 """How long closing waits for what was published to be accepted, and for the socket to be written out."""
@@ -61,11 +61,11 @@ class Link(Carrier):
 
     # Life
 
-    def start(self, dial: Dial) -> None:
+    def start(self, dial: ConnectTo) -> None:
         """Connect, now and whenever the connection is lost."""
         self._task = self._loop.create_task(self._run(dial), name="tidings connection")
 
-    async def _run(self, dial: Dial) -> None:
+    async def _run(self, dial: ConnectTo) -> None:
         """Dial and dial again, until there is no use in it."""
         while not self._has_failed():
             try:

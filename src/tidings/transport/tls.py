@@ -27,7 +27,7 @@ NO_CHECK_TIME = 0x200000
 SPEAKS_TLS = "this port speaks TLS: use tidings+tls://"
 SPEAKS_NO_TLS = "this port does not speak TLS: use tidings://"
 
-Told = dict[str, Any]
+PeerCertificate = dict[str, Any]
 """A certificate as `getpeercert` tells it."""
 _HOST, _ADDRESS, _EXPIRED, _NOT_YET = 62, 64, 10, 9  # verify codes of OpenSSL
 _NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL")
@@ -79,7 +79,9 @@ def can_be_looked_at(error: ssl.SSLError) -> bool:
     return getattr(error, "verify_code", 0) in (_HOST, _ADDRESS, _EXPIRED, _NOT_YET)
 
 
-def dial_verdict(error: ssl.SSLError, host: str, ca: Path | None, told: Told | None) -> TidingsError | None:
+def dial_verdict(
+    error: ssl.SSLError, host: str, ca: Path | None, told: PeerCertificate | None
+) -> TidingsError | None:
     """Why a handshake has failed, if another one would fail as well; `told` is the node's certificate."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return NotAllowed(_distrust(error, host, ca, told or {}))
@@ -102,7 +104,7 @@ def _reason(error: ssl.SSLError) -> str:
     return getattr(error, "reason", None) or ""  # those that OpenSSL has not made have none
 
 
-def _distrust(error: ssl.SSLCertVerificationError, host: str, ca: Path | None, told: Told) -> str:
+def _distrust(error: ssl.SSLCertVerificationError, host: str, ca: Path | None, told: PeerCertificate) -> str:
     """Why the node's certificate is not trusted."""
     match error.verify_code:
         case code if code in (_HOST, _ADDRESS):
@@ -120,12 +122,12 @@ def _distrust(error: ssl.SSLCertVerificationError, host: str, ca: Path | None, t
             return f"the certificate of the node is not trusted: {error.verify_message}"
 
 
-def _named(told: Told) -> str:
+def _named(told: PeerCertificate) -> str:
     name = common_name(told)
     return "" if name is None else f" {name!r}"
 
 
-def _since(told: Told, key: str) -> str:
+def _since(told: PeerCertificate, key: str) -> str:
     if key not in told:
         return ""
     moment = datetime.fromtimestamp(ssl.cert_time_to_seconds(told[key]), UTC)
@@ -241,7 +243,7 @@ def port_context(
     return context
 
 
-def tell_own(cert: Path, key: Path) -> Told:
+def tell_own(cert: Path, key: Path) -> PeerCertificate:
     """What the certificate of a node says, whoever has issued it.
 
     Python tells of a certificate only what another end has shown, so it is shown to ourselves.
@@ -262,12 +264,12 @@ def tell_own(cert: Path, key: Path) -> Told:
     return client.getpeercert() or {}
 
 
-def expires_at(told: Told) -> float:
+def expires_at(told: PeerCertificate) -> float:
     """When a certificate ends, in seconds since 1970."""
     return float(ssl.cert_time_to_seconds(told["notAfter"]))
 
 
-def common_name(told: Told | None) -> str | None:
+def common_name(told: PeerCertificate | None) -> str | None:
     """Whom a certificate names, None if nobody or several."""
     subject = (told or {}).get("subject", ())
     names = [value for part in subject for key, value in part if key == "commonName"]

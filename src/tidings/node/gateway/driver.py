@@ -31,7 +31,7 @@ from tidings.protocol.frames import FRAME_MAX, FrameReader, encode
 from tidings.protocol.messages import VERSION, Bye, Hello, Welcome
 from tidings.transport.address import parse
 from tidings.transport.credentials import Credentials
-from tidings.transport.dial import Dial, Hopeless, dial
+from tidings.transport.dial import ConnectTo, Hopeless, dial
 from tidings.transport.link import Link
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class Server:
         await self._listen()
         self._timer = self._loop.call_later(0, self._wake)
 
-    async def _begin(self, reach: Dial, credentials: Credentials, gateway: Gateway) -> Life:
+    async def _begin(self, reach: ConnectTo, credentials: Credentials, gateway: Gateway) -> Life:
         """Under which name this gateway numbers its events.
 
         What an earlier one has had stored is recalled; a node that is away is waited for.
@@ -257,7 +257,7 @@ def name_at(node: str) -> str:
     return "" if parse(node).kind == "tls" else NAME
 
 
-async def _wait_counter(reach: Dial, name: str, credentials: Credentials, life: Life) -> int:
+async def _wait_counter(reach: ConnectTo, name: str, credentials: Credentials, life: Life) -> int:
     """How much the node has had of an earlier gateway; a node that is away is waited for."""
     backoff = Backoff(random.random)
     while True:

@@ -35,7 +35,7 @@ Where = Filter | str | Event | Mapping[str, Any] | None
 """Which messages are meant: a filter, or an example of which all that it says must agree; None: any."""
 
 
-class Hand(Struct, array_like=True, frozen=True):
+class ReceivedMessage(Struct, array_like=True, frozen=True):
     """A message as it was handed out: `raw` is its event, `parts` how many further parts its body has."""
 
     number: int
@@ -57,21 +57,21 @@ class Hand(Struct, array_like=True, frozen=True):
         return event
 
 
-class Handed(Struct, frozen=True):
+class GetAnswer(Struct, frozen=True):
     """An answer: messages, the number of the last that the queue took in, and where reading goes on.
 
     The messages may be held for `held_s` seconds (None: as long as the client is there); `request` is the
     number of the request, by which they can be given back.
     """
 
-    messages: list[Hand]
+    messages: list[ReceivedMessage]
     last: int = 0
     next: Any = None
     held_s: Annotated[float, Meta(ge=0, le=SECONDS_MAX)] | None = None
     request: int = 0
 
 
-async def fetch(link: Link, arguments: dict[str, Any], timeout_s: float | None) -> Handed:
+async def fetch(link: Link, arguments: dict[str, Any], timeout_s: float | None) -> GetAnswer:
     """Messages, now or when there are some; none if none came in time, Disconnected if no node was there."""
     session = link.core.session
     call = link.core.request("get", {**arguments, "wait_s": timeout_s}, "again")
@@ -90,7 +90,7 @@ async def fetch(link: Link, arguments: dict[str, Any], timeout_s: float | None) 
         give_up(link, number)
         # After a cut the node waits for a message as long as it was told to, from then on.
         if isinstance(error, NoAnswer) and session != link.core.session:
-            return Handed([])
+            return GetAnswer([])
         raise
 
 
@@ -100,15 +100,15 @@ def give_up(link: Link, request: int) -> None:
     link.flush_soon()
 
 
-def read_answer(result: Any, request: int) -> Handed:
+def read_answer(result: Any, request: int) -> GetAnswer:
     """The answer to a `get` with this number; CodecError if it is none."""
     try:
-        return replace(msgspec.convert(result, Handed), request=request)
+        return replace(msgspec.convert(result, GetAnswer), request=request)
     except msgspec.ValidationError as error:
         raise CodecError("$.get", str(error)) from None
 
 
-async def whole(link: Link, queue: str, hand: Hand, keys: QueueKeys | None) -> Event:
+async def whole(link: Link, queue: str, hand: ReceivedMessage, keys: QueueKeys | None) -> Event:
     """The event of a message, with all parts of its body, decrypted if there are keys."""
     event = hand.event
     if hand.parts:
@@ -116,7 +116,7 @@ async def whole(link: Link, queue: str, hand: Hand, keys: QueueKeys | None) -> E
     return event if keys is None else keys.decrypt(event)
 
 
-async def _joined(link: Link, queue: str, hand: Hand, event: Event) -> Event:
+async def _joined(link: Link, queue: str, hand: ReceivedMessage, event: Event) -> Event:
     parts = [event.body or b""]
     for index in range(hand.parts):
         which = {"queue": queue, "number": hand.number, "delivery": hand.delivery, "index": index}

@@ -13,7 +13,7 @@ from itertools import islice
 from msgspec.structs import replace
 
 from tidings.client.encryption import QueueKeys
-from tidings.client.unit import Unit
+from tidings.client.transaction_core import TransactionCore
 from tidings.errors import TidingsError, TransactionLost, UserError
 from tidings.event import Event
 from tidings.protocol.messages import error_of
@@ -40,7 +40,7 @@ async def put(
     link: Link,
     queue: str,
     event: Event,
-    transaction: Unit | None,
+    transaction: TransactionCore | None,
     timeout_s: float | None,
     keys: QueueKeys | None = None,
 ) -> None:
@@ -54,7 +54,7 @@ async def put(
 
 
 async def _hand_over(
-    link: Link, queue: str, event: Event, transaction: Unit | None, timeout_s: float | None
+    link: Link, queue: str, event: Event, transaction: TransactionCore | None, timeout_s: float | None
 ) -> int:
     """Number an event when there is room for it; its counter."""
     if transaction is None:
@@ -74,7 +74,7 @@ async def _number(
 
 
 async def _put_long(
-    link: Link, queue: str, event: Event, transaction: Unit | None, timeout_s: float | None
+    link: Link, queue: str, event: Event, transaction: TransactionCore | None, timeout_s: float | None
 ) -> None:
     """Put an event in parts, in a transaction of its own unless it is in one."""
     if transaction is not None:
@@ -87,7 +87,7 @@ async def _put_alone(link: Link, queue: str, event: Event) -> None:
     """Put an event in parts, in a transaction of its own, until that is not lost with the connection."""
     for tries in range(1, LONG_TRIES_MAX + 1):
         try:
-            async with Unit(link, LONG_S_MAX) as own:
+            async with TransactionCore(link, LONG_S_MAX) as own:
                 await _put_parts(link, queue, event, own, None)
             return
         except TransactionLost:
@@ -96,7 +96,7 @@ async def _put_alone(link: Link, queue: str, event: Event) -> None:
 
 
 async def _put_parts(
-    link: Link, queue: str, event: Event, transaction: Unit, timeout_s: float | None
+    link: Link, queue: str, event: Event, transaction: TransactionCore, timeout_s: float | None
 ) -> None:
     """The parts behind the first one, then the event with that as its body."""
     body, number = event.body or b"", transaction.number
@@ -120,7 +120,7 @@ async def put_all(
     link: Link,
     queue: str,
     events: Iterable[Event],
-    transaction: Unit | None,
+    transaction: TransactionCore | None,
     timeout_s: float | None,
     keys: QueueKeys | None = None,
 ) -> None:
@@ -141,7 +141,9 @@ async def put_all(
 class _Many:
     """Events that are put together: those that were handed over, and what was refused of them."""
 
-    def __init__(self, link: Link, queue: str, transaction: Unit | None, keys: QueueKeys | None) -> None:
+    def __init__(
+        self, link: Link, queue: str, transaction: TransactionCore | None, keys: QueueKeys | None
+    ) -> None:
         self.failure: TidingsError | None = None  # the first one
         self._link = link
         self._queue = queue

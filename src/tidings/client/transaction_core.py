@@ -16,7 +16,7 @@ from tidings.errors import Disconnected, NoAnswer, TidingsError, TransactionLost
 from tidings.transport.link import CLOSE_S_MAX, Link
 
 
-class Unit:
+class TransactionCore:
     """See the module; entered once, with `async with`: committed at its clean end, else rolled back."""
 
     def __init__(self, link: Link, timeout_s: float | None) -> None:
