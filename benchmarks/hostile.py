@@ -31,9 +31,9 @@ from tidings.protocol.messages import (
     Accepted,
     Bye,
     Hello,
-    Message,
     Ping,
     Pong,
+    ProtocolMessage,
     Put,
     Refusal,
     Reply,
@@ -162,7 +162,7 @@ class Hostile:
             self._send_events(Put(queue), some)
         self.wait_accepted()
 
-    def _send_events(self, message: Message, events: Sequence[Event]) -> None:
+    def _send_events(self, message: ProtocolMessage, events: Sequence[Event]) -> None:
         first = self._counter + 1
         raw = Batch.of([replace(event, counter=first + place) for place, event in enumerate(events)]).raw
         self._counter += len(events)
@@ -197,7 +197,7 @@ class Hostile:
         """End the connection at once, without a word."""
         self._channel.close()
 
-    def _say(self, message: Message, events: bytes = b"") -> None:
+    def _say(self, message: ProtocolMessage, events: bytes = b"") -> None:
         frame = encode(message, events)
         assert len(frame) <= FRAME_MAX + 4, "a load keeps to the limits"
         self._out += frame
@@ -232,7 +232,7 @@ class Hostile:
         for message, _ in self._reader.feed(data):
             self._hear(message)
 
-    def _hear(self, message: Message) -> None:
+    def _hear(self, message: ProtocolMessage) -> None:
         if isinstance(message, Reply):
             self._hear_reply(message)
         elif isinstance(message, Accepted):

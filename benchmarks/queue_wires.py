@@ -37,9 +37,9 @@ from tidings.protocol.messages import (
     VERSION,
     Accepted,
     Hello,
-    Message,
     Ping,
     Pong,
+    ProtocolMessage,
     Put,
     Refusal,
     Reply,
@@ -193,7 +193,7 @@ class _TidingsGetting(Getting):
                 came += len(hands)
         return came, said
 
-    def _messages(self, data: bytes) -> Iterator[Message]:
+    def _messages(self, data: bytes) -> Iterator[ProtocolMessage]:
         for message, _ in self._reader.feed(data):
             check(message)
             if isinstance(message, Accepted):
@@ -216,7 +216,7 @@ class _TidingsGetting(Getting):
         return self._accepted == self._next - 1  # which may have come before it was waited for
 
 
-def check(message: Message) -> None:
+def check(message: ProtocolMessage) -> None:
     """Raise PeerError if a node has refused what it was told or asked, or ends the connection."""
     check_answer(message)
     if isinstance(message, Refusal):

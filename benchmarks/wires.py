@@ -20,7 +20,17 @@ from tidings.errors import PeerError
 from tidings.event import Batch, Event
 from tidings.ids import new_system
 from tidings.protocol.frames import FRAME_MAX, PUBLISH, FrameReader, encode
-from tidings.protocol.messages import VERSION, Accepted, Bye, Hello, Message, Ping, Pong, Reply, Request
+from tidings.protocol.messages import (
+    VERSION,
+    Accepted,
+    Bye,
+    Hello,
+    Ping,
+    Pong,
+    ProtocolMessage,
+    Reply,
+    Request,
+)
 from tidings.protocol.session import WINDOW
 
 MARKER = b"temperature"
@@ -160,7 +170,7 @@ def pattern_of(topics: Sequence[int], frame_events: int) -> tuple[bytes, list[in
     return data, places
 
 
-def check_answer(message: Message) -> None:
+def check_answer(message: ProtocolMessage) -> None:
     """Raise PeerError if a node has refused what it was asked, or ends the connection."""
     if isinstance(message, Bye) or (isinstance(message, Reply) and message.error is not None):
         raise PeerError(f"the node refused: {message}")

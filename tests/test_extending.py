@@ -19,9 +19,9 @@ from tidings.exchange import Need, Positions, Rows, Subscription
 from tidings.filters import Filter
 from tidings.ids import Origin
 from tidings.protocol.broker import Broker
-from tidings.protocol.cursors import Consumer, Cursor
+from tidings.protocol.cursors import Cursor, CursorConsumer
 from tidings.protocol.messages import DONE
-from tidings.protocol.service import Asked, Service
+from tidings.protocol.service import IncomingRequest, Service
 from tidings.protocol.session import Session
 from tidings.queues.arguments import Find, Get
 from tidings.queues.backend import Delivered, Handed, QueueBackend, QueueRef
@@ -94,14 +94,14 @@ class Stacks(QueueBackend):
         )
 
 
-class Counted(Consumer):
+class Counted(CursorConsumer):
     """A sink that only wants to know up to which position it has counted."""
 
     def __init__(self, broker: Broker) -> None:
-        found = broker.places.find("counting", "all")
+        found = broker.cursors.find("counting", "all")
         if found is None:
             found = Cursor(broker, Durable("all", "counting", "n >= 0", 0, 0))
-            broker.places.open(found)
+            broker.cursors.open(found)
         self.cursor = found
         found.attach(self)
 
@@ -139,12 +139,12 @@ class Notes(Service):
         self._notes = NOTES.known(broker.state)
         self.operations = {"note.keep": (Noted, self._keep), "note.read": (Noted, self._read)}
 
-    def _keep(self, _asked: Asked, noted: Noted) -> dict[str, Any]:
+    def _keep(self, _asked: IncomingRequest, noted: Noted) -> dict[str, Any]:
         self._notes[noted.name,] = Note(noted.text)
         self._broker.store(NOTES.set((noted.name,), Note(noted.text)))
         return {}
 
-    def _read(self, _asked: Asked, noted: Noted) -> str:
+    def _read(self, _asked: IncomingRequest, noted: Noted) -> str:
         return self._notes[noted.name,].text
 
 

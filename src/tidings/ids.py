@@ -36,7 +36,7 @@ class Origin(Struct, frozen=True, gc=False):
     source: str | None = None
 
 
-class Handed(Origin, frozen=True, gc=False):
+class ForwardedOrigin(Origin, frozen=True, gc=False):
     """The origin of events that another node has handed on: their numbers are counted there, not here."""
 
 

@@ -131,11 +131,11 @@ def test_a_gateway_that_ends_fails_the_run() -> None:
 
 @pytest.mark.slow
 def test_a_load_that_is_answered_with_a_mistake_fails_the_run(started: Started) -> None:
-    node, gate = started
+    node, authenticator = started
     with (
         gateway._subscribed(gateway.TidingsWire(node.port)),
-        load.Child(gateway_load.stay, gate.port, Many(0, 2, udp=False)) as child,
-        gateway_load.join(gate.port, 5) as channel,
+        load.Child(gateway_load.stay, authenticator.port, Many(0, 2, udp=False)) as child,
+        gateway_load.join(authenticator.port, 5) as channel,
     ):
         assert child.receive() == "ready"
         channel.sendall(b"[]\n")

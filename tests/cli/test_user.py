@@ -14,9 +14,9 @@ from cli.commands import run_command
 from node.peers import SOURCE
 from security.places import SECRET, made
 
-from tidings.protocol.access import Caller, Claim, Denied, Permit
+from tidings.protocol.access import Denied, LoginCredentials, PeerInfo, Principal
+from tidings.security.authenticator import UserAuthenticator
 from tidings.security.directory import SecurityDirectory
-from tidings.security.gate import Watchman
 from tidings.security.passwords import hash_token, is_token
 
 PASSWORD = "a password of mine"
@@ -36,10 +36,10 @@ def user(*arguments: str, password: str | None = None, lines: str = "") -> tuple
 
 
 def lets_in(home: SecurityDirectory, name: str, secret: str) -> bool:
-    gate = Watchman(*home.load())
+    authenticator = UserAuthenticator(*home.load())
     try:
-        answer = gate.admit(Claim(Caller("", "10.0.0.9"), name, secret), 0.0)
-        return isinstance(answer, Permit) or gate.conclude(answer, answer.run(), 0.0).user == name
+        answer = authenticator.admit(LoginCredentials(PeerInfo("", "10.0.0.9"), name, secret), 0.0)
+        return isinstance(answer, Principal) or authenticator.conclude(answer, answer.run(), 0.0).user == name
     except Denied:
         return False
 

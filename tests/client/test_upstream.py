@@ -19,7 +19,7 @@ from tidings.errors import AddressError, FilterError, UserError
 from tidings.node.config import NodeConfig
 from tidings.node.server import Node
 from tidings.peers.registry import Upstream
-from tidings.protocol.access import Check, Claim, Permit, Rule
+from tidings.protocol.access import Check, LoginCredentials, Principal, Rule
 from tidings.transport.credentials import Credentials
 
 
@@ -265,23 +265,23 @@ def test_what_lives_for_a_time_goes_on_with_what_is_left_of_it(tmp_path: Path) -
 class Gate:
     """Lets everyone in who may publish some things only."""
 
-    permit = Permit("dev", "token", False, (Rule("publish", tidings.Filter("n < 2")),))
+    principal = Principal("dev", "token", False, (Rule("publish", tidings.Filter("n < 2")),))
 
-    def admit(self, claim: Claim, _now: float, _wall: float) -> Permit | Check:
-        return Permit() if claim.caller.host is None else self.permit
+    def admit(self, claim: LoginCredentials, _now: float, _wall: float) -> Principal | Check:
+        return Principal() if claim.caller.host is None else self.principal
 
-    def conclude(self, _check: Check, _passed: bool, _now: float) -> Permit:
-        return self.permit
+    def conclude(self, _check: Check, _passed: bool, _now: float) -> Principal:
+        return self.principal
 
-    def renew(self, permit: Permit) -> Permit | None:
-        return permit
+    def renew(self, principal: Principal) -> Principal | None:
+        return principal
 
 
 def test_what_the_node_above_does_not_allow_is_a_dead_letter_here(tmp_path: Path) -> None:
     async def work() -> None:
         above = Node(NodeConfig(port=0, compiled=False))
         await above.start()
-        above.driver.broker.gate = Gate()
+        above.driver.broker.authenticator = Gate()
         try:
             async with tidings.open(tmp_path / "device", upstream=above.addresses[0]) as bus:
                 await bus.publish_all([Event("t", {"n": n}) for n in range(4)])

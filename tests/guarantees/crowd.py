@@ -14,7 +14,7 @@ from random import Random
 import tidings
 from tidings import Event
 from tidings.client.bus import Bus
-from tidings.protocol.intake import Wanted
+from tidings.protocol.subscriber import Wanted
 from tidings.simulator.account import StormAccount
 from tidings.simulator.storm import DELIVERIES, KEPT
 

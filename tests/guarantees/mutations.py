@@ -18,10 +18,10 @@ from tidings.protocol.messages import (
     Credit,
     Deliver,
     Hello,
-    Message,
     Notice,
     Ping,
     Pong,
+    ProtocolMessage,
     Publish,
     Reply,
     Request,
@@ -40,7 +40,7 @@ EVENTS = [
     Event("a", value=1.5, name="x", body=b"body", priority=9),
     Event("c", moment=True, delivery="persistent", ttl_s=5.0, subject="s"),
 ]
-MESSAGES: tuple[Message, ...] = (
+MESSAGES: tuple[ProtocolMessage, ...] = (
     Request(1, "subscribe", {"number": 1, "filter": FILTERS[1], "credit": 10}),
     Request(2, "subscribe", {"number": 2, "durable": "d", "since": 1, "credit": 5}),
     Request(3, "subscribe", {"number": 3, "on_slow": "latest", "slow_key": "value", "credit": 1}),
@@ -58,7 +58,7 @@ MESSAGES: tuple[Message, ...] = (
     *[Publish()] * 8,
 )
 # What may not come at all, or only once.
-FOREIGN: tuple[Message, ...] = (
+FOREIGN: tuple[ProtocolMessage, ...] = (
     HELLO,
     Bye("", ""),
     Welcome(1, "node", 1, "session", 5, 1000),
@@ -95,7 +95,7 @@ class Mutator:
         """A frame that was changed, or that may not come."""
         random = self._random
         message = random.choice(FOREIGN if random.random() < 0.02 else MESSAGES)
-        ways: list[Callable[[Message], bytes]] = [self._values, self._bytes, self._length]
+        ways: list[Callable[[ProtocolMessage], bytes]] = [self._values, self._bytes, self._length]
         (way,) = random.choices(ways, (8, 2, 1))
         return way(message)
 
@@ -112,10 +112,10 @@ class Mutator:
             events.append([self._counter, *wire[1:]])
         return events
 
-    def _good(self, message: Message) -> bytes:
+    def _good(self, message: ProtocolMessage) -> bytes:
         return encode(message, _array(self._events()) if message.HAS_EVENTS else b"")
 
-    def _values(self, message: Message) -> bytes:
+    def _values(self, message: ProtocolMessage) -> bytes:
         """A frame whose parts are values, one or two of which are something else."""
         header: Any = msgspec.msgpack.decode(msgspec.msgpack.encode(message))
         events: Any = self._events()
@@ -161,7 +161,7 @@ class Mutator:
             return deep(self._random.choice((10, 200, 900)))
         return self._random.choice(NASTY)
 
-    def _bytes(self, message: Message) -> bytes:
+    def _bytes(self, message: ProtocolMessage) -> bytes:
         """A frame with bytes changed, taken out or put in; its length is right or not."""
         random = self._random
         data = bytearray(self._good(message))
@@ -180,7 +180,7 @@ class Mutator:
             data[:4] = (len(data) - 4).to_bytes(4, "big")
         return bytes(data)
 
-    def _length(self, message: Message) -> bytes:
+    def _length(self, message: ProtocolMessage) -> bytes:
         """A frame that says another length than it has, is cut short, or is good as it is."""
         random = self._random
         data = self._good(message)

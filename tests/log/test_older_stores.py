@@ -90,7 +90,7 @@ def test_an_archive_that_has_lost_its_place_or_its_terms_is_forgotten(rig: DiskR
     rig.store.close()
     again = DiskRig(tmp_path / "node")
     again.run()
-    assert {one.name for one in again.broker.places.named} == {"query", "all", "news"}
+    assert {one.name for one in again.broker.cursors.named} == {"query", "all", "news"}
     again.store.close()
     last = DiskRig(tmp_path / "node")
     assert {one.name for one in last.store.state.durables} == {"query", "all", "news"}

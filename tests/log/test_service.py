@@ -212,7 +212,7 @@ def test_a_time_is_the_position_of_the_first_event_stored_since() -> None:
 
 def test_a_user_reads_only_what_it_may_subscribe_to() -> None:
     rig = LogRig(where="")
-    rig.broker.gate = Book(
+    rig.broker.authenticator = Book(
         ann=[may("publish")], bob=[may("subscribe", "n < 3")], eve=[may("publish"), may("get")]
     )
     ann, bob, eve = (come(rig, who) for who in ("ann", "bob", "eve"))
@@ -241,7 +241,7 @@ def test_only_who_may_manage_decides_what_becomes_of_the_log(
 ) -> None:
     rig = LogRig(where="")
     others = [may("publish"), may("subscribe"), may("put"), may("get"), may("keep")]
-    rig.broker.gate = Book(boss=ALL, bob=others)
+    rig.broker.authenticator = Book(boss=ALL, bob=others)
     boss, bob = come(rig, "boss"), come(rig, "bob")
     bob.publish(event(1))
     rig.run()
@@ -252,11 +252,11 @@ def test_only_who_may_manage_decides_what_becomes_of_the_log(
 
 def test_answers_to_others_are_not_read_in_the_log_nor_kept_for_who_may_not_hear_them() -> None:
     rig = LogRig()
-    rig.broker.gate = Book(ann=ALL, bob=ALL)
+    rig.broker.authenticator = Book(ann=ALL, bob=ALL)
     ann, bob = come(rig, "ann"), come(rig, "bob")
     answers = [with_header(event(n), subject=f"inbox.{who}/1") for n, who in ((1, "ann"), (2, "bob"))]
-    rig.broker.gate.nodes.add("cid")
-    rig.broker.gate.users["cid"] = tuple(ALL)
+    rig.broker.authenticator.nodes.add("cid")
+    rig.broker.authenticator.users["cid"] = tuple(ALL)
     cid = come(rig, "cid")  # a node, which may say what others have said
     ask(bob, "log.reader", name="spark", lease_s=60)
     cid.publish(*answers, event(3))
@@ -273,14 +273,14 @@ def test_answers_to_others_are_not_read_in_the_log_nor_kept_for_who_may_not_hear
     assert ask(bob, "log.find", ids=[identity])["parts"] == []
     assert len(ask(ann, "log.find", ids=[identity])["parts"]) == 1
     again = rig.restart()
-    again.broker.gate = rig.broker.gate
-    again.broker.places.review()
-    assert [one.subscription.user for one in again.broker.places.archives] == ["bob", None]
+    again.broker.authenticator = rig.broker.authenticator
+    again.broker.cursors.review()
+    assert [one.subscription.user for one in again.broker.cursors.archives] == ["bob", None]
 
 
 def test_a_reader_has_kept_only_what_it_may_subscribe_to() -> None:
     rig = LogRig()
-    rig.broker.gate = Book(ann=[may("publish")], bob=[may("subscribe", "n < 3")])
+    rig.broker.authenticator = Book(ann=[may("publish")], bob=[may("subscribe", "n < 3")])
     ann, bob = come(rig, "ann"), come(rig, "bob")
     ask(bob, "log.reader", name="spark", lease_s=60)
     ann.publish(*(event(n, n=n) for n in range(1, 6)))
@@ -375,7 +375,7 @@ def test_a_reader_is_no_subscription() -> None:
         "'other' is the name of something else",
     )
     rig.pass_time(30)
-    assert [one["name"] for one in rig.broker.places.status()] == ["other"]
+    assert [one["name"] for one in rig.broker.cursors.status()] == ["other"]
 
 
 def test_a_reader_that_is_not_heard_of_is_gone_when_its_lease_ends() -> None:
@@ -415,7 +415,7 @@ def test_a_reader_that_has_left_to_come_back_wants_nothing_and_is_resumed_after_
     rig.run()
     assert rows(ann) == []
     assert ask(ann, "log.status")["readers"] == []
-    assert rig.broker.places.status() == []
+    assert rig.broker.cursors.status() == []
     assert refusal(ann, "log.passed", name="spark", position=3)[0] == "not-found"
     assert refusal(ann, "log.leave", name="spark")[0] == "not-found"
     rig.pass_time(3_600)
@@ -506,9 +506,9 @@ def test_after_a_restart_a_lease_from_a_clock_that_was_ahead_is_no_longer_than_g
     ask(rig.peer(), "log.reader", name="spark", lease_s=30)
     rig = rig.restart()
     rig.pass_time(29)
-    assert len(rig.broker.places.archives) == 1
+    assert len(rig.broker.cursors.archives) == 1
     rig.pass_time(1)
-    assert rig.broker.places.archives == []
+    assert rig.broker.cursors.archives == []
 
 
 @pytest.mark.parametrize("jump_s", [365 * 86_400.0, -600.0])
@@ -594,13 +594,13 @@ def test_a_log_in_memory_gives_up_its_oldest_half(monkeypatch: pytest.MonkeyPatc
 def test_what_is_kept_for_a_user_is_what_it_may_subscribe_to_after_a_restart_too() -> None:
     book = Book(ann=[may("publish")], bob=[may("subscribe", "n < 3"), may("keep")])
     rig = LogRig()
-    rig.broker.gate = book
+    rig.broker.authenticator = book
     bob = come(rig, "bob")
     ask(bob, "log.reader", name="spark", where="")
     ask(bob, "log.keep", name="all", where="")
     rig = rig.restart()
-    rig.broker.gate = book
-    rig.broker.places.review()  # as a node does when it knows its rules
+    rig.broker.authenticator = book
+    rig.broker.cursors.review()  # as a node does when it knows its rules
     ann = come(rig, "ann")
     ann.publish(*(event(n, n=n) for n in range(1, 6)))
     rig.run()
@@ -619,7 +619,7 @@ def test_what_is_kept_for_a_user_is_what_it_may_subscribe_to_after_a_restart_too
 
 def test_who_reads_is_told_to_itself_and_to_who_may_manage() -> None:
     rig = LogRig()
-    rig.broker.gate = Book(
+    rig.broker.authenticator = Book(
         ada=[may("subscribe"), may("manage")], bob=[may("subscribe")], eve=[may("publish")]
     )
     ada, bob, eve = (come(rig, who) for who in ("ada", "bob", "eve"))
@@ -633,7 +633,7 @@ def test_who_reads_is_told_to_itself_and_to_who_may_manage() -> None:
 
 def test_who_may_manage_ends_readers_of_others() -> None:
     rig = LogRig()
-    rig.broker.gate = Book(ada=[may("manage"), may("subscribe")], bob=[may("subscribe")])
+    rig.broker.authenticator = Book(ada=[may("manage"), may("subscribe")], bob=[may("subscribe")])
     ada, bob = come(rig, "ada"), come(rig, "bob")
     ask(bob, "log.reader", name="hog", start=1)
     ask(ada, "log.reader", name="own", start=1)
@@ -659,18 +659,20 @@ def test_a_client_has_only_so_many_readers(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_who_has_no_right_to_keep_is_told_which_one_it_needs_and_reads_nonetheless() -> None:
     rig = LogRig()
-    rig.broker.gate = Book(ann=[may("subscribe"), may("manage")], bob=[may("subscribe"), may("keep")])
+    rig.broker.authenticator = Book(
+        ann=[may("subscribe"), may("manage")], bob=[may("subscribe"), may("keep")]
+    )
     ann, bob = come(rig, "ann"), come(rig, "bob")
     needed = "having what others publish kept in the log needs a rule with the action 'keep'"
     assert refusal(ann, "log.keep", name="k") == ("not-allowed", f"'ann' may not keep: {needed}")
-    assert rig.broker.places.archives == []
+    assert rig.broker.cursors.archives == []
     ask(ann, "log.reader", name="spark", lease_s=60)
     ask(bob, "log.keep", name="k")
 
 
 def test_an_advertiser_is_told_what_a_reader_asks_for_and_not_the_rules_behind_it() -> None:
     rig = LogRig()
-    book = rig.broker.gate = Book(ann=ALL, bob=[may("subscribe", "room = 'vault'")])
+    book = rig.broker.authenticator = Book(ann=ALL, bob=[may("subscribe", "room = 'vault'")])
     ann, bob = come(rig, "ann"), come(rig, "bob")
     ann.ask("advertise", number=1, filter="")
     ask(bob, "log.reader", name="spark", where="n > 1", lease_s=60)
@@ -685,7 +687,7 @@ def test_an_advertiser_is_told_what_a_reader_asks_for_and_not_the_rules_behind_i
 
 def test_a_right_to_keep_reaches_no_further_than_what_may_be_subscribed_to() -> None:
     rig = LogRig()
-    rig.broker.gate = Book(ann=[may("keep")], bob=[may("subscribe", "n < 3"), may("keep")])
+    rig.broker.authenticator = Book(ann=[may("keep")], bob=[may("subscribe", "n < 3"), may("keep")])
     ann, bob = come(rig, "ann"), come(rig, "bob")
     assert refusal(ann, "log.keep", name="k")[0] == "not-allowed"
     assert refusal(bob, "log.keep", name="k", where="n > 5")[0] == "not-allowed"
@@ -696,7 +698,7 @@ def test_a_user_has_only_so_many_filters_kept_whatever_its_clients_are_called(
 ) -> None:
     monkeypatch.setattr(service, "KEPT_MAX", 2)
     rig = LogRig()
-    rig.broker.gate = Book(ann=ALL, bob=ALL)
+    rig.broker.authenticator = Book(ann=ALL, bob=ALL)
     clients = [come(rig, "ann", f"s{n}", f"ann/{n}") for n in range(3)]
     for client in clients[:2]:
         ask(client, "log.keep", name="k")

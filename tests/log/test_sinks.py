@@ -405,7 +405,7 @@ def test_events_have_ids_of_their_own_and_the_source_of_who_staged_them() -> Non
 
 def guarded(*rules: Any) -> SinkRig:
     rig = SinkRig()
-    rig.broker.gate = Book(ann=list(rules), bob=ALL)
+    rig.broker.authenticator = Book(ann=list(rules), bob=ALL)
     return rig
 
 
@@ -426,7 +426,7 @@ def test_what_was_granted_when_it_was_staged_must_be_granted_at_the_commit() -> 
     rig = guarded(may("publish"))
     ann = come(rig, "ann")
     failure_of(ann, "sink.stage", sink="s", run="r", attempt="a", number=0, raw=raw(1, 10))
-    rig.broker.gate = Book(ann=[may("publish", "n < 10")], bob=ALL)
+    rig.broker.authenticator = Book(ann=[may("publish", "n < 10")], bob=ALL)
     rig.broker.review()
     rig.run()
     ann = come(rig, "ann")

@@ -19,13 +19,23 @@ from tidings import Batch, Event
 from tidings.node.config import NodeConfig
 from tidings.node.server import Node
 from tidings.protocol.frames import FRAME_MAX, Frame, FrameReader, encode
-from tidings.protocol.messages import Accepted, Bye, Deliver, Hello, Message, Publish, Reply, Request, Welcome
+from tidings.protocol.messages import (
+    Accepted,
+    Bye,
+    Deliver,
+    Hello,
+    ProtocolMessage,
+    Publish,
+    Reply,
+    Request,
+    Welcome,
+)
 
 ANSWER_S_MAX = ANSWER_S
 """How long a test waits for what must come."""
 SOURCE = Path(__file__).parents[2] / "src"
 
-Kind = TypeVar("Kind", bound=Message)
+Kind = TypeVar("Kind", bound=ProtocolMessage)
 Run = Callable[[Coroutine[Any, Any, None]], None]
 """Runs a test on a loop."""
 
@@ -53,7 +63,7 @@ class Peer:
         self._frames = FrameReader(FRAME_MAX)
         self._unread: list[Frame] = []
 
-    def send(self, *messages: Message) -> None:
+    def send(self, *messages: ProtocolMessage) -> None:
         self.writer.write(b"".join(map(encode, messages)))
 
     async def hello(self, system: str = "peer", epoch: int = 1, name: str = "") -> Welcome:

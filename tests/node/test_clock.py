@@ -19,7 +19,7 @@ from tidings.node.driver import Driver, SteadyClock
 from tidings.protocol import session
 from tidings.protocol.access import OWN
 from tidings.protocol.frames import FRAME_MAX, FrameReader, encode
-from tidings.protocol.messages import Message
+from tidings.protocol.messages import ProtocolMessage
 from tidings.store.memory import MemoryStore
 
 START_S = 1_700_000_000.0
@@ -127,12 +127,12 @@ class Wired(Peer):
 
     def __init__(self, rig: DriverRig) -> None:
         self.rig: DriverRig = rig
-        self.frames: list[tuple[Message, bytes]] = []
+        self.frames: list[tuple[ProtocolMessage, bytes]] = []
         self._reader = FrameReader(FRAME_MAX)
         self._number = 0
         self.session = rig.driver.connect(Wire(self), OWN)
 
-    def send(self, message: Message, events: bytes = b"") -> None:
+    def send(self, message: ProtocolMessage, events: bytes = b"") -> None:
         self.rig.driver.receive(self.session, encode(message, events))
 
 
@@ -192,9 +192,9 @@ def test_what_is_due_is_done_in_time_though_the_clock_was_wrong_for_five_seconds
     rig.pass_time(0.2)
     assert bob.got(empty) == []  # 20.1 s
     rig.pass_time(9.8)
-    assert len(rig.broker.places.archives) == 1
+    assert len(rig.broker.cursors.archives) == 1
     rig.pass_time(0.2)
-    assert rig.broker.places.archives == []  # 30.1 s
+    assert rig.broker.cursors.archives == []  # 30.1 s
 
 
 @pytest.mark.parametrize("jump_s", JUMPS_S)

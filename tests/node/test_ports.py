@@ -13,10 +13,10 @@ from tidings import Event
 from tidings.errors import UserError
 from tidings.node import driver
 from tidings.node.ports import bind_unix
+from tidings.protocol.consumer import CREDITED_SIZE_MAX
 from tidings.protocol.frames import FIRST_FRAME_MAX, encode
 from tidings.protocol.messages import Bye, Hello, Ping, Pong, Publish, Request, Welcome
 from tidings.protocol.outbox import ROOM
-from tidings.protocol.outlets import CREDITED_SIZE_MAX
 
 EVENT = Event("air.pm10", value=61.5)
 

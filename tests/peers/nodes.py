@@ -173,7 +173,7 @@ class Home:
     def user(self, name: str, *rules: Rule) -> Guest:
         """A client that may do so much, at a node that others must be let in by."""
         self.book.users[name] = tuple(rules)
-        self.rig.broker.gate = self.book
+        self.rig.broker.authenticator = self.book
         return Guest(self, f"sys-{name}", "", name)
 
     def owner_of(self, name: str) -> Client:

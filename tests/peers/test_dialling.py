@@ -18,7 +18,7 @@ from tidings.peers import forwarding
 from tidings.peers.dialling import LOST, SILENT, Dial, Dialling, HangUp, OutboundConnection, Reach
 from tidings.peers.peering import REFUSED_S
 from tidings.protocol.connection import Connection
-from tidings.protocol.talk import SILENT_S_MAX
+from tidings.protocol.keepalive import SILENT_S_MAX
 from tidings.steps import finish
 from tidings.timers import Alarms
 

@@ -14,10 +14,10 @@ from tidings.event import Batch, Event
 from tidings.event.wire import encode_events
 from tidings.filters import Filter
 from tidings.peers import forwarded
-from tidings.protocol.access import Caller, Check, Claim, Permit, Rule
+from tidings.protocol.access import Check, LoginCredentials, PeerInfo, Principal, Rule
 from tidings.protocol.messages import Accepted, Bye, Deliver, Forward, Hello, Refusal, Welcome
 
-ELSEWHERE = Caller("1.2.3.4", "1.2.3.4")
+ELSEWHERE = PeerInfo("1.2.3.4", "1.2.3.4")
 
 
 def packed(*given: int) -> bytes:
@@ -27,17 +27,17 @@ def packed(*given: int) -> bytes:
 class Guard:
     """Lets everyone in, as what it is told."""
 
-    def __init__(self, permit: Permit) -> None:
-        self.permit = permit
+    def __init__(self, principal: Principal) -> None:
+        self.principal = principal
 
-    def admit(self, _claim: Claim, _now: float, _wall: float) -> Permit | Check:
-        return self.permit
+    def admit(self, _claim: LoginCredentials, _now: float, _wall: float) -> Principal | Check:
+        return self.principal
 
-    def conclude(self, _check: Check, _passed: bool, _now: float) -> Permit:
-        return self.permit
+    def conclude(self, _check: Check, _passed: bool, _now: float) -> Principal:
+        return self.principal
 
-    def renew(self, permit: Permit) -> Permit | None:
-        return permit
+    def renew(self, principal: Principal) -> Principal | None:
+        return principal
 
 
 class Hander:
@@ -290,7 +290,7 @@ def test_what_comes_from_a_node_does_not_go_back_there(far: Site) -> None:
 def guarded(*rules: Rule, is_node: bool = False) -> Site:
     made = site(b"f")
     Client(made, "bob").create("jobs")
-    made.broker.gate = Guard(Permit("dev", "token", is_node, rules))
+    made.broker.authenticator = Guard(Principal("dev", "token", is_node, rules))
     return made
 
 

@@ -17,8 +17,8 @@ from tidings.protocol.messages import Forward
 def house(*rules: Rule) -> tuple[Client, Client]:
     """The boss of a node with two queues, and attic, a node that has these rules there."""
     rig = guarded(boss=ALL, attic=list(rules))
-    assert isinstance(rig.broker.gate, Book)
-    rig.broker.gate.nodes.add("attic")
+    assert isinstance(rig.broker.authenticator, Book)
+    rig.broker.authenticator.nodes.add("attic")
     boss = Client(rig, "sys-boss", "", "boss")
     boss.create("jobs")
     boss.create("letters")
@@ -45,7 +45,7 @@ def test_a_node_is_believed_in_who_has_said_what_it_hands_on() -> None:
 @pytest.mark.parametrize("said", ["ann", "boss", "attic2", "attic2/phone"])
 def test_whoever_is_no_node_hands_on_in_its_own_name_only(said: str) -> None:
     boss, _ = house()
-    book = boss.rig.broker.gate
+    book = boss.rig.broker.authenticator
     assert isinstance(book, Book)
     book.users["eve"] = tuple(ALL)
     eve = Client(boss.rig, "sys-eve", "", "eve")
@@ -55,7 +55,7 @@ def test_whoever_is_no_node_hands_on_in_its_own_name_only(said: str) -> None:
 
 def test_whoever_is_no_node_hands_on_neither_requests_nor_answers_of_others() -> None:
     boss, attic = house(*ALL)
-    book = boss.rig.broker.gate
+    book = boss.rig.broker.authenticator
     assert isinstance(book, Book)
     book.users["eve"] = tuple(ALL)
     eve = Client(boss.rig, "sys-eve", "", "eve")

@@ -159,7 +159,7 @@ def test_a_reader_that_stays_has_all_of_its_lease_left(
 ) -> None:
     reader = stream(node, lease="3600")
     reader.initialOffset()
-    (archive,) = node.node.driver.broker.places.archives
+    (archive,) = node.node.driver.broker.cursors.archives
     ends_at = archive.ends_at
     parents(DRIVER)
     end_by(EOFError(), reader)

@@ -11,8 +11,8 @@ from tidings.event import Batch, Event
 from tidings.ids import StoredIds
 from tidings.protocol.connection import Connection
 from tidings.protocol.frames import FrameReader
-from tidings.protocol.intake import Wanted
-from tidings.protocol.messages import Message
+from tidings.protocol.messages import ProtocolMessage
+from tidings.protocol.subscriber import Wanted
 from tidings.replies import Deferred
 
 
@@ -125,6 +125,6 @@ def event(n: int = 0, delivery: str = "transient") -> Event:
     return Event("t", {"n": n}, delivery=delivery)
 
 
-def spoken(client: Client) -> list[Message]:
+def spoken(client: Client) -> list[ProtocolMessage]:
     """The messages the client would send now."""
     return [message for message, _ in FrameReader(1 << 24).feed(b"".join(client.core.output()))]

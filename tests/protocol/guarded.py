@@ -1,4 +1,4 @@
-"""A gate for tests: users with plain secrets and rules, some of which take a while to be checked."""
+"""An authenticator for tests: users with plain secrets and rules, some of which take a while to check."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from protocol.rig import Peer, Rig
 from tidings.filters import Filter
-from tidings.protocol.access import ACTIONS, Action, Check, Claim, Denied, Permit, Rule
+from tidings.protocol.access import ACTIONS, Action, Check, Denied, LoginCredentials, Principal, Rule
 from tidings.protocol.messages import Bye, Hello, Welcome
 
 
@@ -28,25 +28,25 @@ class Book:
         self.users = {user: tuple(rules) for user, rules in users.items()}
         self.nodes: set[str] = set()
 
-    def admit(self, claim: Claim, _now: float, _wall: float) -> Permit | Check:
+    def admit(self, claim: LoginCredentials, _now: float, _wall: float) -> Principal | Check:
         is_right = claim.secret.lstrip("?") == claim.user[::-1]
         if claim.secret.startswith("?"):
             return Slow(claim.user, is_right)
         return self.conclude(Slow(claim.user, is_right), is_right, 0)
 
-    def conclude(self, check: Check, passed: bool, _now: float) -> Permit:
+    def conclude(self, check: Check, passed: bool, _now: float) -> Principal:
         assert isinstance(check, Slow)
         if not passed or check.user not in self.users:
             raise Denied("secret", "user or secret is wrong")
-        return Permit(check.user, "password", check.user in self.nodes, self.users[check.user])
+        return Principal(check.user, "password", check.user in self.nodes, self.users[check.user])
 
-    def renew(self, permit: Permit) -> Permit | None:
-        rules = self.users.get(permit.user)
-        return None if rules is None else replace(permit, rules=rules)
+    def renew(self, principal: Principal) -> Principal | None:
+        rules = self.users.get(principal.user)
+        return None if rules is None else replace(principal, rules=rules)
 
-    def permit_of(self, user: str) -> Permit | None:
+    def principal_of(self, user: str) -> Principal | None:
         rules = self.users.get(user)
-        return None if rules is None else Permit(user, "", user in self.nodes, rules)
+        return None if rules is None else Principal(user, "", user in self.nodes, rules)
 
 
 def may(action: Action, where: str | None = None, queue: str | None = None) -> Rule:
@@ -59,7 +59,7 @@ ALL = [Rule(action) for action in ACTIONS]
 def guarded(**users: list[Rule]) -> Rig:
     """A node that knows these users."""
     rig = Rig()
-    rig.broker.gate = Book(**users)
+    rig.broker.authenticator = Book(**users)
     return rig
 
 

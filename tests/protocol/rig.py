@@ -21,8 +21,8 @@ from tidings.protocol.messages import (
     Credit,
     Deliver,
     Hello,
-    Message,
     Notice,
+    ProtocolMessage,
     Publish,
     Reply,
     Request,
@@ -32,7 +32,7 @@ from tidings.protocol.session import Session
 from tidings.store.interface import Operation, State, StoredBatch
 from tidings.store.memory import SimulatedDisk, SimulatedStore
 
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=ProtocolMessage)
 
 READ_SIZE = 1 << 20
 
@@ -165,14 +165,14 @@ class Peer:
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
         self.session = rig.broker.connect(rig.now)
-        self.frames: list[tuple[Message, bytes]] = []
+        self.frames: list[tuple[ProtocolMessage, bytes]] = []
         self._reader = FrameReader(FRAME_MAX)
         self._number = 0
 
     def take(self, output: Sequence[bytes]) -> None:
         self.frames += self._reader.feed(b"".join(output))
 
-    def send(self, message: Message, events: bytes = b"") -> None:
+    def send(self, message: ProtocolMessage, events: bytes = b"") -> None:
         self.session.receive(encode(message, events), self.rig.now)
 
     def send_raw(self, data: bytes) -> None:

@@ -13,7 +13,7 @@ from tidings.errors import NotAllowed
 from tidings.event import Header
 from tidings.event.wire import encode_events
 from tidings.filters import Filter
-from tidings.protocol.access import OWNER, Claim, Denied, Permit, matches
+from tidings.protocol.access import OWNER, Denied, LoginCredentials, Principal, matches
 from tidings.protocol.frames import FIRST_FRAME_MAX, encode
 from tidings.protocol.messages import Bye, Deliver, Hello, Notice, Ping, Publish, Refusal, Welcome
 
@@ -85,7 +85,7 @@ def test_nothing_large_is_taken_from_who_was_not_let_in() -> None:
 def test_a_hello_does_not_show_its_secret() -> None:
     hello = Hello([1], "s", 1, "n", None, 0, "ann", "hunter2")
     assert "hunter2" not in repr(hello)
-    assert "hunter2" not in repr(Claim(come(guarded(), "x").session.caller, "ann", "hunter2"))
+    assert "hunter2" not in repr(LoginCredentials(come(guarded(), "x").session.caller, "ann", "hunter2"))
     assert msg_secret(knock(guarded(ann=ALL), "ann", secret="?nna")) == ""
 
 
@@ -218,8 +218,8 @@ def test_a_durable_subscription_follows_the_rules_also_for_what_was_stored_befor
         *(replace(event(n, kind), header=RELIABLE) for n, kind in ((1, "air"), (2, "soil")))
     )
     rig.run()
-    assert isinstance(rig.broker.gate, Book)
-    rig.broker.gate.users["ann"] = (may("subscribe", "type = 'air'"),)
+    assert isinstance(rig.broker.authenticator, Book)
+    rig.broker.authenticator.users["ann"] = (may("subscribe", "type = 'air'"),)
     again = come(rig, "ann")
     again.subscribe(durable="d")
     rig.run()
@@ -274,7 +274,7 @@ def test_only_a_manager_sees_how_the_node_stands() -> None:
 
 def test_the_owner_may_do_everything_and_is_called_what_it_says() -> None:
     peer = Rig().peer(name="whoever")
-    assert peer.session.permit == OWNER
+    assert peer.session.principal == OWNER
     assert peer.session.owner == "whoever"
 
 
@@ -284,9 +284,9 @@ def test_the_owner_may_do_everything_and_is_called_what_it_says() -> None:
 def test_new_rules_hold_at_once() -> None:
     rig = guarded(ann=ALL, bob=ALL, eve=ALL)
     ann, bob, eve = (come(rig, user) for user in ("ann", "bob", "eve"))
-    assert isinstance(rig.broker.gate, Book)
-    rig.broker.gate.users |= {"ann": (may("publish"),)}
-    del rig.broker.gate.users["eve"]
+    assert isinstance(rig.broker.authenticator, Book)
+    rig.broker.authenticator.users |= {"ann": (may("publish"),)}
+    del rig.broker.authenticator.users["eve"]
     rig.broker.review()
     assert ending(ann)[0] == "changed"
     assert not bob.session.is_closed
@@ -307,20 +307,24 @@ def test_what_nobody_is_granted_any_more_is_not_looked_for() -> None:
 
 
 def test_rules_for_one_action_are_joined_by_or() -> None:
-    permit = Permit("ann", rules=(may("publish", "a = 1"), may("publish", "b = 2"), may("get", queue="x")))
-    granted = permit.grant("publish")
+    principal = Principal(
+        "ann", rules=(may("publish", "a = 1"), may("publish", "b = 2"), may("get", queue="x"))
+    )
+    granted = principal.grant("publish")
     assert granted == Filter("a = 1 OR b = 2")
     with pytest.raises(NotAllowed, match="'ann' may not subscribe"):
-        permit.grant("subscribe")
-    assert permit.queue_grant("get", "x") is None
+        principal.grant("subscribe")
+    assert principal.queue_grant("get", "x") is None
     with pytest.raises(NotAllowed, match="'ann' may not get from queue 'y'"):
-        permit.queue_grant("get", "y")
+        principal.queue_grant("get", "y")
 
 
 def test_a_rule_without_a_condition_is_not_narrowed_by_others() -> None:
-    permit = Permit("ann", rules=(may("publish"), may("publish", "n > 1"), may("get", "n > 1"), may("get")))
-    assert permit.grant("publish") is None
-    assert permit.queue_grant("get", "x") is None
+    principal = Principal(
+        "ann", rules=(may("publish"), may("publish", "n > 1"), may("get", "n > 1"), may("get"))
+    )
+    assert principal.grant("publish") is None
+    assert principal.queue_grant("get", "x") is None
 
 
 texts = st.text("ab*.?[", max_size=6)
@@ -366,7 +370,11 @@ def test_a_sender_whose_name_gets_too_long_for_other_nodes_is_the_user_who_hands
     for number, length in ((1, 250), (2, 251), (3, 255)):
         gate.send(Publish("n" * length), encode_events([event(number)]))
         rig.run()
-    assert [one.source for one in ann.got(Deliver)] == ["gate/" + "n" * 250, "gate", "gate"]
+    assert [one.source for one in ann.got(Deliver)] == [
+        "gate/" + "n" * 250,
+        "gate",
+        "gate",
+    ]
 
 
 def test_what_is_handed_on_is_counted_for_who_hands_it_on_also_after_a_crash() -> None:

@@ -13,7 +13,7 @@ from tidings.filters import Filter
 from tidings.interest import interests
 from tidings.protocol import advertised
 from tidings.protocol.messages import Ping, Pong, Reply
-from tidings.protocol.service import Asked
+from tidings.protocol.service import IncomingRequest
 from tidings.steps import finish
 
 
@@ -173,7 +173,7 @@ def test_a_list_of_very_many_is_made_in_steps_while_some_go(
     for n in range(50):
         maker.ask("advertise", number=n + 1, filter=f"n = {n}")
     (service,) = (one for one in rig.broker.services if isinstance(one, advertised.Advertised))
-    steps = service._list(Asked(maker.session, 1), advertised.Sought("n > 20"))
+    steps = service._list(IncomingRequest(maker.session, 1), advertised.AdvertisementSearch("n > 20"))
     next(steps)
     maker.ask("unadvertise", number=40)
     result = finish(steps)

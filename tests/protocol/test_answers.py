@@ -166,7 +166,7 @@ def test_a_request_may_be_answered_for_so_long_and_no_longer() -> None:
 
 def test_the_owner_and_other_nodes_say_what_they_have_to_say() -> None:
     rig = guarded(ann=ALL, attic=ALL)
-    rig.broker.gate.nodes.add("attic")  # type: ignore[attr-defined]
+    rig.broker.authenticator.nodes.add("attic")  # type: ignore[attr-defined]
     ann, attic = listening(rig), come(rig, "attic")
     attic.publish(answering(1))
     rig.run()
@@ -246,7 +246,7 @@ def test_an_answer_that_is_not_heard_does_not_keep_a_durable_subscription_back()
     rig.run()
     bob.publish(answering(1, delivery="reliable"))
     rig.run()
-    (cursor,) = rig.broker.places.named
+    (cursor,) = rig.broker.cursors.named
     assert cursor.passed == rig.broker.position
     eve.lose()
     bob.publish(answering(2, delivery="reliable"))

@@ -17,7 +17,7 @@ from tidings.event import Batch, Event
 from tidings.exchange import Positions, Rows, Sink, Subscription
 from tidings.filters import Filter
 from tidings.protocol import backlog
-from tidings.protocol.arguments import Subscribe, inbox_name
+from tidings.protocol.arguments import SubscribeRequest, inbox_name
 from tidings.protocol.backlog import Backlog
 from tidings.protocol.messages import Bye
 
@@ -126,7 +126,7 @@ def test_who_subscribed_after_what_was_lost_is_not_told_of_it() -> None:
     bob = rig.peer("b")
     bob.subscribe(1, UNINDEXED)
     rig.broker.announce(Event("t", n=1, m=2))
-    bob.session._subscriptions.subscribe(Subscribe(2, UNINDEXED, credit=1_000))  # before it is matched
+    bob.session._subscriptions.subscribe(SubscribeRequest(2, UNINDEXED, credit=1_000))  # before it is matched
     waiting = bob.session._subscriptions._backlog
     assert waiting is not None
     assert waiting.lose_oldest()

@@ -13,6 +13,7 @@ from tidings.errors import Disconnected, FilterError, NotAllowed, Refused, Tidin
 from tidings.ids import StoredIds
 from tidings.protocol.connection import OLDER, Connection
 from tidings.protocol.frames import FIRST_FRAME_MAX, FRAME_MAX, FrameReader, encode
+from tidings.protocol.keepalive import SILENT_S_MAX, WELCOME_S_MAX
 from tidings.protocol.messages import (
     Accepted,
     Bye,
@@ -25,7 +26,6 @@ from tidings.protocol.messages import (
     Reply,
     Welcome,
 )
-from tidings.protocol.talk import SILENT_S_MAX, WELCOME_S_MAX
 from tidings.store.memory import SimulatedDisk
 
 

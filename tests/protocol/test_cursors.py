@@ -9,11 +9,11 @@ from tidings.errors import Refused
 from tidings.event import Batch
 from tidings.exchange import Need, Positions, Rows
 from tidings.protocol import cursors
-from tidings.protocol.cursors import Consumer, Cursor
+from tidings.protocol.cursors import Cursor, CursorConsumer
 from tidings.store.interface import Durable
 
 
-class Link(Consumer):
+class Link(CursorConsumer):
     """What takes events of a cursor to another place, which says up to where it has them."""
 
     def __init__(self, cursor: Cursor, need: Need = Need.RELIABLE) -> None:
@@ -38,10 +38,10 @@ class Link(Consumer):
 
 
 def opened(rig: Rig, name: str = "far", filter: str = "n > 0") -> Cursor:
-    found = rig.broker.places.find("links", name)
+    found = rig.broker.cursors.find("links", name)
     if found is None:
         found = Cursor(rig.broker, Durable(name, "links", filter, 0, 0))
-        rig.broker.places.open(found)
+        rig.broker.cursors.open(found)
     return found
 
 
@@ -93,7 +93,7 @@ def test_a_consumer_parts_when_a_client_takes_its_cursor_or_ends_it() -> None:
     ann.subscribe(durable="far")
     assert link.taken == [-1]
     ann.ask("unsubscribe", durable="far")
-    assert rig.broker.places.named == []
+    assert rig.broker.cursors.named == []
 
 
 def test_a_node_has_so_many_cursors_with_names_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,4 +102,4 @@ def test_a_node_has_so_many_cursors_with_names_and_no_more(monkeypatch: pytest.M
     opened(rig)
     with pytest.raises(Refused, match="at most 1"):
         opened(rig, "further")
-    assert [one.name for one in rig.broker.places.named] == ["far"]
+    assert [one.name for one in rig.broker.cursors.named] == ["far"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from protocol.rig import Rig, event, persistent, reliable
-from tidings.protocol import recent
+from tidings.protocol import last_values
 from tidings.protocol.messages import Bye, Hello, Welcome
 from tidings.steps import finish
 
@@ -101,12 +101,12 @@ def test_an_acknowledgement_in_a_failed_commit_is_not_forgotten() -> None:
 def test_no_last_value_is_told_that_was_lost_while_it_was_looked_for(
     monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
-    monkeypatch.setattr(recent, "LOOKED_AT_ONCE", 1)
+    monkeypatch.setattr(last_values, "LOOKED_AT_ONCE", 1)
     rig = Rig()
     ann = rig.peer("a")
     ann.publish(*(persistent(counter, f"t{counter}") for counter in (1, 2, 3)))
     rig.tick()
-    looking = recent.last_values(rig.broker, lambda _event: True)
+    looking = last_values.last_values(rig.broker, lambda _event: True)
     for _ in range(steps):
         next(looking)
     rig.fail()

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from tidings.event import Batch, Event
 from tidings.event.wire import encode_events
 from tidings.ids import Origin
-from tidings.protocol.forwarding import Sender
+from tidings.protocol.forwarding import ForwardSender
 from tidings.protocol.frames import FRAME_MAX, FrameReader, encode
+from tidings.protocol.keepalive import SILENT_S_MAX, WELCOME_S_MAX
 from tidings.protocol.messages import (
     Accepted,
     Bye,
@@ -20,14 +21,13 @@ from tidings.protocol.messages import (
     Failure,
     Forward,
     Hello,
-    Message,
     Ping,
     Pong,
+    ProtocolMessage,
     Publish,
     Refusal,
     Welcome,
 )
-from tidings.protocol.talk import SILENT_S_MAX, WELCOME_S_MAX
 
 RAW = Batch(encode_events([Event("t", {"n": 1})])).raws[0]
 WELCOME = Welcome(1, "far", 1, "s-1", 7, 1_000, [Refusal(3, 4, Failure("queue-full", "full"))])
@@ -52,14 +52,14 @@ class Noted:
         self.heard.append("lost")
 
 
-def sender() -> tuple[Sender[str], Noted]:
+def sender() -> tuple[ForwardSender[str], Noted]:
     noted = Noted()
-    made = Sender(Origin("near", 5), noted, lambda: ("ann", "secret"))
+    made = ForwardSender(Origin("near", 5), noted, lambda: ("ann", "secret"))
     made.connect(0.0)
     return made, noted
 
 
-def welcomed() -> tuple[Sender[str], Noted]:
+def welcomed() -> tuple[ForwardSender[str], Noted]:
     made, noted = sender()
     made.output()
     made.receive(encode(WELCOME), 0.0)
@@ -67,7 +67,7 @@ def welcomed() -> tuple[Sender[str], Noted]:
     return made, noted
 
 
-def said(made: Sender[str]) -> list[tuple[Message, bytes]]:
+def said(made: ForwardSender[str]) -> list[tuple[ProtocolMessage, bytes]]:
     return list(FrameReader(FRAME_MAX).feed(b"".join(made.output())))
 
 

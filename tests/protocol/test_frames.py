@@ -11,9 +11,9 @@ from protocol.rig import event
 from tidings.errors import CodecError
 from tidings.event.wire import decode_events, encode_events
 from tidings.protocol.frames import FIRST_FRAME_MAX, FRAME_MAX, Frame, FrameReader, encode, read_frame
-from tidings.protocol.messages import Accepted, Credit, Deliver, Message, Notice, Ping, Publish, Put
+from tidings.protocol.messages import Accepted, Credit, Deliver, Notice, Ping, ProtocolMessage, Publish, Put
 
-messages: st.SearchStrategy[Message] = st.one_of(
+messages: st.SearchStrategy[ProtocolMessage] = st.one_of(
     st.builds(Ping, st.integers(0, 2**63)),
     st.builds(Accepted, st.integers(0, 2**63)),
     st.builds(Credit, st.integers(0, 2**32), st.integers(0, 2**63)),
@@ -33,9 +33,9 @@ def frames(draw: st.DrawFn) -> Frame:
     return message, draw(sections) if message.HAS_EVENTS else b""
 
 
-def flat(read: list[Frame]) -> list[tuple[Message, object]]:
+def flat(read: list[Frame]) -> list[tuple[ProtocolMessage, object]]:
     """What was read, with publications or puts that follow each other as one: a reader may join them."""
-    found: list[tuple[Message, object]] = []
+    found: list[tuple[ProtocolMessage, object]] = []
     for message, events in read:
         if isinstance(message, Publish | Put):
             if not (found and found[-1][0] == message):
@@ -83,7 +83,7 @@ def test_damaged_bytes_give_messages_or_a_codec_error_and_nothing_else(data: byt
     reader = FrameReader()
     try:
         for message, _ in reader.feed(data):
-            assert isinstance(message, Message)
+            assert isinstance(message, ProtocolMessage)
     except CodecError:
         pass
 
@@ -101,7 +101,7 @@ def test_a_kind_that_is_not_there_is_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", [Publish, Deliver])
-def test_a_kind_with_events_must_have_them(kind: type[Message]) -> None:
+def test_a_kind_with_events_must_have_them(kind: type[ProtocolMessage]) -> None:
     header = encode(Deliver(1) if kind is Deliver else Publish())[5:]
     with pytest.raises(CodecError, match="has no events"):
         read_frame(kind.KIND, header)

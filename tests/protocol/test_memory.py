@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from protocol.rig import Peer, Rig, event
 from tidings.errors import Refused
 from tidings.event import Batch, Event
-from tidings.protocol import outlets
+from tidings.protocol import consumer
 from tidings.protocol import session as session_module
 from tidings.protocol.frames import encode
-from tidings.protocol.memory import ENTRY_SIZE, Account, Budgets, Holdings, Memory, filter_size
+from tidings.protocol.memory import ENTRY_SIZE, Budgets, Holdings, Memory, MemoryAccount, filter_size
 from tidings.protocol.messages import Publish
 
 
@@ -34,7 +34,7 @@ def publish(rig: Rig, ann: Peer, count: int, size: int, first: int = 1) -> None:
 
 def test_what_an_account_uses_counts_in_those_it_is_within() -> None:
     memory = Memory(Budgets(memory_max=100, memory_user_max=50, memory_session_max=30))
-    session = Account("memory_session_max", 30, memory.user("ann"))
+    session = MemoryAccount("memory_session_max", 30, memory.user("ann"))
     memory.charge(session, 20)
     assert (session.used, memory.user("ann").used, memory.node.used) == (20, 20, 20)
     session.close()
@@ -49,7 +49,7 @@ def test_what_an_account_uses_counts_in_those_it_is_within() -> None:
 def test_who_asks_for_too_much_is_told_which_limit_that_is(used: int, named: str) -> None:
     memory = Memory(Budgets(memory_max=100, memory_user_max=50, memory_session_max=30))
     user = memory.user("ann")
-    account = Account("memory_session_max", 30, user)
+    account = MemoryAccount("memory_session_max", 30, user)
     memory.charge({"memory_session_max": account, "memory_user_max": user}.get(named, memory.node), used)
     account.check(1)
     with pytest.raises(Refused, match=f"above {named} = "):
@@ -212,7 +212,7 @@ def test_filters_count_and_one_too_many_is_refused_with_the_name_of_the_limit() 
 def test_events_wait_for_room_in_the_outbox_and_none_is_lost_within_the_credit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in (session_module, outlets):
+    for module in (session_module, consumer):
         monkeypatch.setattr(module, "ROOM", 3_000)
     rig = Rig()
     ann, bob = rig.peer("a"), rig.peer("b")
@@ -232,7 +232,7 @@ def test_events_wait_for_room_in_the_outbox_and_none_is_lost_within_the_credit(
 def test_a_frame_that_is_shared_is_the_same_as_one_that_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = []
     for size_min in (1, 1 << 30):
-        monkeypatch.setattr(outlets, "SHARED_SIZE_MIN", size_min)
+        monkeypatch.setattr(consumer, "SHARED_SIZE_MIN", size_min)
         rig = Rig()
         ann, bob = rig.peer("a"), rig.peer("b")
         bob.subscribe(1, credit=10)

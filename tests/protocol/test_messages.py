@@ -9,13 +9,13 @@ import pytest
 
 from tidings.errors import CodecError
 from tidings.protocol.frames import read_frame
-from tidings.protocol.messages import KINDS, Hello, Message, Ping, Reply, Request
+from tidings.protocol.messages import KINDS, Hello, Ping, ProtocolMessage, Reply, Request
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "protocol.md"
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.__name__)
-def test_a_newer_peers_further_fields_are_passed_over(kind: type[Message]) -> None:
+def test_a_newer_peers_further_fields_are_passed_over(kind: type[ProtocolMessage]) -> None:
     values = {"versions": [1], "system": "s", "error": None, "positions": None, "redelivered": False}
     values |= {
         "kept": True,

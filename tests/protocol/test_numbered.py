@@ -30,7 +30,7 @@ from tidings.protocol.messages import (
     Commit,
     Failure,
     Hello,
-    Message,
+    ProtocolMessage,
     Publish,
     Put,
     Refusal,
@@ -66,7 +66,7 @@ class ModelNode:
         self.transactions.clear()
         self.held = {number: delivery + 1 for number, delivery in self.held.items()}
 
-    def hear(self, message: Message, events: bytes) -> list[bytes]:
+    def hear(self, message: ProtocolMessage, events: bytes) -> list[bytes]:
         """Do what a frame says; what is answered."""
         match message:
             case Hello():
@@ -142,7 +142,7 @@ class Pair:
     def __init__(self) -> None:
         self.node = ModelNode()
         self.core = Connection(StoredIds("one", 1), "ann")
-        self.up: list[tuple[Message, bytes]] = []
+        self.up: list[tuple[ProtocolMessage, bytes]] = []
         self.down: list[bytes] = []
         self.core.connect(0.0)
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from protocol.rig import Rig, persistent
 from tidings.errors import QueueFull
 from tidings.protocol.messages import Acknowledge, Bye, Put, Reply
-from tidings.protocol.service import LATER, Asked, Service
+from tidings.protocol.service import LATER, IncomingRequest, Service
 from tidings.protocol.session import Session
 from tidings.replies import Deferred
 from tidings.store.interface import Operation
@@ -28,7 +28,7 @@ class Echo(Service):
 
     def __init__(self) -> None:
         self.heard: list[str] = []
-        self.later: list[Asked] = []
+        self.later: list[IncomingRequest] = []
         self.deferred: list[Deferred[str]] = []
         self.operations = {
             "echo": (Word, self._echo),
@@ -37,18 +37,18 @@ class Echo(Service):
             "echo.deferred": (Word, self._deferred),
         }
 
-    def _echo(self, _asked: Asked, wanted: Word) -> str:
+    def _echo(self, _asked: IncomingRequest, wanted: Word) -> str:
         return wanted.word
 
-    def _later(self, asked: Asked, _wanted: Word) -> Any:
+    def _later(self, asked: IncomingRequest, _wanted: Word) -> Any:
         self.later.append(asked)
         return LATER
 
-    def _deferred(self, _asked: Asked, _wanted: Word) -> Deferred[str]:
+    def _deferred(self, _asked: IncomingRequest, _wanted: Word) -> Deferred[str]:
         self.deferred.append(Deferred())
         return self.deferred[-1]
 
-    def _full(self, _asked: Asked, wanted: Word) -> None:
+    def _full(self, _asked: IncomingRequest, wanted: Word) -> None:
         raise QueueFull(wanted.word, "no room")
 
     def greeted(self, session: Session) -> None:

@@ -23,10 +23,10 @@ from tidings.protocol.messages import (
     Credit,
     Deliver,
     Hello,
-    Message,
     Notice,
     Ping,
     Pong,
+    ProtocolMessage,
     Publish,
     Reply,
     Request,
@@ -159,7 +159,7 @@ def test_a_hello_with_what_can_not_be_ends_the_connection(hello: Hello) -> None:
 @pytest.mark.parametrize(
     "message", [Publish(), Request(1, "status"), Acknowledge(1, 1), Credit(1, 1), Ping(), Pong(), Bye()]
 )
-def test_anything_before_hello_ends_the_connection(message: Message) -> None:
+def test_anything_before_hello_ends_the_connection(message: ProtocolMessage) -> None:
     peer = Rig().connect()
     peer.send(message, encode_events([event(1)]) if message.HAS_EVENTS else b"")
     assert ending(peer) == "protocol"
@@ -168,7 +168,7 @@ def test_anything_before_hello_ends_the_connection(message: Message) -> None:
 @pytest.mark.parametrize(
     "message", [HELLO, Welcome(1, "n", 1, "s", 0, 0), Accepted(1), Reply(1), Deliver(1), Notice("gap", 1)]
 )
-def test_what_is_not_for_a_node_or_comes_twice_ends_the_connection(message: Message) -> None:
+def test_what_is_not_for_a_node_or_comes_twice_ends_the_connection(message: ProtocolMessage) -> None:
     peer = Rig().peer()
     peer.send(message, encode_events([event(1)]) if message.HAS_EVENTS else b"")
     assert ending(peer) == "protocol"

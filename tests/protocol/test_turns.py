@@ -9,7 +9,7 @@ import pytest
 
 from protocol.rig import Peer, Rig, event, persistent, with_header
 from tidings.event import Event
-from tidings.protocol import broker, recent, session, subscriptions, worker
+from tidings.protocol import broker, last_values, session, subscriptions, worker
 from tidings.protocol.frames import FrameReader, encode
 from tidings.protocol.memory import Budgets, Memory
 from tidings.protocol.messages import Ping, Pong, RawRequest, Reply, Request
@@ -172,7 +172,7 @@ def test_what_a_publisher_sent_reaches_all_though_it_goes_while_it_is_delivered(
 
 
 def test_last_values_are_looked_for_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent, "LOOKED_AT_ONCE", 1)
+    monkeypatch.setattr(last_values, "LOOKED_AT_ONCE", 1)
     rig = sliced()
     ann, bob = rig.peer("a"), rig.peer("b")
     ann.publish(*(about(f"s{counter % 50}", counter) for counter in range(1, 101)))
@@ -201,7 +201,7 @@ def test_a_search_for_last_values_keeps_nothing_that_the_node_has_given_up(
     ann = rig.peer("a")
     for counter in range(1, 11):
         ann.publish(about(f"s{counter}", counter))
-    looking = recent.last_values(rig.broker, lambda _event: True)
+    looking = last_values.last_values(rig.broker, lambda _event: True)
     for _ in range(3):
         next(looking)
     monkeypatch.setattr(broker, "RECENT_SIZE_MAX", 0)
@@ -224,7 +224,7 @@ def test_who_subscribes_with_a_long_filter_makes_the_index_ready_for_it(
 
 
 def test_last_values_are_delivered_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent, "LOOKED_AT_ONCE", 10)
+    monkeypatch.setattr(last_values, "LOOKED_AT_ONCE", 10)
     rig = sliced()
     ann, bob = rig.peer("a"), rig.peer("b")
     ann.publish(*(about(f"s{counter}", counter) for counter in range(1, 101)))
@@ -242,7 +242,7 @@ def test_last_values_are_delivered_in_steps(monkeypatch: pytest.MonkeyPatch) -> 
 def test_what_comes_while_last_values_are_looked_for_can_be_dropped_for_want_of_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(recent, "LOOKED_AT_ONCE", 1)
+    monkeypatch.setattr(last_values, "LOOKED_AT_ONCE", 1)
     rig = sliced()
     rig.broker.memory = Memory(Budgets(memory_session_max=100_000))
     ann, bob = rig.peer("a"), rig.peer("b")
@@ -265,8 +265,8 @@ def test_what_comes_while_last_values_are_looked_for_can_be_dropped_for_want_of_
 def test_of_much_that_comes_while_last_values_are_looked_for_the_oldest_is_lost_and_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(recent, "LOOKED_AT_ONCE", 1)
-    monkeypatch.setattr(recent, "GATHERED_SIZE_MAX", 1_000)
+    monkeypatch.setattr(last_values, "LOOKED_AT_ONCE", 1)
+    monkeypatch.setattr(last_values, "GATHERED_SIZE_MAX", 1_000)
     rig = sliced()
     ann, bob = rig.peer("a"), rig.peer("b")
     ann.publish(*(event(counter) for counter in range(1, 1_001)))

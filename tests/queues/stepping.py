@@ -11,7 +11,7 @@ from msgspec import convert
 from queues.rig import Client
 from tidings import timers
 from tidings.matching import search, shelf
-from tidings.protocol.service import LATER, Asked
+from tidings.protocol.service import LATER, IncomingRequest
 from tidings.queues import changes, inflight, local, serving, transactions
 from tidings.steps import Steps
 
@@ -28,7 +28,7 @@ def make_steps_small(patch: pytest.MonkeyPatch) -> None:
 def begin(client: Client, operation: str, **arguments: Any) -> tuple[int, Steps[Any] | None]:
     """Ask for something, and let no more of it be done than is done at once; its number, and the rest."""
     client._asked += 1
-    asked = Asked(client.peer.session, client._asked)
+    asked = IncomingRequest(client.peer.session, client._asked)
     kind, act = client.rig.broker.operations[operation]
     result = act(asked, convert(arguments, kind))
     if isinstance(result, Generator):
@@ -38,7 +38,7 @@ def begin(client: Client, operation: str, **arguments: Any) -> tuple[int, Steps[
     return asked.number, None
 
 
-def _answered(asked: Asked, steps: Steps[Any]) -> Steps[None]:
+def _answered(asked: IncomingRequest, steps: Steps[Any]) -> Steps[None]:
     """What a session does with steps."""
     result = yield from steps
     if result is not LATER:

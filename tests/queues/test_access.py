@@ -15,7 +15,7 @@ from tidings.event import Event
 from tidings.filters import Filter
 from tidings.matching import search
 from tidings.protocol import session
-from tidings.protocol.access import Permit, Rule
+from tidings.protocol.access import Principal, Rule
 from tidings.protocol.messages import Notice, Refusal
 from tidings.queues import changes
 from tidings.queues.description import Description
@@ -213,9 +213,9 @@ def test_a_bound_queue_follows_the_rules_of_its_maker_after_a_restart_too() -> N
     rules = [may("manage"), may("get"), may("subscribe", "color = 'blue'")]
     boss, ann = house(*rules)
     ann.ask("queue.create", name="mine", bind="n > 1", maker="boss")
-    gate = boss.rig.broker.gate
+    authenticator = boss.rig.broker.authenticator
     rig = boss.rig.restart()
-    rig.broker.gate = gate
+    rig.broker.authenticator = authenticator
     rig.broker.review()
     boss.come(rig)
     for client in (boss, ann):
@@ -230,12 +230,12 @@ def test_a_bound_queue_follows_the_rules_of_its_maker_after_a_restart_too() -> N
         return [hand.event["color"] for hand in ann.get("mine", 10)]
 
     assert publish("blue", "red") == ["blue"]
-    gate.users["ann"] = (may("manage"), may("get"), may("subscribe", "color = 'red'"))  # type: ignore[attr-defined]
+    authenticator.users["ann"] = (may("manage"), may("get"), may("subscribe", "color = 'red'"))  # type: ignore[attr-defined]
     rig.broker.review()
     boss.come()
     ann.come()
     assert publish("blue", "red") == ["red"]
-    gate.users["ann"] = (may("manage"), may("get"))  # type: ignore[attr-defined]
+    authenticator.users["ann"] = (may("manage"), may("get"))  # type: ignore[attr-defined]
     rig.broker.review()
     ann.come()
     assert publish("blue", "red") == []
@@ -312,7 +312,7 @@ def test_after_a_restart_a_message_is_settled_only_by_who_may_get_it() -> None:
     boss.put("jobs", 1)
     (hand,) = boss.get("jobs")
     again = rig.restart()
-    again.broker.gate = rig.broker.gate
+    again.broker.authenticator = rig.broker.authenticator
     for user in ("eve", "ann"):
         other = visit(again, user)
         other.settle(DONE, hand)
@@ -386,12 +386,12 @@ def test_no_other_name_of_a_queue_is_told_to_who_may_not_use_it() -> None:
 
 
 def test_a_rule_without_names_of_queues_is_for_those_of_the_node_itself() -> None:
-    permit = Permit("ann", rules=(may("put"), may("get", queue="*")))
-    assert permit.queue_grant("put", "jobs") is None
+    principal = Principal("ann", rules=(may("put"), may("get", queue="*")))
+    assert principal.queue_grant("put", "jobs") is None
     for address in ("jobs@kitchen", "to:jobs@kitchen"):
         with pytest.raises(NotAllowed):
-            permit.queue_grant("put", address)
-        assert permit.queue_grant("get", address) is None
+            principal.queue_grant("put", address)
+        assert principal.queue_grant("get", address) is None
 
 
 def test_a_frame_tells_the_fate_of_so_many_messages_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -176,7 +176,7 @@ class World:
     def user(self, name: str, *rules: Rule) -> Client:
         self.book = Book()
         self.book.users[name] = rules
-        self.rig.broker.gate = self.book
+        self.rig.broker.authenticator = self.book
         return Client(self.rig, f"sys-{name}", "", name)
 
 

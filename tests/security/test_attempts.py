@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidings.security.gate import FAILURE_S, FAILURES_MAX, HOSTS_MAX, Attempts, network_of
+from tidings.security.authenticator import FAILURE_S, FAILURES_MAX, HOSTS_MAX, Attempts, network_of
 
 
 def test_after_some_failures_a_host_has_to_wait_and_others_have_not() -> None:

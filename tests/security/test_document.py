@@ -9,7 +9,7 @@ from security.places import SECRET
 
 from tidings.protocol import answers
 from tidings.protocol.access import ACTIONS
-from tidings.security import certificates, directory, gate, passwords, rules, users
+from tidings.security import authenticator, certificates, directory, passwords, rules, users
 
 TEXT = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
 
@@ -17,13 +17,13 @@ TEXT = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
 def test_the_limits_are_those_in_force() -> None:
     said = dict(re.findall(r"^\| `(\w+\.[A-Z_]+)` \| ([^|]+) \|", TEXT, re.MULTILINE))
     assert said == {
-        "gate.FAILURES_MAX": f"{gate.FAILURES_MAX}",
-        "gate.FAILURE_S": f"{gate.FAILURE_S:g} s",
-        "gate.HOSTS_MAX": f"{gate.HOSTS_MAX:,}",
-        "gate.CHECKS_MAX": f"{gate.CHECKS_MAX}",
-        "gate.CHECKS_HOST_MAX": f"{gate.CHECKS_HOST_MAX}",
-        "gate.KNOWN_MAX": f"{gate.KNOWN_MAX:,}",
-        "gate.GUESSES_MAX": f"{gate.GUESSES_MAX}",
+        "authenticator.FAILURES_MAX": f"{authenticator.FAILURES_MAX}",
+        "authenticator.FAILURE_S": f"{authenticator.FAILURE_S:g} s",
+        "authenticator.HOSTS_MAX": f"{authenticator.HOSTS_MAX:,}",
+        "authenticator.CHECKS_MAX": f"{authenticator.CHECKS_MAX}",
+        "authenticator.CHECKS_HOST_MAX": f"{authenticator.CHECKS_HOST_MAX}",
+        "authenticator.KNOWN_MAX": f"{authenticator.KNOWN_MAX:,}",
+        "authenticator.GUESSES_MAX": f"{authenticator.GUESSES_MAX}",
         "passwords.PASSWORD_LENGTH_MIN": f"{passwords.PASSWORD_LENGTH_MIN} characters",
         "passwords.PASSWORD_LENGTH_MAX": f"{passwords.PASSWORD_LENGTH_MAX:,} characters",
         "passwords.MEMORY_MAX": f"{passwords.MEMORY_MAX >> 20} MiB",

@@ -7,7 +7,7 @@ from security.test_users import NAMES
 
 from tidings import Filter
 from tidings.errors import ConfigError, NotAllowed
-from tidings.protocol.access import ACTIONS, Permit, Rule
+from tidings.protocol.access import ACTIONS, Principal, Rule
 from tidings.security.making import allowance
 from tidings.security.rules import RULES_MAX, read_rules
 
@@ -143,7 +143,7 @@ def test_a_user_has_a_bounded_number_of_rules() -> None:
 
 
 def test_who_has_no_rule_may_do_nothing() -> None:
-    permit = Permit("ada", rules=read("").get("ada", ()))
+    principal = Principal("ada", rules=read("").get("ada", ()))
     for action in ACTIONS:
         with pytest.raises(NotAllowed):
-            permit.grant(action)
+            principal.grant(action)

@@ -13,10 +13,10 @@ from cli.commands import run_command
 from security.places import NOW, SECRET, cheap, made
 
 from tidings.errors import TidingsError
-from tidings.protocol.access import Caller, Claim, Denied
+from tidings.protocol.access import Denied, LoginCredentials, PeerInfo
+from tidings.security.authenticator import PasswordCheck, UserAuthenticator
 from tidings.security.certificates import Authority
 from tidings.security.directory import SecurityDirectory
-from tidings.security.gate import PasswordCheck, Watchman
 from tidings.security.making import Admin, report_on
 from tidings.security.users import read_users
 
@@ -43,13 +43,13 @@ def assert_hidden(home: SecurityDirectory, text: str) -> None:
 
 def test_nothing_shows_in_what_objects_say_of_themselves(home: SecurityDirectory) -> None:
     users, rules = home.load()
-    gate = Watchman(users, rules)
-    claim = Claim(Caller("", "10.0.0.9"), "admin", SECRET)
-    check = gate.admit(claim, 0.0)
+    authenticator = UserAuthenticator(users, rules)
+    claim = LoginCredentials(PeerInfo("", "10.0.0.9"), "admin", SECRET)
+    check = authenticator.admit(claim, 0.0)
     assert isinstance(check, PasswordCheck)
     authority = Authority.read(home.ca.read_text(), home.ca_key.read_text(), "ca.pem")
     things = [
-        *(users, rules, gate, claim, check, check.attempt, home, authority, authority.pem),
+        *(users, rules, authenticator, claim, check, check.attempt, home, authority, authority.pem),
         *(Admin("admin", cheap(), SECRET), report_on(home, NOW)),
     ]
     for thing in things:
@@ -59,11 +59,11 @@ def test_nothing_shows_in_what_objects_say_of_themselves(home: SecurityDirectory
 
 def test_nothing_shows_in_what_is_raised(home: SecurityDirectory) -> None:
     token = (home.path / "device.token").read_text().strip()
-    gate = Watchman(*home.load())
+    authenticator = UserAuthenticator(*home.load())
     for user, secret in (("zoe", SECRET), ("device", SECRET), ("admin", token), ("zoe", token)):
-        claim = Claim(Caller("", "10.0.0.9"), user, secret)
+        claim = LoginCredentials(PeerInfo("", "10.0.0.9"), user, secret)
         with pytest.raises(Denied) as caught:
-            gate.conclude(gate.admit(claim, 0.0), False, 0.0)  # type: ignore[arg-type]
+            authenticator.conclude(authenticator.admit(claim, 0.0), False, 0.0)  # type: ignore[arg-type]
         shown = "".join(traceback.format_exception(caught.value))
         assert_hidden(home, f"{shown}{caught.value!r}{caught.value.args}")
 
@@ -127,4 +127,4 @@ def test_nothing_shows_in_what_commands_print(home: SecurityDirectory, tmp_path:
 
 
 def test_what_is_random_comes_from_the_system() -> None:
-    assert Watchman.__init__.__defaults__ == (os.urandom,)
+    assert UserAuthenticator.__init__.__defaults__ == (os.urandom,)

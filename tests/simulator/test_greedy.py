@@ -6,7 +6,7 @@ import pytest
 from effort import often
 
 from tidings import exchange
-from tidings.protocol.intake import Wanted
+from tidings.protocol.subscriber import Wanted
 from tidings.simulator import World
 from tidings.simulator.account import StormAccount
 from tidings.simulator.client import Publisher, SubscriberClient

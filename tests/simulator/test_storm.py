@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from effort import often
 
-from tidings.protocol import broker, cursors, outlets, streams
+from tidings.protocol import broker, consumer, cursors, stored_consumer
 from tidings.simulator import World, storm
 
 SEEDS = range(often(30))
@@ -19,9 +19,9 @@ SOURCE = Path(__file__).parents[2] / "src"
 @pytest.fixture
 def narrow(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits so low that they are reached in a short storm."""
-    monkeypatch.setattr(streams, "HANDED_AHEAD", 3)
+    monkeypatch.setattr(stored_consumer, "HANDED_AHEAD", 3)
     monkeypatch.setattr(cursors, "TRIM_AFTER", 10)
-    monkeypatch.setattr(outlets, "WAITING_MAX", 20)
+    monkeypatch.setattr(consumer, "WAITING_MAX", 20)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

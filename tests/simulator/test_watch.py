@@ -9,9 +9,9 @@ from tidings.event import Event, Header, Origin
 from tidings.event.wire import encode_events
 from tidings.protocol.broker import Broker
 from tidings.protocol.frames import encode
-from tidings.protocol.intake import Wanted
 from tidings.protocol.messages import Accepted, Deliver, Welcome
 from tidings.protocol.session import Session
+from tidings.protocol.subscriber import Wanted
 from tidings.simulator.account import Identity, StormAccount
 from tidings.simulator.watch import DiskWatch
 from tidings.store.interface import Append, Count, Counter, State, StoredBatch

@@ -22,14 +22,14 @@ class GatedStore(MemoryStore):
 
     def __init__(self) -> None:
         super().__init__("node")
-        self.gate = threading.Semaphore(0)
+        self.authenticator = threading.Semaphore(0)
         self.begun = threading.Semaphore(0)
         self.sizes: list[int] = []
         self.errors: list[Exception | None] = []
 
     def commit(self, operations: Sequence[Operation]) -> None:
         self.begun.release()
-        self.gate.acquire()
+        self.authenticator.acquire()
         self.sizes.append(len(operations))
         error = self.errors.pop(0) if self.errors else None
         if error is not None:
@@ -60,7 +60,7 @@ def test_marks_are_durable_in_order_and_what_waits_is_committed_together() -> No
     assert commits.submit([Append(batch(1))]) == 1
     store.begun.acquire()
     assert [commits.submit([Append(batch(n)), Trim(0)]) for n in (2, 3, 4)] == [2, 3, 4]
-    store.gate.release(2)
+    store.authenticator.release(2)
     commits.close()
     assert told.calls == [(1,), (4,)]
     assert store.sizes == [1, 6]
@@ -90,7 +90,7 @@ def test_after_a_failed_commit_nothing_is_committed_until_its_owner_has_recovere
     commits.submit([Append(batch(1))])
     store.begun.acquire()
     assert commits.submit([Append(batch(2))]) == 2
-    store.gate.release(10)
+    store.authenticator.release(10)
     told.has_failed.wait()
     assert commits.submit([Append(batch(3))]) == 3  # its owner has not heard of it yet
     assert commits.recover() == 3
@@ -124,11 +124,11 @@ def test_too_much_is_refused_and_accepted_again_when_some_is_written(monkeypatch
     assert commits.is_full
     with pytest.raises(StoreFailed, match="1400 bytes wait"):
         commits.submit([Append(batch(3))])
-    store.gate.release()
+    store.authenticator.release()
     store.begun.acquire()  # the second commit has begun, so the first no longer counts
     assert not commits.is_full
     assert commits.submit([Append(batch(3))]) == 3
-    store.gate.release(2)
+    store.authenticator.release(2)
     commits.close()
     assert told.calls[-1] == (3,)
 
@@ -142,7 +142,7 @@ def test_the_bytes_of_messages_count_as_those_of_batches_do(monkeypatch: pytest.
     assert not commits.is_full
     commits.submit([Dequeue(1), Dequeue(2)])
     assert commits.is_full
-    store.gate.release(2)
+    store.authenticator.release(2)
     commits.close()
     assert told.calls[-1] == (2,)
 
@@ -225,7 +225,7 @@ def test_commits_go_on_while_something_is_read() -> None:
     commits = StoreThread(store, told.durable, told.failed)
     store.may_read.clear()
     read = commits.ask(store.see, "read")
-    store.gate.release(2)
+    store.authenticator.release(2)
     for number in (1, 2):
         commits.submit([Append(batch(number))])
         told.was_durable.acquire()
@@ -243,7 +243,7 @@ def test_a_commit_that_waits_goes_before_the_next_read() -> None:
     store.begun.acquire()
     reads = [commits.ask(store.see, "read"), commits.ask_aside(store.see, "search")]
     assert not any(one.done() for one in reads)
-    store.gate.release()
+    store.authenticator.release()
     for one in reads:
         one.result()
     assert store.done[0] == "commit"
@@ -259,10 +259,10 @@ def test_a_read_waits_for_one_commit_and_not_for_all_that_come() -> None:
     read = commits.ask(store.see, "read")
     commits.is_waited_for.wait()
     commits.submit([Append(batch(2))])
-    store.gate.release()
+    store.authenticator.release()
     read.result()
     assert store.done == ["commit", "read"]
-    store.gate.release()
+    store.authenticator.release()
     commits.close()
 
 
@@ -273,7 +273,7 @@ def test_after_a_failed_commit_reading_goes_on() -> None:
     commits = StoreThread(store, told.durable, told.failed)
     commits.submit([Append(batch(1))])
     read = commits.ask(store.see, "read")
-    store.gate.release()
+    store.authenticator.release()
     read.result()
     told.has_failed.wait()
     commits.ask(store.see, "read").result()

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from tidings.errors import CodecError, Refused, UserError
 from tidings.filters import Filter
-from tidings.protocol.intake import Offer
+from tidings.protocol.subscriber import ClientAdvertisement
 from tidings.transport.link import Link, Wait
 
 PAGES_MAX = 1_000
@@ -39,7 +39,7 @@ class Interest:
         self._link = link
         self._filter = filter
         self._timeout_s = timeout_s
-        self._offer: Offer | None = None
+        self._offer: ClientAdvertisement | None = None
         self._is_new = True  # the iterator has not given the filters yet
         self._reason: str | None = None  # why it has ended
         self._waiting: list[Wait] = []

@@ -38,9 +38,9 @@ from tidings.ids import new_system
 from tidings.peers.registry import Order
 from tidings.protocol.arguments import INBOX, OnSlow
 from tidings.protocol.connection import Connection
-from tidings.protocol.intake import Wanted
 from tidings.protocol.messages import error_of
 from tidings.protocol.publications import SEND_BUFFER_MAX
+from tidings.protocol.subscriber import Wanted
 from tidings.transport.credentials import CredentialsProvider
 from tidings.transport.dial import ConnectTo
 from tidings.transport.link import CLOSE_S_MAX, TURN_EVENTS, Link

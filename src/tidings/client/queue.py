@@ -26,7 +26,7 @@ from tidings.client.transaction_core import TransactionCore
 from tidings.client.worker import Acknowledge, MessageLoop, Messages
 from tidings.errors import DecryptionError, EventError, MessageNotHeld, QueueError, UserError
 from tidings.event import Event
-from tidings.protocol.intake import Wanted
+from tidings.protocol.subscriber import Wanted
 from tidings.queues.description import NAME_LENGTH_MAX, SECONDS_MAX, Description, read_description
 from tidings.transport.link import Link
 

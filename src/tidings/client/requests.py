@@ -19,7 +19,7 @@ from tidings.event import Batch, Event
 from tidings.event.header import EMPTY_HEADER
 from tidings.filters import Filter
 from tidings.protocol.arguments import INBOX, inbox_name
-from tidings.protocol.intake import Intake, Wanted
+from tidings.protocol.subscriber import ClientSubscription, Wanted
 from tidings.transport.link import Link, Wait
 
 INBOX_PREFETCH = 1_000
@@ -36,7 +36,7 @@ class Inbox:
         self._link = link
         # The system stands there so that logs can be read; nobody guesses what is behind it.
         self._own = f"{system}.{_unguessable()}"
-        self._intake: Intake | None = None
+        self._intake: ClientSubscription | None = None
         self._opening: Wait | None = None
         self._waiting: dict[str, Wait] = {}
 

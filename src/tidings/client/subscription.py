@@ -24,7 +24,7 @@ from tidings.errors import Refused, UserError
 from tidings.event import Batch, Event
 from tidings.peers.registry import Order
 from tidings.protocol.arguments import OnSlow
-from tidings.protocol.intake import Intake, Wanted
+from tidings.protocol.subscriber import ClientSubscription, Wanted
 from tidings.replies import Deferred
 from tidings.transport.link import TURN_EVENTS, Link, Wait
 
@@ -81,7 +81,7 @@ class Subscription:
         self._timeout_s = timeout_s
         self._is_auto = wanted.durable is not None and by == "auto"
         self._is_by_hand = wanted.durable is not None and by == "client"
-        self._intake: Intake | None = None
+        self._intake: ClientSubscription | None = None
         self._arrived: deque[ArrivedBatch] = deque()
         self._waiting: Wait | None = None
         self._reason: str | None = None  # why it has ended

@@ -46,7 +46,7 @@ from tidings.gateway.peer import (
 from tidings.gateway.publisher import ReadingPublisher
 from tidings.gateway.uplink import Log, Uplink
 from tidings.gateway.work import Act, GatewayWork, WorkClient
-from tidings.protocol.access import Caller
+from tidings.protocol.access import PeerInfo
 from tidings.steps import Steps
 
 HALF_S_MAX = 60.0
@@ -121,7 +121,7 @@ class Hub:
 
     # What ports call
 
-    def opened(self, key: Key, caller: Caller, send: Send, close: Act, pause: Pause | None = None) -> None:
+    def opened(self, key: Key, caller: PeerInfo, send: Send, close: Act, pause: Pause | None = None) -> None:
         """A connection is there; with security, whoever shows a certificate is known by it."""
         peer = self._peers[key] = NetworkConnection(caller, send, close, pause, self._release)
         if self._entrance is not None:
@@ -359,7 +359,7 @@ class Hub:
             return ANYONE
         if token is not None:
             host = key.host if isinstance(key, DatagramAddress) else self._peers[key].caller.host
-            standing = self._entrance.by_token(Caller(host or "", host), token)
+            standing = self._entrance.by_token(PeerInfo(host or "", host), token)
             self._introduce(key, host or "", standing)
             if not isinstance(key, DatagramAddress):
                 self._peers[key].standing = standing

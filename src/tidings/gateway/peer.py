@@ -18,8 +18,8 @@ from tidings.filters import Filter
 from tidings.gateway.intake import NetworkReader
 from tidings.gateway.networks import DatagramAddress
 from tidings.gateway.work import Act, GatewayWork, WorkClient
-from tidings.protocol.access import Caller, Claim, Denied, Permit
-from tidings.security.gate import WRONG, Watchman
+from tidings.protocol.access import Denied, LoginCredentials, PeerInfo, Principal
+from tidings.security.authenticator import WRONG, UserAuthenticator
 from tidings.security.passwords import is_token
 from tidings.steps import Steps
 
@@ -41,7 +41,7 @@ class NetworkRights(Struct, frozen=True):
 
     user: str = ""
     grant: Filter | None = None
-    permit: Permit | None = None
+    principal: Principal | None = None
 
 
 ANYONE = NetworkRights()
@@ -53,42 +53,50 @@ class Entrance:
 
     def __init__(
         self,
-        gate: Watchman,
+        authenticator: UserAuthenticator,
         clock: Callable[[], float],
         wall: Callable[[], float],
         strangers: bool = False,
     ) -> None:
         self.strangers = strangers
-        self._gate = gate
+        self._authenticator = authenticator
         self._clock = clock
         self._wall = wall
 
-    def by_certificate(self, caller: Caller) -> NetworkRights | None:
+    def by_certificate(self, caller: PeerInfo) -> NetworkRights | None:
         """Who has connected with a certificate, None if that says nothing or lets in nobody."""
         if caller.certificate is None:
             return None
         try:
-            return self._standing(self._gate.admit(Claim(caller), self._clock(), self._wall()))
+            return self._standing(
+                self._authenticator.admit(LoginCredentials(caller), self._clock(), self._wall())
+            )
         except NotAllowed:
             return None
 
-    def by_token(self, caller: Caller, token: str) -> NetworkRights:
+    def by_token(self, caller: PeerInfo, token: str) -> NetworkRights:
         """Who shows this token; NotAllowed if it is none, or its user may publish nothing."""
         if not is_token(token):
             raise Denied("token", WRONG)
-        return self._standing(self._gate.admit(Claim(caller, secret=token), self._clock(), self._wall()))
+        return self._standing(
+            self._authenticator.admit(LoginCredentials(caller, secret=token), self._clock(), self._wall())
+        )
 
     def renewed(self, standing: NetworkRights | None) -> NetworkRights | None:
         """What someone may do by the rules that hold now; None if that one is not let in any more."""
-        permit = None if standing is None or standing.permit is None else self._gate.renew(standing.permit)
+        principal = (
+            None
+            if standing is None or standing.principal is None
+            else self._authenticator.renew(standing.principal)
+        )
         try:
-            return None if permit is None else self._standing(permit)
+            return None if principal is None else self._standing(principal)
         except NotAllowed:
             return None
 
-    def _standing(self, permit: object) -> NetworkRights:
-        assert isinstance(permit, Permit), "only passwords have to be checked first"
-        return NetworkRights(permit.user, permit.grant("publish"), permit)
+    def _standing(self, principal: object) -> NetworkRights:
+        assert isinstance(principal, Principal), "only passwords have to be checked first"
+        return NetworkRights(principal.user, principal.grant("publish"), principal)
 
 
 class Login:
@@ -124,7 +132,7 @@ class NetworkConnection(WorkClient):
 
     def __init__(
         self,
-        caller: Caller,
+        caller: PeerInfo,
         send: Send,
         close: Act,
         pause: Pause | None,

@@ -18,8 +18,8 @@ from tidings.event import Batch, Event
 from tidings.event.header import EMPTY_HEADER
 from tidings.protocol.arguments import INBOX
 from tidings.protocol.connection import Connection
-from tidings.protocol.intake import Intake, Offer, Wanted
 from tidings.protocol.publications import SEND_BUFFER_MAX
+from tidings.protocol.subscriber import ClientAdvertisement, ClientSubscription, Wanted
 from tidings.replies import ignore
 from tidings.steps import Steps
 
@@ -69,7 +69,7 @@ class Uplink:
         self._log = log
         self._journal = journal
         self._publications = core.publications
-        self._advertised: dict[int, Offer] = {}
+        self._advertised: dict[int, ClientAdvertisement] = {}
         self.is_closing = False
 
     # What is advertised
@@ -184,7 +184,7 @@ class _Requests:
         self._overview = overview
         self._figures = figures
         self._do = do
-        self.intake: Intake | None = None
+        self.intake: ClientSubscription | None = None
 
     def deliver(self, batch: Batch, _positions: Sequence[int] | None, _redelivered: bool) -> None:
         """Answer each of them."""

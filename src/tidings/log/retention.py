@@ -15,7 +15,7 @@ from tidings.log import arguments
 from tidings.log.history import History, SealedSpan
 from tidings.log.sealing import Schedule, reach
 from tidings.protocol.broker import Broker
-from tidings.protocol.service import Asked
+from tidings.protocol.service import IncomingRequest
 from tidings.protocol.session import Session
 from tidings.replies import Deferred
 from tidings.store.interface import Discard
@@ -23,8 +23,8 @@ from tidings.store.interface import Discard
 RETAIN_S = 60.0
 """How often it is looked whether something is too old or too much."""
 
-Operations = Mapping[str, tuple[Any, Callable[[Asked, Any], Any]]]
-Go = Callable[[Asked, Callable[[], Any], Callable[[Any], Any]], Any]
+Operations = Mapping[str, tuple[Any, Callable[[IncomingRequest, Any], Any]]]
+Go = Callable[[IncomingRequest, Callable[[], Any], Callable[[Any], Any]], Any]
 """Has something done in a thread for a client, and then answered."""
 
 
@@ -118,9 +118,9 @@ class LogRetention:
         """The position up to which the log is to be sealed now; 0 if it need not be."""
         return self._schedule.due(self._broker.now)
 
-    def _seal(self, asked: Asked, _told: arguments.Nothing) -> Any:
+    def _seal(self, asked: IncomingRequest, _told: arguments.Nothing) -> Any:
         """Answer when all there is now has been sealed, which others do: see `log.status`."""
-        asked.session.permit.check_manage()
+        asked.session.principal.check_manage()
         last = self._broker.end_logged - 1
         if self._schedule.wait_s is None:
             if last <= self.sealed_last:
@@ -143,8 +143,8 @@ class LogRetention:
         for _, _, sealed in waiting:
             sealed.fail(Refused("failed", f"the log can't be sealed: {problem}"))
 
-    def _sealed(self, asked: Asked, told: arguments.SealedRequest) -> Any:
-        asked.session.permit.check_manage()
+    def _sealed(self, asked: IncomingRequest, told: arguments.SealedRequest) -> Any:
+        asked.session.principal.check_manage()
         if told.problem:
             self._give_up(told.problem)
             return {"sealed": self._schedule.position}
@@ -177,12 +177,12 @@ class LogRetention:
 
     def _discard(self) -> None:
         """Have the store give up what files have; what is trimmed now is discarded with the next call."""
-        for operation in self._broker.places.trim(after=1):
+        for operation in self._broker.cursors.trim(after=1):
             self._broker.store(operation)
         self._broker.store(Discard(min(self._reach, self._broker.end_logged - 1)))
 
-    def _prune(self, asked: Asked, told: arguments.Prune) -> Any:
-        asked.session.permit.check_manage()
+    def _prune(self, asked: IncomingRequest, told: arguments.Prune) -> Any:
+        asked.session.principal.check_manage()
         if told.before is None and told.before_us is None and told.size_max is None:
             raise Refused("not-understood", "say before which position or time, or to which size")
         top = self._broker.end_logged if told.before is None else told.before
@@ -203,8 +203,8 @@ class LogRetention:
         """Remove files; called in a thread. What the store has still is in the log, and stays in files."""
         return self._history.sealed.prune(min(limit, self._history.discarded + 1), before_us, size_max)
 
-    def _verify(self, asked: Asked, told: arguments.Verify) -> Any:
-        asked.session.permit.check_manage()
+    def _verify(self, asked: IncomingRequest, told: arguments.Verify) -> Any:
+        asked.session.principal.check_manage()
         start, end = max(told.start, 1), self._broker.end_logged
 
         def answer(found: tuple[list[str], int]) -> dict[str, Any]:
@@ -217,12 +217,12 @@ class LogRetention:
     @property
     def needed(self) -> int:
         """The lowest position that some reader has not passed."""
-        places = self._broker.places
+        places = self._broker.cursors
         return min((cursor.passed for cursor in places.named), default=self._broker.position) + 1
 
     def _holders(self, spent: int) -> list[str]:
         """The readers for whose sake something up to the position is kept."""
-        places = self._broker.places
+        places = self._broker.cursors
         return [cursor.name for cursor in places.named if cursor.passed < spent]
 
     # Time

@@ -19,7 +19,7 @@ from tidings.log.history import History, LogAnswer
 from tidings.log.retention import LogRetention, RetentionTerms
 from tidings.protocol.broker import Broker
 from tidings.protocol.cursors import Archive, Cursor, Options, Terms
-from tidings.protocol.service import Asked, Service
+from tidings.protocol.service import IncomingRequest, Service
 from tidings.protocol.session import Session
 from tidings.replies import Deferred
 from tidings.store.interface import Discard, Durable
@@ -41,7 +41,7 @@ MEMORY_SIZE_MAX = 64 << 20
 
 _PASSIVE = Options(log=True, passive=True).encode()
 
-Operations = Mapping[str, tuple[Any, Callable[[Asked, Any], Any]]]
+Operations = Mapping[str, tuple[Any, Callable[[IncomingRequest, Any], Any]]]
 
 
 class LogService(Service):
@@ -68,7 +68,7 @@ class LogService(Service):
         self._thinned = 0  # the position up to which a log in memory was given up
         self._size_thinned = 0  # and how many bytes had been logged then
         self._leases: Leases[Cursor] = Leases(attrgetter("ends_at"))
-        for archive in broker.places.archives:
+        for archive in broker.cursors.archives:
             self._watch(archive)
         self.scanned = 0  # bytes of answers, ever: how much is read of the log
         self.operations: Operations = {
@@ -84,15 +84,15 @@ class LogService(Service):
         }
         if where is not None:
             start = broker.position
-            broker.places.add(Archive(broker, Durable("", "", where, start, start, _PASSIVE), Terms()))
+            broker.cursors.add(Archive(broker, Durable("", "", where, start, start, _PASSIVE), Terms()))
 
     # Who reads
 
-    def _reader(self, asked: Asked, wanted: arguments.ReaderRequest) -> Any:
+    def _reader(self, asked: IncomingRequest, wanted: arguments.ReaderRequest) -> Any:
         until = None if wanted.lease_s is None else self._broker.wall + wanted.lease_s
-        user = asked.session.permit.user
+        user = asked.session.principal.user
         terms = Terms(True, wanted.lease_s, until, user=user)
-        if wanted.resume and self._broker.places.find(asked.session.owner, wanted.name) is None:
+        if wanted.resume and self._broker.cursors.find(asked.session.owner, wanted.name) is None:
             problem = "its lease has ended, or somebody has removed it; what nobody else wanted was not kept"
             raise Refused("gone", f"the reader {wanted.name!r} is gone: {problem}")
         archive = self._open(asked.session, wanted.name, wanted.where, terms, wanted.passive, wanted.start)
@@ -103,9 +103,9 @@ class LogService(Service):
             "node": self._broker.node,
         }
 
-    def _keep(self, asked: Asked, wanted: arguments.Keep) -> Any:
-        asked.session.permit.require("keep", "having what others publish kept in the log")
-        terms = Terms(user=asked.session.permit.user)
+    def _keep(self, asked: IncomingRequest, wanted: arguments.Keep) -> Any:
+        asked.session.principal.require("keep", "having what others publish kept in the log")
+        terms = Terms(user=asked.session.principal.user)
         self._open(asked.session, wanted.name, wanted.where, terms, True, None)
         return {}
 
@@ -113,7 +113,7 @@ class LogService(Service):
         self, session: Session, name: str, where: str, terms: Terms, passive: bool, start: int | None
     ) -> Archive:
         """The archive of that name, made if there is none; its filter and terms are these from now on."""
-        places, asked = self._broker.places, Filter(where)
+        places, asked = self._broker.cursors, Filter(where)
         granted = session.narrow("subscribe", asked)
         found = places.find(session.owner, name)
         if found is None or found.has_left:
@@ -136,7 +136,7 @@ class LogService(Service):
 
     def _reopen(self, session: Session, name: str, terms: Terms) -> Archive:
         """Go on with an archive that is there; Refused if it is something else."""
-        archive = self._broker.places.find_archive(session.owner, name)
+        archive = self._broker.cursors.find_archive(session.owner, name)
         if archive is None or archive.terms.holds != terms.holds:
             raise Refused("exists", f"{name!r} is the name of something else")
         archive.renew(terms)
@@ -146,7 +146,7 @@ class LogService(Service):
         """A user counts as one, whatever its clients are called; those of the owner count one by one."""
         own = sum(
             not one.has_left and one.terms.holds is terms.holds and _is_of(one, terms.user, session.owner)
-            for one in self._broker.places.archives
+            for one in self._broker.cursors.archives
         )
         who = repr(terms.user or session.owner)
         if terms.holds and own >= READERS_MAX:
@@ -154,14 +154,14 @@ class LogService(Service):
         if not terms.holds and own >= KEPT_MAX:
             raise Refused("limit", f"{who} has KEPT_MAX = {KEPT_MAX} filters kept in the log: end one first")
 
-    def _passed(self, asked: Asked, told: arguments.Passed) -> Any:
+    def _passed(self, asked: IncomingRequest, told: arguments.Passed) -> Any:
         self._named(asked.session.owner, told.name).pass_to(told.position - 1)
         return {}
 
-    def _leave(self, asked: Asked, told: arguments.Leave) -> Any:
+    def _leave(self, asked: IncomingRequest, told: arguments.Leave) -> Any:
         owner = asked.session.owner if told.owner is None else told.owner
         if owner != asked.session.owner:
-            asked.session.permit.check_manage()
+            asked.session.principal.check_manage()
         archive = self._named(owner, told.name)
         self._end(archive)
         if told.resumable and archive.terms.holds:
@@ -171,25 +171,25 @@ class LogService(Service):
     def _note_left(self, archive: Archive) -> None:
         """Keep a record that a reader has left, which wants nothing."""
         broker, user = self._broker, archive.terms.user
-        left = [one for one in broker.places.archives if one.has_left and _is_of(one, user, archive.owner)]
+        left = [one for one in broker.cursors.archives if one.has_left and _is_of(one, user, archive.owner)]
         if len(left) >= LEFT_MAX:
             self._end(min(left, key=lambda one: one.ends_at))
         terms = Terms(lease_s=LEFT_S, until=broker.wall + LEFT_S, left=True, user=user)
         position = archive.acknowledged
         record = Durable(archive.name, archive.owner, "FALSE", position, position, _PASSIVE)
         kept = Archive(broker, record, terms)
-        broker.places.open_archive(kept)
+        broker.cursors.open_archive(kept)
         self._watch(kept)
 
     def _named(self, owner: str, name: str) -> Archive:
-        found = self._broker.places.find_archive(owner, name)
+        found = self._broker.cursors.find_archive(owner, name)
         if found is None or found.has_left:
             raise Refused("not-found", f"nobody reads the log under the name {name!r}")
         return found
 
     # Reading
 
-    def _read(self, asked: Asked, wanted: arguments.ReadRequest) -> Any:
+    def _read(self, asked: IncomingRequest, wanted: arguments.ReadRequest) -> Any:
         filter = asked.session.narrow_stored(Filter(wanted.where))
         end = self._broker.end_logged
         if wanted.end is not None:
@@ -212,13 +212,13 @@ class LogService(Service):
         )
         return self._go(asked, lambda: self._history.read(*arguments), answer)
 
-    def _at(self, asked: Asked, wanted: arguments.At) -> Any:
-        asked.session.permit.grant("subscribe")
+    def _at(self, asked: IncomingRequest, wanted: arguments.At) -> Any:
+        asked.session.principal.grant("subscribe")
         return self._go(
             asked, lambda: self._history.position_at(wanted.time_us), lambda found: {"position": found}
         )
 
-    def _find(self, asked: Asked, wanted: arguments.FindEventsRequest) -> Any:
+    def _find(self, asked: IncomingRequest, wanted: arguments.FindEventsRequest) -> Any:
         filter, end = asked.session.narrow_stored(Filter()), self._broker.end_logged
         return self._go(
             asked,
@@ -226,7 +226,9 @@ class LogService(Service):
             lambda found: {"parts": found.parts, "next": found.next, "end": end},
         )
 
-    def _go(self, asked: Asked, run: Callable[[], Any], answer: Callable[[Any], Any]) -> Deferred[Any]:
+    def _go(
+        self, asked: IncomingRequest, run: Callable[[], Any], answer: Callable[[Any], Any]
+    ) -> Deferred[Any]:
         """Have the log read for a client; the reply is what `answer` makes of it."""
         session = asked.session
         under_way = self._reads.get(session, 0)
@@ -263,7 +265,7 @@ class LogService(Service):
 
     def _end(self, cursor: Cursor) -> None:
         self._leases.drop(cursor)
-        self._broker.places.end(cursor)
+        self._broker.cursors.end(cursor)
 
     def finish_tick(self) -> None:
         """Note how the log has grown; one in memory must not grow for ever."""
@@ -274,18 +276,18 @@ class LogService(Service):
         if self._thinned:
             broker.store(Discard(self._thinned))
         self._thinned, self._size_thinned = broker.position, broker.size_logged
-        for operation in broker.places.trim(after=1):  # discarded is what earlier commits have trimmed
+        for operation in broker.cursors.trim(after=1):  # discarded is what earlier commits have trimmed
             broker.store(operation)
 
     # What is told
 
-    def _status(self, asked: Asked, _told: arguments.Nothing) -> Any:
+    def _status(self, asked: IncomingRequest, _told: arguments.Nothing) -> Any:
         """What everyone may know who may subscribe; who else reads, and where, is told to who may manage."""
         broker, session = self._broker, asked.session
-        manages = session.permit.manages
+        manages = session.principal.manages
         if not manages:
-            session.permit.grant("subscribe")
-        readers = [_told_of(archive) for archive in broker.places.archives if not archive.has_left]
+            session.principal.grant("subscribe")
+        readers = [_told_of(archive) for archive in broker.cursors.archives if not archive.has_left]
         return {
             "node": broker.node,
             "name": broker.name,

@@ -21,7 +21,7 @@ from msgspec import Meta, Struct
 from tidings.errors import CodecError, NotAllowed, Refused
 from tidings.event import Batch
 from tidings.event.check import Checked, check
-from tidings.ids import Handed, new_system
+from tidings.ids import ForwardedOrigin, new_system
 from tidings.log.sink_staging import (
     BYTES_EACH,
     DONE,
@@ -38,7 +38,7 @@ from tidings.log.sink_staging import (
 from tidings.protocol.arguments import Name, Number, check_readable
 from tidings.protocol.broker import Broker
 from tidings.protocol.ledger import check_growing
-from tidings.protocol.service import Asked, Service
+from tidings.protocol.service import IncomingRequest, Service
 from tidings.protocol.session import Session
 from tidings.queues import QueueManager, Volatile, open_queues
 from tidings.store.interface import Dequeue, Enqueue, Operation, Store, StoredMessage
@@ -121,7 +121,7 @@ class Sinks(Service):
         memory = self._broker.memory
         memory.charge(memory.user(user), size)
 
-    def _stage(self, asked: Asked, wanted: Stage) -> dict[str, int]:
+    def _stage(self, asked: IncomingRequest, wanted: Stage) -> dict[str, int]:
         """Take a piece, unless it was had before; how many rows there are in the attempt."""
         session, key = asked.session, _key(asked, wanted)
         pieces = self._staging.pieces(key, wanted.attempt)
@@ -184,7 +184,7 @@ class Sinks(Service):
 
     # The end of a run
 
-    def _commit(self, asked: Asked, wanted: CommitRequest) -> dict[str, Any]:
+    def _commit(self, asked: IncomingRequest, wanted: CommitRequest) -> dict[str, Any]:
         """Publish all rows of these attempts, unless that was done before; how many they are."""
         session, key = asked.session, _key(asked, wanted)
         done = self._done.get(key[:2], Done())
@@ -254,22 +254,24 @@ class Sinks(Service):
         self._staging.put_back(key, dropped, self._broker.now)
         self._broker.timers.by(self._left_at, self._give_up_left)
 
-    def _publish(self, session: Session, origin: Handed, pieces: list[StagedPiece]) -> None:
+    def _publish(self, session: Session, origin: ForwardedOrigin, pieces: list[StagedPiece]) -> None:
         for piece in pieces:
             if piece.rows:
                 checked = piece.checked
-                batch = Batch(piece.raw, Handed(origin.system, origin.epoch, piece.source), checked.offsets)
+                batch = Batch(
+                    piece.raw, ForwardedOrigin(origin.system, origin.epoch, piece.source), checked.offsets
+                )
                 self._broker.hand_on(batch, checked, session, waits=True)
 
-    def _origin(self, key: RunKey, attempt: str, batch: int | None) -> Handed:
+    def _origin(self, key: RunKey, attempt: str, batch: int | None) -> ForwardedOrigin:
         """What numbers the rows of an attempt: a system of its own, and the batch as the epoch.
 
         So ids are the same however often a commit is tried, and no two commits that are made share one.
         """
         named = sha256(msgspec.msgpack.encode((self._broker.node, *key, attempt))).digest()
-        return Handed(new_system(lambda size: named[:size]), 0 if batch is None else batch + 1)
+        return ForwardedOrigin(new_system(lambda size: named[:size]), 0 if batch is None else batch + 1)
 
-    def _abort(self, asked: Asked, unwanted: Abort) -> None:
+    def _abort(self, asked: IncomingRequest, unwanted: Abort) -> None:
         """Forget what was staged; what is not there is as well."""
         self._give_up(_key(asked, unwanted), unwanted.attempts)
 
@@ -315,11 +317,11 @@ def open_sinks(
     return manager
 
 
-def _key(asked: Asked, wanted: Stage | CommitRequest | Abort) -> RunKey:
+def _key(asked: IncomingRequest, wanted: Stage | CommitRequest | Abort) -> RunKey:
     """Which run is meant, of the user who asks; NotAllowed for one who may not publish anything."""
-    permit = asked.session.permit
-    permit.grant("publish")
-    return permit.user, wanted.sink, wanted.run
+    principal = asked.session.principal
+    principal.grant("publish")
+    return principal.user, wanted.sink, wanted.run
 
 
 def _checked(raw: bytes, pieces: list[StagedPiece]) -> Checked:
@@ -350,7 +352,7 @@ def _dequeued(dropped: Pieces) -> list[Dequeue]:
 
 def _refusal(session: Session, batch: Batch, row: int, first: int) -> str:
     """Why a row may not be published; `first`: rows before these."""
-    problem = session.broker.answers.refusal(session.permit, batch, row)
+    problem = session.broker.answers.refusal(session.principal, batch, row)
     if not problem and session.granted is not None:
-        problem = f"{session.permit.user!r} may publish only what matches: {session.granted.filter}"
+        problem = f"{session.principal.user!r} may publish only what matches: {session.granted.filter}"
     return f"{problem}; row {first + row} does not"

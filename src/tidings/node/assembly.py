@@ -25,7 +25,7 @@ from tidings.peers.forwarding import Forwarding
 from tidings.peers.peering import Peering
 from tidings.peers.registry import Neighbours, Registry, Upstream
 from tidings.peers.transmission import Transmission
-from tidings.protocol.access import Gate
+from tidings.protocol.access import Authenticator
 from tidings.protocol.broker import Anyone, Broker
 from tidings.protocol.memory import Budgets
 from tidings.queues import Volatile
@@ -51,7 +51,7 @@ class CoreSettings(Struct, frozen=True, kw_only=True):
     queue_types: Sequence[type[Volatile]] = ()  # beside those that every node has
     archive: Archiving = Archiving()
     budgets: Budgets | None = None
-    gate: Gate | None = None  # who is let in; None: everybody
+    authenticator: Authenticator | None = None  # who is let in; None: everybody
     peers: Neighbours = Neighbours({}, Credentials())  # other nodes, and who this one is there
     upstream: Upstream | None = None  # the node to which goes on what is published
 
@@ -80,8 +80,8 @@ class NodeCore:
         self.log = LogService(broker, self.history, settings.lasts, *rules)
         broker.add(self.log)
         self._meet_peers(settings.peers)
-        if settings.gate is not None:
-            broker.gate = settings.gate
+        if settings.authenticator is not None:
+            broker.authenticator = settings.authenticator
             broker.review()
 
     def _meet_peers(self, known: Neighbours) -> None:

@@ -29,11 +29,11 @@ from tidings.node.dialling import Dialler
 from tidings.node.logs import Lasting, Logins
 from tidings.node.metrics import Ages
 from tidings.node.threads import Threads
-from tidings.protocol.access import Caller
+from tidings.protocol.access import PeerInfo
 from tidings.protocol.broker import Anyone
 from tidings.protocol.service import BlockingCall
 from tidings.protocol.session import Session
-from tidings.protocol.streams import Stream
+from tidings.protocol.stored_consumer import StoredConsumer
 from tidings.store.interface import Operation, Store, StoredBatch
 from tidings.store.thread import StoreThread
 from tidings.turns import Turns
@@ -131,7 +131,7 @@ class Driver:
         """How many peers are connected."""
         return len(self._ports)
 
-    def connect(self, port: Port, caller: Caller) -> Session:
+    def connect(self, port: Port, caller: PeerInfo) -> Session:
         """A peer has connected."""
         session = self.broker.connect(self.time(), caller)
         self._ports[session] = port
@@ -322,7 +322,7 @@ class Driver:
         self.broker.failed(first, self._store.recover(), str(error))
         self._send_all(self.broker.take_dirty(), is_busy=False)
 
-    def _read(self, stream: Stream) -> None:
+    def _read(self, stream: StoredConsumer) -> None:
         """Have stored events read for a stream, from its place on or from a moment that it names."""
         if stream.since_us is None:
             ask = self._store.ask_aside if self.history.is_sealed(stream.place) else self._store.ask
@@ -337,7 +337,10 @@ class Driver:
             self._then(begin, stream, self._begin_at)
 
     def _then(
-        self, future: Future[Answer], stream: Stream, use: Callable[[Stream, Future[Answer]], None]
+        self,
+        future: Future[Answer],
+        stream: StoredConsumer,
+        use: Callable[[StoredConsumer, Future[Answer]], None],
     ) -> None:
         def tell(done: Future[Answer]) -> None:
             if not done.cancelled():
@@ -345,17 +348,17 @@ class Driver:
 
         future.add_done_callback(tell)
 
-    def _begin_at(self, stream: Stream, found: Future[int]) -> None:
+    def _begin_at(self, stream: StoredConsumer, found: Future[int]) -> None:
         if self._is_sound(stream, found):
             stream.begin(found.result())
             self._read(stream)
 
-    def _take(self, stream: Stream, read: Future[list[StoredBatch]]) -> None:
+    def _take(self, stream: StoredConsumer, read: Future[list[StoredBatch]]) -> None:
         if self._is_sound(stream, read):
             stream.take(read.result())
             self.schedule()
 
-    def _is_sound(self, stream: Stream, answer: Future[Any]) -> bool:
+    def _is_sound(self, stream: StoredConsumer, answer: Future[Any]) -> bool:
         """Whether the store has answered; if not, the client is told, and may try again."""
         error = answer.exception()
         if error is None:

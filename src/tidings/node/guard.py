@@ -13,9 +13,9 @@ from pathlib import Path
 
 from tidings.errors import ConfigError
 from tidings.node import logs
-from tidings.protocol.access import Caller, Claim, Denied, Permit
+from tidings.protocol.access import Denied, LoginCredentials, PeerInfo, Principal
+from tidings.security.authenticator import UserAuthenticator
 from tidings.security.directory import SecurityDirectory
-from tidings.security.gate import Watchman
 from tidings.security.passwords import is_token
 from tidings.security.rules import Rules
 from tidings.security.users import User
@@ -35,7 +35,7 @@ SOON_S = 30 * 86_400.0
 
 
 class Guard:
-    """The gate and the TLS of a node, from one directory; ConfigError if anything in it is wrong.
+    """The authenticator and the TLS of a node, from one directory; ConfigError if anything in it is wrong.
 
     `name` is that of the node in its certificate.
     """
@@ -47,7 +47,7 @@ class Guard:
         users, rules, self._context = self._read()
         self._known = users, rules
         self._port: NodeContext | None = None
-        self.gate = Watchman(users, rules)
+        self.authenticator = UserAuthenticator(users, rules)
         self.name = self._look_at_certificate(now)
 
     def open(self, room: Callable[[], int], on_failure: Callable[[], None]) -> NodeContext:
@@ -62,8 +62,10 @@ class Guard:
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or not is_token(token.strip()):
             raise Denied("none", "this node takes tokens only, as `Authorization: Bearer TOKEN`")
-        permit = self.gate.admit(Claim(Caller(HTTP, HTTP), secret=token.strip()), now, wall)
-        return isinstance(permit, Permit) and permit.manages
+        principal = self.authenticator.admit(
+            LoginCredentials(PeerInfo(HTTP, HTTP), secret=token.strip()), now, wall
+        )
+        return isinstance(principal, Principal) and principal.manages
 
     def look(self, now: float) -> bool | None:
         """Read all again if a file has changed; whether that went well, None if there was nothing to read.
@@ -81,10 +83,12 @@ class Guard:
             self._look_at_certificate(now)
         except ConfigError as error:
             logs.error("security could not be read again", problem=str(error))
-            self.gate.reload(*self._known, now)  # tokens may have ended, whatever stands in the files
+            self.authenticator.reload(
+                *self._known, now
+            )  # tokens may have ended, whatever stands in the files
             return False
         self._known = users, rules
-        self.gate.reload(users, rules, now)
+        self.authenticator.reload(users, rules, now)
         if self._port is not None:
             self._port.current = context
         logs.info("security was read again", users=len(users))

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tidings.errors import UserError
 from tidings.node.driver import Driver
-from tidings.protocol.access import Caller
+from tidings.protocol.access import PeerInfo
 from tidings.protocol.frames import encode
 from tidings.protocol.messages import Bye
 from tidings.protocol.session import Session
@@ -74,7 +74,7 @@ class Port(asyncio.Protocol):
         elif self._driver.connections >= self._connections_max:
             self._refuse("limit", f"this node has {self._connections_max} connections, and no more")
         else:
-            caller = Caller("unix") if self._is_own else caller_of(transport)
+            caller = PeerInfo("unix") if self._is_own else caller_of(transport)
             self._session = self._driver.connect(self, caller)
 
     def data_received(self, data: bytes) -> None:
@@ -128,17 +128,17 @@ class Port(asyncio.Protocol):
         self.part()
 
 
-def caller_of(transport: asyncio.BaseTransport) -> Caller:
+def caller_of(transport: asyncio.BaseTransport) -> PeerInfo:
     """Who has connected from elsewhere: the address, and whom a certificate names if it has shown one."""
     name: Any = transport.get_extra_info("peername")
     if not isinstance(name, tuple):
-        return Caller(UNKNOWN, UNKNOWN)  # gone already: without a certificate, too
+        return PeerInfo(UNKNOWN, UNKNOWN)  # gone already: without a certificate, too
     shown = transport.get_extra_info("peercert")
     if not shown:
-        return Caller(f"{name[0]}:{name[1]}", name[0])
+        return PeerInfo(f"{name[0]}:{name[1]}", name[0])
     from tidings.transport.tls import common_name
 
-    return Caller(f"{name[0]}:{name[1]}", name[0], common_name(shown))
+    return PeerInfo(f"{name[0]}:{name[1]}", name[0], common_name(shown))
 
 
 async def listen_tcp(

@@ -125,7 +125,7 @@ class Node:
                 queue_types=[*self._queue_types, *load_types(self.config.queue_types or "")],
                 archive=self._archiving(store),
                 budgets=budgets_of(self.config),
-                gate=None if self._guard is None else self._guard.gate,
+                authenticator=None if self._guard is None else self._guard.authenticator,
                 peers=self._peers or _peers(self.config, self.name),
                 upstream=self._upstream,
             )

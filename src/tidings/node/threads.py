@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tidings.postgres.shared import SharedQueues
 
 THREADS = {"io": 2, "compute": 1, "password": 2}
-"""How many calls of a pool run at a time; the gate says how many passwords may wait."""
+"""How many calls of a pool run at a time; the authenticator says how many passwords may wait."""
 
 Conclude = Callable[[BlockingCall, BaseException | None, Any], None]
 """Called on the loop with what a call has raised, or returned."""

@@ -21,11 +21,11 @@ from tidings.ids import parse_id
 from tidings.peers.registry import Peer, Registry
 from tidings.peers.relay import AWAY_S, DESCRIBE_S, Relay
 from tidings.peers.transmission import Transmission
+from tidings.protocol.consumer import Consumer
 from tidings.protocol.frames import encode
-from tidings.protocol.intake import Intake, Wanted
 from tidings.protocol.messages import Notice
-from tidings.protocol.outlets import Outlet
 from tidings.protocol.session import Session
+from tidings.protocol.subscriber import ClientSubscription, Wanted
 from tidings.queues.arguments import Find, Get
 from tidings.queues.backend import Handed, QueueBackend, QueueRef
 from tidings.queues.description import TRANSMISSION, Description, split_address
@@ -112,7 +112,7 @@ class PeerQueue(QueueRef):
 class Watcher:
     """Hands copies from a peer on to a subscription of this node."""
 
-    intake: Intake
+    intake: ClientSubscription
 
     def __init__(self, relay: Relay, subscription: Subscription) -> None:
         self._relay = relay
@@ -134,13 +134,13 @@ class Watcher:
     def gap(self, dropped: int, reason: str) -> None:
         """Copies were lost; the peer may have been away."""
         sink = self._subscription.sink
-        if isinstance(sink, Outlet):
+        if isinstance(sink, Consumer):
             sink.session.post(encode(Notice("gap", sink.number, {"dropped": dropped, "reason": reason})))
 
     def ended(self, reason: str) -> None:
         """Nothing more will come."""
         sink = self._subscription.sink
-        if isinstance(sink, Outlet) and not (self._is_over or sink.session.is_closed):
+        if isinstance(sink, Consumer) and not (self._is_over or sink.session.is_closed):
             sink.session.end(sink.number, f"node {self._relay.peer.name}: {reason}")
 
     def end(self) -> None:

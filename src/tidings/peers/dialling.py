@@ -28,7 +28,7 @@ from msgspec import Struct
 from tidings.backoff import Backoff
 from tidings.errors import TidingsError
 from tidings.protocol.connection import Connection
-from tidings.protocol.forwarding import Sender
+from tidings.protocol.forwarding import ForwardSender
 from tidings.timers import Alarm, Alarms
 from tidings.transport.credentials import Credentials
 
@@ -68,7 +68,7 @@ class Log(Struct, frozen=True):
 
 
 Effect = Dial | HangUp | Log
-Talking = Connection | Sender[Any]
+Talking = Connection | ForwardSender[Any]
 """What is said on a connection: what a client says, or a stream that is forwarded."""
 
 

@@ -3,8 +3,8 @@
 FORWARD is a frame of the numbered stream, though it is not the events that are counted but the numbers that
 come with them: the stream is one transmission queue of another node, and goes on after a crash of either side
 where it was. So its count is stored with the commit that has its events. The events' own counters were
-counted where they were published; here they count for nobody (`Handed`), or a client who is known here too
-would have what it says here taken for a repeat.
+counted where they were published; here they count for nobody (`ForwardedOrigin`), or what a client who is
+known here too says here would be taken for a repeat.
 
 What a node hands on has the sources it says, as the node itself has seen to them. What any other user hands
 on comes from that user, whatever it says, and each event needs a grant.
@@ -21,9 +21,9 @@ from tidings.errors import CodecError, EventError, NotAllowed, QueueNotFound, Re
 from tidings.event import Batch
 from tidings.event.check import Checked, check
 from tidings.exchange import Subscription
-from tidings.ids import NUMBER_MAX, Handed, check_system
+from tidings.ids import NUMBER_MAX, ForwardedOrigin, check_system
 from tidings.protocol.arguments import NAME_LENGTH_MAX
-from tidings.protocol.ledger import Identity, identity_of
+from tidings.protocol.ledger import ProducerKey, identity_of
 from tidings.protocol.messages import Forward
 from tidings.protocol.service import Service
 from tidings.protocol.session import Session
@@ -43,7 +43,7 @@ class Forwarded(Service):
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager
         self._broker = manager.broker
-        self._newest: dict[Identity, Session] = {}  # who may hand on, of those who say they are the same
+        self._newest: dict[ProducerKey, Session] = {}  # who may hand on, of those who say they are the same
         self._parts: dict[Session, list[bytes]] = {}
         self._unheld: dict[Session, TidingsError] = {}  # whose parts were not kept, and why
         self.frames = {Forward: self._take}
@@ -197,7 +197,7 @@ def _no_way(_node: str) -> None:
     """Where nothing goes anywhere."""
 
 
-def _origin(session: Session, message: Forward) -> Handed:
+def _origin(session: Session, message: Forward) -> ForwardedOrigin:
     """Where events come from, as far as whoever hands them on is believed."""
     try:
         if message.system is not None:
@@ -207,7 +207,7 @@ def _origin(session: Session, message: Forward) -> Handed:
     source = message.source
     if not 0 <= message.epoch <= NUMBER_MAX or (source is not None and len(source) > NAME_LENGTH_MAX):
         raise CodecError("$.Forward", "an epoch or a source that can't be")
-    return Handed(message.system, message.epoch, session.sender(source))
+    return ForwardedOrigin(message.system, message.epoch, session.sender(source))
 
 
 def _numbers(packed: bytes, count: int) -> array[int]:

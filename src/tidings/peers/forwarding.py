@@ -16,7 +16,7 @@ from tidings.peers.dialling import Dialling, OutboundConnection, Reach
 from tidings.peers.forwarder import Forwarder
 from tidings.peers.registry import Order, Upstream
 from tidings.peers.transmission import Outgoing, Transmission
-from tidings.protocol.forwarding import Sender
+from tidings.protocol.forwarding import ForwardSender
 from tidings.timers import Alarm
 
 FORWARDERS_MAX = 1_000
@@ -29,7 +29,7 @@ class StreamOutbound(OutboundConnection):
     """The connection of one stream of a forwarder, and those after it."""
 
     def __init__(
-        self, dialling: Dialling, sender: Sender[Any], reach: Reach, tell: Callable[[str], None]
+        self, dialling: Dialling, sender: ForwardSender[Any], reach: Reach, tell: Callable[[str], None]
     ) -> None:
         """`tell` is called with each thing that goes wrong, and with nothing when something has come."""
         super().__init__(dialling, sender)
@@ -65,7 +65,7 @@ class Run:
         self.was_idle = False
         self._dialling = dialling
         self._reach = reach
-        self._outbound: dict[Sender[Any], StreamOutbound] = {}
+        self._outbound: dict[ForwardSender[Any], StreamOutbound] = {}
         self._carry()
 
     def _carry(self) -> None:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from tidings.event.header import EMPTY_HEADER
 from tidings.event.wire import decode_event
 from tidings.ids import Origin
-from tidings.protocol.forwarding import Sender
+from tidings.protocol.forwarding import ForwardSender
 from tidings.protocol.messages import Failure
 from tidings.queues.inflight import Held
 from tidings.queues.message import Message, event_bytes
@@ -37,7 +37,9 @@ class Lane:
 
     def __init__(self, forwarder: Forwarder, epoch: int, sweep: int, says: Says | None) -> None:
         self.sweep = sweep
-        self.sender: Sender[Held] = Sender(Origin(forwarder.outgoing.broker.node, epoch), self, says)
+        self.sender: ForwardSender[Held] = ForwardSender(
+            Origin(forwarder.outgoing.broker.node, epoch), self, says
+        )
         self.settled = forwarder.outgoing.settle_held
         self._forwarder = forwarder
         # Up to which numbers all is settled, by the mark of the commit that says so.

@@ -14,7 +14,7 @@ from tidings.errors import QueueFull, QueueNotFound, Refused, TidingsError
 from tidings.ids import Origin
 from tidings.postgres.catalog import Known
 from tidings.postgres.turn import PUT, Turn
-from tidings.protocol.ledger import Identity, identity_of
+from tidings.protocol.ledger import ProducerKey, identity_of
 from tidings.queues.description import Description
 from tidings.queues.message import Message, Numbers, check_length, completed, counter_of, sight
 from tidings.replies import Deferred
@@ -49,10 +49,10 @@ class Put:
 class Counted:
     """How far the clients have counted that put something in this turn."""
 
-    def __init__(self, turn: Turn, queue: int, clients: Iterable[Identity]) -> None:
+    def __init__(self, turn: Turn, queue: int, clients: Iterable[ProducerKey]) -> None:
         self._queue = queue
         self._seen = {client: SeenNumbers() for client in clients}
-        self._changed: dict[Identity, None] = {}
+        self._changed: dict[ProducerKey, None] = {}
         wanted = list(self._seen)
         if wanted:
             found = turn.rows(
@@ -66,11 +66,11 @@ class Counted:
             for system, epoch, counter, refused in found:
                 self._seen[system, epoch] = SeenNumbers(counter, map(Span, refused, refused))
 
-    def has(self, client: Identity | None, counter: int) -> bool:
+    def has(self, client: ProducerKey | None, counter: int) -> bool:
         """Whether an event was put before."""
         return client is not None and counter in self._seen[client]
 
-    def count(self, client: Identity | None, counter: int, is_refused: bool) -> None:
+    def count(self, client: ProducerKey | None, counter: int, is_refused: bool) -> None:
         """It is put now, or is refused."""
         if client is None:
             return
@@ -143,7 +143,7 @@ def _tell(told: list[Told]) -> None:
         reply.take(None, error)
 
 
-def _client(origin: Origin | None) -> Identity | None:
+def _client(origin: Origin | None) -> ProducerKey | None:
     return None if origin is None or origin.system is None else identity_of(origin)
 
 

@@ -23,8 +23,8 @@ from tidings.postgres.readers import Reader
 from tidings.postgres.settling import Settle
 from tidings.postgres.turn import Turn
 from tidings.postgres.worker import Call, Tell, Worker
+from tidings.protocol.consumer import Consumer
 from tidings.protocol.messages import UNOPENED
-from tidings.protocol.outlets import Outlet
 from tidings.protocol.session import Session
 from tidings.queues.arguments import Find, Get
 from tidings.queues.backend import Handed, QueueBackend, QueueRef
@@ -208,7 +208,7 @@ class SharedQueues(QueueBackend):
                 if name in self._names and self._names[name].key == known.key:
                     del self._names[name]
             for subscription in self._watchers.pop(known.key, {}):
-                if isinstance(subscription.sink, Outlet):
+                if isinstance(subscription.sink, Consumer):
                     subscription.sink.session.end(subscription.sink.number, "the queue was deleted")
         for known in come:
             self._names[known.name] = self._names[known.description.id] = known

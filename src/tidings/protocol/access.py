@@ -1,9 +1,9 @@
 """What a client may do, and who says so.
 
-A gate looks at what a client says of itself in its HELLO, and gives it a permit or refuses it. A permit is a
-set of rules, each of which allows one action; what no rule allows is not allowed. The condition of a rule is
-a filter: an event is published if one of the user's rules matches it, and a subscription has these rules
-ANDed to it, so it can't reach past them.
+An authenticator looks at the credentials in a client's HELLO, and returns a principal or refuses it. A
+principal is a user with a set of rules, each of which allows one action. The condition of a rule is a
+filter: an event is published if one of the user's rules matches it, and a subscription has these rules ANDed
+to it, so it can't reach past them.
 
 Nothing here reads files or knows what a password is; `tidings.security` does.
 """
@@ -28,7 +28,7 @@ BUSY = "busy"
 """The reason for which one is denied who may come again soon: too much is being checked."""
 
 
-class Caller(Struct, frozen=True):
+class PeerInfo(Struct, frozen=True):
     """What the transport knows of who has connected, before a word is said."""
 
     peer: str = ""  # its address, for logs
@@ -36,13 +36,13 @@ class Caller(Struct, frozen=True):
     certificate: str | None = None  # whom its certificate names, if it has shown one that we trust
 
 
-OWN = Caller()
+OWN = PeerInfo()
 
 
-class Claim(Struct, frozen=True):
+class LoginCredentials(Struct, frozen=True):
     """What a client says of itself."""
 
-    caller: Caller
+    caller: PeerInfo
     user: str = ""
     secret: str = ""  # a password or a token
     name: str = ""
@@ -76,7 +76,7 @@ class Rule(Struct, frozen=True):
     queue: str | None = None
 
 
-class Permit(Struct, frozen=True):
+class Principal(Struct, frozen=True):
     """Who a client is, and what it may do; rules are None for the owner of the node, who may do all."""
 
     user: str = ""
@@ -142,15 +142,15 @@ class Permit(Struct, frozen=True):
         return reduce(or_, filters) if len(filters) == len(wheres) else None
 
 
-OWNER = Permit()
-NOBODY = Permit(rules=())
+OWNER = Principal()
+NOBODY = Principal(rules=())
 """Who has not been let in."""
 _DOING: dict[Action, str] = {"put": "put into", "get": "get from", "manage": "manage"}
 
 
-def not_allowed(permit: Permit, action: Action, queue: str) -> NotAllowed:
+def not_allowed(principal: Principal, action: Action, queue: str) -> NotAllowed:
     """What one is told who may not do this with a queue, whether or not there is one."""
-    return NotAllowed(f"{permit.user!r} may not {_DOING[action]} queue {queue!r}")
+    return NotAllowed(f"{principal.user!r} may not {_DOING[action]} queue {queue!r}")
 
 
 def _agrees(pattern: str | None, queue: str) -> bool:
@@ -181,40 +181,40 @@ class Check(Protocol):
         """Whether it is; called once, in a thread of its own."""
 
 
-class Gate(Protocol):
+class Authenticator(Protocol):
     """Decides who is let in."""
 
-    def admit(self, claim: Claim, now: float, wall: float) -> Permit | Check:
+    def admit(self, claim: LoginCredentials, now: float, wall: float) -> Principal | Check:
         """What a client may do, or what has to be checked first; Denied if it is not let in.
 
         Attempts are counted by `now`, which never jumps; credentials end by `wall`, in seconds since 1970.
         """
 
-    def conclude(self, check: Check, passed: bool, now: float) -> Permit:
+    def conclude(self, check: Check, passed: bool, now: float) -> Principal:
         """The same when the check is done; Denied if it has not passed."""
 
-    def renew(self, permit: Permit) -> Permit | None:
-        """What whoever has this permit may do now; None if that credential is not good any more."""
+    def renew(self, principal: Principal) -> Principal | None:
+        """What whoever has this principal may do now; None if that credential is not good any more."""
 
-    def permit_of(self, user: str) -> Permit | None:
+    def principal_of(self, user: str) -> Principal | None:
         """What a user may do who need not be there; None if there is none of that name."""
 
 
-class OpenGate:
+class OpenAuthenticator:
     """Where nobody else can come: everyone is the owner, and is called what it says."""
 
-    def admit(self, _claim: Claim, _now: float, _wall: float) -> Permit:
+    def admit(self, _claim: LoginCredentials, _now: float, _wall: float) -> Principal:
         """Everyone may do everything."""
         return OWNER
 
-    def conclude(self, _check: Check, _passed: bool, _now: float) -> Permit:
+    def conclude(self, _check: Check, _passed: bool, _now: float) -> Principal:
         """There is nothing to check."""
         return OWNER
 
-    def renew(self, permit: Permit) -> Permit | None:
+    def renew(self, principal: Principal) -> Principal | None:
         """Nothing changes."""
-        return permit
+        return principal
 
-    def permit_of(self, _user: str) -> Permit | None:
+    def principal_of(self, _user: str) -> Principal | None:
         """Everyone is the owner."""
         return OWNER

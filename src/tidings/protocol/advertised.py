@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from tidings.filters import Filter
 from tidings.interest import Advertisement
 from tidings.interest.weights import COMPARED_MAX, Weight, comparing, weigh
-from tidings.protocol.service import Asked, Service
+from tidings.protocol.service import IncomingRequest, Service
 from tidings.protocol.session import Session
 from tidings.replies import Deferred
 from tidings.steps import Steps
@@ -36,7 +36,7 @@ PAUSE_S = 0.1
 """The time between two changes that are told, at least."""
 
 
-class Sought(Struct, frozen=True):
+class AdvertisementSearch(Struct, frozen=True):
     """Which advertisements are meant: those that overlap a filter, behind the one of a number."""
 
     filter: Annotated[str, Meta(max_length=FILTER_LENGTH_MAX)] = ""
@@ -59,7 +59,7 @@ class Advertised(Service):
         self._waits_since = 0  # the version that those who wait have, or an earlier one
         self._pause_until = 0.0
         self.operations = {
-            "advertisements.list": (Sought, self._list),
+            "advertisements.list": (AdvertisementSearch, self._list),
             "advertisements.wait": (Seen, self._wait),
         }
 
@@ -68,7 +68,7 @@ class Advertised(Service):
         """Changes whenever the list does."""
         return self._base + self._broker.exchange.offers_changed
 
-    def _list(self, asked: Asked, sought: Sought) -> Steps[dict[str, Any]]:
+    def _list(self, asked: IncomingRequest, sought: AdvertisementSearch) -> Steps[dict[str, Any]]:
         session, version = asked.session, self.version
         wanted = session.narrow("subscribe", Filter(sought.filter))
         weight, size = weigh(wanted), 0
@@ -84,7 +84,7 @@ class Advertised(Service):
                 yield
         return {"version": version, "advertisements": listed, "next": None}
 
-    def _wait(self, asked: Asked, seen: Seen) -> Any:
+    def _wait(self, asked: IncomingRequest, seen: Seen) -> Any:
         if seen.version != self.version:
             return {"version": self.version}
         if not self._waiting:
@@ -128,12 +128,12 @@ def _shown(
     session: Session, advertisement: Advertisement, theirs: Weight, wanted: Filter, weight: Weight
 ) -> str | None:
     """An advertisement as a client may see it, None if it may not, or if that can't be told in time."""
-    is_free = session.permit.rules is None
+    is_free = session.principal.rules is None
     if comparing(theirs, weight) > COMPARED_MAX:
         return str(advertisement.asked) if is_free else None
     if not advertisement.filter.overlaps(wanted):
         return None
-    granted = None if is_free else session.permit.grant("subscribe")
+    granted = None if is_free else session.principal.grant("subscribe")
     if granted is None or granted.covers(advertisement.asked):
         return str(advertisement.asked)
     shared = advertisement.asked & granted

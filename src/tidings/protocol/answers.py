@@ -26,7 +26,7 @@ from tidings.event.wire import array_head
 from tidings.exchange import Rows, Subscription
 from tidings.filters import Filter
 from tidings.ids import Origin
-from tidings.protocol.access import Permit
+from tidings.protocol.access import Principal
 from tidings.protocol.arguments import INBOX, inbox_name
 
 REQUESTS_USER_MAX = 10_000
@@ -139,16 +139,17 @@ class Answers:
             self._known[user].move_to_end(request, last=False)
         return is_known
 
-    def refusal(self, permit: Permit, batch: Batch, row: int) -> str:
+    def refusal(self, principal: Principal, batch: Batch, row: int) -> str:
         """Why a row that has to do with an inbox was refused; empty if it has nothing to do with one."""
         answers, requests = self.look(batch)
-        if permit.bound is None or not (row in answers or row in requests):
+        if principal.bound is None or not (row in answers or row in requests):
             return ""
         if row in answers:
-            return f"{permit.user!r} may answer only what was delivered to it, and with what it may publish"
-        return (
-            f"{permit.user!r} may have answers sent to its own inboxes only: {inbox_name(permit.user, '…')}"
-        )
+            return (
+                f"{principal.user!r} may answer only what was delivered to it, and with what it may publish"
+            )
+        own = inbox_name(principal.user, "…")
+        return f"{principal.user!r} may have answers sent to its own inboxes only: {own}"
 
     def heard(
         self, batch: Batch, matches: list[tuple[Subscription, Rows]]

@@ -50,7 +50,7 @@ def inbox_name(user: str, system: str) -> str:
     return f"{INBOX}{user}/{system}" if user else f"{INBOX}{system}"
 
 
-class Subscribe(Struct, frozen=True):
+class SubscribeRequest(Struct, frozen=True):
     """The arguments of a subscribe request."""
 
     number: Number
@@ -96,21 +96,21 @@ class Subscribe(Struct, frozen=True):
         return self.durable is not None or self.since is not None or self.since_us is not None
 
 
-class Unsubscribe(Struct, frozen=True):
+class UnsubscribeRequest(Struct, frozen=True):
     """The arguments of an unsubscribe request: a subscription of this session, or a durable one for good."""
 
     number: Number | None = None
     durable: Name | None = None
 
 
-class Advertise(Struct, frozen=True):
+class AdvertiseRequest(Struct, frozen=True):
     """The arguments of an advertise request."""
 
     number: Number
     filter: str = ""
 
 
-class Unadvertise(Struct, frozen=True):
+class UnadvertiseRequest(Struct, frozen=True):
     """The arguments of an unadvertise request."""
 
     number: Number

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from tidings.event import Batch
 from tidings.exchange import ROWS_AT_ONCE, Positions, Rows, Subscription
 from tidings.matching import Index
+from tidings.protocol.consumer import MEMORY, Consumer
+from tidings.protocol.last_values import LastValuesSink
 from tidings.protocol.memory import ENTRY_SIZE
-from tidings.protocol.outlets import MEMORY, Outlet
-from tidings.protocol.recent import Gathering
 from tidings.turns import SLICE_S, adapted
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Backlog:
         if untried:
             for subscription, first in self._first.items():
                 if first <= self._number_lost:
-                    assert isinstance(subscription.sink, Outlet | Gathering)
+                    assert isinstance(subscription.sink, Consumer | LastValuesSink)
                     subscription.sink.miss(untried, self._why)
 
     # Its turn

@@ -36,18 +36,18 @@ from tidings.exchange import Exchange, Need, Rows, Subscription
 from tidings.filters import Filter
 from tidings.ids import Origin
 from tidings.leases import Leases, deadline
-from tidings.protocol.access import OWN, Caller, Gate, OpenGate, Permit
+from tidings.protocol.access import OWN, Authenticator, OpenAuthenticator, PeerInfo, Principal
 from tidings.protocol.advertised import Advertised
 from tidings.protocol.answers import Answers
 from tidings.protocol.backlog import Backlog
-from tidings.protocol.cursors import Places
+from tidings.protocol.cursors import Cursors
 from tidings.protocol.frames import encode
-from tidings.protocol.ledger import Identity, Ledger, check_growing, identity_of
+from tidings.protocol.ledger import Ledger, ProducerKey, check_growing, identity_of
 from tidings.protocol.memory import Budgets, Memory
-from tidings.protocol.messages import Message, Refusal, failure_of
+from tidings.protocol.messages import ProtocolMessage, Refusal, failure_of
 from tidings.protocol.service import BlockingCall, Pool, Service
 from tidings.protocol.session import FRAMES, OPERATIONS, Session
-from tidings.protocol.streams import Stream
+from tidings.protocol.stored_consumer import StoredConsumer
 from tidings.protocol.worker import Background
 from tidings.replies import Deferred
 from tidings.steps import Steps, finish
@@ -64,7 +64,7 @@ from tidings.turns import SLICE_S, Share, Turns, adapted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from tidings.protocol.service import Asked, Heard, Watch
+    from tidings.protocol.service import FrameHandler, IncomingRequest, QueueWatch
 
 RECENT_SIZE_MAX = 8 << 20
 """Bytes of events kept in memory for those who ask for last values."""
@@ -77,13 +77,13 @@ DELIVERIES_FEW = 8
 
 _NOTHING, _RELIABLE, _LOGGED = Need.NOTHING, Need.RELIABLE, Need.LOGGED
 _PERSISTENT = DELIVERIES.index("persistent")
-_rows_of = itemgetter(1)  # of one of `Matches`
+_rows_of = itemgetter(1)  # of one of `MatchedRows`
 
 
 Anyone = Session | Background | Backlog
 """Who has turns."""
 
-Matches = list[tuple[Subscription, Rows]]
+MatchedRows = list[tuple[Subscription, Rows]]
 """Who wants some of a batch, and which rows."""
 
 
@@ -117,7 +117,7 @@ class Broker:
         self.life = state.boot << 20  # what clients are told of as `boot`: it changes with failed commits too
         self.now = now  # steady: it never jumps, and deadlines go by it
         self.shift = 0.0  # wall clock minus `now`; set by whoever drives the broker
-        self.gate: Gate = OpenGate()
+        self.authenticator: Authenticator = OpenAuthenticator()
         self.exchange = Exchange()
         self.answers = Answers()
         self.published: Published | None = None  # what is being delivered
@@ -125,12 +125,12 @@ class Broker:
         self.sessions: dict[Session, None] = {}  # in their order, as streams are: a run can be repeated
         self._names: dict[str, Session] = {}
         self._silent: Leases[Session] = Leases(attrgetter("wake_at"))
-        self._clients: dict[Identity, set[Session]] = {}  # those that were let in, by who they are
+        self._clients: dict[ProducerKey, set[Session]] = {}  # those that were let in, by who they are
         self.position = self.position_durable = state.position
         self.position_logged = state.position  # of the last event in the log, or of one behind it
         self.end_logged = state.position + 1  # of what is in the log and on disk
         self.size_logged = 0  # bytes that went into the log since the start
-        self.reads: list[Stream] = []  # see `take_reads`, and so on
+        self.reads: list[StoredConsumer] = []  # see `take_reads`, and so on
         self.offloaded: list[BlockingCall] = []  # what is to be run in threads: see `take_offloaded`
         self.tallies: Tally[tuple[str, str]] = Tally()  # (what, reason) → how often
         self.recent: deque[Batch] = deque()
@@ -139,9 +139,9 @@ class Broker:
         self.ledger = Ledger(state.counters)
         self.services: list[Service] = []
         self._ticking: list[Service] = []  # those of them with something to do when a tick ends
-        self.operations: dict[str, tuple[Any, Callable[[Asked, Any], Any]]] = {}
-        self.frames: dict[type[Message], Heard] = {}
-        self.watch: Watch | None = None  # who has queues that can be watched
+        self.operations: dict[str, tuple[Any, Callable[[IncomingRequest, Any], Any]]] = {}
+        self.frames: dict[type[ProtocolMessage], FrameHandler] = {}
+        self.watch: QueueWatch | None = None  # who has queues that can be watched
         self.background = Background(self.turns)  # long work that no session waits for
         self._own = Origin(state.node, state.boot, state.node)
         self._own_counter = 0
@@ -155,7 +155,7 @@ class Broker:
         self._waiting: dict[Session, None] = {}  # those whose frames wait for a commit
         self._owing: dict[Session, None] = {}  # those that may have to be told that something was accepted
         self._sessions_made = 0
-        self.places = Places(self, state)
+        self.cursors = Cursors(self, state)
         self.add(Advertised(self))
 
     def add(self, service: Service) -> None:
@@ -176,7 +176,7 @@ class Broker:
 
     # Sessions
 
-    def connect(self, now: float, caller: Caller = OWN) -> Session:
+    def connect(self, now: float, caller: PeerInfo = OWN) -> Session:
         """A peer has connected."""
         self.now = now
         self._sessions_made += 1
@@ -203,7 +203,7 @@ class Broker:
         """A client was let in."""
         assert session.origin is not None
         self._clients.setdefault(identity_of(session.origin), set()).add(session)
-        granted = _publishing(session.permit)
+        granted = _publishing(session.principal)
         if granted is not None:
             session.granted = self.exchange.grant(granted)
 
@@ -236,13 +236,13 @@ class Broker:
     def review(self) -> None:
         """The rules have changed: part from all clients who are not let in any more, or for other things."""
         for session in [one for one in self.sessions if one.origin is not None]:
-            renewed = self.gate.renew(session.permit)
+            renewed = self.authenticator.renew(session.principal)
             if renewed is None:
                 self.count("logins_denied", reason="revoked")
                 session.close("not-allowed", "user or secret is wrong")
-            elif renewed != session.permit:
+            elif renewed != session.principal:
                 session.close("changed", "the rules have changed: come again")
-        self.places.review()
+        self.cursors.review()
         for service in self.services:
             service.review()
 
@@ -272,7 +272,7 @@ class Broker:
     @property
     def promise(self) -> int:
         """The mark of the last commit that holds anything done so far, in this tick or before."""
-        return self._mark + bool(self._operations or self.places.is_due or self.ledger.is_due)
+        return self._mark + bool(self._operations or self.cursors.is_due or self.ledger.is_due)
 
     def store(self, operation: Operation) -> None:
         """Have something stored with this tick."""
@@ -298,10 +298,10 @@ class Broker:
             session.finish_tick()
         self.memory.enforce()
         operations = self._operations
-        operations += self.places.take_due()
+        operations += self.cursors.take_due()
         operations += self.ledger.take_due(self.wall, self._mark + 1)
         if operations:
-            operations += self.places.trim()
+            operations += self.cursors.trim()
             self._operations = []
             self._mark += 1
             self._positions.append((self._mark, self.position, self.position_logged))
@@ -321,7 +321,7 @@ class Broker:
             self.end_logged = logged + 1
         self._waiting = {session: None for session in self._waiting if len(session.outbox)}
         self._dirty.update(self._waiting)
-        self.places.read_on()
+        self.cursors.read_on()
 
     def failed(self, first: int, last: int, why: str) -> None:
         """The commits from `first` to `last` were not made, and `last` is the newest one handed out.
@@ -352,14 +352,14 @@ class Broker:
         self._recent_size = 0
         self.mark_durable, self.position_durable = last, self.position  # settled, one way or the other
         self.end_logged = self.position_logged + 1
-        self.places.read_on()
+        self.cursors.read_on()
 
     def take_dirty(self) -> Iterable[Session]:
         """The sessions that may have frames to send, each once."""
         dirty, self._dirty = self._dirty, {}
         return dirty
 
-    def take_reads(self) -> list[Stream]:
+    def take_reads(self) -> list[StoredConsumer]:
         """The streams that want stored events from their `next` on."""
         reads, self.reads = self.reads, []
         return reads
@@ -490,7 +490,7 @@ class Broker:
             if len(allowed) < len(batch):
                 self._hand_on_allowed(batch, checked, session, allowed, waits)
                 return None
-        if not isinstance(self.gate, OpenGate):
+        if not isinstance(self.authenticator, OpenAuthenticator):
             matches = self.answers.heard(batch, matches)
         positions = self._keep(batch, checked, matches)
         if waits and positions is None:
@@ -515,14 +515,16 @@ class Broker:
         batch.forget()
         return None
 
-    def _deliver(self, published: Published, matches: Matches, positions: list[int | None] | None) -> None:
+    def _deliver(
+        self, published: Published, matches: MatchedRows, positions: list[int | None] | None
+    ) -> None:
         before, self.published = self.published, published  # a delivery may lead to another
         batch = published.batch
         for subscription, rows in matches:
             subscription.sink.deliver(batch, rows, positions)
         self.published = before
 
-    def _deliver_parts(self, published: Published, matches: Matches, ended: int) -> Steps[None]:
+    def _deliver_parts(self, published: Published, matches: MatchedRows, ended: int) -> Steps[None]:
         """Deliver what is not stored to some at a time; what has a position goes to all at once, in order.
 
         What a delivery costs is known when it is done, as some outlets look at each event and some do not.
@@ -545,7 +547,7 @@ class Broker:
                 raise
         published.batch.forget()
 
-    def _allowed(self, batch: Batch, session: Session, matches: Matches) -> Rows:
+    def _allowed(self, batch: Batch, session: Session, matches: MatchedRows) -> Rows:
         """The rows of a batch that a session may publish."""
         allowed: Rows = range(len(batch))
         if session.granted is not None:
@@ -573,8 +575,8 @@ class Broker:
     def refusal(self, session: Session, batch: Batch, row: int) -> str:
         """Why a session may not publish an event."""
         return (
-            self.answers.refusal(session.permit, batch, row)
-            or f"{session.permit.user!r} may not publish this"
+            self.answers.refusal(session.principal, batch, row)
+            or f"{session.principal.user!r} may not publish this"
         )
 
     def own(self, event: Event) -> Event:
@@ -587,7 +589,7 @@ class Broker:
         batch = Batch.of([self.own(event)])
         self.hand_on(batch, check(batch.raw))
 
-    def _keep(self, batch: Batch, checked: Checked, matches: Matches) -> list[int | None] | None:
+    def _keep(self, batch: Batch, checked: Checked, matches: MatchedRows) -> list[int | None] | None:
         """Store what must be stored of a batch; the positions by row, None if it waits for no commit.
 
         That reliable events were counted is stored even if nobody wants them: sent again after a crash, they
@@ -663,7 +665,7 @@ class Broker:
             "advertisements": self.exchange.advertisements,
             "position": self.position,
             "counts": [[what, reason, times] for (what, reason), times in sorted(self.tallies.items())],
-            "durables": self.places.status(),
+            "durables": self.cursors.status(),
         }
         for service in self.services:
             told |= service.status()
@@ -691,9 +693,9 @@ def _part(checked: Checked, start: int, end: int) -> Checked:
     return Checked(None, checked.counters[start:end], deliveries, not any(deliveries))
 
 
-def _publishing(permit: Permit) -> Filter | None:
+def _publishing(principal: Principal) -> Filter | None:
     """What a user may publish, None for everything."""
     try:
-        return permit.grant("publish")
+        return principal.grant("publish")
     except NotAllowed:
         return ~Filter()

@@ -27,7 +27,7 @@ from tidings.event import Event
 from tidings.ids import Ids, Origin
 from tidings.protocol.calls import Call, Calls, OnCut, ended_anyway
 from tidings.protocol.frames import encode
-from tidings.protocol.intake import Intake, Interest, Offer, Subscriber, Wanted
+from tidings.protocol.keepalive import KeepAlive
 from tidings.protocol.messages import (
     VERSION,
     Accepted,
@@ -42,7 +42,13 @@ from tidings.protocol.messages import (
     error_of,
 )
 from tidings.protocol.publications import Publications
-from tidings.protocol.talk import Talk
+from tidings.protocol.subscriber import (
+    ClientAdvertisement,
+    ClientSubscription,
+    InterestListener,
+    Subscriber,
+    Wanted,
+)
 from tidings.replies import Deferred, resolved
 
 T = TypeVar("T")
@@ -52,7 +58,7 @@ OLDER = "the store is older than it was"
 _FATAL = {"protocol", "version", "too-large", "event", "not-allowed"}
 
 
-class Connection(Talk):
+class Connection(KeepAlive):
     """See the module. `ids` numbers the events, `name` is who the client says it is.
 
     `says` gives the user and the secret of each HELLO; it is called when a transport is there.
@@ -76,9 +82,9 @@ class Connection(Talk):
         self._says = _nobody if says is None else says
         self._calls = Calls()
         self._numbers = 0  # of subscriptions and advertisements
-        self._intakes: dict[int, Intake] = {}
-        self._due: dict[Intake, None] = {}  # those that may have frames to send
-        self._offers: dict[int, Offer] = {}
+        self._intakes: dict[int, ClientSubscription] = {}
+        self._due: dict[ClientSubscription, None] = {}  # those that may have frames to send
+        self._offers: dict[int, ClientAdvertisement] = {}
 
     # What the driver calls
 
@@ -174,27 +180,29 @@ class Connection(Talk):
         if self._calls.cancel(number) and self.failure is None:
             self.request("get.cancel", {"number": number}, "again")
 
-    def subscribe(self, wanted: Wanted, subscriber: Subscriber, prefetch: int) -> Intake:
-        """Begin a subscription, now or when there is a connection; `Intake.begun` has the node's answer."""
+    def subscribe(self, wanted: Wanted, subscriber: Subscriber, prefetch: int) -> ClientSubscription:
+        """Begin a subscription, now or when there is a connection; `begun` of it has the node's answer."""
         self.check()
         self._numbers += 1
-        intake = self._intakes[self._numbers] = Intake(self._numbers, wanted, subscriber, prefetch)
+        intake = self._intakes[self._numbers] = ClientSubscription(
+            self._numbers, wanted, subscriber, prefetch
+        )
         if self.is_up:
             self._go_behind_published()
             self._begin_intake(intake)
         return intake
 
-    def consume(self, intake: Intake, count: int) -> None:
+    def consume(self, intake: ClientSubscription, count: int) -> None:
         """The application has taken so many events of a subscription."""
         intake.consume(count)
         self._due[intake] = None
 
-    def acknowledge(self, intake: Intake, position: int) -> None:
+    def acknowledge(self, intake: ClientSubscription, position: int) -> None:
         """Everything of a durable subscription up to this position was dealt with."""
         intake.acknowledge(position)
         self._due[intake] = None
 
-    def unsubscribe(self, intake: Intake) -> Deferred[None]:
+    def unsubscribe(self, intake: ClientSubscription) -> Deferred[None]:
         """End a subscription of this connection; a durable one stays with the node."""
         self._due.pop(intake, None)
         intake.begun.cancel()
@@ -203,17 +211,17 @@ class Connection(Talk):
         self._frames += intake.output()  # so that an acknowledgement goes before it
         return ended_anyway(self.request("unsubscribe", {"number": intake.number}))
 
-    def advertise(self, filter: str, interest: Interest) -> Offer:
+    def advertise(self, filter: str, interest: InterestListener) -> ClientAdvertisement:
         """Say what may be published; `interest` is called with the filters that want it."""
         self.check()
         self._numbers += 1
-        offer = self._offers[self._numbers] = Offer(self._numbers, filter, interest)
+        offer = self._offers[self._numbers] = ClientAdvertisement(self._numbers, filter, interest)
         if self.is_up:
             self._go_behind_published()
             self._offer(offer)
         return offer
 
-    def withdraw(self, offer: Offer) -> Deferred[None]:
+    def withdraw(self, offer: ClientAdvertisement) -> Deferred[None]:
         """Advertise it no longer."""
         offer.begun.cancel()
         if self._offers.pop(offer.number, None) is None or not self.is_up:
@@ -227,7 +235,7 @@ class Connection(Talk):
 
     # What is said to the node
 
-    def _begin_intake(self, intake: Intake) -> None:
+    def _begin_intake(self, intake: ClientSubscription) -> None:
         """Make a subscription on this connection."""
 
         def begun(result: Any) -> None:
@@ -241,7 +249,7 @@ class Connection(Talk):
 
         self._ask("subscribe", intake.arguments(), "forget").then(begun, refused)
 
-    def _offer(self, offer: Offer) -> None:
+    def _offer(self, offer: ClientAdvertisement) -> None:
         """Make an advertisement on this connection."""
 
         def begun(result: Any) -> None:

@@ -20,13 +20,13 @@ from tidings.errors import Refused
 from tidings.event import Batch
 from tidings.exchange import Need, Positions, Rows, Sink, Subscription
 from tidings.filters import Filter
-from tidings.protocol.access import NOBODY, OWNER, Gate, Permit
+from tidings.protocol.access import NOBODY, OWNER, Authenticator, Principal
 from tidings.protocol.arguments import check_readable
 from tidings.store.interface import Drop, Durable, Kind, Operation, Put, State, Trim
 
 if TYPE_CHECKING:
     from tidings.protocol.broker import Broker
-    from tidings.protocol.streams import Stream
+    from tidings.protocol.stored_consumer import StoredConsumer
 
 DURABLES_MAX = 100_000
 """Durable subscriptions of a node."""
@@ -51,7 +51,7 @@ def options_of(record: Durable) -> Options:
     return msgspec.msgpack.decode(record.options, type=Options) if record.options else Options()
 
 
-class Consumer(Sink, Protocol):
+class CursorConsumer(Sink, Protocol):
     """Who takes the events of a cursor while it is there."""
 
     @property
@@ -80,7 +80,7 @@ class Cursor:
         self.acknowledged = record.cursor
         self.handed = record.handed  # up to here events may have been delivered
         self.options = record.options
-        self.consumer: Consumer | None = None
+        self.consumer: CursorConsumer | None = None
         self.since_us: int | None = None  # begin at this time instead: it is found when the store is read
         asked, passive = Filter(record.filter) if filter is None else filter, options_of(record).passive
         self.subscription = Subscription(asked, self, passive, owner=self.owner)
@@ -109,7 +109,7 @@ class Cursor:
         """The position up to which nothing need be in the store for it, save what is in the log."""
         return self.passed
 
-    def attach(self, consumer: Consumer) -> None:
+    def attach(self, consumer: CursorConsumer) -> None:
         """Let someone take its events, from what is not acknowledged on; nobody does so yet."""
         self.consumer = self.subscription.sink = consumer
 
@@ -120,19 +120,19 @@ class Cursor:
     def acknowledge(self, position: int) -> None:
         """Its owner has dealt with everything up to the position."""
         self.acknowledged = position
-        self.broker.places.keep(self)
+        self.broker.cursors.keep(self)
 
     def hand_out(self, position: int) -> None:
         """Events up to the position may be delivered from the next commit on."""
         self.handed = position
-        self.broker.places.keep(self)
+        self.broker.cursors.keep(self)
 
     def begin(self, position: int) -> None:
         """Everything before the position is not wanted: it was found for `since_us`."""
         self.since_us = None
         if self.name:
             self.acknowledged = self.handed = position - 1
-            self.broker.places.keep(self)
+            self.broker.cursors.keep(self)
 
     def review(self) -> None:
         """The rules have changed; a client is parted from, and finds that when it comes again."""
@@ -213,14 +213,14 @@ class Archive(Cursor):
         """Everything: what it needs is in the log."""
         return self.broker.position
 
-    def permit(self, gate: Gate) -> Permit:
+    def principal(self, authenticator: Authenticator) -> Principal:
         """What whoever has it may do, as the rules are now."""
-        return (gate.permit_of(self.terms.user) or NOBODY) if self.terms.user else OWNER
+        return (authenticator.principal_of(self.terms.user) or NOBODY) if self.terms.user else OWNER
 
     def review(self) -> None:
         """Keep for a user what it may subscribe to now."""
-        permit = self.permit(self.broker.gate)
-        self.broker.places.refilter(self, self.filter, permit.reach(self.filter), permit.bound)
+        principal = self.principal(self.broker.authenticator)
+        self.broker.cursors.refilter(self, self.filter, principal.reach(self.filter), principal.bound)
 
     def renew(self, terms: Terms) -> None:
         """Its reader is still there."""
@@ -242,7 +242,7 @@ class Archive(Cursor):
             subscription.passive = passive
             exchange.subscribe(subscription)
             self.options = Options(log=True, passive=passive).encode()
-            self.broker.places.keep(self)
+            self.broker.cursors.keep(self)
 
     def need(self, count: int) -> Need:  # noqa: ARG002
         """Have all that matches kept in the log."""
@@ -256,7 +256,7 @@ class Archive(Cursor):
         return [*super().dropped(), TERMS.drop(self.key)]
 
 
-class Places:
+class Cursors:
     """All cursors on the stored stream: those with a name, and those that end with a session."""
 
     def __init__(self, broker: Broker, state: State) -> None:
@@ -264,7 +264,7 @@ class Places:
         self._named: dict[tuple[str, str], Cursor] = {}
         self._archives: dict[tuple[str, str], Archive] = {}  # those of them that are archives
         self._cursors: dict[Cursor, None] = {}  # with a name or not
-        self._attached: dict[Stream, None] = {}
+        self._attached: dict[StoredConsumer, None] = {}
         self._changed: dict[Cursor, None] = {}  # in this tick
         self._trimmed = 0
         self._restore(state)
@@ -364,11 +364,11 @@ class Places:
         cursor.allow(granted, user)
         self._broker.exchange.subscribe(subscription)
 
-    def attach(self, stream: Stream) -> None:
+    def attach(self, stream: StoredConsumer) -> None:
         """A client takes what a cursor is for."""
         self._attached[stream] = None
 
-    def detach(self, stream: Stream) -> None:
+    def detach(self, stream: StoredConsumer) -> None:
         """It does so no longer; what has no name ends with that."""
         del self._attached[stream]
         if not stream.cursor.name:

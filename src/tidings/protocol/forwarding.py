@@ -20,6 +20,7 @@ from tidings.event.wire import array_head
 from tidings.ids import Origin
 from tidings.numbered import Outbound
 from tidings.protocol.frames import encode
+from tidings.protocol.keepalive import KeepAlive
 from tidings.protocol.messages import (
     VERSION,
     Accepted,
@@ -31,7 +32,6 @@ from tidings.protocol.messages import (
     Welcome,
     error_of,
 )
-from tidings.protocol.talk import Talk
 
 _encode_event = msgspec.msgpack.Encoder().encode
 
@@ -40,7 +40,7 @@ Item = TypeVar("Item")
 _Item = TypeVar("_Item", contravariant=True)
 
 
-class Listener(Protocol[_Item]):
+class ForwardListener(Protocol[_Item]):
     """Who hears what comes of a stream."""
 
     def welcomed(self, counter: int) -> None:
@@ -56,11 +56,14 @@ class Listener(Protocol[_Item]):
         """The node is there no longer; said once for each time it was. What is in flight was not settled."""
 
 
-class Sender(Talk, Generic[Item]):
+class ForwardSender(KeepAlive, Generic[Item]):
     """See the module; `says` gives the user and the secret of each HELLO."""
 
     def __init__(
-        self, origin: Origin, listener: Listener[Item], says: Callable[[], tuple[str, str]] | None = None
+        self,
+        origin: Origin,
+        listener: ForwardListener[Item],
+        says: Callable[[], tuple[str, str]] | None = None,
     ) -> None:
         super().__init__()
         self.origin = origin

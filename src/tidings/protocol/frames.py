@@ -16,7 +16,7 @@ import msgspec
 
 from tidings.errors import CodecError, MissingExtra
 from tidings.event.wire import COUNT_MAX, HEAD_SIZE, array_head, skip
-from tidings.protocol.messages import KINDS, Message, Publish, Put, RawRequest, Request
+from tidings.protocol.messages import KINDS, ProtocolMessage, Publish, Put, RawRequest, Request
 
 FRAME_MAX = 16 << 20
 """Bytes of a frame behind its length."""
@@ -34,10 +34,10 @@ PLAIN_PUBLISH = bytes((Publish.KIND, *PLAIN_HEADER, 0xDD))
 PLAIN_HEAD = 4 + len(PLAIN_PUBLISH) + 4
 """Bytes of such a frame up to its first event: length, the above, count."""
 
-Frame = tuple[Message, bytes]
+Frame = tuple[ProtocolMessage, bytes]
 """A message, and the events that came with it, as an array with its head (empty where it has none)."""
 
-Decode = Callable[[bytes], Message]
+Decode = Callable[[bytes], ProtocolMessage]
 
 _encoder = msgspec.msgpack.Encoder()
 _DECODERS = {number: msgspec.msgpack.Decoder(kind).decode for number, kind in KINDS.items()}
@@ -46,14 +46,14 @@ _WITH_EVENTS = frozenset(number for number, kind in KINDS.items() if kind.HAS_EV
 _read_plain_head = Struct(">I3sI").unpack_from
 
 
-def encode(message: Message, events: bytes = b"") -> bytes:
+def encode(message: ProtocolMessage, events: bytes = b"") -> bytes:
     """One frame; events are an array with its head."""
     header = PLAIN_HEADER if message is PUBLISH else _encoder.encode(message)
     length = 1 + len(header) + len(events)
     return b"%b%c%b%b" % (length.to_bytes(4, "big"), message.KIND, header, events)
 
 
-def encode_head(message: Message, size: int) -> bytes:
+def encode_head(message: ProtocolMessage, size: int) -> bytes:
     """The beginning of a frame whose events have so many bytes, which are to follow it."""
     header = _encoder.encode(message)
     return b"%b%c%b" % ((1 + len(header) + size).to_bytes(4, "big"), message.KIND, header)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tidings.errors import CodecError
-from tidings.ids import Handed, Origin
+from tidings.ids import ForwardedOrigin, Origin
 from tidings.numbered import Inbound
 from tidings.protocol.messages import Refusal
 from tidings.seen import Producers
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 SYSTEMS_MAX = 100_000
 """Systems whose counters are remembered; those not heard of for longest are forgotten."""
 
-Identity = tuple[str, int]
+ProducerKey = tuple[str, int]
 Client = Inbound[Refusal]
 
 
-def identity_of(origin: Origin) -> Identity:
+def identity_of(origin: Origin) -> ProducerKey:
     """A client in one of its lives: system and user in one text, and epoch."""
     system, source = origin.system or "", origin.source
     return (f"{system}/{source.partition('/')[0]}" if source else system), origin.epoch
@@ -45,12 +45,14 @@ class Ledger:
     """See the module: the receiving ends of all clients, and which of them wait for which commit."""
 
     def __init__(self, counters: Iterable[Counter]) -> None:
-        self._clients: Producers[Identity, Client] = Producers(SYSTEMS_MAX)
-        self._due: dict[Identity, bool] = {}  # who waits for this tick's commit; whether its count is stored
+        self._clients: Producers[ProducerKey, Client] = Producers(SYSTEMS_MAX)
+        self._due: dict[
+            ProducerKey, bool
+        ] = {}  # who waits for this tick's commit; whether its count is stored
         # Who waits for a commit, by its mark, and how far they had counted.
-        self._flights: deque[tuple[int, dict[Identity, int]]] = deque()
-        self._pending: dict[Identity, Client] = {}  # those of which something is being done elsewhere
-        self._settled: dict[Identity, None] = {}  # who has had anything done of that since the last tick
+        self._flights: deque[tuple[int, dict[ProducerKey, int]]] = deque()
+        self._pending: dict[ProducerKey, Client] = {}  # those of which something is being done elsewhere
+        self._settled: dict[ProducerKey, None] = {}  # who has had anything done of that since the last tick
         for one in counters:
             refused = msgspec.msgpack.decode(one.refused, type=list[Refusal]) if one.refused else ()
             self._clients[one.system, one.epoch] = Inbound(one.counter, refused)
@@ -60,7 +62,7 @@ class Ledger:
         client = self._clients.get(identity_of(origin))
         return 0 if client is None else client.last
 
-    def _client(self, identity: Identity) -> Client:
+    def _client(self, identity: ProducerKey) -> Client:
         return self._clients.get(identity) or self._clients.heard(identity, Inbound)
 
     # What is being done elsewhere
@@ -86,7 +88,7 @@ class Ledger:
         client = self._pending.get(identity_of(origin)) if self._pending else None
         return counter if client is None else client.safe(counter)
 
-    def take_settled(self) -> Iterable[Identity]:
+    def take_settled(self) -> Iterable[ProducerKey]:
         """Clients of which more may be safe than at the last tick."""
         settled, self._settled = self._settled, {}
         return settled
@@ -95,7 +97,7 @@ class Ledger:
 
     def learn(self, origin: Origin, counter: int) -> None:
         """Something of a client that has this counter was found on disk."""
-        if isinstance(origin, Handed):
+        if isinstance(origin, ForwardedOrigin):
             return  # the client may be known here too, and counts by itself
         identity = identity_of(origin)
         client = self._clients.get(identity)
@@ -159,7 +161,7 @@ class Ledger:
 
     def keep(self, origin: Origin) -> None:
         """Have a client's count stored with this tick; what others have handed on counts for nobody here."""
-        if not isinstance(origin, Handed):
+        if not isinstance(origin, ForwardedOrigin):
             self._due[identity_of(origin)] = True
 
     def wait(self, origin: Origin) -> None:
@@ -168,7 +170,7 @@ class Ledger:
 
     def gone(self, origin: Origin, counter: int) -> None:
         """Something that told how far a client has counted is not stored any more."""
-        if isinstance(origin, Handed):
+        if isinstance(origin, ForwardedOrigin):
             return
         identity = identity_of(origin)
         client = self._clients.get(identity)
@@ -198,7 +200,7 @@ class Ledger:
                 if client is not None and counter > client.stored:
                     client.stored = counter
 
-    def failed(self) -> set[Identity]:
+    def failed(self) -> set[ProducerKey]:
         """The commits that were under way were not made, nor this tick's: who has to do something again."""
         uncounted = {identity for _, flight in self._flights for identity in flight} | self._due.keys()
         self._due = {}
@@ -210,12 +212,12 @@ class Ledger:
                 self._pending.pop(identity, None)
         return uncounted
 
-    def keep_again(self, identities: Iterable[Identity]) -> None:
+    def keep_again(self, identities: Iterable[ProducerKey]) -> None:
         """Have counts stored again: what told them may be gone with what is stored nonetheless."""
         self._due.update({one: True for one in identities if self._client(one).stored})
 
 
-def _counter(identity: Identity, client: Client, seen_us: int) -> Counter:
+def _counter(identity: ProducerKey, client: Client, seen_us: int) -> Counter:
     refused = msgspec.msgpack.encode(client.refusals) if client.refusals else b""
     return Counter(*identity, client.last, seen_us, refused)
 

@@ -42,26 +42,26 @@ class Budgets(Struct, frozen=True):
     memory_session_max: int = 512 << 20
 
 
-class Account:
+class MemoryAccount:
     """What one party makes the node hold; `limit_name` is the setting that says how much it may be."""
 
     __slots__ = ("accounts", "limit", "limit_name", "parent", "session", "used")
 
     def __init__(
-        self, limit_name: str, limit: int, parent: Account | None = None, session: Session | None = None
+        self, limit_name: str, limit: int, parent: MemoryAccount | None = None, session: Session | None = None
     ) -> None:
         self.limit_name = limit_name
         self.limit = limit
         self.parent = parent
         self.session = session
         self.used = 0
-        self.accounts: dict[Account, None] = {}  # those within this one
+        self.accounts: dict[MemoryAccount, None] = {}  # those within this one
         if parent is not None:
             parent.accounts[self] = None
 
     def check(self, size: int) -> None:
         """Raise Refused, naming the limit, if there is no room for so many bytes more."""
-        account: Account | None = self
+        account: MemoryAccount | None = self
         while account is not None:
             if account.used + size > account.limit:
                 problem = f"{account.used} bytes are held, and {size} more are above {account.limit_name} = "
@@ -83,24 +83,26 @@ class Memory:
 
     def __init__(self, budgets: Budgets) -> None:
         self._budgets = budgets
-        self.node = Account("memory_max", budgets.memory_max)
+        self.node = MemoryAccount("memory_max", budgets.memory_max)
         self.recent_max = budgets.memory_max // SHARE_MIN  # bytes that may be kept as last values
-        self._users: dict[str, Account] = {}
-        self._over: dict[Account, None] = {}  # those that were above their limits when they were charged
+        self._users: dict[str, MemoryAccount] = {}
+        self._over: dict[
+            MemoryAccount, None
+        ] = {}  # those that were above their limits when they were charged
 
-    def user(self, name: str) -> Account:
+    def user(self, name: str) -> MemoryAccount:
         """The account of a user; the owner, who has no name, has that of the node."""
         if not name:
             return self.node
         if name not in self._users:
-            self._users[name] = Account("memory_user_max", self._budgets.memory_user_max, self.node)
+            self._users[name] = MemoryAccount("memory_user_max", self._budgets.memory_user_max, self.node)
         return self._users[name]
 
-    def open(self, session: Session, user: str) -> Account:
+    def open(self, session: Session, user: str) -> MemoryAccount:
         """An account for a session of this user."""
-        return Account("memory_session_max", self._budgets.memory_session_max, self.user(user), session)
+        return MemoryAccount("memory_session_max", self._budgets.memory_session_max, self.user(user), session)
 
-    def charge(self, account: Account | None, size: int) -> None:
+    def charge(self, account: MemoryAccount | None, size: int) -> None:
         """Count bytes that an account uses more, or less if negative."""
         while account is not None:
             account.used += size
@@ -115,7 +117,7 @@ class Memory:
             for account in over:
                 self._shrink(account)
 
-    def _shrink(self, account: Account) -> None:
+    def _shrink(self, account: MemoryAccount) -> None:
         for _ in range(ROUNDS_MAX):
             largest = _largest(account)
             if account.used <= account.limit or largest.session is None:
@@ -125,7 +127,7 @@ class Memory:
             largest.session.shrink(account.used - account.limit, account.limit_name)
 
 
-def _largest(account: Account) -> Account:
+def _largest(account: MemoryAccount) -> MemoryAccount:
     """Of the accounts within this one, the user's that has used most, and of its sessions' the same."""
     while account.accounts:
         account = max(account.accounts, key=lambda one: one.used)

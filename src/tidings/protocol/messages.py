@@ -44,14 +44,14 @@ _QUEUE_ERRORS: dict[str, type[QueueError]] = {
 _QUEUE_CODES = {kind: code for code, kind in _QUEUE_ERRORS.items()}
 
 
-class Message(Struct, array_like=True, frozen=True, gc=False):
+class ProtocolMessage(Struct, array_like=True, frozen=True, gc=False):
     """The base of all messages; `KIND` is the number of the frame."""
 
     KIND: ClassVar[int]
     HAS_EVENTS: ClassVar[bool] = False
 
 
-class Hello(Message, frozen=True, gc=False):
+class Hello(ProtocolMessage, frozen=True, gc=False):
     """The first frame of a client."""
 
     KIND = 1
@@ -79,7 +79,7 @@ class Failure(Struct, array_like=True, frozen=True, gc=False):
     details: dict[str, Any] = {}
 
 
-class Refusal(Message, frozen=True, gc=False):
+class Refusal(ProtocolMessage, frozen=True, gc=False):
     """What came with these counters was not done; it leaves before the ACCEPTED that covers them."""
 
     KIND = 17
@@ -88,7 +88,7 @@ class Refusal(Message, frozen=True, gc=False):
     failure: Failure
 
 
-class Welcome(Message, frozen=True, gc=False):
+class Welcome(ProtocolMessage, frozen=True, gc=False):
     """The node's answer: what it knows of the client already, and how much may be on its way."""
 
     KIND = 2
@@ -105,7 +105,7 @@ class Welcome(Message, frozen=True, gc=False):
     is_older: bool = False  # the store has not all that the client had from it: it is an older copy
 
 
-class Publish(Message, frozen=True, gc=False):
+class Publish(ProtocolMessage, frozen=True, gc=False):
     """Events of the client, numbered; `source` is who has sent them, if the client hands them on."""
 
     KIND = 3
@@ -113,14 +113,14 @@ class Publish(Message, frozen=True, gc=False):
     source: str | None = None
 
 
-class Accepted(Message, frozen=True, gc=False):
+class Accepted(ProtocolMessage, frozen=True, gc=False):
     """Everything up to this counter is as safe as it asked to be."""
 
     KIND = 4
     counter: int
 
 
-class Request(Message, frozen=True, gc=False):
+class Request(ProtocolMessage, frozen=True, gc=False):
     """Something to be done and answered."""
 
     KIND = 5
@@ -129,7 +129,7 @@ class Request(Message, frozen=True, gc=False):
     arguments: dict[str, Any] = {}
 
 
-class RawRequest(Message, frozen=True, gc=False):
+class RawRequest(ProtocolMessage, frozen=True, gc=False):
     """A request as a node reads it: the arguments are decoded by who knows what they may be."""
 
     KIND = Request.KIND
@@ -138,7 +138,7 @@ class RawRequest(Message, frozen=True, gc=False):
     arguments: Raw = Raw(b"\x80")
 
 
-class Reply(Message, frozen=True, gc=False):
+class Reply(ProtocolMessage, frozen=True, gc=False):
     """The answer to a request."""
 
     KIND = 6
@@ -147,7 +147,7 @@ class Reply(Message, frozen=True, gc=False):
     error: Failure | None = None
 
 
-class Deliver(Message, frozen=True, gc=False):
+class Deliver(ProtocolMessage, frozen=True, gc=False):
     """Events of one origin for one subscription; `positions` are eight bytes each where they are stored."""
 
     KIND = 7
@@ -160,7 +160,7 @@ class Deliver(Message, frozen=True, gc=False):
     redelivered: bool = False
 
 
-class Acknowledge(Message, frozen=True, gc=False):
+class Acknowledge(ProtocolMessage, frozen=True, gc=False):
     """A durable subscription has dealt with everything up to this position."""
 
     KIND = 8
@@ -168,7 +168,7 @@ class Acknowledge(Message, frozen=True, gc=False):
     position: int
 
 
-class Credit(Message, frozen=True, gc=False):
+class Credit(ProtocolMessage, frozen=True, gc=False):
     """How many events, since it began, a subscription may have been sent."""
 
     KIND = 9
@@ -176,7 +176,7 @@ class Credit(Message, frozen=True, gc=False):
     total: int
 
 
-class Notice(Message, frozen=True, gc=False):
+class Notice(ProtocolMessage, frozen=True, gc=False):
     """Something the client may want to know of one of its subscriptions or advertisements."""
 
     KIND = 10
@@ -185,21 +185,21 @@ class Notice(Message, frozen=True, gc=False):
     details: dict[str, Any] = {}
 
 
-class Ping(Message, frozen=True, gc=False):
+class Ping(ProtocolMessage, frozen=True, gc=False):
     """Are you there?"""
 
     KIND = 11
     number: int = 0
 
 
-class Pong(Message, frozen=True, gc=False):
+class Pong(ProtocolMessage, frozen=True, gc=False):
     """Yes."""
 
     KIND = 12
     number: int = 0
 
 
-class Bye(Message, frozen=True, gc=False):
+class Bye(ProtocolMessage, frozen=True, gc=False):
     """The connection ends, and why."""
 
     KIND = 13
@@ -207,7 +207,7 @@ class Bye(Message, frozen=True, gc=False):
     text: str = ""
 
 
-class Put(Message, frozen=True, gc=False):
+class Put(ProtocolMessage, frozen=True, gc=False):
     """Events of the client, numbered, for a queue; for everybody, if it has no name, when they are committed.
 
     The bodies of a part belong to that of the next event that is put into the queue in this transaction.
@@ -221,7 +221,7 @@ class Put(Message, frozen=True, gc=False):
     is_part: bool = False
 
 
-class Settle(Message, frozen=True, gc=False):
+class Settle(ProtocolMessage, frozen=True, gc=False):
     """What becomes of messages that the client holds: `handles` are twelve bytes each, numbered from `first`.
 
     `outcome` is one of the constants below; `text` is the reason of a rejection.
@@ -235,7 +235,7 @@ class Settle(Message, frozen=True, gc=False):
     text: str = ""
 
 
-class Commit(Message, frozen=True, gc=False):
+class Commit(ProtocolMessage, frozen=True, gc=False):
     """Let all that was done in a transaction be done."""
 
     KIND = 16
@@ -244,7 +244,7 @@ class Commit(Message, frozen=True, gc=False):
     transaction: int
 
 
-class Forward(Message, frozen=True, gc=False):
+class Forward(ProtocolMessage, frozen=True, gc=False):
     """Events of one origin, handed on by another node or by a device that had stored them.
 
     They have the ids and times that they were given there, so it is `numbers`, eight bytes for each event,
@@ -267,7 +267,7 @@ DONE, GIVE_BACK, REJECT, UNOPENED = range(4)
 HANDLE = StructFormat(">QI")
 """A handle: the number of the message, and which of its deliveries it is."""
 
-KINDS: dict[int, type[Message]] = {
+KINDS: dict[int, type[ProtocolMessage]] = {
     kind.KIND: kind
     for kind in (
         Hello,

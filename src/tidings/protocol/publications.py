@@ -44,7 +44,7 @@ Sort = bool | Put | Settle
 """What a run is gathered of: publications (True: sent to a restarted node too), puts, or settlings."""
 
 
-class Run:
+class PublicationRun:
     """Items that travel in one frame: `content` is that frame, or what follows the head in it."""
 
     __slots__ = ("content", "head", "is_kept", "last", "may_be_done", "size", "was_sent")
@@ -75,8 +75,10 @@ class Publications:
         """Bytes held."""
         self._next_counter = ids.next_counter
         self._next_counters = ids.next_counters
-        self._stream: Outbound[Run, Refusal] = Outbound()  # sent on this connection and not accepted
-        self._waiting: deque[Run] = deque()
+        self._stream: Outbound[PublicationRun, Refusal] = (
+            Outbound()
+        )  # sent on this connection and not accepted
+        self._waiting: deque[PublicationRun] = deque()
         self._fresh: list[bytes] = []  # the items of the run that is being gathered
         self._fresh_size = 0
         self._sort: Sort = False  # of these
@@ -130,7 +132,7 @@ class Publications:
         if total:
             self.last = first + total - 1
             head = PUBLISH if source is None else Publish(source)
-            run = Run(encode(head, events), None, self.last, is_kept)
+            run = PublicationRun(encode(head, events), None, self.last, is_kept)
             self._waiting.append(run)
             self.size += run.size
         return self.last
@@ -157,7 +159,7 @@ class Publications:
         """Have done what was said in a transaction."""
         self._begin_run(False)
         self.last = self._next_counter()
-        self._waiting.append(Run(b"", Commit(self.last, 0, transaction), self.last, True))
+        self._waiting.append(PublicationRun(b"", Commit(self.last, 0, transaction), self.last, True))
         return self.last
 
     def _hold(self, counter: int, item: bytes) -> int:
@@ -176,16 +178,16 @@ class Publications:
             self._fresh, self._fresh_size = [], 0
         self._sort = sort
 
-    def _gathered(self) -> Run:
+    def _gathered(self) -> PublicationRun:
         """The run of the items that were gathered."""
         sort, fresh = self._sort, self._fresh
         if isinstance(sort, bool):
-            return Run(plain_publish(fresh, self._fresh_size), None, self.last, sort)
+            return PublicationRun(plain_publish(fresh, self._fresh_size), None, self.last, sort)
         if isinstance(sort, Put):
-            return Run(array_head(len(fresh)) + b"".join(fresh), sort, self.last, True)
+            return PublicationRun(array_head(len(fresh)) + b"".join(fresh), sort, self.last, True)
         # Nothing else is numbered while a run is gathered, so its counters have no gaps.
         head = replace(sort, first=self.last - len(fresh) + 1, handles=b"".join(fresh))
-        return Run(b"", head, self.last, True)
+        return PublicationRun(b"", head, self.last, True)
 
     # What the node is told, and says
 
@@ -242,7 +244,7 @@ class Publications:
         if self.is_empty:
             self.accepted = self.last  # what was given up is as safe as it asked to be
 
-    def _give_up(self, runs: Iterable[Run]) -> None:
+    def _give_up(self, runs: Iterable[PublicationRun]) -> None:
         gone = set(runs)
         self.size -= sum(run.size for run in gone)
         self._waiting = deque(run for run in self._waiting if run not in gone)

@@ -19,7 +19,7 @@ from msgspec import DecodeError
 from tidings.errors import InternalError, Refused, TidingsError
 from tidings.exchange import Subscription
 from tidings.protocol.frames import REPLY_MAX, encode
-from tidings.protocol.messages import Message, Reply, failure_of
+from tidings.protocol.messages import ProtocolMessage, Reply, failure_of
 from tidings.replies import Deferred
 from tidings.steps import Steps
 from tidings.store.interface import Operation
@@ -27,16 +27,16 @@ from tidings.store.interface import Operation
 if TYPE_CHECKING:
     from tidings.protocol.session import Session
 
-Heard = Callable[["Session", Any, bytes], Steps[None] | None]
+FrameHandler = Callable[["Session", Any, bytes], Steps[None] | None]
 """Who hears a frame of the numbered stream; steps are left to be run where it takes long."""
 
-Ending = tuple[Callable[[], None], Deferred[Any] | None]
+WatchEnding = tuple[Callable[[], None], Deferred[Any] | None]
 """What ends a watch, and the reply that says whether it has begun; None if it has."""
-Watch = Callable[["Session", str, Subscription], Ending]
+QueueWatch = Callable[["Session", str, Subscription], WatchEnding]
 """Tells a subscription of what is put into the queue of that name, as far as it was granted."""
 
 LATER: Any = object()
-"""Returned by an operation that answers by `Asked.answer`, at a mark of its own; others return a Deferred."""
+"""Returned by an operation that answers the request itself, at its own mark; others return a Deferred."""
 
 Pool = Literal["io", "compute", "password"]
 """Which threads run a call: those that wait for disks, that compute, or that check passwords.
@@ -45,7 +45,7 @@ One that computes keeps the interpreter from the loop half of the time: of these
 """
 
 
-class Asked:
+class IncomingRequest:
     """A request that is to be answered once, now or later."""
 
     __slots__ = ("number", "session")
@@ -73,9 +73,9 @@ class Asked:
 class Service:
     """A part of the node that is built on the broker; what it does not override does nothing."""
 
-    operations: Mapping[str, tuple[Any, Callable[[Asked, Any], Any]]] = {}
+    operations: Mapping[str, tuple[Any, Callable[[IncomingRequest, Any], Any]]] = {}
     """What clients may ask for: by name, the arguments and who does it."""
-    frames: Mapping[type[Message], Heard] = {}
+    frames: Mapping[type[ProtocolMessage], FrameHandler] = {}
     """What clients may say in the numbered stream, and who hears it."""
 
     def greeted(self, session: Session) -> bool:  # noqa: ARG002

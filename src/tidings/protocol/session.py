@@ -18,15 +18,15 @@ from tidings.errors import CodecError, EventError, NotAllowed, Refused, UserErro
 from tidings.event import Batch
 from tidings.exchange import Subscription
 from tidings.filters import Filter
-from tidings.ids import NUMBER_MAX, Handed, Origin, check_system
-from tidings.protocol.access import NOBODY, Action, Caller, Check, Claim, Denied, Permit
+from tidings.ids import NUMBER_MAX, ForwardedOrigin, Origin, check_system
+from tidings.protocol.access import NOBODY, Action, Check, Denied, LoginCredentials, PeerInfo, Principal
 from tidings.protocol.answers import INBOXES, own_inboxes, without_others
 from tidings.protocol.arguments import (
     NAME_LENGTH_MAX,
-    Advertise,
-    Subscribe,
-    Unadvertise,
-    Unsubscribe,
+    AdvertiseRequest,
+    SubscribeRequest,
+    UnadvertiseRequest,
+    UnsubscribeRequest,
     check_readable,
     decode_arguments,
 )
@@ -39,24 +39,24 @@ from tidings.protocol.messages import (
     Bye,
     Credit,
     Hello,
-    Message,
     Ping,
     Pong,
+    ProtocolMessage,
     Publish,
     RawRequest,
     Welcome,
 )
 from tidings.protocol.outbox import ROOM, Outbox
-from tidings.protocol.service import LATER, Asked
+from tidings.protocol.service import LATER, IncomingRequest
 from tidings.protocol.subscriptions import Subscriptions
-from tidings.protocol.worker import Worker
+from tidings.protocol.worker import SessionWorker
 from tidings.replies import Deferred
 from tidings.steps import Steps
 
 if TYPE_CHECKING:
-    from tidings.protocol.blocking import BlockingOutlet
+    from tidings.protocol.blocking_consumer import BlockingConsumer
     from tidings.protocol.broker import Broker
-    from tidings.protocol.outlets import Outlet
+    from tidings.protocol.consumer import Consumer
 
 WINDOW = 4 << 20
 """Bytes of events that a client may have on their way unaccepted."""
@@ -67,7 +67,7 @@ OUTPUT_SIZE_MAX = 1 << 20
 OUTBOX_SIZE_MAX = 64 << 20
 """Bytes that may wait to be read by a client before it is given up."""
 ALLOWED_KEPT = 1_000
-"""Answers of a permit that are remembered."""
+"""Answers of a principal that are remembered."""
 HELLO_S_MAX = 10.0
 """How long a connection may be silent before its HELLO."""
 SILENT_S_MAX = 60.0
@@ -77,14 +77,14 @@ READ_S_MAX = 120.0
 INTERNAL = "internal error; see the node's log"
 
 
-class Session(Worker):
+class Session(SessionWorker):
     """One client, as the node sees it."""
 
-    def __init__(self, broker: Broker, name: str, now: float, caller: Caller) -> None:
+    def __init__(self, broker: Broker, name: str, now: float, caller: PeerInfo) -> None:
         super().__init__(broker)
         self.name = name
         self.caller = caller
-        self.permit = NOBODY
+        self.principal = NOBODY
         self.granted: Subscription | None = None  # what it may publish, None for everything
         self.bound: str | None = None  # its user, if that is bound by rules: see Permit
         self.origin: Origin | None = None  # set by the HELLO
@@ -93,14 +93,14 @@ class Session(Worker):
         self.before = 0  # what that was before the last thing that came
         self.accept_mark = 0  # the commit that its acceptance waits for
         self._accepted = 0
-        self._held: dict[BlockingOutlet, tuple[int, int]] = {}  # counters of events that wait, by where
-        self._hello: Hello | None = None  # while the gate looks at it
-        self._allowed: dict[tuple[Action, str], Filter | None] = {}  # what was asked of the permit
+        self._held: dict[BlockingConsumer, tuple[int, int]] = {}  # counters of events that wait, by where
+        self._hello: Hello | None = None  # while the authenticator looks at it
+        self._allowed: dict[tuple[Action, str], Filter | None] = {}  # what was asked of the principal
         self.holdings = Holdings()  # the events that wait for it
         self.account = broker.memory.open(self, "")
         self._weight = 0  # what of it is counted in the account
         self._is_heavier = False
-        self._awaiting_room: dict[Outlet, None] = {}
+        self._awaiting_room: dict[Consumer, None] = {}
         self._read_at = now  # when something was sent last
         self._silent_since = now  # or since it was asked
         self._is_asked = False
@@ -195,7 +195,7 @@ class Session(Worker):
         """Whether the outbox has room for more events."""
         return self.outbox.size < ROOM
 
-    def await_room(self, outlet: Outlet) -> None:
+    def await_room(self, outlet: Consumer) -> None:
         """A subscription has events to send when the outbox has room for them."""
         self._awaiting_room[outlet] = None
 
@@ -270,7 +270,7 @@ class Session(Worker):
         self.outbox = Outbox()
         self.close("internal", text)
 
-    def hold(self, outlet: BlockingOutlet, first: int, last: int, goes_on: bool) -> None:
+    def hold(self, outlet: BlockingConsumer, first: int, last: int, goes_on: bool) -> None:
         """A slow subscription wants no more for now: what has these counters is not accepted yet.
 
         `goes_on`: if what it held before came just before this, that is held on.
@@ -280,7 +280,7 @@ class Session(Worker):
             first = held[0]
         self._held[outlet] = first, last
 
-    def let_go(self, outlet: BlockingOutlet) -> None:
+    def let_go(self, outlet: BlockingConsumer) -> None:
         """It can go on."""
         self._held.pop(outlet, None)
         self.broker.owe(self)
@@ -315,7 +315,7 @@ class Session(Worker):
 
     # What the client says
 
-    def _take(self, message: Message, events: bytes) -> Steps[None] | None:
+    def _take(self, message: ProtocolMessage, events: bytes) -> Steps[None] | None:
         self._silent_since, self._is_asked = self.broker.now, False
         kind = type(message)
         if self.origin is None and (self._hello is not None or kind is not Hello):
@@ -332,14 +332,14 @@ class Session(Worker):
             raise Refused("protocol", f"{kind.__name__} is not for a node")
         return handler(self, message)
 
-    def _take_early(self, kind: type[Message]) -> None:
+    def _take_early(self, kind: type[ProtocolMessage]) -> None:
         """Something came before the client was let in."""
         awaited = "Hello" if self._hello is None else "Welcome"
         if self._hello is None or kind is not Bye:
             raise Refused("protocol", f"{kind.__name__} before {awaited}")
         self._leave(is_clean=True)
 
-    def _origin_for(self, message: Message) -> Origin:
+    def _origin_for(self, message: ProtocolMessage) -> Origin:
         """The origin of events that are published: the client, or whom it says that it has them from."""
         assert self.origin is not None
         said = message.source if isinstance(message, Publish) else None
@@ -348,7 +348,7 @@ class Session(Worker):
         if not 0 < len(said) <= NAME_LENGTH_MAX or not said.isprintable():
             problem = f"is not 1 to {NAME_LENGTH_MAX} characters that can be shown"
             raise CodecError("$.Publish.source", problem)
-        return Handed(self.origin.system, self.origin.epoch, self.sender(said))
+        return ForwardedOrigin(self.origin.system, self.origin.epoch, self.sender(said))
 
     # Who the client is
 
@@ -357,13 +357,13 @@ class Session(Worker):
 
         Never longer than a name may be, as no other node would take the event: then it is the user alone.
         """
-        permit = self.permit
-        if permit.rules is None or permit.is_node:
+        principal = self.principal
+        if principal.rules is None or principal.is_node:
             return said
-        if not said or said == permit.user or said.startswith(f"{permit.user}/"):
-            return said or permit.user
-        sender = f"{permit.user}/{said}"
-        return sender if len(sender) <= NAME_LENGTH_MAX else permit.user
+        if not said or said == principal.user or said.startswith(f"{principal.user}/"):
+            return said or principal.user
+        sender = f"{principal.user}/{said}"
+        return sender if len(sender) <= NAME_LENGTH_MAX else principal.user
 
     def _greet(self, hello: Hello) -> None:
         if self.origin is not None:
@@ -378,16 +378,16 @@ class Session(Worker):
         if not 0 <= hello.epoch <= NUMBER_MAX or len(hello.name) > NAME_LENGTH_MAX:
             raise Refused("protocol", "an epoch or a name that can't be")
         check_readable(hello.name, "the name of a client")
-        claim = Claim(self.caller, hello.user, hello.secret, hello.name)
+        claim = LoginCredentials(self.caller, hello.user, hello.secret, hello.name)
         self._hello = structs.replace(hello, secret="")
-        self._let_in(partial(self.broker.gate.admit, claim, self.broker.now, self.broker.wall))
+        self._let_in(partial(self.broker.authenticator.admit, claim, self.broker.now, self.broker.wall))
 
-    def _let_in(self, decide: Callable[[], Permit | Check]) -> None:
-        """Welcome the client if the gate says so, now or when it has checked more."""
+    def _let_in(self, decide: Callable[[], Principal | Check]) -> None:
+        """Welcome the client if the authenticator says so, now or when it has checked more."""
         assert self._hello is not None
         try:
             answer = decide()
-            if isinstance(answer, Permit):
+            if isinstance(answer, Principal):
                 self._welcome(self._hello, answer)
             else:
                 self._check(answer)
@@ -396,24 +396,24 @@ class Session(Worker):
             self.close(error.code, str(error))
 
     def _check(self, check: Check) -> None:
-        """Have the gate's question answered in a thread, and go on in a turn of this session."""
+        """Have the authenticator's question answered in a thread, and go on in a turn of this session."""
 
         def conclude(passed: bool) -> Steps[None]:
             if not self.is_closed:
-                self._let_in(partial(self.broker.gate.conclude, check, passed, self.broker.now))
+                self._let_in(partial(self.broker.authenticator.conclude, check, passed, self.broker.now))
             yield
 
         checked = self.broker.offload(check.run, "password")
         checked.then(lambda passed: self.do(conclude(passed)), lambda _error: self.do(conclude(False)))
 
-    def _welcome(self, hello: Hello, permit: Permit) -> None:
-        origin = Origin(hello.system, hello.epoch, _source(hello.name, permit) or None)
+    def _welcome(self, hello: Hello, principal: Principal) -> None:
+        origin = Origin(hello.system, hello.epoch, _source(hello.name, principal) or None)
         broker, ledger = self.broker, self.broker.ledger
-        self.permit, self.origin, self._hello = permit, origin, None
-        self.bound = permit.bound
-        self.share = broker.share_of(permit.user, self.share)
+        self.principal, self.origin, self._hello = principal, origin, None
+        self.bound = principal.bound
+        self.share = broker.share_of(principal.user, self.share)
         self.account.close()
-        self.account, self._weight = broker.memory.open(self, permit.user), 0
+        self.account, self._weight = broker.memory.open(self, principal.user), 0
         if hello.resume is not None:
             broker.supersede(hello.resume, origin)
         self.counter = ledger.counter_of(origin)
@@ -433,7 +433,7 @@ class Session(Worker):
             refused,
             any(kept),
             broker.name,
-            permit.user,
+            principal.user,
             self._is_ahead(hello),
         )
         # A counter accepts what another connection brought.
@@ -453,13 +453,13 @@ class Session(Worker):
 
     def allow(self, action: Action, queue: str) -> Filter | None:
         """Which messages of a queue this is allowed for, None for all; NotAllowed for none."""
-        if self.permit.rules is None:
+        if self.principal.rules is None:
             return None
         key = action, queue
         if key not in self._allowed:
             if len(self._allowed) >= ALLOWED_KEPT:
                 self._allowed.clear()
-            self._allowed[key] = self.permit.queue_grant(action, queue)
+            self._allowed[key] = self.principal.queue_grant(action, queue)
         return self._allowed[key]
 
     def may_publish(self, batch: Batch, row: int) -> bool:
@@ -472,24 +472,24 @@ class Session(Worker):
     def check_put(self, granted: Filter | None, batch: Batch, row: int) -> None:
         """Raise NotAllowed for an event that may not be put, `granted` being what may be put there."""
         if granted is not None and not granted.matches(batch[row]):
-            raise NotAllowed(f"{self.permit.user!r} may put or publish only what matches: {granted}")
+            raise NotAllowed(f"{self.principal.user!r} may put or publish only what matches: {granted}")
         answers = self.broker.answers
         if self.bound is not None and not answers.may_ask(self.bound, batch, row, self.broker.now):
-            raise NotAllowed(answers.refusal(self.permit, batch, row))
+            raise NotAllowed(answers.refusal(self.principal, batch, row))
 
     def narrow(self, action: Action, filter: Filter) -> Filter:
         """A filter as far as it was granted; NotAllowed if nothing of it is."""
-        if self.permit.rules is None:
+        if self.principal.rules is None:
             return filter
-        if action == "subscribe" and own_inboxes(self.permit.user).covers(filter):
+        if action == "subscribe" and own_inboxes(self.principal.user).covers(filter):
             return filter  # who may ask may hear the answer
         if action == "subscribe" and self.bound is not None and INBOXES.covers(filter):
-            raise NotAllowed(f"{self.permit.user!r} may not hear the inbox of another")
-        granted = self.permit.grant(action)
+            raise NotAllowed(f"{self.principal.user!r} may not hear the inbox of another")
+        granted = self.principal.grant(action)
         if granted is None:
             return filter
         if not granted.overlaps(filter):
-            raise NotAllowed(f"{self.permit.user!r} may {action} only what matches: {granted}")
+            raise NotAllowed(f"{self.principal.user!r} may {action} only what matches: {granted}")
         return filter & granted
 
     def narrow_stored(self, filter: Filter) -> Filter:
@@ -498,7 +498,7 @@ class Session(Worker):
         return narrowed if self.bound is None else narrowed & without_others(self.bound)
 
     def _answer(self, request: RawRequest) -> Steps[None] | None:
-        asked = Asked(self, request.number)
+        asked = IncomingRequest(self, request.number)
         try:
             result = self._do(asked, request)
         except (UserError, Refused, msgspec.DecodeError) as error:
@@ -509,7 +509,7 @@ class Session(Worker):
             self._conclude(asked, result)
         return None
 
-    def _answer_later(self, asked: Asked, steps: Steps[Any]) -> Steps[None]:
+    def _answer_later(self, asked: IncomingRequest, steps: Steps[Any]) -> Steps[None]:
         """Answer a request that takes several steps."""
         try:
             result = yield from steps
@@ -518,14 +518,14 @@ class Session(Worker):
         else:
             self._conclude(asked, result)
 
-    def _conclude(self, asked: Asked, result: Any) -> None:
+    def _conclude(self, asked: IncomingRequest, result: Any) -> None:
         if isinstance(result, Deferred):
             result.then(partial(self._conclude, asked), asked.fail)
         elif result is not LATER:
             # An answer says that all that came before it is done, an acknowledgement too.
             asked.answer(result, self.broker.promise)
 
-    def _do(self, asked: Asked, request: RawRequest) -> Any:
+    def _do(self, asked: IncomingRequest, request: RawRequest) -> Any:
         name, arguments = request.operation, request.arguments
         if name in self.broker.operations:
             kind, operation = self.broker.operations[name]
@@ -548,7 +548,7 @@ class Session(Worker):
         self._subscriptions.end(number, reason)
 
     def _status(self) -> dict[str, Any]:
-        self.permit.check_manage()
+        self.principal.check_manage()
         return self.broker.status()
 
     def _pong(self, message: Ping) -> None:
@@ -567,16 +567,16 @@ def _code_of(error: CodecError) -> str:
     return "event" if error.place.startswith("$[") else "protocol"
 
 
-def _source(name: str, permit: Permit) -> str:
+def _source(name: str, principal: Principal) -> str:
     """What a client is called: what it says, if that is its user's name or begins with it."""
-    if permit.rules is None or name == permit.user or name.startswith(f"{permit.user}/"):
+    if principal.rules is None or name == principal.user or name.startswith(f"{principal.user}/"):
         return name
     if name:
-        raise Denied("source", f"the name must be {permit.user!r}, or begin with {permit.user + '/'!r}")
-    return permit.user
+        raise Denied("source", f"the name must be {principal.user!r}, or begin with {principal.user + '/'!r}")
+    return principal.user
 
 
-_HANDLERS: dict[type[Message], Callable[[Session, Any], Steps[None] | None]] = {
+_HANDLERS: dict[type[ProtocolMessage], Callable[[Session, Any], Steps[None] | None]] = {
     Hello: Session._greet,
     RawRequest: Session._answer,
     Acknowledge: lambda session, message: session._subscriptions.acknowledge(message),
@@ -588,10 +588,10 @@ _HANDLERS: dict[type[Message], Callable[[Session, Any], Steps[None] | None]] = {
 FRAMES = frozenset(_HANDLERS) | {Publish}
 """What every session hears by itself."""
 _OPERATIONS: dict[str, tuple[Any, Callable[[Subscriptions, Any], Any]]] = {
-    "subscribe": (Subscribe, Subscriptions.subscribe),
-    "unsubscribe": (Unsubscribe, Subscriptions.unsubscribe),
-    "advertise": (Advertise, Subscriptions.advertise),
-    "unadvertise": (Unadvertise, Subscriptions.unadvertise),
+    "subscribe": (SubscribeRequest, Subscriptions.subscribe),
+    "unsubscribe": (UnsubscribeRequest, Subscriptions.unsubscribe),
+    "advertise": (AdvertiseRequest, Subscriptions.advertise),
+    "unadvertise": (UnadvertiseRequest, Subscriptions.unadvertise),
 }
 OPERATIONS = frozenset(_OPERATIONS) | {"status"}
 """What every session does by itself."""

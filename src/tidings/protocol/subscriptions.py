@@ -1,7 +1,7 @@
 """What one client subscribes to and advertises, as the node sees it.
 
-All of it ends with the session, save durable subscriptions. What the client's permit says is ANDed to what it
-asks for, so a subscription can't reach past what was granted, whether it is live, stored or both.
+All of it ends with the session, save durable subscriptions. The rules of the client's principal are ANDed to
+what it asks for, so a subscription can't reach past what was granted, whether it is live, stored or both.
 """
 
 from __future__ import annotations
@@ -15,16 +15,21 @@ from tidings.exchange import Advertisement, Subscription
 from tidings.filters import Filter
 from tidings.protocol.access import Action
 from tidings.protocol.answers import hears
-from tidings.protocol.arguments import Advertise, Subscribe, Unadvertise, Unsubscribe
+from tidings.protocol.arguments import (
+    AdvertiseRequest,
+    SubscribeRequest,
+    UnadvertiseRequest,
+    UnsubscribeRequest,
+)
 from tidings.protocol.backlog import Backlog
-from tidings.protocol.blocking import BlockingOutlet
+from tidings.protocol.blocking_consumer import BlockingConsumer
+from tidings.protocol.consumer import Consumer, DroppingConsumer, LatestConsumer
 from tidings.protocol.cursors import Cursor
 from tidings.protocol.frames import encode
+from tidings.protocol.last_values import LastValuesSink, last_values
 from tidings.protocol.memory import filter_size
 from tidings.protocol.messages import Acknowledge, Credit, Notice
-from tidings.protocol.outlets import DroppingOutlet, LatestOutlet, Outlet
-from tidings.protocol.recent import Gathering, last_values
-from tidings.protocol.streams import NewestStream, Stream
+from tidings.protocol.stored_consumer import NewestFirstConsumer, StoredConsumer
 from tidings.replies import Deferred
 from tidings.steps import PAUSE, Steps
 from tidings.store.interface import Durable
@@ -47,13 +52,13 @@ class Subscriptions:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._broker = session.broker
-        self._outlets: dict[int, Outlet] = {}
+        self._outlets: dict[int, Consumer] = {}
         self._endings: dict[int, Callable[[], None]] = {}  # what ends the subscriptions of outlets
         self._advertisements: dict[int, Advertisement] = {}
         self.filter_size = 0  # about what all their filters cost
         self._sizes: dict[tuple[type, int], int] = {}  # the same of each
         self._backlog: Backlog | None = None  # of those that must be tried on every event
-        self._gathering: Gathering | None = None  # of the one whose last values are looked for
+        self._gathering: LastValuesSink | None = None  # of the one whose last values are looked for
         self._understood: tuple[Filter, Filter] | None = None  # a long filter, and what of it was granted
 
     def depends_on(self, mark: int) -> bool:
@@ -88,18 +93,18 @@ class Subscriptions:
 
     # Subscribing
 
-    def subscribe(self, wanted: Subscribe) -> Begun:
+    def subscribe(self, wanted: SubscribeRequest) -> Begun:
         """Begin a subscription; where the stored stream stands."""
         self._check_free(wanted.number, self._outlets)
         wanted.check()
         if wanted.on_slow == "block":
-            self._session.permit.require("block", "on_slow='block'")
+            self._session.principal.require("block", "on_slow='block'")
         self._session.account.check(filter_size(wanted.filter))
         if len(wanted.filter) > FILTER_AT_ONCE and wanted.queue is None:
             return self._subscribe_long(wanted)
         return self._subscribe(wanted, Filter(wanted.filter))
 
-    def _subscribe_long(self, wanted: Subscribe) -> Steps[dict[str, Any]]:
+    def _subscribe_long(self, wanted: SubscribeRequest) -> Steps[dict[str, Any]]:
         begun = self._subscribe(wanted, (yield from self._understand(wanted.filter, "subscribe")))
         assert not isinstance(begun, Deferred), "only a queue is waited for"
         if not isinstance(begun, dict):
@@ -133,20 +138,20 @@ class Subscriptions:
             return known[1]
         return self._session.narrow(action, asked)
 
-    def _subscribe(self, wanted: Subscribe, asked: Filter) -> Begun:
+    def _subscribe(self, wanted: SubscribeRequest, asked: Filter) -> Begun:
         session = self._session
         filter = self._reach(wanted, asked)
         is_unindexed = self._check_indexed(wanted, filter)
         if wanted.durable is not None:
             cursor = self._open_durable(wanted.durable, wanted, filter, asked)
-            kind = NewestStream if wanted.order == "newest" else Stream
+            kind = NewestFirstConsumer if wanted.order == "newest" else StoredConsumer
             self._attach(wanted, kind(cursor, session, wanted.number, wanted.credit))
         elif wanted.is_stored or wanted.on_slow == "spill":
             cursor = self._cursor("", wanted, filter, asked)
             cursor.subscription.owner = session
-            self._broker.places.add(cursor)
+            self._broker.cursors.add(cursor)
             keeps_all = wanted.on_slow == "spill"
-            self._attach(wanted, Stream(cursor, session, wanted.number, wanted.credit, keeps_all))
+            self._attach(wanted, StoredConsumer(cursor, session, wanted.number, wanted.credit, keeps_all))
         else:
             outlet = _outlet(session, wanted)
             subscription = Subscription(
@@ -161,11 +166,13 @@ class Subscriptions:
             self._add(wanted, outlet)
         return {"position": self._broker.position}
 
-    def _add(self, wanted: Subscribe, outlet: Outlet) -> None:
+    def _add(self, wanted: SubscribeRequest, outlet: Consumer) -> None:
         self._outlets[wanted.number] = outlet
-        self._weigh(Subscribe, wanted.number, wanted.filter)
+        self._weigh(SubscribeRequest, wanted.number, wanted.filter)
 
-    def _watch(self, wanted: Subscribe, queue: str, subscription: Subscription, outlet: Outlet) -> Begun:
+    def _watch(
+        self, wanted: SubscribeRequest, queue: str, subscription: Subscription, outlet: Consumer
+    ) -> Begun:
         """Let copies of what is put into a queue flow; the reply may have to come from where that is."""
         if self._broker.watch is None:
             raise Refused("not-found", "this node has no queues")
@@ -174,18 +181,18 @@ class Subscriptions:
         told = {"position": self._broker.position}
         return told if begun is None else begun.map(lambda _begun: told, partial(self._unwatch, outlet))
 
-    def _unwatch(self, outlet: Outlet, error: TidingsError) -> TidingsError:
+    def _unwatch(self, outlet: Consumer, error: TidingsError) -> TidingsError:
         """A watch has not begun: end it without telling the client, unless it was ended meanwhile."""
         if self._outlets.get(outlet.number) is outlet:
             self._end(outlet.number)
         return error
 
     def _open_last(
-        self, wanted: Subscribe, subscription: Subscription, outlet: Outlet
+        self, wanted: SubscribeRequest, subscription: Subscription, outlet: Consumer
     ) -> Steps[dict[str, Any]]:
         """Begin a subscription with the last values there are; what is published meanwhile comes later."""
         matches, user = subscription.filter.matches, self._session.bound
-        subscription.sink = gathering = self._gathering = Gathering(outlet)
+        subscription.sink = gathering = self._gathering = LastValuesSink(outlet)
         self._endings[wanted.number] = self._begin(subscription)
         self._add(wanted, outlet)
         if len(wanted.filter) > FILTER_AT_ONCE:
@@ -200,21 +207,21 @@ class Subscriptions:
         subscription.sink, self._gathering = outlet, None
         return {"position": self._broker.position}
 
-    def _reach(self, wanted: Subscribe, asked: Filter) -> Filter:
+    def _reach(self, wanted: SubscribeRequest, asked: Filter) -> Filter:
         """What is wanted, as far as it was granted; of a queue, whoever has it says that."""
         return asked if wanted.queue is not None else self._narrow("subscribe", asked)
 
-    def _check_indexed(self, wanted: Subscribe, filter: Filter) -> bool:
+    def _check_indexed(self, wanted: SubscribeRequest, filter: Filter) -> bool:
         """Refuse one filter too many that must be tried on every event; whether a new one is such.
 
         What is there already is no more.
         """
-        session, places = self._session, self._broker.places
+        session, places = self._session, self._broker.cursors
         if wanted.durable is None or places.find(session.owner, wanted.durable) is None:
             return self._broker.exchange.unindexed.check(session.bound or "", filter)
         return False
 
-    def _later(self, wanted: Subscribe) -> Backlog | None:
+    def _later(self, wanted: SubscribeRequest) -> Backlog | None:
         """Where events wait for a filter that must be tried on each; one that holds publishers has none."""
         if wanted.queue is not None or wanted.on_slow == "block":
             return None
@@ -227,9 +234,9 @@ class Subscriptions:
         self._broker.exchange.subscribe(subscription)
         return partial(self._broker.exchange.unsubscribe, subscription)
 
-    def _open_durable(self, name: str, wanted: Subscribe, filter: Filter, asked: Filter) -> Cursor:
+    def _open_durable(self, name: str, wanted: SubscribeRequest, filter: Filter, asked: Filter) -> Cursor:
         """The cursor of a durable subscription, made if there is none; what was granted is not kept."""
-        places = self._broker.places
+        places = self._broker.cursors
         cursor = places.find(self._session.owner, name)
         if cursor is None:
             cursor = self._cursor(name, wanted, filter, asked)
@@ -244,7 +251,7 @@ class Subscriptions:
         places.refilter(cursor, asked, filter, self._session.bound)
         return cursor
 
-    def _cursor(self, name: str, wanted: Subscribe, filter: Filter, asked: Filter) -> Cursor:
+    def _cursor(self, name: str, wanted: SubscribeRequest, filter: Filter, asked: Filter) -> Cursor:
         start = self._start(wanted) - 1
         record = Durable(name, self._session.owner, str(asked), start, start, wanted.options)
         cursor = Cursor(self._broker, record, asked)
@@ -252,27 +259,27 @@ class Subscriptions:
         cursor.since_us = wanted.since_us
         return cursor
 
-    def _attach(self, wanted: Subscribe, stream: Stream) -> None:
+    def _attach(self, wanted: SubscribeRequest, stream: StoredConsumer) -> None:
         stream.attach()
         self._endings[wanted.number] = stream.detach
         self._add(wanted, stream)
 
-    def _start(self, wanted: Subscribe) -> int:
+    def _start(self, wanted: SubscribeRequest) -> int:
         """The first position that is wanted; for a time it is found when the store is read."""
         following = self._broker.position + 1
         if wanted.since is None:
             return following if wanted.since_us is None else 1
         return min(max(1, wanted.since), following)
 
-    def unsubscribe(self, unwanted: Unsubscribe) -> None:
+    def unsubscribe(self, unwanted: UnsubscribeRequest) -> None:
         """End a subscription, a durable one for good."""
         if unwanted.durable is not None:
-            cursor = self._broker.places.find(self._session.owner, unwanted.durable)
+            cursor = self._broker.cursors.find(self._session.owner, unwanted.durable)
             if cursor is None or cursor.is_archive:
                 raise Refused("not-found", f"there is no durable subscription {unwanted.durable!r}")
             if cursor.consumer is not None:
                 cursor.consumer.part("unsubscribed")
-            self._broker.places.end(cursor)
+            self._broker.cursors.end(cursor)
         elif unwanted.number in self._outlets:
             self._end(unwanted.number)
         else:
@@ -286,13 +293,13 @@ class Subscriptions:
     def _end(self, number: int) -> None:
         outlet = self._outlets.pop(number)
         outlet.end()
-        self.filter_size -= self._sizes.pop((Subscribe, number))
+        self.filter_size -= self._sizes.pop((SubscribeRequest, number))
         self._session.heavier()
         self._endings.pop(number)()
 
     # Advertising
 
-    def advertise(self, offered: Advertise) -> dict[str, Any] | Steps[dict[str, Any]]:
+    def advertise(self, offered: AdvertiseRequest) -> dict[str, Any] | Steps[dict[str, Any]]:
         """Begin an advertisement; who wants what it offers."""
         self._check_free(offered.number, self._advertisements)
         self._session.account.check(filter_size(offered.filter))
@@ -300,10 +307,10 @@ class Subscriptions:
             return self._advertise_long(offered)
         return self._advertise(offered, Filter(offered.filter))
 
-    def _advertise_long(self, offered: Advertise) -> Steps[dict[str, Any]]:
+    def _advertise_long(self, offered: AdvertiseRequest) -> Steps[dict[str, Any]]:
         return self._advertise(offered, (yield from self._understand(offered.filter, "publish")))
 
-    def _advertise(self, offered: Advertise, asked: Filter) -> dict[str, Any]:
+    def _advertise(self, offered: AdvertiseRequest, asked: Filter) -> dict[str, Any]:
 
         def tell(wanted: tuple[Filter, ...]) -> None:
             details = {"filters": [str(filter) for filter in wanted]}
@@ -313,11 +320,11 @@ class Subscriptions:
         origin = self._session.origin
         source = "" if origin is None else origin.source or ""
         advertisement = Advertisement(offer, tell, asked=asked, source=source)
-        self._weigh(Advertise, offered.number, offered.filter)
+        self._weigh(AdvertiseRequest, offered.number, offered.filter)
         self._advertisements[offered.number] = advertisement
         return {"filters": [str(filter) for filter in self._broker.exchange.advertise(advertisement)]}
 
-    def unadvertise(self, offered: Unadvertise) -> None:
+    def unadvertise(self, offered: UnadvertiseRequest) -> None:
         """End an advertisement."""
         if offered.number not in self._advertisements:
             raise Refused("not-found", f"there is no advertisement {offered.number}")
@@ -325,7 +332,7 @@ class Subscriptions:
 
     def _withdraw(self, number: int) -> None:
         self._broker.exchange.withdraw(self._advertisements.pop(number))
-        self.filter_size -= self._sizes.pop((Advertise, number))
+        self.filter_size -= self._sizes.pop((AdvertiseRequest, number))
         self._session.heavier()
 
     def _check_free(self, number: int, taken: dict[int, Any]) -> None:
@@ -339,7 +346,7 @@ class Subscriptions:
     def acknowledge(self, message: Acknowledge) -> None:
         """A durable subscription has dealt with something."""
         stream = self._outlets.get(message.subscription)
-        if isinstance(stream, Stream):
+        if isinstance(stream, StoredConsumer):
             stream.acknowledge(message.position)
 
     def give_credit(self, message: Credit) -> None:
@@ -358,8 +365,8 @@ def _understood(text: str, narrow: Callable[[Filter], Filter]) -> tuple[Filter, 
     return asked, granted
 
 
-def _outlet(session: Session, wanted: Subscribe) -> Outlet:
+def _outlet(session: Session, wanted: SubscribeRequest) -> Consumer:
     if wanted.slow_key:
-        return LatestOutlet(session, wanted.number, wanted.credit, wanted.slow_key)
-    kind = BlockingOutlet if wanted.on_slow == "block" else DroppingOutlet
+        return LatestConsumer(session, wanted.number, wanted.credit, wanted.slow_key)
+    kind = BlockingConsumer if wanted.on_slow == "block" else DroppingConsumer
     return kind(session, wanted.number, wanted.credit)

@@ -7,7 +7,7 @@ more than its window has come since the last tick that had room in the store.
 
 Long work that no client waits for is one more worker among the sessions, with a share of its own.
 
-`Worker.work` is on the hot path: it is called for whatever arrives.
+`SessionWorker.work` is on the hot path: it is called for whatever arrives.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidings.errors import CodecError, Refused
 from tidings.protocol.frames import FrameReader
-from tidings.protocol.messages import Message
+from tidings.protocol.messages import ProtocolMessage
 from tidings.protocol.outbox import Outbox
 from tidings.steps import PAUSE, Steps
 from tidings.turns import Share, Turns
@@ -34,7 +34,7 @@ TAKEN_SIZE_MAX = 8 << 20
 _END: Any = object()
 
 
-class Worker(ABC):
+class SessionWorker(ABC):
     """The work of one client; see the module."""
 
     def __init__(self, broker: Broker) -> None:
@@ -52,7 +52,7 @@ class Worker(ABC):
         self._taken_size = 0  # bytes of events since the last tick
 
     @abstractmethod
-    def _take(self, message: Message, events: bytes) -> Steps[None] | None:
+    def _take(self, message: ProtocolMessage, events: bytes) -> Steps[None] | None:
         """Do what a frame says; what takes longer is left as a task."""
 
     @abstractmethod

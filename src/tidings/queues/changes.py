@@ -259,7 +259,7 @@ class Changes:
         held = self._in_flight.held.get(number)
         queue = self._manager.doubtful.get(number) if held is None else None
         name = held.address if held is not None else queue.name if queue is not None else ""
-        if name and session.permit.sees(name):
+        if name and session.principal.sees(name):
             return name
         return self._in_flight.returned.find(number, delivery, identity(session))
 

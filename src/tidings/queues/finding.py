@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tidings.errors import NotAllowed, QueueAmbiguous, QueueNotFound
 from tidings.filters import Filter
 from tidings.protocol.access import Action, not_allowed
-from tidings.protocol.service import Asked
+from tidings.protocol.service import IncomingRequest
 from tidings.protocol.session import Session
 from tidings.queues.arguments import Find, Named
 from tidings.queues.description import Description
@@ -52,7 +52,7 @@ class Targets:
         try:
             return target, session.allow(action, target.address)
         except NotAllowed:
-            raise not_allowed(session.permit, action, address) from None  # by no other name
+            raise not_allowed(session.principal, action, address) from None  # by no other name
 
     def resolve(self, address: str) -> Target:
         """The queue of an address; QueueNotFound if nobody knows of it."""
@@ -82,7 +82,7 @@ class Finding:
         self._manager = manager
         self._targets = targets
 
-    def describe(self, asked: Asked, named: Named) -> Any:
+    def describe(self, asked: IncomingRequest, named: Named) -> Any:
         """Describe a queue, as far as the client may know of it; QueueAmbiguous if several nodes have one."""
         address = named.queue
         try:
@@ -91,11 +91,11 @@ class Finding:
             if "@" in address or not self._manager.backends:
                 raise
             return self._search(Find(name=address)).map(partial(self._choose, asked, address))
-        if not asked.session.permit.sees(target.address):
+        if not asked.session.principal.sees(target.address):
             raise QueueNotFound(address, "there is no such queue")
         return target.describe(asked.session)
 
-    def _choose(self, asked: Asked, name: str, found: list[Description]) -> Description:
+    def _choose(self, asked: IncomingRequest, name: str, found: list[Description]) -> Description:
         """The one queue of this name that was found elsewhere."""
         seen = {(one.name, one.node): one for one in self._seen(asked.session, found)}
         if not seen:
@@ -109,17 +109,17 @@ class Finding:
     def _absent(self, session: Session, name: str) -> str:
         """Which backends could not be asked, of those that the client may use."""
         places = (one for backend in self._manager.backends for one in backend.absent)
-        absent = sorted(place for place in places if session.permit.sees(f"{name}@{place}"))
+        absent = sorted(place for place in places if session.principal.sees(f"{name}@{place}"))
         return f" (away: {', '.join(absent)})" if absent else ""
 
-    def find(self, asked: Asked, sought: Find) -> Steps[Any]:
+    def find(self, asked: IncomingRequest, sought: Find) -> Steps[Any]:
         """Return the descriptions that agree of all queues that the client may see."""
         terms, session = sought.terms, asked.session  # before others are asked
         here: list[Description] = []
         if sought.scope != "remote":
             for one in (yield from self._manager.search(terms)):
                 queue = self._manager.get(one.alias_of or one.name)
-                if queue is not None and session.permit.sees(queue.name):
+                if queue is not None and session.principal.sees(queue.name):
                     told = yield from described(session, queue, one)
                     here.append(replace(told, node=self._manager.broker.name))
         if sought.scope == "local":
@@ -133,7 +133,7 @@ class Finding:
 
     def _seen(self, session: Session, found: list[Description]) -> list[Description]:
         """Those of backends' queues that a client may see, as it may see them."""
-        seen = [one for one in found if session.permit.sees(address_of(one))]
+        seen = [one for one in found if session.principal.sees(address_of(one))]
         return [described_elsewhere(session, address_of(one), one) for one in seen]
 
 

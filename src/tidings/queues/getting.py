@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from tidings.errors import FilterError, QueueNotFound, Refused, TidingsError, TransactionLost
 from tidings.filters import Filter
 from tidings.ids import Origin
-from tidings.protocol.service import LATER, Asked
+from tidings.protocol.service import LATER, IncomingRequest
 from tidings.protocol.session import Session
 from tidings.queues import serving
 from tidings.queues.arguments import Cancel, Get
@@ -67,7 +67,7 @@ class Readers:
 
     def get(
         self,
-        asked: Asked,
+        asked: IncomingRequest,
         wanted: Get,
         queue: Queue,
         granted: Filter | None,
@@ -104,7 +104,7 @@ class Readers:
             self._wait(reader, wanted.wait_s, self._manager.broker.now)
         return LATER
 
-    def check(self, asked: Asked) -> None:
+    def check(self, asked: IncomingRequest) -> None:
         """Raise Refused if a request can't wait."""
         waiting = self._waiting.get(asked.session, {})
         if len(waiting) >= READERS_MAX:
@@ -112,7 +112,7 @@ class Readers:
         if asked.number in waiting:
             raise Refused("exists", f"get {asked.number} is waiting already")
 
-    def await_reply(self, asked: Asked, reply: Deferred[Handed]) -> None:
+    def await_reply(self, asked: IncomingRequest, reply: Deferred[Handed]) -> None:
         """Let a request wait for the reply of a backend, until that is there, or it is cancelled."""
         if not reply.is_over:
             self._waiting.setdefault(asked.session, {})[asked.number] = reply
@@ -210,7 +210,7 @@ class Readers:
             reader.transaction.put_back(reader.asked.number)
         reader.taken.clear()
 
-    def cancel(self, asked: Asked, unwanted: Cancel) -> Steps[None]:
+    def cancel(self, asked: IncomingRequest, unwanted: Cancel) -> Steps[None]:
         """A get is not wanted any more: what was handed out for it goes back as if it had not been."""
         session, number = asked.session, unwanted.number
         waiting = self._waiting.get(session, {}).get(number)
@@ -218,7 +218,7 @@ class Readers:
             self._dismiss(waiting)
         elif waiting is not None:
             waiting.cancel()
-            self._forget(Asked(session, number))
+            self._forget(IncomingRequest(session, number))
         yield from give_back(self._manager.in_flight.of(session), number)
 
     # The end of waiting
@@ -243,7 +243,7 @@ class Readers:
         self._manager.ready_readers.pop(reader, None)
         self._forget(reader.asked)
 
-    def _forget(self, asked: Asked) -> None:
+    def _forget(self, asked: IncomingRequest) -> None:
         """A request waits no longer."""
         waiting = self._waiting.get(asked.session, {})
         waiting.pop(asked.number, None)

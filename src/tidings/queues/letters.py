@@ -15,7 +15,7 @@ from tidings.errors import NotAllowed, QueueFull, QueueNotFound
 from tidings.event import Event, Value
 from tidings.event.values import ATTRIBUTES_MAX
 from tidings.filters import Filter
-from tidings.ids import Handed, Origin
+from tidings.ids import ForwardedOrigin, Origin
 from tidings.protocol.arguments import INBOX, inbox_name
 from tidings.queues.description import Description
 from tidings.queues.message import Message, event_bytes
@@ -127,13 +127,13 @@ class Letters:
         So nobody has the node say for him what he may not say himself.
         """
         user = ((origin and origin.source) or "").partition("/")[0]
-        permit = self._manager.broker.gate.permit_of(user)
-        if permit is None:  # a user of another node, or a client of this node's owner
-            return address.startswith(INBOX) or not isinstance(origin, Handed)
-        if permit.rules is None or address.startswith(inbox_name(user, "")):
+        principal = self._manager.broker.authenticator.principal_of(user)
+        if principal is None:  # a user of another node, or a client of this node's owner
+            return address.startswith(INBOX) or not isinstance(origin, ForwardedOrigin)
+        if principal.rules is None or address.startswith(inbox_name(user, "")):
             return True
         try:
-            return answers is not None and permit.queue_grant("put", answers.name) is None
+            return answers is not None and principal.queue_grant("put", answers.name) is None
         except NotAllowed:
             return False
 

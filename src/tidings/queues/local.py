@@ -20,8 +20,8 @@ from tidings.errors import MessageNotHeld, NotAllowed, QueueError, QueueNotFound
 from tidings.event import Batch
 from tidings.exchange import Subscription
 from tidings.filters import Filter
-from tidings.protocol.outlets import Outlet
-from tidings.protocol.service import Asked
+from tidings.protocol.consumer import Consumer
+from tidings.protocol.service import IncomingRequest
 from tidings.protocol.session import Session
 from tidings.queues.arguments import Get, Part, Renew
 from tidings.queues.description import TRANSMISSION, Description
@@ -97,7 +97,9 @@ class LocalQueue:
         ledger.needs_no_more(session.origin)
         return False
 
-    def get(self, asked: Asked, wanted: Get, granted: Filter | None, transaction: Transaction | None) -> Any:
+    def get(
+        self, asked: IncomingRequest, wanted: Get, granted: Filter | None, transaction: Transaction | None
+    ) -> Any:
         """Take or read messages, now or later; the readers answer."""
         if wanted.action == "take":
             if self.is_transmission:
@@ -168,7 +170,7 @@ class LocalQueue:
         """Tell all who wait at a queue that it is there no longer."""
         yield from self._readers.close(queue, QueueNotFound(queue.name, "it was deleted"))
         for count, watcher in enumerate(queue.waiting.all_watchers(), 1):
-            if isinstance(watcher.sink, Outlet):
+            if isinstance(watcher.sink, Consumer):
                 watcher.sink.session.end(watcher.sink.number, "the queue was deleted")
             if not count % AT_ONCE:
                 yield

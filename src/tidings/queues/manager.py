@@ -16,7 +16,7 @@ from tidings.errors import QueueError, QueueExists, QueueFull, QueueNotFound, Re
 from tidings.exchange import Subscription
 from tidings.filters import Filter
 from tidings.ids import Origin, make_id
-from tidings.protocol.access import NOBODY, OWNER, Permit
+from tidings.protocol.access import NOBODY, OWNER, Principal
 from tidings.protocol.broker import Broker
 from tidings.queues.backend import QueueBackend
 from tidings.queues.binding import Bound
@@ -180,15 +180,19 @@ class QueueManager:
 
     def _bind(self, queue: Queue, wanted: str) -> None:
         """Put into a queue what is published and matches, as far as whoever made it may subscribe to that."""
-        asked, permit = Filter(wanted), self._maker(queue)
+        asked, principal = Filter(wanted), self._maker(queue)
         queue.binding = Subscription(
-            permit.reach(asked), Bound(self, queue), queue.description.passive, user=permit.bound, asked=asked
+            principal.reach(asked),
+            Bound(self, queue),
+            queue.description.passive,
+            user=principal.bound,
+            asked=asked,
         )
         self.broker.exchange.subscribe(queue.binding)
 
-    def _maker(self, queue: Queue) -> Permit:
+    def _maker(self, queue: Queue) -> Principal:
         user = queue.description.maker
-        return (self.broker.gate.permit_of(user) or NOBODY) if user else OWNER
+        return (self.broker.authenticator.principal_of(user) or NOBODY) if user else OWNER
 
     def review(self) -> None:
         """The rules may have changed: what is put into bound queues is what their makers may subscribe to."""

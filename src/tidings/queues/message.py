@@ -22,7 +22,7 @@ from tidings.event import Event
 from tidings.event.header import EMPTY_HEADER, PRIORITY_DEFAULT
 from tidings.event.values import TIME_US_MAX, time_from_us
 from tidings.event.wire import decode_event
-from tidings.ids import Handed, Origin
+from tidings.ids import ForwardedOrigin, Origin
 from tidings.leases import granted_s
 from tidings.protocol.frames import FRAME_MAX
 from tidings.queues.description import Description
@@ -100,13 +100,13 @@ def counter_of(raw: bytes) -> int:
 
 def stored_epoch(origin: Origin) -> int:
     """The epoch as it is stored: below 0 where another node has handed the event on, so that this is kept."""
-    return ~origin.epoch if isinstance(origin, Handed) else origin.epoch
+    return ~origin.epoch if isinstance(origin, ForwardedOrigin) else origin.epoch
 
 
 def origin_of(stored: StoredMessage) -> Origin:
     """The origin of a message that was stored."""
     if stored.epoch < 0:
-        return Handed(stored.system, ~stored.epoch, stored.source)
+        return ForwardedOrigin(stored.system, ~stored.epoch, stored.source)
     return Origin(stored.system, stored.epoch, stored.source)
 
 

@@ -20,7 +20,7 @@ from tidings.event import Batch
 from tidings.exchange import Subscription
 from tidings.filters import Filter
 from tidings.ids import Origin
-from tidings.protocol.service import LATER, Asked
+from tidings.protocol.service import LATER, IncomingRequest
 from tidings.protocol.session import Session
 from tidings.queues.arguments import Get, Part, Renew
 from tidings.queues.backend import Handed, QueueBackend, QueueRef
@@ -84,7 +84,9 @@ class RemoteQueue:
         if refusal is not None:
             raise refusal
 
-    def get(self, asked: Asked, wanted: Get, granted: Filter | None, transaction: Transaction | None) -> Any:
+    def get(
+        self, asked: IncomingRequest, wanted: Get, granted: Filter | None, transaction: Transaction | None
+    ) -> Any:
         """Take or read messages; answer when there are some."""
         if transaction is not None:
             problem = "it is elsewhere: a transaction can put into it, and neither get nor read there"
@@ -103,7 +105,7 @@ class RemoteQueue:
             reply.then(partial(self._got, asked, wanted), asked.fail)
         return LATER
 
-    def _got(self, asked: Asked, wanted: Get, handed: Handed) -> None:
+    def _got(self, asked: IncomingRequest, wanted: Get, handed: Handed) -> None:
         """Messages have come, or none did in time."""
         session = asked.session
         if wanted.action == "take":
@@ -135,7 +137,7 @@ class RemoteQueue:
 
     def _check_all(self, session: Session, granted: Filter | None) -> None:
         if granted is not None:
-            user = session.permit.user
+            user = session.principal.user
             problem = f"{user!r} may get only what matches {granted} from queue {self.address!r}"
             raise NotAllowed(f"{problem}, and of this message that can't be told here: take it")
 

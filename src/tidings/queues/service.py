@@ -15,7 +15,7 @@ from tidings.exchange import Subscription
 from tidings.filters import Filter
 from tidings.protocol.access import not_allowed
 from tidings.protocol.messages import Commit, Put, Settle
-from tidings.protocol.service import Asked, Ending, Service
+from tidings.protocol.service import IncomingRequest, Service, WatchEnding
 from tidings.protocol.session import Session
 from tidings.queues import arguments
 from tidings.queues.changes import Changes
@@ -77,7 +77,7 @@ class QueueService(Service):
 
     # Queues
 
-    def _create(self, asked: Asked, wanted: Description) -> Any:
+    def _create(self, asked: IncomingRequest, wanted: Description) -> Any:
         asked.session.allow("manage", wanted.name)
         for backend in self.manager.backends:
             if wanted.type and wanted.type in backend.types:
@@ -96,28 +96,28 @@ class QueueService(Service):
             self._broker.exchange.unindexed.check(session.bound or "", reach)
         if known is not None and not known.description.maker and known.description.bind == narrowed:
             return replace(wanted, bind=narrowed)  # as such queues were made before
-        return replace(wanted, bind=str(filter), maker=session.permit.user)
+        return replace(wanted, bind=str(filter), maker=session.principal.user)
 
     def _located(self, description: Description) -> Description:
         """A description of a queue of this node, with the name of the node."""
         return replace(description, node=self._broker.name)
 
-    def _delete(self, asked: Asked, unwanted: arguments.Named) -> Any:
+    def _delete(self, asked: IncomingRequest, unwanted: arguments.Named) -> Any:
         target, _ = self._targets.found(asked.session, "manage", unwanted.queue)
         return target.delete(unwanted.queue)
 
-    def _purge(self, asked: Asked, unwanted: arguments.Purge) -> Any:
+    def _purge(self, asked: IncomingRequest, unwanted: arguments.Purge) -> Any:
         target, _ = self._targets.found(asked.session, "manage", unwanted.queue)
         return target.purge(filter_of(unwanted.where) if unwanted.where else None)
 
-    def _alias(self, asked: Asked, wanted: arguments.Alias) -> Description:
+    def _alias(self, asked: IncomingRequest, wanted: arguments.Alias) -> Description:
         asked.session.allow("manage", wanted.name)
         target, _ = self._targets.found(asked.session, "manage", wanted.target)
         if target.queue is None:
             raise NotAllowed(f"queue {target.address!r} is elsewhere: its names are given there")
         return self._located(self.manager.alias(wanted.name, wanted.target).describe())
 
-    def _replay(self, asked: Asked, wanted: arguments.Replay) -> Steps[int]:
+    def _replay(self, asked: IncomingRequest, wanted: arguments.Replay) -> Steps[int]:
         """Whoever puts letters back must manage them, and be allowed to put whatever was in that queue."""
         asked.session.allow("manage", DEAD)
         if wanted.queue is not None and self._targets.resolve(wanted.queue).queue is None:
@@ -126,32 +126,32 @@ class QueueService(Service):
 
         def check(queue: Queue) -> None:
             if asked.session.allow("put", queue.name) is not None:
-                raise not_allowed(asked.session.permit, "put", queue.name)
+                raise not_allowed(asked.session.principal, "put", queue.name)
 
         filter = filter_of(wanted.where) if wanted.where else None
         return self.manager.letters.replay(filter, wanted.queue, check)
 
     # Messages
 
-    def _get(self, asked: Asked, wanted: arguments.Get) -> Any:
+    def _get(self, asked: IncomingRequest, wanted: arguments.Get) -> Any:
         number = wanted.transaction
         transaction = self._transactions.find(asked.session, number) if number else None
         target, granted = self._targets.found(asked.session, "get", wanted.queue)
         return target.get(asked, wanted, granted, transaction)
 
-    def _cancel(self, asked: Asked, unwanted: arguments.Cancel) -> Steps[None]:
+    def _cancel(self, asked: IncomingRequest, unwanted: arguments.Cancel) -> Steps[None]:
         yield from self._readers.cancel(asked, unwanted)
         yield from self._transactions.cancel(asked, unwanted)
 
-    def _part(self, asked: Asked, wanted: arguments.Part) -> Any:
+    def _part(self, asked: IncomingRequest, wanted: arguments.Part) -> Any:
         target, granted = self._targets.found(asked.session, "get", wanted.queue)
         return target.part(asked.session, wanted, granted)
 
-    def _renew(self, asked: Asked, wanted: arguments.Renew) -> Any:
+    def _renew(self, asked: IncomingRequest, wanted: arguments.Renew) -> Any:
         target, granted = self._targets.found(asked.session, "get", wanted.queue)
         return target.renew(asked.session, wanted, granted)
 
-    def watch(self, session: Session, name: str, subscription: Subscription) -> Ending:
+    def watch(self, session: Session, name: str, subscription: Subscription) -> WatchEnding:
         """Tell a subscription of what is put into a queue, as far as it may be got; what ends that."""
         target, granted = self._targets.found(session, "get", name)
         check_possible(subscription.filter)

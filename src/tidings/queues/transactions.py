@@ -21,7 +21,7 @@ from tidings.errors import QueueNotFound, Refused, TransactionLost
 from tidings.event import Batch
 from tidings.event.check import check
 from tidings.matching import Shelf
-from tidings.protocol.service import Asked
+from tidings.protocol.service import IncomingRequest
 from tidings.queues.arguments import Begin, Cancel, Rollback
 from tidings.queues.inflight import give_back
 from tidings.queues.message import BYTES_EACH, Message, sight
@@ -221,7 +221,7 @@ class Transactions:
         self._readers = readers
         self._begun: dict[Session, dict[int, Transaction]] = {}
 
-    def begin(self, asked: Asked, wanted: Begin) -> dict[str, float]:
+    def begin(self, asked: IncomingRequest, wanted: Begin) -> dict[str, float]:
         """Begin one, under the client's number; for how long it may be open."""
         begun = self._begun.setdefault(asked.session, {})
         if wanted.transaction in begun:
@@ -254,11 +254,11 @@ class Transactions:
         for transaction in self._begun.pop(session, {}).values():
             self._undo(transaction)
 
-    def roll_back(self, asked: Asked, unwanted: Rollback) -> Steps[None] | None:
+    def roll_back(self, asked: IncomingRequest, unwanted: Rollback) -> Steps[None] | None:
         """Have nothing of it done; one that is not open is as well."""
         return self.forget(asked.session, unwanted.transaction)
 
-    def cancel(self, asked: Asked, unwanted: Cancel) -> Steps[None]:
+    def cancel(self, asked: IncomingRequest, unwanted: Cancel) -> Steps[None]:
         """What was taken by a request in any of them is taken no longer."""
         for transaction in self.of(asked.session):
             yield from give_back(transaction.held, unwanted.number)

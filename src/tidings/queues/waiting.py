@@ -23,7 +23,7 @@ from tidings.protocol.frames import FRAME_MAX
 from tidings.queues.message import Message
 
 if TYPE_CHECKING:
-    from tidings.protocol.service import Asked
+    from tidings.protocol.service import IncomingRequest
     from tidings.queues.inflight import Held, Identity
     from tidings.queues.queue import Queue
     from tidings.queues.transactions import Transaction
@@ -77,7 +77,7 @@ class Reader:
     def __init__(
         self,
         queue: Queue,
-        asked: Asked,
+        asked: IncomingRequest,
         holder: Identity,
         filter: Filter | None = None,
         count: int = 1,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tidings.event import Event
 from tidings.filters import Filter
-from tidings.protocol.intake import Wanted
+from tidings.protocol.subscriber import Wanted
 
 Identity = tuple[str, int, int]
 """System, epoch and counter of an event."""

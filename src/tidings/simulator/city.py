@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from tidings.event import Batch
-from tidings.protocol.intake import Intake, Wanted
+from tidings.protocol.subscriber import ClientSubscription, Wanted
 from tidings.sensors.city import KINDS, SIZE_M
 from tidings.simulator.city_account import SETTLE_S, Box, CityAccount, CityWish
 from tidings.simulator.city_network import SENSORS, SimulatedGateway, Station
@@ -111,7 +111,7 @@ class CityReader:
         self._citizen = citizen
         self._wish = wish
         wanted = Wanted(str(wish.filter))
-        self.intake: Intake = citizen.connection.subscribe(wanted, self, PREFETCH)
+        self.intake: ClientSubscription = citizen.connection.subscribe(wanted, self, PREFETCH)
         self.intake.begun.then(self._opened, must_not)
 
     def _opened(self, _result: object) -> None:

@@ -18,7 +18,7 @@ from tidings.gateway.gateway import Gateway
 from tidings.gateway.hub import Clocks, Hub
 from tidings.gateway.messages import Point, Sensor
 from tidings.gateway.uplink import Uplink
-from tidings.protocol.access import Caller
+from tidings.protocol.access import PeerInfo
 from tidings.sensors.city import DAY_S, KINDS, MORNING_S, SIZE_M, Signal, Spot
 from tidings.sensors.hearing import Ear
 from tidings.sensors.network import SendLine, SensorEffect, SensorNetwork, Troubled
@@ -109,7 +109,7 @@ class ToNetworks:
     def connected(self, end: End) -> None:
         """A network has connected."""
         say, close, pause = (partial(act, end) for act in (self._gateway.say, _must_stay, self._pause))
-        self._gateway.hub.opened(end, Caller("city", "city"), say, close, pause)
+        self._gateway.hub.opened(end, PeerInfo("city", "city"), say, close, pause)
 
     def _pause(self, end: End, is_paused: bool) -> None:
         if is_paused:

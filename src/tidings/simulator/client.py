@@ -16,7 +16,7 @@ from tidings.errors import TidingsError
 from tidings.event import Batch, Delivery, Event
 from tidings.ids import StoredIds
 from tidings.protocol.connection import Connection
-from tidings.protocol.intake import Intake, Wanted
+from tidings.protocol.subscriber import ClientSubscription, Wanted
 from tidings.simulator.account import StormAccount
 from tidings.simulator.network import End
 from tidings.simulator.node import SimulatedNode
@@ -193,7 +193,7 @@ class SubscriberClient(SimulatedClient):
         self.account.begin(self.name)
         self._arrived: list[tuple[int, int | None]] = []  # (how many events, the last position)
         self._is_busy = False
-        self._intake: Intake = self.connection.subscribe(self.wanted, self, self.prefetch)
+        self._intake: ClientSubscription = self.connection.subscribe(self.wanted, self, self.prefetch)
         self._intake.begun.then(self._opened, must_not)
 
     def _opened(self, _result: object) -> None:

@@ -15,7 +15,7 @@ from tidings.errors import StoreFailed
 from tidings.node.assembly import CoreSettings, NodeCore
 from tidings.protocol.broker import let_work
 from tidings.protocol.session import Session
-from tidings.protocol.streams import Stream
+from tidings.protocol.stored_consumer import StoredConsumer
 from tidings.simulator.calls import SimulatedCalls
 from tidings.simulator.network import End
 from tidings.simulator.watch import DiskWatch
@@ -259,7 +259,7 @@ class SimulatedNode:
         self.schedule()
         self._commit()
 
-    def _read(self, stream: Stream) -> None:
+    def _read(self, stream: StoredConsumer) -> None:
         random = self.world.random
         if stream.since_us is not None:
             stream.begin(self.core.history.position_at(stream.since_us))

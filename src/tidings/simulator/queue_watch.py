@@ -28,7 +28,7 @@ from tidings.protocol.messages import (
     Bye,
     Commit,
     Hello,
-    Message,
+    ProtocolMessage,
     Put,
     Refusal,
     Reply,
@@ -177,7 +177,9 @@ class QueueWatch(Service, DiskWatch):
     def _highest(self, session: Session) -> int:
         return session.broker.ledger.counter_of(Origin(*self._clients[session]))
 
-    def _hear(self, session: Session, message: Message, events: bytes, counted: int, now: float) -> int:
+    def _hear(
+        self, session: Session, message: ProtocolMessage, events: bytes, counted: int, now: float
+    ) -> int:
         """Take in what a client says; how far it has counted with that."""
         match message:
             case Put():

@@ -12,7 +12,7 @@ from functools import partial
 from msgspec import Struct
 
 from tidings.event import Delivery
-from tidings.protocol.intake import Wanted
+from tidings.protocol.subscriber import Wanted
 from tidings.simulator.account import StormAccount
 from tidings.simulator.client import Publisher, SimulatedClient, SubscriberClient
 from tidings.simulator.node import SimulatedNode

@@ -19,9 +19,9 @@ from tidings.gateway.networks import GRACE_S, DatagramAddress
 from tidings.gateway.peer import Entrance, Login
 from tidings.gateway.policy import Policy
 from tidings.gateway.uplink import Uplink
-from tidings.protocol.access import Caller
+from tidings.protocol.access import PeerInfo
+from tidings.security.authenticator import UserAuthenticator
 from tidings.security.directory import SecurityDirectory
-from tidings.security.gate import Watchman
 
 HERE = DatagramAddress("127.0.0.1", 5)
 
@@ -87,7 +87,7 @@ class Bench:
         gateway, soon = Gateway(b"secret", policy), self.due.append
         self.hub = Hub(gateway, uplink, soon, clocks, lambda *_, **__: None, entrance)
         self.hub.send_datagram = lambda data, _: self.hear(data)
-        self.hub.opened(1, Caller("127.0.0.1:9", "127.0.0.1"), self.hear, self.close, self.pauses.append)
+        self.hub.opened(1, PeerInfo("127.0.0.1:9", "127.0.0.1"), self.hear, self.close, self.pauses.append)
 
     def work_clock(self) -> float:
         """Each look at the clock takes `look_s`; while that is 0, all that comes is dealt with at once."""
@@ -116,7 +116,7 @@ class Bench:
 
 def test_the_readings_of_a_turn_go_to_the_node_together_by_who_has_sent_them() -> None:
     bench = Bench()
-    bench.hub.opened(2, Caller(), bench.hear, bench.close)
+    bench.hub.opened(2, PeerInfo(), bench.hear, bench.close)
     bench.say(sensing("a", 1), sensing("a", 2, 3))
     bench.hub.feed(2, json.dumps(sensing("b", 4)).encode() + b"\n")
     bench.hub.datagram(HERE, json.dumps(sensing("c", 5)).encode())
@@ -198,7 +198,7 @@ def test_a_numbered_message_without_readings_is_acknowledged() -> None:
 def test_a_mistake_in_a_batch_is_told_to_who_made_it() -> None:
     bench = Bench()
     others: list[bytes] = []
-    bench.hub.opened(2, Caller(), others.append, bench.close)
+    bench.hub.opened(2, PeerInfo(), others.append, bench.close)
     bench.hub.feed(2, json.dumps(sensing("b", "9" * 30, 4)).encode() + b"\n")
     bench.say(sensing("a", 1))
     bench.turn()
@@ -290,7 +290,7 @@ def test_what_is_demanded_is_asked_of_whoever_offers_it() -> None:
 
 @pytest.fixture
 def entrance(secured: Secured) -> Entrance:
-    return Entrance(Watchman(*SecurityDirectory(secured.path).load()), time.monotonic, time.time)
+    return Entrance(UserAuthenticator(*SecurityDirectory(secured.path).load()), time.monotonic, time.time)
 
 
 def test_a_login_may_come_in_any_pieces_and_with_messages_behind_it(entrance: Entrance) -> None:

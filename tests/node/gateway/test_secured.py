@@ -29,7 +29,7 @@ from tidings.client import Bus
 from tidings.errors import ConfigError
 from tidings.node.gateway.config import GatewayConfig, check
 from tidings.node.server import Node
-from tidings.security.gate import FAILURES_MAX
+from tidings.security.authenticator import FAILURES_MAX
 from tidings.transport.tls import client_context
 
 LOGIN: Object = {"login": {"token": TOKEN}}

@@ -12,7 +12,7 @@ from node.gateway.test_hub import Bench
 from tidings.gateway import peer as peer_module
 from tidings.gateway.networks import DatagramAddress
 from tidings.node.gateway.websocket import WebSocket
-from tidings.protocol.access import Caller
+from tidings.protocol.access import PeerInfo
 from tidings.turns import SLICE_S, TURN_S
 
 FRAMES = 100_000
@@ -34,7 +34,7 @@ class Busy(Bench):
     def __init__(self, steps: int = 5) -> None:
         super().__init__()
         self.look_s = SLICE_S / steps
-        self.hub.opened(2, Caller("127.0.0.1:8", "127.0.0.1"), self.hear, self.close)
+        self.hub.opened(2, PeerInfo("127.0.0.1:8", "127.0.0.1"), self.hear, self.close)
 
     def finish(self) -> int:
         """Let the loop go round until nothing is left to do; how often."""
@@ -87,7 +87,7 @@ class CountingSocket(WebSocket):
 
 def test_tiny_frames_of_one_websocket_keep_nobody_waiting() -> None:
     bench, transport = Busy(), FakeTransport()
-    socket = CountingSocket(bench.hub, cast("Any", transport), Caller("h:1", "h"), REQUEST)
+    socket = CountingSocket(bench.hub, cast("Any", transport), PeerInfo("h:1", "h"), REQUEST)
     socket.feed(FRAMES * TINY)
     bench.hub.feed(2, lines(sensing("light", 7)))
     for _ in range(3):
@@ -223,7 +223,7 @@ def test_a_turn_of_the_loop_has_an_end_however_many_send_at_once() -> None:
     bench = Busy()
     bench.look_s = TURN_S / 4
     for key in range(10, 60):
-        bench.hub.opened(key, Caller("h:1", "h"), bench.hear, bench.close)
+        bench.hub.opened(key, PeerInfo("h:1", "h"), bench.hear, bench.close)
         bench.hub.feed(key, lines(sensing(f"n{key}", key)))
     bench.turn()
     assert 0 < len(bench.values) < 20

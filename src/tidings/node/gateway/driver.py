@@ -140,7 +140,7 @@ class Server:
             from tidings.node.guard import Guard
 
             self._guard = Guard(Path(config.security), time.time())
-            entrance = Entrance(self._guard.gate, time.monotonic, time.time, config.strangers)
+            entrance = Entrance(self._guard.authenticator, time.monotonic, time.time, config.strangers)
         credentials = _credentials(config)
         reach = dial(config.node, credentials)
         policy = policy_of(config, entrance is None or config.strangers)

@@ -26,7 +26,7 @@ from tidings.node.gateway.web_request import COOKIE, Answer, Request, check_page
 from tidings.node.gateway.web_session import Visit, Visits, as_array, refused
 from tidings.node.http import HttpError
 from tidings.node.ports import BACKLOG, HANDSHAKE_S_MAX, PART_S_MAX
-from tidings.protocol.access import Caller
+from tidings.protocol.access import PeerInfo
 from tidings.steps import Steps
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Web:
         return origin
 
     async def answer(
-        self, request: Request, body: bytes, caller: Caller, origin: str | None, client: WorkClient
+        self, request: Request, body: bytes, caller: PeerInfo, origin: str | None, client: WorkClient
     ) -> Answer:
         """What a request gets; HttpError if it is not one that can be served.
 
@@ -124,7 +124,7 @@ class Web:
             )
         return await self._fetch(request)
 
-    async def _post(self, request: Request, body: bytes, caller: Caller, client: WorkClient) -> Answer:
+    async def _post(self, request: Request, body: bytes, caller: PeerInfo, client: WorkClient) -> Answer:
         if self.hub.is_full:
             raise HttpError(503, "the node does not take more now: try again in a second")
         registers, numbered, is_clear = await self._wait_done(client, _look_at(body))

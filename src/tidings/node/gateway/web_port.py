@@ -24,7 +24,7 @@ from tidings.node.gateway.web_request import (
 from tidings.node.gateway.websocket import GONE, WRITE_BUFFER_MAX, WebSocket
 from tidings.node.http import HttpError
 from tidings.node.ports import PART_S_MAX, caller_of
-from tidings.protocol.access import Caller
+from tidings.protocol.access import PeerInfo
 
 if TYPE_CHECKING:
     from tidings.node.gateway.web import Web
@@ -44,7 +44,7 @@ class WebPort(asyncio.Protocol):
         self._web = web
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
-        self._caller = Caller()
+        self._caller = PeerInfo()
         self._client = WorkClient()
         self._held = bytearray()
         self._is_parting = False

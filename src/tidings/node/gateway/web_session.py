@@ -19,7 +19,7 @@ from msgspec import Struct
 from tidings.gateway.hub import Hub
 from tidings.gateway.networks import bounded_lease
 from tidings.node.http import HttpError
-from tidings.protocol.access import Caller
+from tidings.protocol.access import PeerInfo
 
 VISITS_MAX = 10_000
 """Visits that are remembered."""
@@ -124,7 +124,7 @@ class Visits:
         visit.heard_at = now
         return visit
 
-    def begin(self, caller: Caller, now: float) -> Visit:
+    def begin(self, caller: PeerInfo, now: float) -> Visit:
         """A new visit, which is forgotten unless it is kept."""
         visit = Visit(secrets.token_urlsafe(TOKEN_SIZE))
         visit.heard_at = now

@@ -19,7 +19,7 @@ from tidings.gateway.message_reader import Said
 from tidings.gateway.messages import Error, encode
 from tidings.node.gateway.web_request import BODY_SIZE_MAX
 from tidings.node.http import HttpError
-from tidings.protocol.access import Caller
+from tidings.protocol.access import PeerInfo
 from tidings.steps import Steps
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class WebSocket:
     HttpError is raised.
     """
 
-    def __init__(self, hub: Hub, transport: asyncio.Transport, caller: Caller, head: bytes) -> None:
+    def __init__(self, hub: Hub, transport: asyncio.Transport, caller: PeerInfo, head: bytes) -> None:
         self._hub = hub
         self._transport = transport
         self._protocol = _protocol()

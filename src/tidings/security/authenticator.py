@@ -1,4 +1,4 @@
-"""The gate of a node with security: certificate, token or password, in this order.
+"""The authenticator of a node with security: certificate, token or password, in this order.
 
 Certificates have been checked by the transport, and tokens are checked at once. A password takes scrypt, and
 that is left to a thread: `admit` gives a check, and `conclude` decides when it has run. The rules kept:
@@ -24,7 +24,7 @@ from math import ceil
 from threading import Lock
 from weakref import WeakSet
 
-from tidings.protocol.access import OWNER, Check, Claim, Denied, Permit
+from tidings.protocol.access import OWNER, Check, Denied, LoginCredentials, Principal
 from tidings.security.passwords import Cost, Password, Random, Token, hash_token, is_token
 from tidings.security.rules import Rules
 from tidings.security.users import User, Users
@@ -54,7 +54,7 @@ _KEY_SIZE = 32
 _ROUNDING_S = 1e-5  # times since 1970 are exact to about a millionth of a second
 
 
-class Watchman:
+class UserAuthenticator:
     """Decides who is let in, by users and rules that can be replaced."""
 
     def __init__(self, users: Users, rules: Rules, random: Random = os.urandom) -> None:
@@ -81,7 +81,7 @@ class Watchman:
 
     # What a node asks
 
-    def admit(self, claim: Claim, now: float, wall: float | None = None) -> Permit | Check:
+    def admit(self, claim: LoginCredentials, now: float, wall: float | None = None) -> Principal | Check:
         """What a client may do, or a password to check first; Denied if it is not let in.
 
         Without `wall` both clocks say the same.
@@ -93,9 +93,9 @@ class Watchman:
         if caller.certificate is not None:
             if claim.user not in ("", caller.certificate):
                 raise Denied("proofs", WRONG)
-            permit = self._permit_for(caller.certificate, CERTIFICATE)
-            if permit is not None:
-                return self._beside(permit, claim.secret)
+            principal = self._principal_for(caller.certificate, CERTIFICATE)
+            if principal is not None:
+                return self._beside(principal, claim.secret)
             if not claim.secret:
                 told = f"the certificate is for {caller.certificate!r}, who is not let in here by one"
                 raise Denied(CERTIFICATE, told)
@@ -104,7 +104,7 @@ class Watchman:
             return self._by_token(claim.secret, user, network_of(caller.host), now)
         return self._by_password(claim.secret, user, network_of(caller.host), now)
 
-    def conclude(self, check: Check, passed: bool, now: float) -> Permit:
+    def conclude(self, check: Check, passed: bool, now: float) -> Principal:
         """The same when a password was checked."""
         assert isinstance(check, PasswordCheck)
         self._under_way.discard(check)
@@ -114,48 +114,48 @@ class Watchman:
         if not attempt.is_forgiven:
             attempt.is_forgiven = True
             self._attempts.forgive(attempt.host, now)
-        permit = self._permit_for(attempt.user, attempt.credential)
-        if permit is None:
+        principal = self._principal_for(attempt.user, attempt.credential)
+        if principal is None:
             raise Denied("password", WRONG)  # it was changed while the old one was checked
         self._remember(attempt)
-        return permit
+        return principal
 
-    def renew(self, permit: Permit) -> Permit | None:
-        """What whoever has this permit may do now; None if that credential is not good any more."""
-        return OWNER if permit.rules is None else self._permit_for(permit.user, permit.credential)
+    def renew(self, principal: Principal) -> Principal | None:
+        """What whoever has this principal may do now; None if that credential is not good any more."""
+        return OWNER if principal.rules is None else self._principal_for(principal.user, principal.credential)
 
-    def permit_of(self, user: str) -> Permit | None:
+    def principal_of(self, user: str) -> Principal | None:
         """What a user may do who need not be there; None if there is none of that name."""
         found = self._users.get(user)
-        return None if found is None else self._permit(found, "")
+        return None if found is None else self._principal(found, "")
 
     # By which proof
 
-    def _beside(self, permit: Permit, secret: str) -> Permit:
-        """The permit of a certificate, unless a token beside it is another's; a password is not looked at."""
+    def _beside(self, principal: Principal, secret: str) -> Principal:
+        """The principal of a certificate, unless a token beside it is another's; a password is ignored."""
         if is_token(secret):
             found = self._tokens.get(hash_token(secret))
-            if found is None or found[0].name != permit.user or not found[1].is_good(self._wall):
+            if found is None or found[0].name != principal.user or not found[1].is_good(self._wall):
                 raise Denied("proofs", WRONG)
-        return permit
+        return principal
 
-    def _by_token(self, token: str, name: str, host: str, now: float) -> Permit:
+    def _by_token(self, token: str, name: str, host: str, now: float) -> Principal:
         found = self._tokens.get(hash_token(token))
         if found is None or name not in ("", found[0].name):
             raise self._failed("token", host, now)
         user, kept = found
         if not kept.is_good(self._wall):
             raise self._failed("expired", host, now)
-        return self._permit(user, _token_credential(kept))
+        return self._principal(user, _token_credential(kept))
 
-    def _by_password(self, secret: str, name: str, host: str, now: float) -> Permit | Check:
+    def _by_password(self, secret: str, name: str, host: str, now: float) -> Principal | Check:
         if not secret or not name:
             raise Denied("none", "this node wants to know who you are: a user and password, or a token")
         user = self._users.get(name)
         password = None if user is None or user.is_locked else user.password
         attempt = _Attempt(host, name, password or self._nobody, secret, self._key)
         if user is not None and password is not None and self._knows(attempt):
-            return self._permit(user, attempt.credential)
+            return self._principal(user, attempt.credential)
         return self._check(attempt, now)
 
     def _check(self, attempt: _Attempt, now: float) -> PasswordCheck:
@@ -208,16 +208,16 @@ class Watchman:
 
     # What for
 
-    def _permit_for(self, name: str, credential: str) -> Permit | None:
-        """The permit of a user who came by this credential; None if that is not good, or not any more."""
+    def _principal_for(self, name: str, credential: str) -> Principal | None:
+        """The principal of a user who came by this credential; None if that is not good, or not any more."""
         user = self._users.get(name)
         if user is None or user.is_locked or credential not in _credentials(user, self._wall):
             return None
-        return self._permit(user, credential)
+        return self._principal(user, credential)
 
-    def _permit(self, user: User, credential: str) -> Permit:
+    def _principal(self, user: User, credential: str) -> Principal:
         is_node = user.is_node and credential == CERTIFICATE
-        return Permit(user.name, credential, is_node, self._rules.get(user.name, ()))
+        return Principal(user.name, credential, is_node, self._rules.get(user.name, ()))
 
 
 class PasswordCheck:

@@ -47,7 +47,7 @@ MEMORY = "memory"
 _NOTHING = Need.NOTHING
 
 
-class Outlet(ABC):
+class Consumer(ABC):
     """A subscription's way to its client: numbers, credit and frames; the kinds of outlet are built on it."""
 
     def __init__(self, session: Session, number: int, credit: int) -> None:
@@ -162,7 +162,7 @@ class Outlet(ABC):
         self.close()
 
 
-class WaitingOutlet(Outlet):
+class WaitingConsumer(Consumer):
     """Lets events wait for credit, and for room in the outbox."""
 
     waiting: Sized
@@ -187,7 +187,7 @@ class WaitingOutlet(Outlet):
             self._send_next()
 
 
-class DroppingOutlet(WaitingOutlet):
+class DroppingConsumer(WaitingConsumer):
     """Lets go of the oldest events when too many wait."""
 
     def __init__(self, session: Session, number: int, credit: int) -> None:
@@ -267,7 +267,7 @@ class DroppingOutlet(WaitingOutlet):
         return (WAITING_MAX + credit, CREDITED_SIZE_MAX) if credit > 0 else (WAITING_MAX, WAITING_SIZE_MAX)
 
 
-class LatestOutlet(WaitingOutlet):
+class LatestConsumer(WaitingConsumer):
     """Keeps only the newest event for each value of one attribute."""
 
     def __init__(self, session: Session, number: int, credit: int, key: str) -> None:

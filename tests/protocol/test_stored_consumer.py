@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from protocol.rig import Peer, Rig, event, persistent, reliable, with_header
-from tidings.protocol import cursors, streams
+from tidings.protocol import cursors, stored_consumer
 from tidings.protocol.messages import Bye
 from tidings.store.interface import Trim
 
@@ -93,7 +93,7 @@ def test_a_time_in_an_empty_past_is_now_and_is_not_looked_up_again() -> None:
     assert bob.counters() == [1, 2, 3]
 
 
-def looked_up_late() -> tuple[Rig, Peer, streams.Stream, int]:
+def looked_up_late() -> tuple[Rig, Peer, stored_consumer.StoredConsumer, int]:
     """Of four events a durable subscription wants those from a time on, and that is not looked up yet."""
     rig = Rig()
     for counter in range(1, 5):
@@ -207,7 +207,7 @@ def test_new_events_are_not_marked_though_the_stored_mark_is_ahead_of_them() -> 
 
 
 def test_at_most_so_many_are_marked_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "HANDED_AHEAD", 2)
+    monkeypatch.setattr(stored_consumer, "HANDED_AHEAD", 2)
     rig = Rig()
     bob = rig.peer()
     bob.subscribe(durable="d")
@@ -455,9 +455,9 @@ def test_nothing_is_trimmed_that_is_not_on_disk() -> None:
     rig.run()
     ann.publish(persistent(2))
     rig.tick()
-    assert rig.broker.places.trim(after=1) == [Trim(1)]
+    assert rig.broker.cursors.trim(after=1) == [Trim(1)]
     rig.sync()
-    assert rig.broker.places.trim(after=1) == [Trim(2)]
+    assert rig.broker.cursors.trim(after=1) == [Trim(2)]
 
 
 def test_a_session_that_is_closed_leaves_its_durable_subscriptions_to_the_next() -> None:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from tidings.event import Batch
 from tidings.exchange import Positions, Rows
-from tidings.ids import Handed
-from tidings.protocol.outlets import DroppingOutlet
+from tidings.ids import ForwardedOrigin
+from tidings.protocol.consumer import DroppingConsumer
 
 if TYPE_CHECKING:
     from tidings.protocol.session import Session
@@ -32,7 +32,7 @@ NO_CREDIT = "no-credit"
 """The reason for which events are dropped, in metrics, once a hold has taken too long."""
 
 
-class BlockingOutlet(DroppingOutlet):
+class BlockingConsumer(DroppingConsumer):
     """See the module."""
 
     def __init__(self, session: Session, number: int, credit: int) -> None:
@@ -54,7 +54,7 @@ class BlockingOutlet(DroppingOutlet):
         handed, counters, publisher = broker.published
         if publisher is None:
             return
-        is_numbered = batch.origin is publisher.origin or isinstance(batch.origin, Handed)
+        is_numbered = batch.origin is publisher.origin or isinstance(batch.origin, ForwardedOrigin)
         if batch is not handed or not is_numbered:
             return  # what was put into a queue that is watched, or the rows of a sink
         first = _last_run(rows)

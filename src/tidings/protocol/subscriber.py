@@ -65,7 +65,7 @@ class Wanted(Struct, frozen=True, omit_defaults=True):
         )
 
 
-class Intake:
+class ClientSubscription:
     """See the module. `prefetch` is the number of events that may be on their way or held."""
 
     def __init__(self, number: int, wanted: Wanted, subscriber: Subscriber, prefetch: int) -> None:
@@ -220,7 +220,7 @@ def _positions(raw: bytes, count: int) -> array[int]:
     return positions
 
 
-class Interest(Protocol):
+class InterestListener(Protocol):
     """Who wants to know whether anyone wants what it advertises."""
 
     def changed(self, filters: list[str]) -> None:
@@ -230,12 +230,12 @@ class Interest(Protocol):
         """Nothing more will be told; called once, and not when the application itself has withdrawn it."""
 
 
-class Offer:
+class ClientAdvertisement:
     """An advertisement."""
 
     __slots__ = ("begun", "filter", "interest", "number")
 
-    def __init__(self, number: int, filter: str, interest: Interest) -> None:
+    def __init__(self, number: int, filter: str, interest: InterestListener) -> None:
         self.number = number
         self.filter = filter
         self.interest = interest

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from protocol.guarded import ALL, come, guarded, may
 from protocol.rig import Peer, Rig, event, persistent, reliable
 from tidings.event.wire import encode_events
-from tidings.protocol import outlets, session
-from tidings.protocol.blocking import HOLD_S_MAX
+from tidings.protocol import consumer, session
+from tidings.protocol.blocking_consumer import HOLD_S_MAX
 from tidings.protocol.messages import Bye, Deliver, Put
 
 
@@ -86,7 +86,7 @@ def test_within_the_limits_everything_arrives_once_in_order_whatever_the_credit(
 def test_the_oldest_are_dropped_and_their_number_is_told_before_what_follows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(outlets, "WAITING_MAX", 3)
+    monkeypatch.setattr(consumer, "WAITING_MAX", 3)
     rig = Rig()
     ann, bob = pair(rig, credit=1)
     ann.publish(*map(event, range(1, 5)))
@@ -102,7 +102,7 @@ def test_the_oldest_are_dropped_and_their_number_is_told_before_what_follows(
 
 
 def test_the_bytes_that_wait_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outlets, "WAITING_SIZE_MAX", 1_000)
+    monkeypatch.setattr(consumer, "WAITING_SIZE_MAX", 1_000)
     rig = Rig()
     ann, bob = pair(rig, credit=0)
     for first in range(1, 40, 5):
@@ -118,8 +118,8 @@ def test_the_bytes_that_wait_are_bounded_too(monkeypatch: pytest.MonkeyPatch) ->
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 40)), max_size=12), st.integers(0, 4))
 def test_dropped_and_delivered_together_are_all_there_was(parts: list[tuple[int, int]], credit: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(outlets, "WAITING_MAX", 7)
-        patch.setattr(outlets, "WAITING_SIZE_MAX", 150)
+        patch.setattr(consumer, "WAITING_MAX", 7)
+        patch.setattr(consumer, "WAITING_SIZE_MAX", 150)
         rig = Rig()
         ann, bob = pair(rig, credit=credit)
         counter = 0
@@ -170,7 +170,7 @@ def test_events_without_the_attribute_are_one_value_of_it() -> None:
 def test_latest_with_too_many_values_drops_the_oldest_and_says_so_once(
     monkeypatch: pytest.MonkeyPatch, limit: str, most: int
 ) -> None:
-    monkeypatch.setattr(outlets, limit, most)
+    monkeypatch.setattr(consumer, limit, most)
     rig = Rig()
     ann, bob = pair(rig, on_slow="latest", slow_key="n", credit=0)
     for counter in range(1, 7):
@@ -184,7 +184,7 @@ def test_latest_with_too_many_values_drops_the_oldest_and_says_so_once(
 
 
 def test_latest_counts_only_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outlets, "WAITING_SIZE_MAX", 500)
+    monkeypatch.setattr(consumer, "WAITING_SIZE_MAX", 500)
     rig = Rig()
     ann, bob = pair(rig, on_slow="latest", slow_key="n", credit=0)
     free = bob.session.holdings.size
@@ -206,7 +206,7 @@ def test_where_memory_is_short_the_older_half_of_what_waits_goes(how: dict[str, 
         ann.publish(event(counter, n=counter))
         rig.run()
     outlet = bob.session._subscriptions._outlets[1]
-    assert isinstance(outlet, outlets.WaitingOutlet)
+    assert isinstance(outlet, consumer.WaitingConsumer)
     assert outlet.lose_oldest()
     bob.grant(1, 100)
     rig.run()
@@ -216,12 +216,12 @@ def test_where_memory_is_short_the_older_half_of_what_waits_goes(how: dict[str, 
 
 @pytest.mark.parametrize("end", ["sent", "dropped", "unsubscribed"])
 def test_nothing_is_counted_of_what_waits_no_longer(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
-    monkeypatch.setattr(outlets, "WAITING_MAX", 10)
+    monkeypatch.setattr(consumer, "WAITING_MAX", 10)
     rig = Rig()
     ann, bob = pair(rig, credit=0)
     free = bob.session.holdings.size
     outlet = bob.session._subscriptions._outlets[1]
-    assert isinstance(outlet, outlets.DroppingOutlet)
+    assert isinstance(outlet, consumer.DroppingConsumer)
     for counter in range(1, 60, 3):
         ann.publish(*(event(counter + more) for more in range(3)))
         rig.run()
@@ -396,7 +396,7 @@ def pass_time(rig: Rig, seconds: float) -> None:
 def test_a_hold_ends_after_a_time_without_credit_and_then_the_oldest_are_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tidings.protocol.outlets.WAITING_MAX", 2)
+    monkeypatch.setattr("tidings.protocol.consumer.WAITING_MAX", 2)
     rig = Rig()
     ann, bob = pair(rig, on_slow="block", credit=0)
     ann.publish(*(event(n) for n in range(1, 6)))

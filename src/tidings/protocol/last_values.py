@@ -12,7 +12,7 @@ from tidings.event import Batch, Event
 from tidings.event.wire import array_head
 from tidings.exchange import Positions, Rows, Sink
 from tidings.ids import Origin
-from tidings.protocol.outlets import MEMORY, Outlet
+from tidings.protocol.consumer import MEMORY, Consumer
 from tidings.steps import Steps
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ Value = tuple[Origin | None, bytes] | None
 """From whom an event came, and its bytes; None for one that has outlived its time."""
 
 
-class Gathering(Sink):
+class LastValuesSink(Sink):
     """The sink of a subscription while its last values are looked for: what is published meanwhile waits."""
 
-    def __init__(self, outlet: Outlet) -> None:
+    def __init__(self, outlet: Consumer) -> None:
         self._outlet = outlet
         self._parts: deque[Batch] = deque()
         self._size = 0

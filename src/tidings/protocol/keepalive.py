@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from tidings.errors import CodecError, TidingsError
 from tidings.protocol.frames import REPLY_MAX, FrameReader, encode
-from tidings.protocol.messages import Bye, Hello, Message, Ping, Pong, Welcome
+from tidings.protocol.messages import Bye, Hello, Ping, Pong, ProtocolMessage, Welcome
 
 WELCOME_S_MAX = 10.0
 """How long a node may take to answer HELLO."""
@@ -15,10 +15,10 @@ SILENT_S_MAX = 20.0
 """How long a node may be silent before it is asked; as long again, and it is given up."""
 
 
-class Talk:
+class KeepAlive:
     """The part of a client's core that is about the connection, whatever is said on it."""
 
-    handlers: ClassVar[Mapping[type[Message], Callable[[Any, Any, bytes], None]]]
+    handlers: ClassVar[Mapping[type[ProtocolMessage], Callable[[Any, Any, bytes], None]]]
     """What is done with each message that a node may send, beside PING and PONG."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Talk:
         except CodecError as error:
             self.is_given_up, self.trouble = True, error
 
-    def _take(self, message: Message, events: bytes) -> None:
+    def _take(self, message: ProtocolMessage, events: bytes) -> None:
         handler = self.handlers.get(type(message))
         is_in_turn = isinstance(message, Bye) or self.is_up is not isinstance(message, Welcome)
         if is_in_turn and handler is not None:

@@ -18,8 +18,8 @@ from tidings.event import Batch, Event
 from tidings.exchange import Need, Positions, Rows
 from tidings.ids import Origin
 from tidings.protocol.answers import hears
+from tidings.protocol.consumer import Consumer
 from tidings.protocol.cursors import Cursor, unstored
-from tidings.protocol.outlets import Outlet
 from tidings.steps import Steps
 from tidings.store.interface import StoredBatch
 
@@ -32,7 +32,7 @@ HANDED_AHEAD = 1_000
 """Positions by which `handed` is moved at once: fewer writes, and at most so many events marked in vain."""
 
 
-class Stream(Outlet):
+class StoredConsumer(Consumer):
     """Delivers the stored stream to a client, from its cursor on, until the client goes.
 
     `keeps_all` has even transient events stored while it is behind.
@@ -67,7 +67,7 @@ class Stream(Outlet):
     def attach(self) -> None:
         """Let the client have what it has not acknowledged, and what comes."""
         self.cursor.attach(self)
-        self.broker.places.attach(self)
+        self.broker.cursors.attach(self)
         self.read_on()
 
     @property
@@ -87,7 +87,7 @@ class Stream(Outlet):
         """The client has gone; the store goes on for it."""
         self.cursor.detach()
         self.is_abreast = False
-        self.broker.places.detach(self)
+        self.broker.cursors.detach(self)
 
     def part(self, reason: str) -> None:
         """End it for its client, who is told why."""
@@ -244,7 +244,7 @@ def _runs(rows: Rows, positions: Sequence[int | None]) -> list[tuple[list[int], 
     return runs
 
 
-class NewestStream(Stream):
+class NewestFirstConsumer(StoredConsumer):
     """A durable subscription that gets the newest events first when it comes back.
 
     What was stored while it was away is read backwards, from the newest event to the oldest; whatever is
