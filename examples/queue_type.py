@@ -17,7 +17,7 @@ import sys
 
 import tidings
 from tidings import Event
-from tidings.queues import Queue, Volatile
+from tidings.queues import MessageQueue, Volatile
 
 
 class Ring(Volatile):
@@ -25,10 +25,10 @@ class Ring(Volatile):
 
     name = "ring"
 
-    def check_room(self, queue: Queue, count: int) -> None:
+    def check_room(self, queue: MessageQueue, count: int) -> None:
         """There always is room."""
 
-    def make_room(self, queue: Queue) -> None:
+    def make_room(self, queue: MessageQueue) -> None:
         """Drop the oldest message if there are enough; called by the node before one is put."""
         if len(queue.shelf) and queue.size >= (self.description.max_messages or 1):
             queue.drop(next(iter(queue.shelf)))

@@ -48,9 +48,9 @@ from tidings.protocol.session import Session
 from tidings.protocol.worker import UNREAD_SIZE_MAX
 from tidings.queues import (
     arguments,
+    dead_letters,
     description,
     inflight,
-    letters,
     manager,
     service,
     transactions,
@@ -401,7 +401,7 @@ def test_the_limits_of_queues_are_those_in_force() -> None:
         "description.PROPERTIES_MAX": f"{description.PROPERTIES_MAX}",
         "manager.QUEUES_MAX": f"{manager.QUEUES_MAX:,}",
         "manager.SIZE_MAX": f"{manager.SIZE_MAX >> 30} GiB",
-        "letters.DEAD_MAX": f"{letters.DEAD_MAX:,}",
+        "letters.DEAD_MAX": f"{dead_letters.DEAD_MAX:,}",
         "waiting.WAITING_MAX": f"{waiting.WAITING_MAX:,}",
         "waiting.ANSWER_SIZE_MAX": f"{waiting.ANSWER_SIZE_MAX >> 20} MiB",
         "manager.FOUND_MAX": f"{manager.FOUND_MAX:,}",

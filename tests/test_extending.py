@@ -23,8 +23,8 @@ from tidings.protocol.cursors import Cursor, CursorConsumer
 from tidings.protocol.messages import DONE
 from tidings.protocol.service import IncomingRequest, Service
 from tidings.protocol.session import Session
-from tidings.queues.arguments import Find, Get
-from tidings.queues.backend import Delivered, Handed, QueueBackend, QueueRef
+from tidings.queues.arguments import FindRequest, GetRequest
+from tidings.queues.backend import Delivered, GetReply, QueueBackend, QueueRef
 from tidings.queues.description import Description
 from tidings.replies import Deferred, resolved
 from tidings.store.interface import Durable, Kind
@@ -51,8 +51,8 @@ class Stack(QueueRef):
             self.rows.append(Delivered(self._last, 1, False, sent.system, sent.epoch, sent.source, 0, raw))
         return [resolved(None) for _ in batch]
 
-    def get(self, wanted: Get) -> Deferred[Handed]:
-        return resolved(Handed([self.rows.pop() for _ in range(min(wanted.count, len(self.rows)))]))
+    def get(self, wanted: GetRequest) -> Deferred[GetReply]:
+        return resolved(GetReply([self.rows.pop() for _ in range(min(wanted.count, len(self.rows)))]))
 
     def settle(self, number: int, delivery: int, outcome: int, text: str) -> Deferred[None]:
         return resolved(None)
@@ -88,7 +88,7 @@ class Stacks(QueueBackend):
         del self._stacks[queue.address]
         return resolved(None)
 
-    def search(self, sought: Find) -> Deferred[list[Description]]:
+    def search(self, sought: FindRequest) -> Deferred[list[Description]]:
         return resolved(
             [one.description for one in self._stacks.values() if one.description.agrees(sought.terms)]
         )

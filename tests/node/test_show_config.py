@@ -93,10 +93,7 @@ def test_secrets_in_the_uri_of_a_folder_are_masked() -> None:
 def test_passwords_are_masked_in_each_of_several_addresses() -> None:
     peers = "hall=tidings+tls://u:S3CRET@hall:7300,quay=tidings://quay:7300,gate=tidings+tls://v:S3/CRET@gate"
     text = as_toml(NodeConfig(peers=peers))
-    assert (
-        "hall=tidings+tls://u:***@hall:7300,quay=tidings://quay:7300,gate=tidings+tls://v:***@gate"
-        in text
-    )
+    assert "hall=tidings+tls://u:***@hall:7300,quay=tidings://quay:7300,gate=tidings+tls://v:***@gate" in text
 
 
 def test_the_table_in_the_documents_is_what_is_made_from_the_settings() -> None:

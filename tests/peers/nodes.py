@@ -26,7 +26,7 @@ from tidings.protocol.access import Rule
 from tidings.protocol.connection import Connection
 from tidings.protocol.session import Session
 from tidings.queues.description import TRANSMISSION, Description
-from tidings.queues.queue import Queue
+from tidings.queues.queue import MessageQueue
 from tidings.replies import Deferred
 from tidings.store.memory import SimulatedDisk, SimulatedStore
 from tidings.transport.credentials import Credentials
@@ -63,7 +63,7 @@ class Kept:
         reply = self._later()
         return reply if self.is_there else None
 
-    def queue(self, peer: str, queue: str) -> Queue:
+    def queue(self, peer: str, queue: str) -> MessageQueue:
         name = f"{TRANSMISSION}{queue}@{peer}"
         return self._rig.queues.get(name) or self._rig.queues.create(Description(name=name))
 

@@ -24,7 +24,7 @@ from tidings.ids import Origin
 from tidings.postgres import open_postgres
 from tidings.protocol.messages import DONE, GIVE_BACK, REJECT, UNOPENED
 from tidings.protocol.session import Session
-from tidings.queues.arguments import Find, Get
+from tidings.queues.arguments import FindRequest, GetRequest
 from tidings.queues.description import Description
 from tidings.replies import Deferred
 
@@ -133,7 +133,7 @@ class Node:
         return cast(int, self.wait(Answered(self.way(name).purge(filter))))
 
     def search(self, **sought: Any) -> list[Description]:
-        return cast(list[Description], self.wait(Answered(self.shared.search(Find(**sought)))))
+        return cast(list[Description], self.wait(Answered(self.shared.search(FindRequest(**sought)))))
 
     def send(self, batch: Batch, name: str = "jobs") -> dict[int, TidingsError | None]:
         """Put a batch; the rows that are done, with their errors, as they come."""
@@ -150,7 +150,7 @@ class Node:
 
     def ask(self, name: str = "jobs", **wanted: Any) -> Answered:
         """A get that may have to wait."""
-        return Answered(self.way(name).get(Get(queue=name, **wanted)))
+        return Answered(self.way(name).get(GetRequest(queue=name, **wanted)))
 
     def get(self, name: str = "jobs", **wanted: Any) -> list[Hand]:
         answered = self.ask(name, **wanted)

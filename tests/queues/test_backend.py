@@ -20,8 +20,8 @@ from tidings.protocol.access import Rule
 from tidings.protocol.messages import DONE
 from tidings.protocol.session import Session
 from tidings.queues import changes
-from tidings.queues.arguments import Find, Get
-from tidings.queues.backend import Delivered, Handed, QueueBackend, QueueRef
+from tidings.queues.arguments import FindRequest, GetRequest
+from tidings.queues.backend import Delivered, GetReply, QueueBackend, QueueRef
 from tidings.queues.description import Description
 from tidings.queues.inflight import RESUME_S
 from tidings.replies import Deferred, failed, resolved
@@ -54,7 +54,7 @@ class Lists(QueueBackend):
         del self.lists[queue.address]
         return resolved(None)
 
-    def search(self, sought: Find) -> Deferred[list[Description]]:
+    def search(self, sought: FindRequest) -> Deferred[list[Description]]:
         found = [one.described for one in self.lists.values() if one.described.agrees(sought.terms)]
         return resolved([] if self.is_away else found)
 
@@ -70,7 +70,7 @@ class List(QueueRef):
         self._wanted = wanted
         self.messages: dict[int, tuple[Event, int]] = {}  # and how often they were delivered
         self.held: set[int] = set()
-        self.waiting: deque[tuple[Get, Deferred[Handed]]] = deque()
+        self.waiting: deque[tuple[GetRequest, Deferred[GetReply]]] = deque()
         self.watchers: dict[Subscription, None] = {}
         self.settled: list[tuple[int, int]] = []
         self.slow: list[Deferred[None]] | None = None  # settlements that a test replies to
@@ -98,10 +98,10 @@ class List(QueueRef):
         self._serve()
         return resolved(None)
 
-    def get(self, wanted: Get) -> Deferred[Handed]:
+    def get(self, wanted: GetRequest) -> Deferred[GetReply]:
         if self._lists.is_away:
             return failed(Disconnected("the lists are away"))
-        reply: Deferred[Handed] = Deferred()
+        reply: Deferred[GetReply] = Deferred()
         self.waiting.append((wanted, reply))
         self._serve()
         return reply
@@ -113,7 +113,7 @@ class List(QueueRef):
             if not reply.is_over and (free or wanted.wait_s == 0):
                 is_taken = wanted.action == "take"
                 chosen = [self._deliver(number, is_taken) for number in free[: wanted.count]]
-                reply.resolve(Handed(chosen, held_s=60.0))
+                reply.resolve(GetReply(chosen, held_s=60.0))
             if reply.is_over:
                 self.waiting.remove((wanted, reply))
 

@@ -105,7 +105,7 @@ def test_dead_letters_survive_a_crash() -> None:
 
 
 def test_the_oldest_dead_letters_are_thrown_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidings.queues.letters.DEAD_MAX", 2)
+    monkeypatch.setattr("tidings.queues.dead_letters.DEAD_MAX", 2)
     ann = client()
     ann.put("jobs", 1, 2, 3)
     ann.settle(REJECT, *ann.get("jobs", 3))

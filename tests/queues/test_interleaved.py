@@ -22,7 +22,7 @@ from tidings.event import Event
 from tidings.filters import Filter
 from tidings.protocol.messages import Bye
 from tidings.protocol.service import LATER
-from tidings.queues import Message, Queue
+from tidings.queues import MessageQueue, QueuedMessage
 from tidings.queues.inflight import RESUME_S
 from tidings.queues.message import sight
 from tidings.queues.service import QueueService
@@ -68,7 +68,7 @@ class Interleaved(RuleBasedStateMachine):
         self.patch.undo()
 
     @property
-    def queue(self) -> Queue:
+    def queue(self) -> MessageQueue:
         return self.rig.queues.find("jobs")
 
     def _idle(self, choice: int) -> str | None:
@@ -207,7 +207,7 @@ class Interleaved(RuleBasedStateMachine):
             assert not constant
             return
         place = self.queue.kind.place
-        places = [place(Message(hand.number, hand.raw, None)) for hand in hands]
+        places = [place(QueuedMessage(hand.number, hand.raw, None)) for hand in hands]
         assert places == sorted(set(places))
         left = constant - {hand.number for hand in hands}
         if len(hands) < running.count:
@@ -240,7 +240,7 @@ class Interleaved(RuleBasedStateMachine):
         assert len(readers._searches) <= len(self.running)
 
 
-def _is(queue: Queue, number: int, where: str) -> bool:
+def _is(queue: MessageQueue, number: int, where: str) -> bool:
     return Filter(where).matches(sight(queue.shelf[number]))
 
 

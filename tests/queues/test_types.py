@@ -7,7 +7,7 @@ import pytest
 from queues.rig import GIVE_BACK, Client, Rig, numbers
 from tidings.errors import QueueError, UserError
 from tidings.node.assembly import CoreSettings, NodeCore
-from tidings.queues import Description, Message, Queue, QueueManager, Sqlite, Volatile
+from tidings.queues import Description, MessageQueue, QueuedMessage, QueueManager, Sqlite, Volatile
 from tidings.queues.types import load_types
 from tidings.store.memory import MemoryStore, SimulatedStore
 
@@ -17,7 +17,7 @@ class Stack(Sqlite):
 
     name = "stack"
 
-    def place(self, message: Message) -> int:
+    def place(self, message: QueuedMessage) -> int:
         return -message.number
 
 
@@ -26,10 +26,10 @@ class Ring(Volatile):
 
     name = "ring"
 
-    def check_room(self, queue: Queue, count: int) -> None:
+    def check_room(self, queue: MessageQueue, count: int) -> None:
         """There always is room."""
 
-    def make_room(self, queue: Queue) -> None:
+    def make_room(self, queue: MessageQueue) -> None:
         if len(queue.shelf) and queue.size >= (self.description.max_messages or 1):
             queue.drop(next(iter(queue.shelf)))
 

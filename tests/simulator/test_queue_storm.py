@@ -11,7 +11,7 @@ from tidings.protocol.broker import Broker
 from tidings.protocol.ledger import Ledger
 from tidings.protocol.publications import Publications
 from tidings.queues import inflight, queue, transactions
-from tidings.queues.inflight import InFlight
+from tidings.queues.inflight import InFlightTable
 from tidings.queues.service import QueueService
 from tidings.simulator import queue_storm
 from tidings.simulator.node import EPOCH_S, SimulatedNode
@@ -68,15 +68,15 @@ def count_nothing(_self: Ledger, _origin: Any, _counter: int) -> int:
     return 0
 
 
-def finish_as_if_given_back(self: queue.Queue, held: Any) -> None:
+def finish_as_if_given_back(self: queue.MessageQueue, held: Any) -> None:
     self.give_back(held)
 
 
-def give_back_unopened(self: queue.Queue, held: Any, counts: bool = True, reason: str = "") -> None:
+def give_back_unopened(self: queue.MessageQueue, held: Any, counts: bool = True, reason: str = "") -> None:
     GIVE_BACK(self, held, False, reason)
 
 
-def hand_without_holding(self: queue.Queue, held: Any) -> None:
+def hand_without_holding(self: queue.MessageQueue, held: Any) -> None:
     """Let others have it a moment later; when it comes back, have the shelf not find that out."""
     TAKE_UP(self, held)
     shelf, message = self.shelf, held.message
@@ -91,7 +91,7 @@ def hand_without_holding(self: queue.Queue, held: Any) -> None:
     )
 
 
-def stay_locked(_self: transactions.Locks, _number: int, ended: transactions.Transaction) -> bool:
+def stay_locked(_self: transactions.Locks, _number: int, ended: transactions.OpenTransaction) -> bool:
     ended.is_over = False
     return False
 
@@ -108,18 +108,18 @@ def time_by_the_wall_clock(self: SimulatedNode) -> float:
 
 
 RESUME = Publications.resume
-GIVE_BACK = queue.Queue.give_back
-TAKE_UP = queue.Queue._take_up
+GIVE_BACK = queue.MessageQueue.give_back
+TAKE_UP = queue.MessageQueue._take_up
 FAULTS: dict[str, tuple[Any, str, Any, str]] = {
     "promises too early": (Broker, "promise", property(lambda _self: 0), "is accepted|on disk|is safe"),
-    "hands out what is settled": (queue.Queue, "finish", finish_as_if_given_back, "on disk|left again"),
-    "does not mark": (queue.Queue, "give_back", give_back_unopened, "is not marked"),
-    "hands out twice": (queue.Queue, "_take_up", hand_without_holding, "two hands|left again"),
+    "hands out what is settled": (queue.MessageQueue, "finish", finish_as_if_given_back, "on disk|left"),
+    "does not mark": (queue.MessageQueue, "give_back", give_back_unopened, "is not marked"),
+    "hands out twice": (queue.MessageQueue, "_take_up", hand_without_holding, "two hands|left again"),
     "takes back too early": (inflight, "RESUME_S", -1.0, "in two hands|left again"),
-    "never takes back": (InFlight, "_take_back", passing_over, "in hands"),
+    "never takes back": (InFlightTable, "_take_back", passing_over, "in hands"),
     "forgets what it has counted": (Ledger, "count_up", count_nothing, "twice|refused, and came"),
     "loses what was put in a transaction": (
-        transactions.Transaction, "puts", property(lambda _self: []), "not on disk|dealt with",
+        transactions.OpenTransaction, "puts", property(lambda _self: []), "not on disk|dealt with",
     ),
     "has a client that sends nothing again": (
         Publications, "resume", resume_with_nothing, "not on disk|dealt with",

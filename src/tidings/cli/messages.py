@@ -272,7 +272,7 @@ def _refuse_options(context: typer.Context, command: str) -> None:
 
 async def _letters(bus: Bus, wanted: Filter) -> list[Event]:
     """The dead letters that match, without their bodies; none if there never were any."""
-    from tidings.queues.letters import DEAD
+    from tidings.queues.dead_letters import DEAD
 
     try:
         return await (await bus.queue(DEAD)).headers(wanted)
@@ -281,7 +281,7 @@ async def _letters(bus: Bus, wanted: Filter) -> list[Event]:
 
 
 def _letter_table(letters: Sequence[Event]) -> Table:
-    from tidings.queues.letters import MARKS
+    from tidings.queues.dead_letters import MARKS
 
     columns = ("queue", "reason", "deliveries", "age", "type", "attributes")
     table = new_table(*columns, numbers=("deliveries", "age"), wide=("reason", "attributes"))
@@ -322,7 +322,7 @@ def purge_dead(where: Where = "", yes: Yes = False, node: Address = None, json: 
             return len(await _letters(bus, wanted))
 
     async def throw() -> int:
-        from tidings.queues.letters import DEAD
+        from tidings.queues.dead_letters import DEAD
 
         async with bus_of(node) as bus:
             return await (await bus.queue(DEAD)).purge(wanted)

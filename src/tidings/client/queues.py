@@ -18,7 +18,7 @@ from tidings.client.transaction import TRANSACTION_S, Transaction
 from tidings.errors import CodecError, QueueError, QueueNotFound, UserError
 from tidings.filters import Filter
 from tidings.queues import arguments
-from tidings.queues.description import TOLD, Description, Property, Sought, read_description, read_fields
+from tidings.queues.description import TOLD, Description, Property, QueueSearch, read_description, read_fields
 from tidings.transport.link import Link
 
 Scope = arguments.Scope
@@ -129,7 +129,7 @@ class BusQueues(ABC):
             raise CodecError("$.queue.find", "is no list of descriptions")
         descriptions = [read_description(one) for one in found]
         # A node that is older than this client passes the fields over.
-        return [one for one in descriptions if one.agrees(Sought(fields=sought))]
+        return [one for one in descriptions if one.agrees(QueueSearch(fields=sought))]
 
     async def replay_dead(
         self, where: Where = None, queue: str | None = None, *, timeout_s: float | None = None

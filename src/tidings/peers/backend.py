@@ -26,11 +26,11 @@ from tidings.protocol.frames import encode
 from tidings.protocol.messages import Notice
 from tidings.protocol.session import Session
 from tidings.protocol.subscriber import ClientSubscription, Wanted
-from tidings.queues.arguments import Find, Get
-from tidings.queues.backend import Handed, QueueBackend, QueueRef
+from tidings.queues.arguments import FindRequest, GetRequest
+from tidings.queues.backend import GetReply, QueueBackend, QueueRef
 from tidings.queues.description import TRANSMISSION, Description, split_address
-from tidings.queues.message import Message
-from tidings.queues.queue import Queue
+from tidings.queues.message import QueuedMessage
+from tidings.queues.queue import MessageQueue
 from tidings.replies import Deferred, failed, gathered, ignore
 
 PREFETCH_WATCH = 1_000
@@ -52,11 +52,11 @@ class PeerQueue(QueueRef):
         """`name@node`."""
         return f"{self._queue}@{self._relay.peer.name}"
 
-    def stand_in(self) -> Queue:
+    def stand_in(self) -> MessageQueue:
         """The queue of this node that a transaction puts into instead."""
         return self._transmission.queue(self._relay.peer.name, self._queue)
 
-    def follow(self, session: Session, message: Message) -> Deferred[None] | None:
+    def follow(self, session: Session, message: QueuedMessage) -> Deferred[None] | None:
         """What becomes of a message that was just put there."""
         told = self._transmission.follow(session, self._relay.peer.name, self._queue, message.number)
         return None if told is None else self._named(told)
@@ -70,7 +70,7 @@ class PeerQueue(QueueRef):
         told = self._transmission.put(session, self._relay.peer.name, self._queue, batch)
         return [self._named(reply) for reply in told]
 
-    def get(self, wanted: Get) -> Deferred[Handed]:
+    def get(self, wanted: GetRequest) -> Deferred[GetReply]:
         """Get messages."""
         return self._relay.get(self._queue, wanted)
 
@@ -191,7 +191,7 @@ class Peers(QueueBackend):
         """It is managed where it is."""
         return failed(_not_here(queue))
 
-    def search(self, sought: Find) -> Deferred[list[Description]]:
+    def search(self, sought: FindRequest) -> Deferred[list[Description]]:
         """Ask all peers that are there at the same time; reply when all have, or their time is up."""
         asked = [relay for relay in self.relays.values() if relay.is_up]
         arguments = msgspec.to_builtins(replace(sought, scope="local"))

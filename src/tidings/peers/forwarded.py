@@ -31,7 +31,7 @@ from tidings.queues.arguments import ADDRESS_LENGTH_MAX
 from tidings.queues.description import TRANSMISSION
 from tidings.queues.manager import SIZE_MAX, QueueManager
 from tidings.queues.message import check_length
-from tidings.queues.queue import Queue
+from tidings.queues.queue import MessageQueue
 
 PARTS_SIZE_MAX = 256 << 20
 """Bytes of the parts of a body that may wait for their event."""
@@ -132,7 +132,7 @@ class Forwarded(Service):
 
     # Queues
 
-    def _queue(self, session: Session, name: str) -> Queue:
+    def _queue(self, session: Session, name: str) -> MessageQueue:
         if len(name) > ADDRESS_LENGTH_MAX:
             raise QueueNotFound(name[:100], "is no name of a queue")
         try:
@@ -145,7 +145,7 @@ class Forwarded(Service):
         return queue
 
     def _put(
-        self, session: Session, queue: Queue, batch: Batch, rows: range, parts: Sequence[bytes]
+        self, session: Session, queue: MessageQueue, batch: Batch, rows: range, parts: Sequence[bytes]
     ) -> dict[int, TidingsError]:
         granted = session.allow("put", queue.name)
         errors: dict[int, TidingsError] = {}

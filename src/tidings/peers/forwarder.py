@@ -35,7 +35,7 @@ from tidings.peers.lane import Lane, Says
 from tidings.peers.registry import Order
 from tidings.peers.transmission import Outgoing
 from tidings.protocol.forwarding import ForwardSender
-from tidings.queues.inflight import Held
+from tidings.queues.inflight import InFlight
 
 RUN_SIZE = 64 << 10
 """Bytes of events after which a frame is closed."""
@@ -65,7 +65,7 @@ class Forwarder:
         outgoing.forwarder = self
 
     @property
-    def senders(self) -> list[ForwardSender[Held]]:
+    def senders(self) -> list[ForwardSender[InFlight]]:
         """The streams that are to be connected."""
         if self.is_closed:
             return []
@@ -220,7 +220,7 @@ class Forwarder:
             backlog.pop()
         return (number for number in islice(reversed(backlog), RUN_COUNT) if number in shelf)
 
-    def _run(self, sender: ForwardSender[Held], numbers: Iterable[int]) -> list[Held]:
+    def _run(self, sender: ForwardSender[InFlight], numbers: Iterable[int]) -> list[InFlight]:
         """Take the first of these that are on disk and can be in one frame that fits the window."""
         queue, broker, fresh = self.outgoing.queue, self.outgoing.broker, self.outgoing.manager.fresh
         durable, holder = broker.mark_durable, (broker.node, queue.key)

@@ -17,9 +17,9 @@ from tidings.event.wire import decode_event
 from tidings.ids import Origin
 from tidings.protocol.forwarding import ForwardSender
 from tidings.protocol.messages import Failure
-from tidings.queues.inflight import Held
-from tidings.queues.message import Message, event_bytes
-from tidings.queues.queue import Queue
+from tidings.queues.inflight import InFlight
+from tidings.queues.message import QueuedMessage, event_bytes
+from tidings.queues.queue import MessageQueue
 
 if TYPE_CHECKING:
     from tidings.peers.forwarder import Forwarder
@@ -37,7 +37,7 @@ class Lane:
 
     def __init__(self, forwarder: Forwarder, epoch: int, sweep: int, says: Says | None) -> None:
         self.sweep = sweep
-        self.sender: ForwardSender[Held] = ForwardSender(
+        self.sender: ForwardSender[InFlight] = ForwardSender(
             Origin(forwarder.outgoing.broker.node, epoch), self, says
         )
         self.settled = forwarder.outgoing.settle_held
@@ -81,7 +81,7 @@ class Lane:
 
     # What is sent
 
-    def send(self, run: list[Held]) -> None:
+    def send(self, run: list[InFlight]) -> None:
         """Send messages of one origin."""
         queue = self._forwarder.outgoing.queue
         numbers = [self.counter_of(held.message.number) for held in run]
@@ -119,7 +119,7 @@ class Lane:
             self.sender.seen = max(self.sender.seen, self._settled.popleft()[1])
 
 
-def _with_rest_of_life(queue: Queue, message: Message) -> bytes:
+def _with_rest_of_life(queue: MessageQueue, message: QueuedMessage) -> bytes:
     """The bytes of a message; its ttl is what is left of it."""
     if b"ttl_s" not in message.raw:  # most have none, and need not be decoded for that
         return message.raw

@@ -21,8 +21,8 @@ from tidings.peers.registry import Peer
 from tidings.protocol.calls import Call
 from tidings.protocol.connection import Connection
 from tidings.protocol.messages import error_of
-from tidings.queues.arguments import Get
-from tidings.queues.backend import NOTHING, Handed
+from tidings.queues.arguments import GetRequest
+from tidings.queues.backend import NOTHING, GetReply
 from tidings.queues.description import Description, read_description
 from tidings.replies import Deferred, failed
 from tidings.timers import Alarm, Alarms
@@ -133,7 +133,7 @@ class Relay:
         known = self.known.get(queue) or Description(name=queue)
         return replace(known, node=self.peer.name, is_away=True)
 
-    def get(self, queue: str, wanted: Get) -> Deferred[Handed]:
+    def get(self, queue: str, wanted: GetRequest) -> Deferred[GetReply]:
         """Get messages; one that is cancelled gives back what it has got."""
         cannot_wait = wanted.wait_s == 0 or wanted.up_to is not None or wanted.after is not None
         if not self.is_up and (cannot_wait or self.connection is None):
@@ -255,7 +255,7 @@ class Getting(Asking):
 
     def _answered(self, result: Any) -> None:
         try:
-            self.finish(msgspec.convert(result, Handed, builtin_types=(bytes,)), None)
+            self.finish(msgspec.convert(result, GetReply, builtin_types=(bytes,)), None)
         except msgspec.ValidationError as wrong:
             self.give_up(CodecError("$.get", str(wrong)))
 

@@ -24,12 +24,12 @@ from tidings.filters import Filter
 from tidings.protocol.messages import Failure, error_of
 from tidings.protocol.service import Service
 from tidings.protocol.session import Session
-from tidings.queues.binding import Bound
+from tidings.queues.binding import BoundQueue
 from tidings.queues.description import REASON_LENGTH_MAX, TRANSMISSION, Description
-from tidings.queues.inflight import Held
+from tidings.queues.inflight import InFlight
 from tidings.queues.manager import QueueManager
-from tidings.queues.message import Message, check_length
-from tidings.queues.queue import Queue
+from tidings.queues.message import QueuedMessage, check_length
+from tidings.queues.queue import MessageQueue
 from tidings.replies import Deferred, failed, resolved
 from tidings.store.interface import Kind, Operation
 
@@ -50,7 +50,7 @@ class TransmissionRecord(Struct, frozen=True, omit_defaults=True):
 TRANSMISSIONS: Kind[tuple[str], TransmissionRecord] = Kind("transmission", TransmissionRecord)
 
 
-def _key(queue: Queue) -> tuple[str]:
+def _key(queue: MessageQueue) -> tuple[str]:
     return (str(queue.key),)
 
 
@@ -64,7 +64,7 @@ class Waiting(NamedTuple):
 class Outgoing:
     """One transmission queue, and what becomes of its messages."""
 
-    def __init__(self, manager: QueueManager, queue: Queue, record: TransmissionRecord) -> None:
+    def __init__(self, manager: QueueManager, queue: MessageQueue, record: TransmissionRecord) -> None:
         address = queue.name.removeprefix(TRANSMISSION)
         self.target, _, self.peer = address.rpartition("@")
         self.queue = queue
@@ -113,7 +113,7 @@ class Outgoing:
 
     # What becomes of messages
 
-    def settle_held(self, held: Held, failure: Failure | None) -> None:
+    def settle_held(self, held: InFlight, failure: Failure | None) -> None:
         """The other node has a message that is under way, or would not have it."""
         number = held.message.number
         if self.queue.held.get(number) is not held:
@@ -197,7 +197,7 @@ class Transmission(Service):
 
     # Putting
 
-    def queue(self, peer: str, queue: str) -> Queue:
+    def queue(self, peer: str, queue: str) -> MessageQueue:
         """The queue in which what is for a queue of a peer waits, made if there is none."""
         return self.outgoing(peer, queue).queue
 
@@ -211,7 +211,7 @@ class Transmission(Service):
             raise QueueError(name, "it does not keep the order of arrival: nothing can be forwarded")
         return self._outgoing[name]
 
-    def _look_at(self, queue: Queue, record: TransmissionRecord | None = None) -> None:
+    def _look_at(self, queue: MessageQueue, record: TransmissionRecord | None = None) -> None:
         """See whether a queue is for another node; the record is that of one that was there before."""
         if queue.name.startswith(TRANSMISSION) and "@" in queue.name and _keeps_order(queue):
             if queue.name in self._outgoing:
@@ -251,7 +251,7 @@ class Transmission(Service):
         outgoing.waiting[number] = Waiting(session, reply)
         return reply
 
-    def _put(self, session: Session, queue: Queue, raw: bytes, batch: Batch) -> Message:
+    def _put(self, session: Session, queue: MessageQueue, raw: bytes, batch: Batch) -> QueuedMessage:
         check_length(raw)
         self._manager.check_size(queue.name)
         queue.check_room()
@@ -267,7 +267,7 @@ class Transmission(Service):
         queue, exchange = outgoing.queue, self._broker.exchange
         if queue.binding is not None:
             exchange.unsubscribe(queue.binding)
-        queue.binding = Subscription(Filter(filter), Bound(self._manager, queue, is_outward=True))
+        queue.binding = Subscription(Filter(filter), BoundQueue(self._manager, queue, is_outward=True))
         exchange.subscribe(queue.binding)
         if queue.description.bind != filter:
             queue.description = replace(queue.description, bind=filter)
@@ -330,7 +330,7 @@ class Pump(Service):
         return lost
 
 
-def _keeps_order(queue: Queue) -> bool:
+def _keeps_order(queue: MessageQueue) -> bool:
     return not queue.description.priorities and queue.kind.name in ("sqlite", "volatile")
 
 

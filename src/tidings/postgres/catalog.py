@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from tidings.errors import QueueError, QueueExists, QueueNotFound
 from tidings.ids import make_id
 from tidings.postgres.turn import CREATED, DELETED, Row, Turn
+from tidings.queues.dead_letters import DEAD
 from tidings.queues.description import Description, checked, decode, encode
-from tidings.queues.letters import DEAD
 from tidings.queues.types import Volatile
 
 TYPE = "postgres"

@@ -15,9 +15,9 @@ from tidings.postgres.putting import expires_at, packed
 from tidings.postgres.readers import FIRST
 from tidings.postgres.taking import look_in_order
 from tidings.postgres.turn import Turn
-from tidings.queues.arguments import Find
+from tidings.queues.arguments import FindRequest
 from tidings.queues.description import Description
-from tidings.queues.message import Message, event_bytes, sight
+from tidings.queues.message import QueuedMessage, event_bytes, sight
 
 _COUNTS = """
 SELECT queue,
@@ -43,7 +43,7 @@ def describe(turn: Turn, queues: list[Known], waiting: dict[int, int]) -> list[D
     ]
 
 
-def agreeing(queues: Iterable[Known], sought: Find) -> list[Known]:
+def agreeing(queues: Iterable[Known], sought: FindRequest) -> list[Known]:
     """The queues whose descriptions agree."""
     terms = sought.terms
     return [one for one in queues if one.description.agrees(terms)]
@@ -79,7 +79,7 @@ def renew(turn: Turn, known: Known, identity: str, lease_s: float) -> float:
     return granted
 
 
-def _lock_message(turn: Turn, known: Known, identity: str) -> Message:
+def _lock_message(turn: Turn, known: Known, identity: str) -> QueuedMessage:
     filter = Filter("id = :id", id=identity)
     for page in _pages(turn, known):
         for message in page:
@@ -93,11 +93,11 @@ def _lock_message(turn: Turn, known: Known, identity: str) -> Message:
     raise MessageNotHeld(known.name, f"there is no message {identity}, or it is in someone's hands")
 
 
-def _prolong(turn: Turn, known: Known, message: Message, granted_s: float) -> None:
+def _prolong(turn: Turn, known: Known, message: QueuedMessage, granted_s: float) -> None:
     now_us: int = turn.value("SELECT tidings.now_us()")
     event, ttl_s = message.event, (now_us - message.number) / 1e6 + granted_s
     event = replace(event, header=replace(event.header or EMPTY_HEADER, ttl_s=ttl_s))
-    renewed = Message(message.number, event_bytes(event), message.origin)
+    renewed = QueuedMessage(message.number, event_bytes(event), message.origin)
     packing, data = packed(known.description, renewed.raw)
     turn.do(
         "UPDATE tidings.messages SET raw = %s, packing = %s, size = %s, expires_at = %s"
@@ -111,7 +111,7 @@ def _prolong(turn: Turn, known: Known, message: Message, granted_s: float) -> No
     )
 
 
-def _pages(turn: Turn, known: Known) -> Iterator[list[Message]]:
+def _pages(turn: Turn, known: Known) -> Iterator[list[QueuedMessage]]:
     """All messages in nobody's hands, in their order."""
     place = FIRST
     while page := look_in_order(turn, known, place):

@@ -16,7 +16,7 @@ from tidings.postgres.catalog import Known
 from tidings.postgres.turn import PUT, Turn
 from tidings.protocol.ledger import ProducerKey, identity_of
 from tidings.queues.description import Description
-from tidings.queues.message import Message, Numbers, check_length, completed, counter_of, sight
+from tidings.queues.message import Numbers, QueuedMessage, check_length, completed, counter_of, sight
 from tidings.replies import Deferred
 from tidings.seen import SeenNumbers, Span
 from tidings.store.packing import PLAIN, pack
@@ -119,7 +119,7 @@ def put_all(turn: Turn, known: Known, puts: Sequence[Put]) -> None:
     clients = {client for put in puts if (client := _client(put.origin)) is not None}
     counted = Counted(turn, known.key, clients)
     room = _room(turn, known)
-    messages: list[Message] = []
+    messages: list[QueuedMessage] = []
     told: list[Told] = []
     for put in puts:
         client, error = _client(put.origin), None
@@ -129,7 +129,9 @@ def put_all(turn: Turn, known: Known, puts: Sequence[Put]) -> None:
                 error = error or _objection(known, raw, room - len(messages))
                 counted.count(client, counter, error is not None)
                 if error is None:
-                    messages.append(Message(numbers.next(0), completed(known.description, raw), put.origin))
+                    messages.append(
+                        QueuedMessage(numbers.next(0), completed(known.description, raw), put.origin)
+                    )
                 told.append((reply, error))
             else:
                 told.append((reply, None))
@@ -189,7 +191,7 @@ def _room(turn: Turn, known: Known) -> float:
     return float(most - held)
 
 
-def insert(turn: Turn, known: Known, messages: Sequence[Message]) -> None:
+def insert(turn: Turn, known: Known, messages: Sequence[QueuedMessage]) -> None:
     """Add messages, which have their numbers, to a queue that is locked."""
     if not messages:
         return
@@ -232,7 +234,7 @@ def packed(description: Description, raw: bytes) -> tuple[int, bytes]:
     return pack(raw) if description.compress else (PLAIN, raw)
 
 
-def expires_at(description: Description, message: Message) -> int | None:
+def expires_at(description: Description, message: QueuedMessage) -> int | None:
     """The microsecond from which on nobody may have a message."""
     ttl_s = sight(message).ttl_s if description.expiry else None
     return None if ttl_s is None else min(message.number + int(ttl_s * 1e6), 2**63 - 1)

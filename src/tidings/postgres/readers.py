@@ -9,9 +9,9 @@ from typing import NamedTuple
 from tidings.filters import Filter
 from tidings.postgres.settling import message_of
 from tidings.postgres.turn import Row
-from tidings.queues.arguments import Get
-from tidings.queues.backend import Delivered, Handed
-from tidings.queues.message import BYTES_EACH, Message, sight
+from tidings.queues.arguments import GetRequest
+from tidings.queues.backend import Delivered, GetReply
+from tidings.queues.message import BYTES_EACH, QueuedMessage, sight
 from tidings.queues.waiting import ANSWER_SIZE_LIMIT, ANSWER_SIZE_MAX
 from tidings.replies import Deferred
 from tidings.timers import Timers
@@ -34,7 +34,7 @@ class Candidate(NamedTuple):
         return self.length + BYTES_EACH
 
     @property
-    def message(self) -> Message:
+    def message(self) -> QueuedMessage:
         """The message itself."""
         return message_of(self.number, *self.columns)
 
@@ -60,11 +60,11 @@ class Reader:
         "wanted",
     )
 
-    def __init__(self, address: str, wanted: Get, filter: Filter | None) -> None:
+    def __init__(self, address: str, wanted: GetRequest, filter: Filter | None) -> None:
         self.address = address
         self.wanted = wanted
         self.filter = filter
-        self.reply: Deferred[Handed] = Deferred()
+        self.reply: Deferred[GetReply] = Deferred()
         self.fail = self.reply.fail
         self.deadline: float | None = None  # by then it fails, if the database is away
         self.due = inf  # by then it is told that there is nothing

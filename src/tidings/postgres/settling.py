@@ -12,8 +12,8 @@ from tidings.postgres.catalog import Catalog, Known
 from tidings.postgres.putting import insert, lock
 from tidings.postgres.turn import RETURNED, Row, Turn
 from tidings.protocol.messages import DONE, GIVE_BACK, REJECT
-from tidings.queues.letters import DEAD, letter_of
-from tidings.queues.message import Message
+from tidings.queues.dead_letters import DEAD, letter_of
+from tidings.queues.message import QueuedMessage
 from tidings.replies import Deferred
 from tidings.store.packing import unpack
 
@@ -155,7 +155,7 @@ def _send_letter(turn: Turn, catalog: Catalog, letter: bytes, origin: Origin | N
         catalog.forget(dead.key)
         dead = catalog.dead(turn)
         numbers = lock(turn, dead)
-    insert(turn, dead, [Message(numbers.next(0), letter, origin)])
+    insert(turn, dead, [QueuedMessage(numbers.next(0), letter, origin)])
 
 
 def _delete(turn: Turn, known: Known, number: int) -> None:
@@ -175,7 +175,7 @@ def return_rows(
 
 def message_of(
     number: int, data: bytes, packing: int, system: str | None, epoch: int, source: str | None
-) -> Message:
+) -> QueuedMessage:
     """The message that a row has."""
     origin = None if system is None and source is None and not epoch else Origin(system, epoch, source)
-    return Message(number, unpack(packing, data), origin)
+    return QueuedMessage(number, unpack(packing, data), origin)

@@ -26,11 +26,11 @@ from tidings.postgres.worker import Call, Tell, Worker
 from tidings.protocol.consumer import Consumer
 from tidings.protocol.messages import UNOPENED
 from tidings.protocol.session import Session
-from tidings.queues.arguments import Find, Get
-from tidings.queues.backend import Handed, QueueBackend, QueueRef
+from tidings.queues.arguments import FindRequest, GetRequest
+from tidings.queues.backend import GetReply, QueueBackend, QueueRef
 from tidings.queues.description import REASON_LENGTH_MAX, Description
 from tidings.queues.getting import filter_of
-from tidings.queues.message import Message, event_bytes
+from tidings.queues.message import QueuedMessage, event_bytes
 from tidings.queues.waiting import WAITING_MAX
 from tidings.replies import Deferred, failed
 
@@ -106,7 +106,7 @@ class SharedQueues(QueueBackend):
 
         return self.ask(run)
 
-    def search(self, sought: Find) -> Deferred[list[Description]]:
+    def search(self, sought: FindRequest) -> Deferred[list[Description]]:
         """Return the descriptions that agree."""
         catalog = self._worker.catalog
 
@@ -213,7 +213,7 @@ class SharedQueues(QueueBackend):
         for known in come:
             self._names[known.name] = self._names[known.description.id] = known
 
-    def _watched(self, queue: int, copies: list[Message]) -> None:
+    def _watched(self, queue: int, copies: list[QueuedMessage]) -> None:
         for message in copies:
             shown = message.shown
             batch = Batch(array_head(1) + event_bytes(shown), message.origin)
@@ -244,7 +244,7 @@ class SharedQueue(QueueRef):
         self._queues.put(put)
         return put.replies
 
-    def get(self, wanted: Get) -> Deferred[Handed]:
+    def get(self, wanted: GetRequest) -> Deferred[GetReply]:
         """Take or read messages."""
         if wanted.transaction:
             return failed(QueueError(self.address, "a queue in a database can't be in a transaction"))
@@ -255,14 +255,14 @@ class SharedQueue(QueueRef):
             return failed(error)
         return self._awaited(reader)
 
-    def _awaited(self, reader: Reader) -> Deferred[Handed]:
+    def _awaited(self, reader: Reader) -> Deferred[GetReply]:
         """What a reader gets; if it is cancelled, that goes back when it has come."""
 
         def cancel() -> None:
             reader.is_cancelled = True
             self._queues.got(reader)
 
-        def done(handed: Handed) -> None:
+        def done(handed: GetReply) -> None:
             self._queues.got(reader)
             reply.resolve(handed)
             if reader.is_cancelled and not reader.is_copier:
@@ -273,7 +273,7 @@ class SharedQueue(QueueRef):
             self._queues.got(reader)
             reply.fail(error)
 
-        reply: Deferred[Handed] = Deferred(cancel)
+        reply: Deferred[GetReply] = Deferred(cancel)
         reader.reply.then(done, fail)
         return reply
 

@@ -22,8 +22,8 @@ from tidings.postgres.catalog import Known
 from tidings.postgres.readers import Candidate, Reader
 from tidings.postgres.settling import message_of
 from tidings.postgres.turn import Row, Turn
-from tidings.queues.backend import NOTHING, Delivered, Handed
-from tidings.queues.message import BYTES_EACH, Message, event_bytes
+from tidings.queues.backend import NOTHING, Delivered, GetReply
+from tidings.queues.message import BYTES_EACH, QueuedMessage, event_bytes
 from tidings.queues.waiting import ANSWER_SIZE_MAX
 
 PAGE = 500
@@ -216,7 +216,7 @@ def answer(turn: Turn, known: Known, reader: Reader, last: int) -> None:
     place = None
     if reader.is_copier and reader.is_content:
         place = next(reversed(reader.taken.values()))[0].place
-    handed = Handed(hands, last, place, known.description.redelivery_s)
+    handed = GetReply(hands, last, place, known.description.redelivery_s)
     turn.tell(partial(reader.reply.resolve, handed))
 
 
@@ -225,7 +225,7 @@ def tell_nothing(reader: Reader) -> None:
     reader.reply.resolve(replace(NOTHING, last=reader.seen))
 
 
-def _hand(message: Message, delivery: int, redelivered: bool, reader: Reader) -> Delivered:
+def _hand(message: QueuedMessage, delivery: int, redelivered: bool, reader: Reader) -> Delivered:
     """A message as it is handed out."""
     origin = message.origin
     sender = (None, 0, None) if origin is None else (origin.system, origin.epoch, origin.source)

@@ -11,7 +11,7 @@ from tidings.postgres.connection import Lives, claim, end
 from tidings.postgres.settling import return_rows
 from tidings.postgres.turn import Turn
 from tidings.postgres.watching import KEPT_S
-from tidings.queues.letters import DEAD, DEAD_MAX
+from tidings.queues.dead_letters import DEAD, DEAD_MAX
 
 BATCH = 1_000
 """Messages that are dealt with in one turn."""

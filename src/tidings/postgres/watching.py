@@ -12,7 +12,7 @@ from tidings.postgres.catalog import Known
 from tidings.postgres.putting import lock
 from tidings.postgres.settling import message_of
 from tidings.postgres.turn import Turn
-from tidings.queues.message import Message
+from tidings.queues.message import QueuedMessage
 
 COPIES = 500
 COPIES_BYTES = 4 << 20
@@ -63,7 +63,7 @@ class Watched:
         for queue in list(self._read):
             self._enter(turn, queue)
 
-    def read(self, turn: Turn, queue: int) -> list[Message]:
+    def read(self, turn: Turn, queue: int) -> list[QueuedMessage]:
         """The next copies that were not read; none if there are no more."""
         rows = turn.rows(
             """

@@ -29,7 +29,7 @@ from tidings.postgres.settling import Settle
 from tidings.postgres.taking import is_served, tell_nothing
 from tidings.postgres.turn import CREATED, DELETED, PUT, RETURNED, Notice, Turn
 from tidings.postgres.watching import Watched
-from tidings.queues.message import Message
+from tidings.queues.message import QueuedMessage
 
 LOOK_S = 5.0
 """How often readers look again though nothing was noticed: whoever had locked a message may have died."""
@@ -50,7 +50,7 @@ LOST = (psycopg.OperationalError, psycopg.InterfaceError, errors.ReadOnlySqlTran
 
 Call = Callable[[Callable[[], None]], None]
 Tell = Callable[[str | None], None]
-OnCopies = Callable[[int, list[Message]], None]
+OnCopies = Callable[[int, list[QueuedMessage]], None]
 
 
 class Worker:

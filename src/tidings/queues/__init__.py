@@ -7,13 +7,21 @@ from collections.abc import Iterable, Iterator
 from tidings.protocol.broker import Broker
 from tidings.queues.description import Description
 from tidings.queues.manager import QueueManager
-from tidings.queues.message import Message
-from tidings.queues.queue import Queue
+from tidings.queues.message import QueuedMessage
+from tidings.queues.queue import MessageQueue
 from tidings.queues.service import QueueService
 from tidings.queues.types import Sqlite, Volatile
 from tidings.store.interface import Store, StoredMessage
 
-__all__ = ["Description", "Message", "Queue", "QueueManager", "Sqlite", "Volatile", "open_queues"]
+__all__ = [
+    "Description",
+    "MessageQueue",
+    "QueueManager",
+    "QueuedMessage",
+    "Sqlite",
+    "Volatile",
+    "open_queues",
+]
 
 
 def open_queues(

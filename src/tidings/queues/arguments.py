@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from tidings.protocol.arguments import Number
-from tidings.queues.description import NAME_LENGTH_MAX, SECONDS_MAX, Property, Sought, read_fields
+from tidings.queues.description import NAME_LENGTH_MAX, SECONDS_MAX, Property, QueueSearch, read_fields
 
 GET_MAX = 10_000
 """Messages in one answer."""
@@ -25,7 +25,7 @@ class Named(Struct, frozen=True):
     queue: Address
 
 
-class Find(Struct, frozen=True):
+class FindRequest(Struct, frozen=True):
     """A description with fields left open."""
 
     name: str | None = None
@@ -35,9 +35,9 @@ class Find(Struct, frozen=True):
     fields: dict[str, Any] | None = None  # any others of the description, with their values
 
     @property
-    def terms(self) -> Sought:
+    def terms(self) -> QueueSearch:
         """The terms of the search; QueueError for a field that no description has."""
-        return Sought(self.name, self.text, self.properties, read_fields(self.fields or {}))
+        return QueueSearch(self.name, self.text, self.properties, read_fields(self.fields or {}))
 
 
 class Alias(Struct, frozen=True):
@@ -69,7 +69,7 @@ class Renew(Struct, frozen=True):
     lease_s: Wait
 
 
-class Get(Struct, frozen=True):
+class GetRequest(Struct, frozen=True):
     """Messages that are wanted, and for how long they may be waited for."""
 
     queue: Address
@@ -90,7 +90,7 @@ class Cancel(Struct, frozen=True):
     number: int
 
 
-class Part(Struct, frozen=True):
+class PartRequest(Struct, frozen=True):
     """A further part of the body of a message that the client holds, or that it has read: delivery 0."""
 
     queue: Address

@@ -31,13 +31,13 @@ from tidings.exchange import Subscription
 from tidings.filters import Filter
 from tidings.ids import NUMBER_MAX
 from tidings.protocol.session import Session
-from tidings.queues.arguments import Find, Get
+from tidings.queues.arguments import FindRequest, GetRequest
 from tidings.queues.description import SECONDS_MAX, Description
 from tidings.replies import Deferred, failed
 
 if TYPE_CHECKING:
-    from tidings.queues.message import Message
-    from tidings.queues.queue import Queue
+    from tidings.queues.message import QueuedMessage
+    from tidings.queues.queue import MessageQueue
 
 
 class Delivered(Struct, array_like=True, frozen=True):
@@ -57,7 +57,7 @@ class Delivered(Struct, array_like=True, frozen=True):
     received: int | None = None  # set by the service, which gives it a number of its own: this one
 
 
-class Handed(Struct, frozen=True):
+class GetReply(Struct, frozen=True):
     """The reply to a `get`."""
 
     messages: list[Delivered]
@@ -66,7 +66,7 @@ class Handed(Struct, frozen=True):
     held_s: Annotated[float, Meta(ge=0, le=SECONDS_MAX)] | None = None  # then the backend takes them back
 
 
-NOTHING = Handed([])
+NOTHING = GetReply([])
 
 
 class QueueRef(Protocol):
@@ -90,7 +90,7 @@ class QueueRef(Protocol):
         """
 
     @abstractmethod
-    def get(self, wanted: Get) -> Deferred[Handed]:
+    def get(self, wanted: GetRequest) -> Deferred[GetReply]:
         """Take or read messages, as the request `get` says; none if nothing matches in time.
 
         If the reply is cancelled, what was taken for it goes back as if it had not been handed out.
@@ -123,11 +123,11 @@ class QueueRef(Protocol):
         problem = f"message {number} has 0 further parts, and no part {index}"
         return failed(QueueError(self.address, problem))
 
-    def stand_in(self) -> Queue | None:
+    def stand_in(self) -> MessageQueue | None:
         """The queue of this node in which what a transaction puts waits for this one; None: it can't put."""
         return None
 
-    def follow(self, session: Session, message: Message) -> Deferred[None] | None:  # noqa: ARG002
+    def follow(self, session: Session, message: QueuedMessage) -> Deferred[None] | None:  # noqa: ARG002
         """What becomes of a message that was just put into `stand_in`; None if it is safe where it is."""
         return None
 
@@ -161,7 +161,7 @@ class QueueBackend(Protocol):
         """Delete a queue with all that is in it."""
 
     @abstractmethod
-    def search(self, sought: Find) -> Deferred[list[Description]]:
+    def search(self, sought: FindRequest) -> Deferred[list[Description]]:
         """Return the descriptions that agree with `sought.terms`, of all that can be reached in time.
 
         `node` of a description is set where the address is `name@node`. What fails is left out.

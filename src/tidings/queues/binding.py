@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 from tidings.errors import QueueFull
 from tidings.event import Batch
 from tidings.exchange import Positions, Rows, Sink
-from tidings.queues.message import LENGTH_MAX, Message
-from tidings.queues.queue import Queue
+from tidings.queues.message import LENGTH_MAX, QueuedMessage
+from tidings.queues.queue import MessageQueue
 
 if TYPE_CHECKING:
     from tidings.queues.manager import QueueManager
 
 
-class Bound(Sink):
+class BoundQueue(Sink):
     """Puts publications that match into a queue; those it has no room for are dead letters.
 
     `is_outward`: they go to another node, where neither requests of clients of this one nor the answers to
     these are of use: an inbox is at one node.
     """
 
-    def __init__(self, manager: QueueManager, queue: Queue, is_outward: bool = False) -> None:
+    def __init__(self, manager: QueueManager, queue: MessageQueue, is_outward: bool = False) -> None:
         self._manager = manager
         self._queue = queue
         self._is_outward = is_outward
@@ -40,8 +40,8 @@ class Bound(Sink):
                 self._manager.check_size(queue.name)
                 queue.check_room()
             except QueueFull as error:
-                letter = Message(0, event, batch.origin)
-                self._manager.letters.bury(queue, letter, error.problem, 0, is_sent_again)
+                letter = QueuedMessage(0, event, batch.origin)
+                self._manager.dead_letters.bury(queue, letter, error.problem, 0, is_sent_again)
             else:
                 queue.put(event, batch.origin, undo=is_sent_again)
 

@@ -28,15 +28,15 @@ from tidings.protocol.session import Session
 from tidings.queues.arguments import ADDRESS_LENGTH_MAX
 from tidings.queues.description import REASON_LENGTH_MAX, TRANSMISSION
 from tidings.queues.finding import Target, Targets
-from tidings.queues.getting import Readers
+from tidings.queues.getting import QueueReaders
 from tidings.queues.inflight import Holding, Identity, identity
 from tidings.queues.local import raws_of
 from tidings.queues.manager import QueueManager
-from tidings.queues.message import Message, check_length, completed
-from tidings.queues.queue import Queue
+from tidings.queues.message import QueuedMessage, check_length, completed
+from tidings.queues.queue import MessageQueue
 from tidings.queues.remote import RemoteQueue, pend
 from tidings.queues.serving import AT_ONCE
-from tidings.queues.transactions import Transaction, Transactions
+from tidings.queues.transactions import OpenTransaction, Transactions
 from tidings.replies import Deferred
 from tidings.steps import Steps
 
@@ -57,7 +57,7 @@ class Changes:
     """See the module."""
 
     def __init__(
-        self, manager: QueueManager, readers: Readers, transactions: Transactions, targets: Targets
+        self, manager: QueueManager, readers: QueueReaders, transactions: Transactions, targets: Targets
     ) -> None:
         self._manager = manager
         self._broker = manager.broker
@@ -134,7 +134,7 @@ class Changes:
         return target, granted
 
     def _put_in(
-        self, transaction: Transaction, message: Put, batch: Batch, rows: range, put: list[None]
+        self, transaction: OpenTransaction, message: Put, batch: Batch, rows: range, put: list[None]
     ) -> None:
         session = transaction.session
         if not message.queue:
@@ -147,7 +147,7 @@ class Changes:
         target, granted = self._target(session, message)
         queue = target.stand_in()
         self._manager.check_size(queue.name)
-        messages: list[Message] = []
+        messages: list[QueuedMessage] = []
         for row, raw in zip(rows, raws_of(batch, rows), strict=True):
             if not message.is_part:
                 session.check_put(granted, batch, row)
@@ -156,7 +156,7 @@ class Changes:
                 transaction.put_part(queue, batch[row].body or b"")
             else:
                 number = self._manager.numbers.next(self._broker.wall)
-                messages.append(Message(number, completed(queue.description, raw), batch.origin))
+                messages.append(QueuedMessage(number, completed(queue.description, raw), batch.origin))
                 transaction.put(queue, messages[-1])
             put.append(None)
         self._readers.look_again(queue, transaction, messages)
@@ -277,7 +277,7 @@ class Changes:
             return self._transactions.forget(session, message.transaction)
         return None
 
-    def _follow(self, session: Session, counter: int, queue: Queue, message: Message) -> None:
+    def _follow(self, session: Session, counter: int, queue: MessageQueue, message: QueuedMessage) -> None:
         """A transaction has put one message and done nothing else: it is done when that is where it goes."""
         if not queue.name.startswith(TRANSMISSION):
             return
@@ -304,7 +304,7 @@ def read_batch(events: bytes, origin: Origin | None) -> tuple[Batch, Sequence[in
     return Batch(events, origin, checked.offsets), checked.counters
 
 
-def _may_get(session: Session, queue: Queue, number: int) -> bool:
+def _may_get(session: Session, queue: MessageQueue, number: int) -> bool:
     """Whether a client may get a message that is on the shelf; nobody takes from a transmission queue."""
     if queue.name.startswith(TRANSMISSION):
         return False

@@ -82,7 +82,7 @@ class Description(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_
             f"{name} is {mine[name]!r}, not {theirs[name]!r}" for name in mine if mine[name] != theirs[name]
         )
 
-    def agrees(self, sought: Sought) -> bool:
+    def agrees(self, sought: QueueSearch) -> bool:
         """Whether it has all that a search asks for; what is left open agrees with anything."""
         if sought.name is not None and sought.name not in (self.name, self.id):
             return False
@@ -96,7 +96,7 @@ class Description(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_
         )
 
 
-class Sought(Struct, frozen=True):
+class QueueSearch(Struct, frozen=True):
     """Terms of a search for queues: a name or id, a part of the text, properties, and other fields."""
 
     name: str | None = None

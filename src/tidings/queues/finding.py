@@ -16,12 +16,12 @@ from tidings.filters import Filter
 from tidings.protocol.access import Action, not_allowed
 from tidings.protocol.service import IncomingRequest
 from tidings.protocol.session import Session
-from tidings.queues.arguments import Find, Named
+from tidings.queues.arguments import FindRequest, Named
 from tidings.queues.description import Description
-from tidings.queues.getting import Readers
+from tidings.queues.getting import QueueReaders
 from tidings.queues.local import LocalQueue, described
 from tidings.queues.manager import QueueManager
-from tidings.queues.queue import Queue
+from tidings.queues.queue import MessageQueue
 from tidings.queues.remote import RemoteQueue, described_elsewhere
 from tidings.queues.transactions import Transactions
 from tidings.replies import Deferred, gathered
@@ -34,7 +34,7 @@ Target = LocalQueue | RemoteQueue
 class Targets:
     """The queues of this node first, then those of its backends, in their order."""
 
-    def __init__(self, manager: QueueManager, readers: Readers, transactions: Transactions) -> None:
+    def __init__(self, manager: QueueManager, readers: QueueReaders, transactions: Transactions) -> None:
         self._manager = manager
         self._readers = readers
         self._transactions = transactions
@@ -69,7 +69,7 @@ class Targets:
                 return RemoteQueue(backend, ref, self._readers, self._manager.in_flight)
         raise missing
 
-    def _local(self, queue: Queue) -> LocalQueue:
+    def _local(self, queue: MessageQueue) -> LocalQueue:
         if queue.target is None:
             queue.target = LocalQueue(self._manager, self._readers, self._transactions, queue)
         return queue.target
@@ -90,7 +90,7 @@ class Finding:
         except QueueNotFound:
             if "@" in address or not self._manager.backends:
                 raise
-            return self._search(Find(name=address)).map(partial(self._choose, asked, address))
+            return self._search(FindRequest(name=address)).map(partial(self._choose, asked, address))
         if not asked.session.principal.sees(target.address):
             raise QueueNotFound(address, "there is no such queue")
         return target.describe(asked.session)
@@ -112,7 +112,7 @@ class Finding:
         absent = sorted(place for place in places if session.principal.sees(f"{name}@{place}"))
         return f" (away: {', '.join(absent)})" if absent else ""
 
-    def find(self, asked: IncomingRequest, sought: Find) -> Steps[Any]:
+    def find(self, asked: IncomingRequest, sought: FindRequest) -> Steps[Any]:
         """Return the descriptions that agree of all queues that the client may see."""
         terms, session = sought.terms, asked.session  # before others are asked
         here: list[Description] = []
@@ -126,7 +126,7 @@ class Finding:
             return here
         return self._search(sought).map(lambda found: here + self._seen(session, found))
 
-    def _search(self, sought: Find) -> Deferred[list[Description]]:
+    def _search(self, sought: FindRequest) -> Deferred[list[Description]]:
         """Search at all backends at the same time."""
         asked = gathered([backend.search(sought) for backend in self._manager.backends])
         return asked.map(lambda lists: [one for found in lists for one in found])

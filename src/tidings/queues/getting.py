@@ -23,14 +23,14 @@ from tidings.ids import Origin
 from tidings.protocol.service import LATER, IncomingRequest
 from tidings.protocol.session import Session
 from tidings.queues import serving
-from tidings.queues.arguments import Cancel, Get
-from tidings.queues.backend import Handed
-from tidings.queues.inflight import Held, give_back, identity
+from tidings.queues.arguments import Cancel, GetRequest
+from tidings.queues.backend import GetReply
+from tidings.queues.inflight import InFlight, give_back, identity
 from tidings.queues.manager import QueueManager
-from tidings.queues.message import Message, event_bytes, sight
-from tidings.queues.queue import Queue
-from tidings.queues.transactions import Transaction
-from tidings.queues.waiting import WAITING_MAX, Reader
+from tidings.queues.message import QueuedMessage, event_bytes, sight
+from tidings.queues.queue import MessageQueue
+from tidings.queues.transactions import OpenTransaction
+from tidings.queues.waiting import WAITING_MAX, QueueReader
 from tidings.replies import Deferred
 from tidings.steps import Steps
 
@@ -42,22 +42,22 @@ FILTER_LENGTH_KEPT = 1_000
 """Characters of a filter that is remembered."""
 
 
-class Readers:
+class QueueReaders:
     """All readers of all clients."""
 
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager
         # By the numbers of their requests; those at backends too, by what they wait for.
-        self._waiting: dict[Session, dict[int, Reader | Deferred[Handed]]] = {}
-        self._searches: dict[Reader, None] = {}  # those for whom a search is made
-        self._reviewed: dict[Queue, None] = {}  # where readers may wait in vain
+        self._waiting: dict[Session, dict[int, QueueReader | Deferred[GetReply]]] = {}
+        self._searches: dict[QueueReader, None] = {}  # those for whom a search is made
+        self._reviewed: dict[MessageQueue, None] = {}  # where readers may wait in vain
 
     # Clients
 
     def parted(self, session: Session) -> None:
         """A client has gone: its readers wait no longer."""
         for waiting in list(self._waiting.get(session, {}).values()):
-            if isinstance(waiting, Reader):
+            if isinstance(waiting, QueueReader):
                 self._abandon(waiting)
             else:
                 waiting.cancel()
@@ -68,14 +68,14 @@ class Readers:
     def get(
         self,
         asked: IncomingRequest,
-        wanted: Get,
-        queue: Queue,
+        wanted: GetRequest,
+        queue: MessageQueue,
         granted: Filter | None,
-        transaction: Transaction | None,
+        transaction: OpenTransaction | None,
     ) -> Any:
         """Answer with messages, now or later; `granted` says which of them may be got, None for all."""
         self.check(asked)
-        reader = Reader(
+        reader = QueueReader(
             queue,
             asked,
             identity(asked.session),
@@ -112,29 +112,29 @@ class Readers:
         if asked.number in waiting:
             raise Refused("exists", f"get {asked.number} is waiting already")
 
-    def await_reply(self, asked: IncomingRequest, reply: Deferred[Handed]) -> None:
+    def await_reply(self, asked: IncomingRequest, reply: Deferred[GetReply]) -> None:
         """Let a request wait for the reply of a backend, until that is there, or it is cancelled."""
         if not reply.is_over:
             self._waiting.setdefault(asked.session, {})[asked.number] = reply
             reply.then(lambda _handed: self._forget(asked), lambda _error: self._forget(asked))
 
-    def _serve_again(self, reader: Reader) -> bool:
+    def _serve_again(self, reader: QueueReader) -> bool:
         """Give a reader what it was told on an earlier connection, as far as it still holds that."""
         in_flight, asked = self._manager.in_flight, reader.asked
         if asked.session in in_flight.told:
             for held in in_flight.take_again(asked.session, asked.number, reader.queue.name):
-                if isinstance(held, Held) and not self._is_untold(held):
+                if isinstance(held, InFlight) and not self._is_untold(held):
                     reader.take(held.message, held)
         return bool(reader.taken)
 
-    def _is_untold(self, held: Held) -> bool:
+    def _is_untold(self, held: InFlight) -> bool:
         """Whether a message was got by a search that goes on, on a connection that is given up."""
         return any(
             reader.asked.number == held.request and reader.holder == held.holder for reader in self._searches
         )
 
     def _search(
-        self, reader: Reader, wait_s: float | None, is_final: bool, steps: Steps[None] | None
+        self, reader: QueueReader, wait_s: float | None, is_final: bool, steps: Steps[None] | None
     ) -> Steps[Any]:
         """Serve a reader in steps; meanwhile it waits for what comes where the search has been."""
         queue, begun_at = reader.queue, self._manager.broker.now
@@ -159,7 +159,7 @@ class Readers:
             self._conclude(reader, wait_s, is_final, begun_at)
         return LATER
 
-    def _has_lost(self, reader: Reader) -> bool:
+    def _has_lost(self, reader: QueueReader) -> bool:
         """Take from a reader what it has got and was undone meanwhile; whether it wants more for that."""
         had = len(reader.taken)
         reader.keep(reader.queue.is_still_with)
@@ -169,7 +169,7 @@ class Readers:
             reader.queue.waiting.add(reader)
         return True
 
-    def _conclude(self, reader: Reader, wait_s: float | None, is_final: bool, begun_at: float) -> None:
+    def _conclude(self, reader: QueueReader, wait_s: float | None, is_final: bool, begun_at: float) -> None:
         """A search has ended: its reader is told what it has got, or goes on waiting."""
         queue = reader.queue
         if queue.is_closed:
@@ -184,22 +184,22 @@ class Readers:
         else:
             self._wait(reader, wait_s, begun_at)
 
-    def _enter(self, reader: Reader) -> None:
+    def _enter(self, reader: QueueReader) -> None:
         """Let a reader wait that has got nothing yet, or not all."""
         reader.queue.waiting.add(reader)
         self._waiting.setdefault(reader.asked.session, {})[reader.asked.number] = reader
         if reader.transaction is not None:
             reader.transaction.waiting[reader.asked.number] = reader
 
-    def _wait(self, reader: Reader, wait_s: float | None, begun_at: float) -> None:
+    def _wait(self, reader: QueueReader, wait_s: float | None, begun_at: float) -> None:
         if wait_s is not None:
             act = partial(self._time_out, reader)
             reader.timer = self._manager.timers.at(begun_at + wait_s, act)
 
-    def _time_out(self, reader: Reader, _now: float) -> None:
+    def _time_out(self, reader: QueueReader, _now: float) -> None:
         self.give_up(reader)
 
-    def _abandon(self, reader: Reader) -> None:
+    def _abandon(self, reader: QueueReader) -> None:
         """A reader is not to be told anything: what it has got goes back as if it had not been handed out."""
         self._dismiss(reader)
         reader.is_over = True
@@ -214,7 +214,7 @@ class Readers:
         """A get is not wanted any more: what was handed out for it goes back as if it had not been."""
         session, number = asked.session, unwanted.number
         waiting = self._waiting.get(session, {}).get(number)
-        if isinstance(waiting, Reader):
+        if isinstance(waiting, QueueReader):
             self._dismiss(waiting)
         elif waiting is not None:
             waiting.cancel()
@@ -229,12 +229,12 @@ class Readers:
             for reader in list(self._manager.ready_readers):
                 self.give_up(reader)
 
-    def give_up(self, reader: Reader) -> None:
+    def give_up(self, reader: QueueReader) -> None:
         """A reader waits no longer, and is told what it has got."""
         self._dismiss(reader)
         self._tell(reader)
 
-    def _dismiss(self, reader: Reader) -> None:
+    def _dismiss(self, reader: QueueReader) -> None:
         reader.queue.waiting.remove(reader)
         if reader.transaction is not None:
             reader.transaction.waiting.pop(reader.asked.number, None)
@@ -250,13 +250,13 @@ class Readers:
         if not waiting:
             self._waiting.pop(asked.session, None)
 
-    def review(self, queue: Queue) -> None:
+    def review(self, queue: MessageQueue) -> None:
         """Transactions have ended: those who wait only for what may come back may wait in vain now."""
         if queue.waiting.if_exists and queue not in self._reviewed:
             self._reviewed[queue] = None
             self._manager.begin(self._review(queue))
 
-    def _review(self, queue: Queue) -> Steps[None]:
+    def _review(self, queue: MessageQueue) -> Steps[None]:
         yield  # more may end in this turn
         del self._reviewed[queue]
         for reader in list(queue.waiting.if_exists):
@@ -264,7 +264,9 @@ class Readers:
             if not is_contested and reader in queue.waiting.if_exists and not reader.is_searching:
                 self.give_up(reader)
 
-    def look_again(self, queue: Queue, transaction: Transaction, put: Sequence[Message]) -> None:
+    def look_again(
+        self, queue: MessageQueue, transaction: OpenTransaction, put: Sequence[QueuedMessage]
+    ) -> None:
         """A transaction has put something into a queue: who waits there in it may have that at once."""
         for reader in [one for one in transaction.waiting.values() if one.queue is queue]:
             if not reader.is_content:
@@ -272,7 +274,9 @@ class Readers:
                 if reader.taken:
                     self.give_up(reader)
 
-    def _offer_own(self, reader: Reader, transaction: Transaction, put: Sequence[Message]) -> None:
+    def _offer_own(
+        self, reader: QueueReader, transaction: OpenTransaction, put: Sequence[QueuedMessage]
+    ) -> None:
         for message in put:
             is_there = transaction.has_put(message.number)
             if is_there and (reader.filter is None or reader.filter.matches(sight(message))):
@@ -284,7 +288,7 @@ class Readers:
                     transaction.withdraw(reader.queue, message, reader.asked.number)
                     reader.take(message, None)
 
-    def end(self, transaction: Transaction) -> None:
+    def end(self, transaction: OpenTransaction) -> None:
         """A transaction ends: nothing is waited for in it any more."""
         for reader in list(transaction.waiting.values()):
             if reader.is_searching:
@@ -293,7 +297,7 @@ class Readers:
             else:
                 self.give_up(reader)
 
-    def close(self, queue: Queue, error: TidingsError) -> Steps[None]:
+    def close(self, queue: MessageQueue, error: TidingsError) -> Steps[None]:
         """A queue is there no longer."""
         for count, reader in enumerate(queue.waiting.everyone(), 1):
             if reader.turn and not reader.is_searching:
@@ -304,7 +308,7 @@ class Readers:
 
     # What they are told
 
-    def _tell(self, reader: Reader) -> None:
+    def _tell(self, reader: QueueReader) -> None:
         queue, mark = reader.queue, reader.queue.handed_mark
         messages = []
         for message, held in reader.taken:
@@ -326,7 +330,9 @@ class Readers:
         self._manager.broker.count("handed_out", len(messages))
 
 
-def _hand(queue: Queue, message: Message, held: Held | None, parts: int, has_body: bool) -> tuple[Any, ...]:
+def _hand(
+    queue: MessageQueue, message: QueuedMessage, held: InFlight | None, parts: int, has_body: bool
+) -> tuple[Any, ...]:
     """A message as it is handed out."""
     delivery, redelivered = (0, False) if held is None else queue.delivery_of(held)
     origin = message.origin

@@ -25,11 +25,11 @@ from tidings.steps import Steps
 
 if TYPE_CHECKING:
     from tidings.protocol.session import Session
-    from tidings.queues.backend import Delivered, Handed, QueueRef
+    from tidings.queues.backend import Delivered, GetReply, QueueRef
     from tidings.queues.manager import QueueManager
-    from tidings.queues.message import Message
-    from tidings.queues.queue import Queue
-    from tidings.queues.transactions import Transaction
+    from tidings.queues.message import QueuedMessage
+    from tidings.queues.queue import MessageQueue
+    from tidings.queues.transactions import OpenTransaction
     from tidings.replies import Deferred
     from tidings.timers import Alarm
 
@@ -48,17 +48,17 @@ Identity = tuple[str, int]
 """A client in one of its lives: system and epoch."""
 
 
-class Held:
+class InFlight:
     """A message of a queue of this node, and until when it may stay in someone's hands."""
 
     __slots__ = ("delivery", "due", "holder", "is_noted", "message", "queue", "request")
 
     def __init__(
         self,
-        queue: Queue,
-        message: Message,
+        queue: MessageQueue,
+        message: QueuedMessage,
         delivery: int,
-        holder: Identity | Transaction,
+        holder: Identity | OpenTransaction,
         request: int,
         due: float,
     ) -> None:
@@ -108,14 +108,14 @@ class Lot:
 
     __slots__ = ("held_s", "in_flight", "left", "timer")
 
-    def __init__(self, in_flight: InFlight, left: int, held_s: float | None) -> None:
+    def __init__(self, in_flight: InFlightTable, left: int, held_s: float | None) -> None:
         self.in_flight = in_flight
         self.left = left
         self.held_s = held_s
         self.timer: Alarm | None = None
 
 
-class RemoteHeld:
+class RemoteInFlight:
     """A message of a backend's queue, which holds it for this node."""
 
     __slots__ = ("delivery", "holder", "is_over", "lot", "number", "ref", "request", "row", "theirs")
@@ -162,7 +162,7 @@ class RemoteHeld:
         self.settle(UNOPENED, "")
 
 
-Holding = Held | RemoteHeld
+Holding = InFlight | RemoteInFlight
 """A message in flight, wherever its queue is. What becomes of both is said in the same way."""
 
 
@@ -191,7 +191,7 @@ class Returned(dict[tuple[int, Identity], tuple[int, str]]):
         self.pop((number, client), None)
 
 
-class InFlight:
+class InFlightTable:
     """All messages in flight, and who holds them; see the module."""
 
     def __init__(self, manager: QueueManager) -> None:
@@ -217,7 +217,7 @@ class InFlight:
         if isinstance(holder, tuple):
             self.holders.setdefault(holder, {})[number] = held
         else:
-            assert isinstance(held, Held)
+            assert isinstance(held, InFlight)
             holder.held[number] = held
 
     def let_go(self, number: int, holding: Holding) -> None:
@@ -235,10 +235,12 @@ class InFlight:
         """What a client holds, by the numbers of the messages."""
         return self.holders.get(identity(session), {})
 
-    def take(self, ref: QueueRef, session: Session, request: int, handed: Handed) -> list[RemoteHeld]:
+    def take(self, ref: QueueRef, session: Session, request: int, handed: GetReply) -> list[RemoteInFlight]:
         """Hold what a backend has handed out for a request of a client."""
         client, lot = identity(session), Lot(self, len(handed.messages), handed.held_s)
-        taken = [RemoteHeld(ref, client, request, self._next_number(), row, lot) for row in handed.messages]
+        taken = [
+            RemoteInFlight(ref, client, request, self._next_number(), row, lot) for row in handed.messages
+        ]
         for held in taken:
             self.hold(held.number, held)
         self.elsewhere += len(taken)
@@ -263,14 +265,14 @@ class InFlight:
             del self._unconfirmed[next(iter(self._unconfirmed))]
         reply.then(lambda _none: self._unconfirmed.pop(number, None), _keep)
 
-    def _expire(self, taken: list[RemoteHeld], _now: float) -> None:
+    def _expire(self, taken: list[RemoteInFlight], _now: float) -> None:
         """The backend has taken them back."""
         for held in taken:
             if not held.is_over:
                 self.forget(held)
                 held.note_returned()
 
-    def forget(self, held: RemoteHeld) -> None:
+    def forget(self, held: RemoteInFlight) -> None:
         """A message of a backend is in nobody's hands any more."""
         self.let_go(held.number, held)
         held.is_over = True

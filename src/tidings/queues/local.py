@@ -23,19 +23,19 @@ from tidings.filters import Filter
 from tidings.protocol.consumer import Consumer
 from tidings.protocol.service import IncomingRequest
 from tidings.protocol.session import Session
-from tidings.queues.arguments import Get, Part, Renew
+from tidings.queues.arguments import GetRequest, PartRequest, Renew
 from tidings.queues.description import TRANSMISSION, Description
-from tidings.queues.getting import Readers, both
-from tidings.queues.inflight import Held, identity
+from tidings.queues.getting import QueueReaders, both
+from tidings.queues.inflight import InFlight, identity
 from tidings.queues.manager import QueueManager
-from tidings.queues.message import Message, check_length, sight
-from tidings.queues.queue import Queue
+from tidings.queues.message import QueuedMessage, check_length, sight
+from tidings.queues.queue import MessageQueue
 from tidings.queues.serving import AT_ONCE
 from tidings.queues.transactions import Transactions
 from tidings.steps import Steps
 
 if TYPE_CHECKING:
-    from tidings.queues.transactions import Transaction
+    from tidings.queues.transactions import OpenTransaction
 
 NOTHING = ~Filter()
 """What one may get who has no right to get."""
@@ -45,7 +45,7 @@ class LocalQueue:
     """A queue of this node; a `Target` of the service, made once for each."""
 
     def __init__(
-        self, manager: QueueManager, readers: Readers, transactions: Transactions, queue: Queue
+        self, manager: QueueManager, readers: QueueReaders, transactions: Transactions, queue: MessageQueue
     ) -> None:
         self.address = queue.name
         self.queue = queue
@@ -55,7 +55,7 @@ class LocalQueue:
         self._readers = readers
         self._transactions = transactions
 
-    def stand_in(self) -> Queue:
+    def stand_in(self) -> MessageQueue:
         """A transaction puts into the queue itself."""
         return self.queue
 
@@ -98,7 +98,11 @@ class LocalQueue:
         return False
 
     def get(
-        self, asked: IncomingRequest, wanted: Get, granted: Filter | None, transaction: Transaction | None
+        self,
+        asked: IncomingRequest,
+        wanted: GetRequest,
+        granted: Filter | None,
+        transaction: OpenTransaction | None,
     ) -> Any:
         """Take or read messages, now or later; the readers answer."""
         if wanted.action == "take":
@@ -110,7 +114,7 @@ class LocalQueue:
                 wanted = replace(wanted, count=min(wanted.count, transaction.room))
         return self._readers.get(asked, wanted, self.queue, granted, transaction)
 
-    def part(self, session: Session, wanted: Part, granted: Filter | None) -> bytes:
+    def part(self, session: Session, wanted: PartRequest, granted: Filter | None) -> bytes:
         """A part of a message that the client or one of its transactions holds, or that it may read."""
         number, queue = wanted.number, self.queue
         held = queue.held.get(number)
@@ -166,7 +170,7 @@ class LocalQueue:
         if queue is not None:
             self._manager.begin(self._dismiss(queue))
 
-    def _dismiss(self, queue: Queue) -> Steps[None]:
+    def _dismiss(self, queue: MessageQueue) -> Steps[None]:
         """Tell all who wait at a queue that it is there no longer."""
         yield from self._readers.close(queue, QueueNotFound(queue.name, "it was deleted"))
         for count, watcher in enumerate(queue.waiting.all_watchers(), 1):
@@ -184,7 +188,7 @@ def raws_of(batch: Batch, rows: range) -> list[bytes]:
     return [raw[start:end] for start, end in pairwise(offsets)]
 
 
-def _is_with(held: Held, session: Session) -> bool:
+def _is_with(held: InFlight, session: Session) -> bool:
     """Whether a message is in the hands of a client, or of one of its transactions."""
     if isinstance(held.holder, tuple):
         return held.holder == identity(session)
@@ -203,7 +207,7 @@ def reach(session: Session, address: str) -> Filter | None:
     return None
 
 
-def described(session: Session, queue: Queue, told: Description | None = None) -> Steps[Description]:
+def described(session: Session, queue: MessageQueue, told: Description | None = None) -> Steps[Description]:
     """A description of a queue of this node, as it is told to a client."""
     told = queue.describe() if told is None else told
     granted = reach(session, queue.name)
@@ -219,7 +223,7 @@ def described(session: Session, queue: Queue, told: Description | None = None) -
     return replace(told, messages=messages, in_flight=in_flight, full=told.is_full)
 
 
-def _matching(messages: Iterable[Message], filter: Filter) -> Steps[int]:
+def _matching(messages: Iterable[QueuedMessage], filter: Filter) -> Steps[int]:
     found = 0
     for count, message in enumerate(messages, 1):
         found += filter.matches(sight(message))

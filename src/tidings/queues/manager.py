@@ -19,22 +19,22 @@ from tidings.ids import Origin, make_id
 from tidings.protocol.access import NOBODY, OWNER, Principal
 from tidings.protocol.broker import Broker
 from tidings.queues.backend import QueueBackend
-from tidings.queues.binding import Bound
+from tidings.queues.binding import BoundQueue
+from tidings.queues.dead_letters import DEAD, DeadLetters
 from tidings.queues.description import (
     Description,
-    Sought,
+    QueueSearch,
     check_name,
     checked,
     decode,
     encode,
     split_address,
 )
-from tidings.queues.inflight import InFlight
-from tidings.queues.letters import DEAD, Letters
-from tidings.queues.message import Message, Numbers, counter_of, origin_of
-from tidings.queues.queue import Queue, Undo
+from tidings.queues.inflight import InFlightTable
+from tidings.queues.message import Numbers, QueuedMessage, counter_of, origin_of
+from tidings.queues.queue import MessageQueue, Undo
 from tidings.queues.types import TYPES, Volatile
-from tidings.queues.waiting import Reader
+from tidings.queues.waiting import QueueReader
 from tidings.steps import Steps
 from tidings.store.interface import (
     Dequeue,
@@ -66,18 +66,20 @@ class QueueManager:
         self.types = {**TYPES, **{kind.name: kind for kind in types}}
         self.numbers = Numbers()
         self.timers = broker.timers
-        self.in_flight = InFlight(self)
+        self.in_flight = InFlightTable(self)
         self.backends: list[QueueBackend] = []  # where there are further queues, in the order they are asked
-        self.ready_readers: dict[Reader, None] = {}  # those who have got something in this tick
-        self.doubtful: dict[int, Queue] = {}  # restored ones that someone may have held before, and where
+        self.ready_readers: dict[QueueReader, None] = {}  # those who have got something in this tick
+        self.doubtful: dict[
+            int, MessageQueue
+        ] = {}  # restored ones that someone may have held before, and where
         self.fresh: OrderedDict[int, int] = (
             OrderedDict()
         )  # messages that are not on disk yet, and the commit they are in
         self.size = 0
-        self.letters = Letters(self)
-        self.on_new: Callable[[Queue], None] = _nothing  # called with each queue that is made
-        self._queues: dict[str, Queue] = {}  # by name
-        self._ids: dict[str, Queue] = {}
+        self.dead_letters = DeadLetters(self)
+        self.on_new: Callable[[MessageQueue], None] = _nothing  # called with each queue that is made
+        self._queues: dict[str, MessageQueue] = {}  # by name
+        self._ids: dict[str, MessageQueue] = {}
         self._aliases: dict[str, tuple[int, Description]] = {}
         self._aliases_of: dict[str, dict[str, None]] = {}  # by the names of their queues
         # What is not on disk yet, by the commit it is in, and how to undo it if that can't be made.
@@ -87,7 +89,7 @@ class QueueManager:
 
     def restore(self, records: Iterable[QueueRecord], stored: Iterable[StoredMessage]) -> None:
         """Make the queues that were kept, with their messages; what belongs to no queue is given up."""
-        queues: dict[int, Queue] = {}
+        queues: dict[int, MessageQueue] = {}
         for record in records:
             self.numbers.last = max(self.numbers.last, record.key, record.handed)
             description = decode(record.description)
@@ -114,7 +116,7 @@ class QueueManager:
     def _restore(
         self,
         stored: StoredMessage,
-        queue: Queue | None,
+        queue: MessageQueue | None,
         parts: list[tuple[int, bytes]],
         origins: dict[Origin, Origin],
     ) -> None:
@@ -123,7 +125,7 @@ class QueueManager:
             return
         origin = origin_of(stored)
         self.broker.ledger.learn(origin, counter_of(stored.raw))
-        message = Message(stored.number, stored.raw, origins.setdefault(origin, origin))
+        message = QueuedMessage(stored.number, stored.raw, origins.setdefault(origin, origin))
         if queue.restore(message, stored.deliveries, parts):
             self.doubtful[message.number] = queue
 
@@ -131,7 +133,7 @@ class QueueManager:
         for number in numbers:
             self.broker.store(Dequeue(number))
 
-    def create(self, wanted: Description) -> Queue:
+    def create(self, wanted: Description) -> MessageQueue:
         """Make a queue; the one that is there if it has the same description, QueueExists if another."""
         key = self.numbers.next(self.broker.wall)
         identity = make_id(self.broker.node, self.broker.boot, key)
@@ -165,32 +167,32 @@ class QueueManager:
         if len(self._queues) + len(self._aliases) >= QUEUES_MAX and name != DEAD:
             raise QueueError(name, f"a node has at most {QUEUES_MAX} queues")
 
-    def _add(self, key: int, description: Description, handed: int = 0) -> Queue:
+    def _add(self, key: int, description: Description, handed: int = 0) -> MessageQueue:
         kind = self.types.get(description.type)
         if kind is None:
             raise QueueError(
                 description.name, f"its type {description.type!r} is not registered with this node"
             )
-        queue = Queue(key, description, kind(key, description), self, handed)
+        queue = MessageQueue(key, description, kind(key, description), self, handed)
         self._queues[queue.name] = self._ids[description.id] = queue
         self.on_new(queue)
         if description.bind is not None:
             self._bind(queue, description.bind)
         return queue
 
-    def _bind(self, queue: Queue, wanted: str) -> None:
+    def _bind(self, queue: MessageQueue, wanted: str) -> None:
         """Put into a queue what is published and matches, as far as whoever made it may subscribe to that."""
         asked, principal = Filter(wanted), self._maker(queue)
         queue.binding = Subscription(
             principal.reach(asked),
-            Bound(self, queue),
+            BoundQueue(self, queue),
             queue.description.passive,
             user=principal.bound,
             asked=asked,
         )
         self.broker.exchange.subscribe(queue.binding)
 
-    def _maker(self, queue: Queue) -> Principal:
+    def _maker(self, queue: MessageQueue) -> Principal:
         user = queue.description.maker
         return (self.broker.authenticator.principal_of(user) or NOBODY) if user else OWNER
 
@@ -201,7 +203,7 @@ class QueueManager:
                 self.broker.exchange.unsubscribe(queue.binding)
                 self._bind(queue, queue.description.bind or "")
 
-    def alias(self, name: str, target: str) -> Queue:
+    def alias(self, name: str, target: str) -> MessageQueue:
         """Give a queue a further name."""
         queue = self.find(target)
         known = self._aliases.get(name)
@@ -230,7 +232,7 @@ class QueueManager:
             del self._aliases_of[description.alias_of or ""]
         self.broker.store(DropQueue(key))
 
-    def delete(self, address: str) -> Queue | None:
+    def delete(self, address: str) -> MessageQueue | None:
         """Delete a queue with all that is in it, or an alias alone; the queue that is gone.
 
         Its messages are out of reach at once and forgotten bit by bit. If the node ends before that, those
@@ -251,7 +253,7 @@ class QueueManager:
             self._unname(alias)
         return queue
 
-    def find(self, address: str) -> Queue:
+    def find(self, address: str) -> MessageQueue:
         """The queue of this name, alias, id or `name@node`; QueueNotFound if there is none."""
         queue = self._queues.get(address)
         if queue is not None:
@@ -264,7 +266,7 @@ class QueueManager:
             raise QueueNotFound(address, "there is no such queue")
         return queue
 
-    def get(self, name: str) -> Queue | None:
+    def get(self, name: str) -> MessageQueue | None:
         """The queue of this name or id here, if there is one."""
         return self._queues.get(name) or self._ids.get(name)
 
@@ -283,7 +285,7 @@ class QueueManager:
             return False
         return True
 
-    def search(self, sought: Sought) -> Steps[list[Description]]:
+    def search(self, sought: QueueSearch) -> Steps[list[Description]]:
         """The descriptions that agree; an alias is told as such. Refused if they are too many to be told."""
         found: list[Description] = []
         for count, one in enumerate([*self._queues, *self._aliases], 1):
@@ -296,7 +298,7 @@ class QueueManager:
                 yield
         return found
 
-    def _described(self, one: str, sought: Sought) -> Description | None:
+    def _described(self, one: str, sought: QueueSearch) -> Description | None:
         """The description of a queue or an alias, if it agrees."""
         queue = self._queues.get(one)
         if queue is not None:
@@ -310,14 +312,14 @@ class QueueManager:
         told = replace(known.description, name=one, alias_of=target)
         return replace(known.describe(), name=one, alias_of=target) if told.agrees(sought) else None
 
-    def queues(self, most: int) -> list[Queue]:
+    def queues(self, most: int) -> list[MessageQueue]:
         """Those that were made first, up to so many."""
         return list(islice(self._queues.values(), most))
 
     def __len__(self) -> int:
         return len(self._queues)
 
-    def __iter__(self) -> Iterator[Queue]:
+    def __iter__(self) -> Iterator[MessageQueue]:
         return iter(list(self._queues.values()))
 
     # What the queues need
@@ -337,7 +339,7 @@ class QueueManager:
         """Have long work done to its end, the first step now; what is left, for who waits for that."""
         return _follow(steps) if self.broker.background.begin(steps) else None
 
-    def ready(self, reader: Reader) -> None:
+    def ready(self, reader: QueueReader) -> None:
         """A reader has got something, and is to be told when the tick ends."""
         self.ready_readers[reader] = None
 
@@ -345,7 +347,7 @@ class QueueManager:
         """Count bytes that messages hold; fewer, if it is negative."""
         self.size += size
 
-    def gone(self, message: Message) -> None:
+    def gone(self, message: QueuedMessage) -> None:
         """A message is stored no longer, nor is the counter that its sender gave it."""
         self.doubtful.pop(message.number, None)
         if message.origin is not None:
@@ -389,7 +391,7 @@ class QueueManager:
             self._look_again(reader)
         return kept
 
-    def _look_again(self, reader: Reader) -> None:
+    def _look_again(self, reader: QueueReader) -> None:
         """Take from a reader that is not told yet what was undone; with nothing left, it waits on."""
         queue = reader.queue
         reader.keep(queue.is_still_with)
@@ -406,7 +408,7 @@ def _follow(steps: Steps[None]) -> Steps[None]:
         yield
 
 
-def _nothing(_queue: Queue) -> None:
+def _nothing(_queue: MessageQueue) -> None:
     """What is called where nobody wants to know."""
 
 

@@ -34,7 +34,7 @@ LENGTH_MAX = FRAME_MAX - 8192
 BYTES_EACH = 400
 """About what a message costs beside its bytes, for limits."""
 
-Part = tuple[int, bytes]
+MessagePart = tuple[int, bytes]
 """A part has a number of its own, under which it is stored."""
 
 
@@ -56,7 +56,7 @@ _decode_sight = msgspec.msgpack.Decoder(Sight).decode
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class Message(Struct, frozen=True, gc=False):
+class QueuedMessage(Struct, frozen=True, gc=False):
     """One event in a queue."""
 
     number: int
@@ -84,7 +84,7 @@ class Message(Struct, frozen=True, gc=False):
         return hash(self.number)
 
 
-def sight(message: Message) -> Sight:
+def sight(message: QueuedMessage) -> Sight:
     """The event of a message, for filters and for a look at its header."""
     seen = _decode_sight(message.raw)
     force_setattr(seen, "origin", message.origin)
@@ -148,24 +148,24 @@ def completed(wanted: Description, raw: bytes) -> bytes:
     return raw if header == event.header else event_bytes(replace(event, header=header))
 
 
-class Parts:
+class MessageParts:
     """Further parts of bodies that are too long for one frame: kept beside their message, gone with it."""
 
     def __init__(self) -> None:
-        self._parts: dict[int, list[Part]] = {}
+        self._parts: dict[int, list[MessagePart]] = {}
 
-    def add(self, number: int, parts: list[Part]) -> int:
+    def add(self, number: int, parts: list[MessagePart]) -> int:
         """Keep the parts of a message; how many bytes they have."""
         if not parts:
             return 0
         self._parts[number] = parts
         return sum(len(part) for _, part in parts)
 
-    def remove(self, number: int) -> list[Part]:
+    def remove(self, number: int) -> list[MessagePart]:
         """The message is gone: its parts, which are kept no longer."""
         return self._parts.pop(number, []) if self._parts else []
 
-    def of(self, number: int) -> list[Part]:
+    def of(self, number: int) -> list[MessagePart]:
         """The parts of a message."""
         return self._parts.get(number, []) if self._parts else []
 
@@ -185,7 +185,7 @@ class Expiry(Timers[int]):
         self._is_used = is_used
         self._over: set[int] = set()
 
-    def ttl_s(self, message: Message) -> float:
+    def ttl_s(self, message: QueuedMessage) -> float:
         """How long it may be here; inf if for ever."""
         if not self._is_used:
             return inf

@@ -29,18 +29,26 @@ from tidings.leases import granted_s
 from tidings.matching import Shelf
 from tidings.queues import serving
 from tidings.queues.description import Description, encode
-from tidings.queues.inflight import Held, Identity
-from tidings.queues.message import Expiry, Message, Part, Parts, completed, event_bytes, sight
+from tidings.queues.inflight import Identity, InFlight
+from tidings.queues.message import (
+    Expiry,
+    MessagePart,
+    MessageParts,
+    QueuedMessage,
+    completed,
+    event_bytes,
+    sight,
+)
 from tidings.queues.transactions import Locks
 from tidings.queues.types import Volatile
-from tidings.queues.waiting import WAITING_MAX, Reader, Waiting
+from tidings.queues.waiting import WAITING_MAX, QueueReader, WaitingReaders
 from tidings.steps import Steps
 from tidings.store.interface import Operation, PutQueue, QueueRecord
 
 if TYPE_CHECKING:
     from tidings.queues.local import LocalQueue
     from tidings.queues.manager import QueueManager
-    from tidings.queues.transactions import Transaction
+    from tidings.queues.transactions import OpenTransaction
 
 HANDED_AHEAD_US = 1_000_000
 """By how much `handed` is moved at once: a write a second, and so many messages marked in vain."""
@@ -49,7 +57,7 @@ Undo = Callable[[], None]
 """Takes back a change whose commit has failed."""
 
 
-class Queue:
+class MessageQueue:
     """See the module."""
 
     def __init__(
@@ -58,22 +66,22 @@ class Queue:
         self.key = key
         self.description = description
         self.kind = kind
-        self.waiting = Waiting()
+        self.waiting = WaitingReaders()
         self.binding: Subscription | None = None
         self.handed_mark = 0  # the commit that says that messages may have been handed out
-        self.held: dict[int, Held] = {}
-        self.in_transactions: dict[int, Held] = {}  # those of them that transactions hold
-        self.shelf: Shelf[int, Message] = Shelf(sight, distinct=True)
+        self.held: dict[int, InFlight] = {}
+        self.in_transactions: dict[int, InFlight] = {}  # those of them that transactions hold
+        self.shelf: Shelf[int, QueuedMessage] = Shelf(sight, distinct=True)
         self.locks = Locks()
         self.is_closed = False
         self.target: LocalQueue | None = None  # what the service uses of it
         self._manager = manager
         self._broker = manager.broker
         # Those that must be settled in time, who is due first.
-        self._timed: OrderedDict[int, Held] = OrderedDict()
+        self._timed: OrderedDict[int, InFlight] = OrderedDict()
         self._doubted: set[int] = set()  # handed out before, though that does not count
         self._returned: dict[int, int] = {}  # how often those were handed out that have come back
-        self._parts = Parts()
+        self._parts = MessageParts()
         self._expiry = Expiry(description.expiry)
         self._wakes_at = inf  # when it is woken
         self._waking: Steps[None] | None = None  # what is overdue, as far as that was not dealt with yet
@@ -139,12 +147,12 @@ class Queue:
 
     def put(
         self, raw: bytes, origin: Origin | None, parts: Sequence[bytes] = (), undo: bool = True
-    ) -> Message:
+    ) -> QueuedMessage:
         """Take an event in, for which there is room; `parts` are more of its body."""
         manager = self._manager
         self.kind.make_room(self)
         raw = completed(self.description, raw)
-        message = Message(manager.numbers.next(self._broker.wall), raw, origin)
+        message = QueuedMessage(manager.numbers.next(self._broker.wall), raw, origin)
         operations = self.kind.put(message)
         if parts:
             operations = [*operations, *self._put_parts(message, parts)]
@@ -155,12 +163,12 @@ class Queue:
         self._add(message)
         return message
 
-    def _put_parts(self, message: Message, parts: Sequence[bytes]) -> list[Operation]:
+    def _put_parts(self, message: QueuedMessage, parts: Sequence[bytes]) -> list[Operation]:
         numbered = [(self._manager.numbers.next(self._broker.wall), part) for part in parts]
         self._manager.grow(self._parts.add(message.number, numbered))
         return [one for number, part in numbered for one in self.kind.put_part(message, number, part)]
 
-    def restore(self, message: Message, deliveries: int, parts: list[Part]) -> bool:
+    def restore(self, message: QueuedMessage, deliveries: int, parts: list[MessagePart]) -> bool:
         """Take in a message that was stored; whether it may have been in someone's hands."""
         if deliveries:
             self._returned[message.number] = abs(deliveries)
@@ -180,7 +188,7 @@ class Queue:
             reason = f"was handed out {deliveries} times; the last time the node ended before it was settled"
             self.bury(self.shelf.remove(number), reason, deliveries)
 
-    def _add(self, message: Message) -> None:
+    def _add(self, message: QueuedMessage) -> None:
         """A message is new here: tell those who watch, and let it find its reader or its place."""
         if self.waiting.has_watchers:
             self._tell_watchers(message)
@@ -188,20 +196,20 @@ class Queue:
             self._expire_at(message.number, self._broker.now + self._expiry.ttl_s(message))
         self._place(message)
 
-    def _tell_watchers(self, message: Message) -> None:
+    def _tell_watchers(self, message: QueuedMessage) -> None:
         watchers = self.waiting.watchers(message)
         if watchers:
             batch = Batch(array_head(1) + event_bytes(message.shown), message.origin)
             for watcher in watchers:
                 watcher.sink.deliver(batch, (0,), (None,))
 
-    def _place(self, message: Message) -> None:
+    def _place(self, message: QueuedMessage) -> None:
         """Hand it to whoever has waited longest for it, or put it on the shelf."""
         if len(self.waiting) and self._offer(message):
             return
         self.shelf.add(message.number, message, self.kind.place(message))
 
-    def _offer(self, message: Message) -> bool:
+    def _offer(self, message: QueuedMessage) -> bool:
         """Let those who wait have it; whether one has taken it."""
         for reader in self.waiting.readers(message):
             if reader.is_searching and not self._is_for(reader, message):
@@ -223,14 +231,14 @@ class Queue:
                 return True
         return False
 
-    def _is_for(self, reader: Reader, message: Message) -> bool:
+    def _is_for(self, reader: QueueReader, message: QueuedMessage) -> bool:
         """Whether a message is for a reader while a search is made for it, which will not come to it."""
         place = self.kind.place(message)
         return reader.wants(message, place) and not reader.may_meet(place)
 
     # Taking
 
-    def serve(self, reader: Reader, is_bounded: bool = True) -> Steps[None] | None:
+    def serve(self, reader: QueueReader, is_bounded: bool = True) -> Steps[None] | None:
         """Give a reader what it wants of what is there; what is left of that, if it takes more than a step.
 
         With `is_bounded` what comes behind all others after it was begun is left out.
@@ -250,7 +258,7 @@ class Queue:
         """Whether everything on the shelf can be taken by anyone."""
         return not self.locks and self._expiry.wake_at > self._broker.now
 
-    def serve_first(self, reader: Reader) -> None:
+    def serve_first(self, reader: QueueReader) -> None:
         """Give a reader that takes whatever comes first some of it."""
         shelf = self.shelf
         for _ in range(min(reader.count - len(reader.taken), len(shelf), serving.AT_ONCE)):
@@ -262,7 +270,7 @@ class Queue:
             shelf.remove(number)
             self.hand(message, reader)
 
-    def hand(self, message: Message, reader: Reader) -> None:
+    def hand(self, message: QueuedMessage, reader: QueueReader) -> None:
         """Put a message, which is not on the shelf, into a reader's hands."""
         wait_s = self.description.redelivery_s
         holder = reader.transaction or reader.holder
@@ -272,13 +280,15 @@ class Queue:
             self._note(held)
         reader.take(message, held)
 
-    def take(self, number: int, holder: Identity) -> Held:
+    def take(self, number: int, holder: Identity) -> InFlight:
         """Put a message on the shelf into someone's hands, until he says what becomes of it."""
         return self._give(self.shelf.remove(number), holder, 0, inf)
 
-    def _give(self, message: Message, holder: Identity | Transaction, request: int, due: float) -> Held:
+    def _give(
+        self, message: QueuedMessage, holder: Identity | OpenTransaction, request: int, due: float
+    ) -> InFlight:
         delivery = self._returned.get(message.number, 0) + 1
-        held = Held(self, message, delivery, holder, request, due)
+        held = InFlight(self, message, delivery, holder, request, due)
         self._take_up(held)
         if self.kind.persistent and message.number > self._handed:
             self._handed = message.number + HANDED_AHEAD_US
@@ -286,7 +296,7 @@ class Queue:
                 self.handed_mark = self._manager.keep([self.record()])
         return held
 
-    def _note(self, held: Held) -> None:
+    def _note(self, held: InFlight) -> None:
         """Have it stored, before a message is told, that this delivery was begun.
 
         Only of those that may have been in someone's hands when the node ended: what makes a node end, or
@@ -298,7 +308,7 @@ class Queue:
             held.is_noted = True
             self.handed_mark = self._manager.keep(self.kind.revise(held.message, -held.delivery))
 
-    def hold_again(self, number: int, delivery: int, holder: Identity) -> Held | None:
+    def hold_again(self, number: int, delivery: int, holder: Identity) -> InFlight | None:
         """A message that was in someone's hands when the node was killed, and in none since: in his again.
 
         So what was settled then, and not stored in time, is settled when that is said again.
@@ -307,11 +317,11 @@ class Queue:
         is_last = delivery == (before if number in self._lost else before + 1)
         if number > self._doubtful or not is_last or number not in self.shelf or number in self.locks:
             return None
-        held = Held(self, self.shelf.remove(number), delivery, holder, 0, inf)
+        held = InFlight(self, self.shelf.remove(number), delivery, holder, 0, inf)
         self._take_up(held)
         return held
 
-    def _take_up(self, held: Held) -> None:
+    def _take_up(self, held: InFlight) -> None:
         self.held[held.message.number] = held
         self._lost.discard(held.message.number)
         if not isinstance(held.holder, tuple):
@@ -321,14 +331,14 @@ class Queue:
             self._timed[held.message.number] = held
             self._wake_at(held.due)
 
-    def copy(self, message: Message, reader: Reader) -> None:
+    def copy(self, message: QueuedMessage, reader: QueueReader) -> None:
         """Let a reader see a message; its transaction keeps others from taking it."""
         reader.take(message, None)
         if reader.transaction is not None:
             self.locks.add(message.number, reader.transaction)
             reader.transaction.locked[self, message.number] = None
 
-    def is_still_with(self, reader: Reader, message: Message, held: Held | None) -> bool:
+    def is_still_with(self, reader: QueueReader, message: QueuedMessage, held: InFlight | None) -> bool:
         """Whether what a reader has got, and was not told yet, is still in its hands, or there to be read."""
         if held is not None:
             return self.held.get(message.number) is held
@@ -342,7 +352,7 @@ class Queue:
 
     # Settling
 
-    def delivery_of(self, held: Held) -> tuple[int, bool]:
+    def delivery_of(self, held: InFlight) -> tuple[int, bool]:
         """The how many-eth delivery it is, and whether it may have been handed out before."""
         number = held.message.number
         return held.delivery, held.delivery > 1 or number <= self._doubtful or number in self._doubted
@@ -360,7 +370,7 @@ class Queue:
         """All further parts of the body of a message."""
         return [part for _, part in self._parts.of(number)]
 
-    def finish(self, held: Held) -> None:
+    def finish(self, held: InFlight) -> None:
         """It was dealt with; that is undone with a transaction only, as a reader is not asked twice."""
         self._let_go(held)
         undo = None
@@ -368,26 +378,26 @@ class Queue:
             number = held.message.number
             undo = partial(self._unfinish, held, self._parts.of(number), self._expiry.moment(number))
         self._forget(held.message, undo)
-        self._manager.letters.report(self, held.message, "delivered")
+        self._manager.dead_letters.report(self, held.message, "delivered")
 
-    def hand_on(self, held: Held) -> None:
+    def hand_on(self, held: InFlight) -> None:
         """It is in another queue now, where what becomes of it is reported."""
         self._let_go(held)
         self._forget(held.message)
 
-    def take_back(self, held: Held, counts: bool, reason: str) -> None:
+    def take_back(self, held: InFlight, counts: bool, reason: str) -> None:
         """Its reader is gone or late, and may have looked at it whether or not that counts as a delivery."""
         self._doubted.add(held.message.number)
         if isinstance(held.holder, tuple):
             self._manager.in_flight.returned.note(held.message.number, held.delivery, held.holder, self.name)
         self.give_back(held, counts, reason)
 
-    def give_back(self, held: Held, counts: bool = True, reason: str = "") -> None:
+    def give_back(self, held: InFlight, counts: bool = True, reason: str = "") -> None:
         """It was not dealt with: it goes to its old place, or after too many times to the dead letters."""
         self._let_go(held)
         self._return(held, counts, reason)
 
-    def _return(self, held: Held, counts: bool, reason: str) -> None:
+    def _return(self, held: InFlight, counts: bool, reason: str) -> None:
         message, most = held.message, self.description.deliveries_max
         if self.is_closed:
             self._forget(message)
@@ -402,17 +412,17 @@ class Queue:
                 self._manager.keep(self.kind.revise(message, self._returned.get(message.number, 0)))
             self._place(message)
 
-    def reject(self, held: Held, reason: str) -> None:
+    def reject(self, held: InFlight, reason: str) -> None:
         """It can't be dealt with."""
         self._let_go(held)
         self.bury(held.message, reason or "rejected", held.delivery)
 
-    def bury(self, message: Message, reason: str, deliveries: int) -> None:
+    def bury(self, message: QueuedMessage, reason: str, deliveries: int) -> None:
         """Give up a message that is neither held nor on the shelf."""
-        self._manager.letters.bury(self, message, reason, deliveries)
+        self._manager.dead_letters.bury(self, message, reason, deliveries)
         self._forget(message)
 
-    def _let_go(self, held: Held) -> None:
+    def _let_go(self, held: InFlight) -> None:
         number = held.message.number
         del self.held[number]
         if self.in_transactions:
@@ -420,7 +430,7 @@ class Queue:
         self._timed.pop(number, None)
         self._manager.in_flight.let_go(number, held)
 
-    def _forget(self, message: Message, undo: Undo | None = None) -> None:
+    def _forget(self, message: QueuedMessage, undo: Undo | None = None) -> None:
         """A message is here no longer, and nowhere."""
         self._returned.pop(message.number, None)
         if self._doubted or self._lost:
@@ -430,12 +440,12 @@ class Queue:
             self._expiry.cancel(message.number)
         self._manager.keep(self._gone(message), undo)
 
-    def _gone(self, message: Message) -> Sequence[Operation]:
+    def _gone(self, message: QueuedMessage) -> Sequence[Operation]:
         if self.kind.persistent:
             self._manager.gone(message)
         return self.kind.gone(self._numbers_of(message))
 
-    def _numbers_of(self, message: Message) -> list[int]:
+    def _numbers_of(self, message: QueuedMessage) -> list[int]:
         """The numbers of a message that goes, and of its further parts, which go with it."""
         parts = self._parts.remove(message.number)
         self._manager.grow(-message.size - sum(len(part) for _, part in parts))
@@ -451,7 +461,7 @@ class Queue:
 
     # When a commit can't be made
 
-    def _unput(self, message: Message) -> None:
+    def _unput(self, message: QueuedMessage) -> None:
         """It was not put: its sender will come again with it."""
         held = self.held.get(message.number)
         if held is not None:
@@ -463,7 +473,7 @@ class Queue:
         self._expiry.cancel(message.number)
         self._numbers_of(message)
 
-    def _unfinish(self, held: Held, parts: list[Part], expires_at: float) -> None:
+    def _unfinish(self, held: InFlight, parts: list[MessagePart], expires_at: float) -> None:
         """It was not finished: the transaction that held it is undone, and it is in its place."""
         message = held.message
         self._manager.grow(message.size + self._parts.add(message.number, parts))
@@ -472,7 +482,7 @@ class Queue:
 
     # Transactions
 
-    def unlock(self, number: int, transaction: Transaction) -> None:
+    def unlock(self, number: int, transaction: OpenTransaction) -> None:
         """A transaction that has read a message has ended."""
         if not self.locks.remove(number, transaction):
             return
@@ -508,7 +518,7 @@ class Queue:
         ttl_s = max(0.0, self._broker.wall - number / 1e6) + granted
         event = message.event
         event = replace(event, header=replace(event.header or EMPTY_HEADER, ttl_s=ttl_s))
-        renewed = Message(number, event_bytes(event), message.origin)
+        renewed = QueuedMessage(number, event_bytes(event), message.origin)
         self.shelf.remove(number)
         self.shelf.add(number, renewed, self.kind.place(renewed))
         self._manager.keep(self.kind.revise(renewed, self._returned.get(number, 0)))
@@ -527,8 +537,8 @@ class Queue:
             if number in self.shelf:
                 self._expire(self.shelf.remove(number))
 
-    def _expire(self, message: Message) -> None:
-        self._manager.letters.report(self, message, "expired")
+    def _expire(self, message: QueuedMessage) -> None:
+        self._manager.dead_letters.report(self, message, "expired")
         self._forget(message)
 
     def _wake_at(self, at: float) -> None:
@@ -575,12 +585,12 @@ class Queue:
         self._timed.clear()
         return serving.give_up(self, held, self.shelf.clear())
 
-    def give_up_held(self, held: Held) -> None:
+    def give_up_held(self, held: InFlight) -> None:
         """Forget a message that was in someone's hands when the queue was closed."""
         self._manager.in_flight.let_go(held.message.number, held)
         self.give_up(held.message)
 
-    def give_up(self, message: Message) -> None:
+    def give_up(self, message: QueuedMessage) -> None:
         """Forget a message of a queue that is closed."""
         self._manager.keep(self._gone(message))
 

@@ -22,17 +22,17 @@ from tidings.filters import Filter
 from tidings.ids import Origin
 from tidings.protocol.service import LATER, IncomingRequest
 from tidings.protocol.session import Session
-from tidings.queues.arguments import Get, Part, Renew
-from tidings.queues.backend import Handed, QueueBackend, QueueRef
+from tidings.queues.arguments import GetRequest, PartRequest, Renew
+from tidings.queues.backend import GetReply, QueueBackend, QueueRef
 from tidings.queues.description import Description
-from tidings.queues.getting import Readers, note_requests, wanted_filter
-from tidings.queues.inflight import InFlight, RemoteHeld
+from tidings.queues.getting import QueueReaders, note_requests, wanted_filter
+from tidings.queues.inflight import InFlightTable, RemoteInFlight
 from tidings.queues.local import reach
-from tidings.queues.queue import Queue
+from tidings.queues.queue import MessageQueue
 from tidings.replies import Deferred, failed
 
 if TYPE_CHECKING:
-    from tidings.queues.transactions import Transaction
+    from tidings.queues.transactions import OpenTransaction
 
 
 class RemoteQueue:
@@ -41,14 +41,16 @@ class RemoteQueue:
     queue = None
     is_transmission = False
 
-    def __init__(self, backend: QueueBackend, ref: QueueRef, readers: Readers, in_flight: InFlight) -> None:
+    def __init__(
+        self, backend: QueueBackend, ref: QueueRef, readers: QueueReaders, in_flight: InFlightTable
+    ) -> None:
         self.address = ref.address
         self.ref = ref
         self._backend = backend
         self._readers = readers
         self._in_flight = in_flight
 
-    def stand_in(self) -> Queue:
+    def stand_in(self) -> MessageQueue:
         """The queue of this node that a transaction puts into instead."""
         queue = self.ref.stand_in()
         if queue is None:
@@ -85,7 +87,11 @@ class RemoteQueue:
             raise refusal
 
     def get(
-        self, asked: IncomingRequest, wanted: Get, granted: Filter | None, transaction: Transaction | None
+        self,
+        asked: IncomingRequest,
+        wanted: GetRequest,
+        granted: Filter | None,
+        transaction: OpenTransaction | None,
     ) -> Any:
         """Take or read messages; answer when there are some."""
         if transaction is not None:
@@ -96,16 +102,16 @@ class RemoteQueue:
         if granted is not None:
             wanted = replace(wanted, where=str(granted if filter is None else filter & granted))
         again = self._in_flight.take_again(asked.session, asked.number, self.address)
-        held = [one for one in again if isinstance(one, RemoteHeld)]
+        held = [one for one in again if isinstance(one, RemoteInFlight)]
         if held:
-            asked.answer(Handed([one.row for one in held], held_s=held[0].lot.held_s), 0)
+            asked.answer(GetReply([one.row for one in held], held_s=held[0].lot.held_s), 0)
         else:
             reply = self.ref.get(wanted)
             self._readers.await_reply(asked, reply)
             reply.then(partial(self._got, asked, wanted), asked.fail)
         return LATER
 
-    def _got(self, asked: IncomingRequest, wanted: Get, handed: Handed) -> None:
+    def _got(self, asked: IncomingRequest, wanted: GetRequest, handed: GetReply) -> None:
         """Messages have come, or none did in time."""
         session = asked.session
         if wanted.action == "take":
@@ -116,7 +122,7 @@ class RemoteQueue:
         session.broker.count("handed_out", len(handed.messages))
         asked.answer(handed, 0)
 
-    def part(self, session: Session, wanted: Part, granted: Filter | None) -> Deferred[bytes]:
+    def part(self, session: Session, wanted: PartRequest, granted: Filter | None) -> Deferred[bytes]:
         """A part of a message that the client holds, or has read.
 
         The backend knows this node only, which holds messages for all its clients.
@@ -125,7 +131,7 @@ class RemoteQueue:
             self._check_all(session, granted)
             return self.ref.part(wanted.number, 0, wanted.index)
         held = self._in_flight.of(session).get(wanted.number)
-        if not isinstance(held, RemoteHeld) or held.delivery != wanted.delivery:
+        if not isinstance(held, RemoteInFlight) or held.delivery != wanted.delivery:
             problem = f"message {wanted.number} is not in this client's hands, nor in the queue"
             raise MessageNotHeld(self.address, problem)
         return self.ref.part(held.theirs, wanted.delivery, wanted.index)

@@ -19,12 +19,12 @@ from tidings.protocol.service import IncomingRequest, Service, WatchEnding
 from tidings.protocol.session import Session
 from tidings.queues import arguments
 from tidings.queues.changes import Changes
+from tidings.queues.dead_letters import DEAD
 from tidings.queues.description import Description
 from tidings.queues.finding import Finding, Targets
-from tidings.queues.getting import Readers, check_possible, filter_of
-from tidings.queues.letters import DEAD
+from tidings.queues.getting import QueueReaders, check_possible, filter_of
 from tidings.queues.manager import QueueManager
-from tidings.queues.queue import Queue
+from tidings.queues.queue import MessageQueue
 from tidings.queues.transactions import Transactions
 from tidings.steps import Steps
 from tidings.store.interface import Operation
@@ -40,7 +40,7 @@ class QueueService(Service):
         self.manager = manager
         self._broker = manager.broker
         self._in_flight = manager.in_flight
-        self._readers = Readers(manager)
+        self._readers = QueueReaders(manager)
         self._transactions = Transactions(manager, self._readers)
         self._targets = Targets(manager, self._readers, self._transactions)
         self._changes = Changes(manager, self._readers, self._transactions, self._targets)
@@ -51,14 +51,14 @@ class QueueService(Service):
             "queue.create": (Description, self._create),
             "queue.delete": (arguments.Named, self._delete),
             "queue.describe": (arguments.Named, self._finding.describe),
-            "queue.find": (arguments.Find, self._finding.find),
+            "queue.find": (arguments.FindRequest, self._finding.find),
             "queue.alias": (arguments.Alias, self._alias),
             "queue.purge": (arguments.Purge, self._purge),
             "queue.replay": (arguments.Replay, self._replay),
             "queue.renew": (arguments.Renew, self._renew),
-            "get": (arguments.Get, self._get),
+            "get": (arguments.GetRequest, self._get),
             "get.cancel": (arguments.Cancel, self._cancel),
-            "part": (arguments.Part, self._part),
+            "part": (arguments.PartRequest, self._part),
             "begin": (arguments.Begin, self._transactions.begin),
             "rollback": (arguments.Rollback, self._transactions.roll_back),
         }
@@ -124,16 +124,16 @@ class QueueService(Service):
             problem = f"queue {wanted.queue!r} is elsewhere: dead letters are put back where they lie"
             raise NotAllowed(problem)
 
-        def check(queue: Queue) -> None:
+        def check(queue: MessageQueue) -> None:
             if asked.session.allow("put", queue.name) is not None:
                 raise not_allowed(asked.session.principal, "put", queue.name)
 
         filter = filter_of(wanted.where) if wanted.where else None
-        return self.manager.letters.replay(filter, wanted.queue, check)
+        return self.manager.dead_letters.replay(filter, wanted.queue, check)
 
     # Messages
 
-    def _get(self, asked: IncomingRequest, wanted: arguments.Get) -> Any:
+    def _get(self, asked: IncomingRequest, wanted: arguments.GetRequest) -> Any:
         number = wanted.transaction
         transaction = self._transactions.find(asked.session, number) if number else None
         target, granted = self._targets.found(asked.session, "get", wanted.queue)
@@ -143,7 +143,7 @@ class QueueService(Service):
         yield from self._readers.cancel(asked, unwanted)
         yield from self._transactions.cancel(asked, unwanted)
 
-    def _part(self, asked: IncomingRequest, wanted: arguments.Part) -> Any:
+    def _part(self, asked: IncomingRequest, wanted: arguments.PartRequest) -> Any:
         target, granted = self._targets.found(asked.session, "get", wanted.queue)
         return target.part(asked.session, wanted, granted)
 

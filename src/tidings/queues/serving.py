@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from tidings.event import Event
     from tidings.filters import Filter
     from tidings.matching.search import Search
-    from tidings.queues.inflight import Held
-    from tidings.queues.message import Message
-    from tidings.queues.queue import Queue
-    from tidings.queues.waiting import Reader
+    from tidings.queues.inflight import InFlight
+    from tidings.queues.message import QueuedMessage
+    from tidings.queues.queue import MessageQueue
+    from tidings.queues.waiting import QueueReader
 
 AT_ONCE = 64
 """Messages that are dealt with in one step, at 5 to 15 µs each."""
 
 
-def serve(queue: Queue, reader: Reader, is_bounded: bool) -> Steps[None]:
+def serve(queue: MessageQueue, reader: QueueReader, is_bounded: bool) -> Steps[None]:
     """Give a reader what it wants of what is there, in order; `is_bounded`: of what is there now."""
     own = yield from _own(queue, reader)
     search = reader.search = queue.shelf.search(reader.filter, reader.after, is_bounded)
-    chosen: list[Message] = []
+    chosen: list[QueuedMessage] = []
     size = 0
     for message in _candidates(queue, reader, search, own):
         if message is None:
@@ -61,7 +61,7 @@ class AtHead:
         return False
 
 
-def serve_any(queue: Queue, reader: Reader, is_bounded: bool) -> Steps[None]:
+def serve_any(queue: MessageQueue, reader: QueueReader, is_bounded: bool) -> Steps[None]:
     """The same for a reader at the head, which takes whatever comes first and has got some of it."""
     while len(queue.shelf) and not (reader.is_over or reader.is_content or queue.is_closed):
         if not queue.is_plain:
@@ -72,9 +72,9 @@ def serve_any(queue: Queue, reader: Reader, is_bounded: bool) -> Steps[None]:
     reader.search = None
 
 
-def _own(queue: Queue, reader: Reader) -> Steps[deque[Message]]:
+def _own(queue: MessageQueue, reader: QueueReader) -> Steps[deque[QueuedMessage]]:
     """What its own transaction has put and a reader may have, in order."""
-    found: deque[Message] = deque()
+    found: deque[QueuedMessage] = deque()
     shelf = None if reader.transaction is None else reader.transaction.shelf(queue)
     if shelf is not None:
         for number in shelf.search(reader.filter, reader.after):
@@ -88,8 +88,8 @@ def _own(queue: Queue, reader: Reader) -> Steps[deque[Message]]:
 
 
 def _candidates(
-    queue: Queue, reader: Reader, search: Search[int], own: deque[Message]
-) -> Iterator[Message | None]:
+    queue: MessageQueue, reader: QueueReader, search: Search[int], own: deque[QueuedMessage]
+) -> Iterator[QueuedMessage | None]:
     """What a reader may have, in order; None where a step ends."""
     place, shelf, locks = queue.kind.place, queue.shelf, queue.locks
     copied = {message.number for message, _ in reader.taken} if reader.is_copier else ()
@@ -106,7 +106,7 @@ def _candidates(
     yield from own
 
 
-def _take(queue: Queue, reader: Reader, chosen: list[Message]) -> None:
+def _take(queue: MessageQueue, reader: QueueReader, chosen: list[QueuedMessage]) -> None:
     """Let a reader have what was found for it in this step."""
     transaction = reader.transaction
     for message in chosen:
@@ -121,7 +121,7 @@ def _take(queue: Queue, reader: Reader, chosen: list[Message]) -> None:
             queue.hand(message, reader)
 
 
-def is_contested(queue: Queue, reader: Reader) -> Steps[bool]:
+def is_contested(queue: MessageQueue, reader: QueueReader) -> Steps[bool]:
     """Whether a message that the reader wants may come back from another's transaction."""
     wants = _anything if reader.filter is None else reader.filter.matches
     for count, number in enumerate([*queue.in_transactions, *queue.locks], 1):
@@ -132,7 +132,9 @@ def is_contested(queue: Queue, reader: Reader) -> Steps[bool]:
     return False
 
 
-def _is_contested(queue: Queue, number: int, reader: Reader, wants: Callable[[Event], bool]) -> bool:
+def _is_contested(
+    queue: MessageQueue, number: int, reader: QueueReader, wants: Callable[[Event], bool]
+) -> bool:
     held = queue.in_transactions.get(number)
     if held is not None:
         return held.holder is not reader.transaction and wants(sight(held.message))
@@ -143,7 +145,7 @@ def _is_contested(queue: Queue, number: int, reader: Reader, wants: Callable[[Ev
 # Throwing away
 
 
-def purge(queue: Queue, filter: Filter | None) -> Steps[int]:
+def purge(queue: MessageQueue, filter: Filter | None) -> Steps[int]:
     """Throw away all messages on the shelf that match and that nobody's transaction has read; how many."""
     gone = 0
     found: list[int] = []
@@ -159,7 +161,7 @@ def purge(queue: Queue, filter: Filter | None) -> Steps[int]:
     return gone + _drop(queue, found)
 
 
-def _drop(queue: Queue, numbers: list[int]) -> int:
+def _drop(queue: MessageQueue, numbers: list[int]) -> int:
     """Throw away what was found in this step."""
     count = 0 if queue.is_closed else len(numbers)
     for number in numbers[:count]:
@@ -168,7 +170,7 @@ def _drop(queue: Queue, numbers: list[int]) -> int:
     return count
 
 
-def give_up(queue: Queue, held: dict[int, Held], messages: Iterator[Message]) -> Steps[None]:
+def give_up(queue: MessageQueue, held: dict[int, InFlight], messages: Iterator[QueuedMessage]) -> Steps[None]:
     """Forget all messages of a queue that is there no longer, those in readers' hands first."""
     count = 0
     while held:

@@ -24,18 +24,18 @@ from tidings.matching import Shelf
 from tidings.protocol.service import IncomingRequest
 from tidings.queues.arguments import Begin, Cancel, Rollback
 from tidings.queues.inflight import give_back
-from tidings.queues.message import BYTES_EACH, Message, sight
+from tidings.queues.message import BYTES_EACH, QueuedMessage, sight
 from tidings.queues.serving import AT_ONCE
 from tidings.steps import Steps
 from tidings.timers import Alarm
 
 if TYPE_CHECKING:
     from tidings.protocol.session import Session
-    from tidings.queues.getting import Readers
-    from tidings.queues.inflight import Held
+    from tidings.queues.getting import QueueReaders
+    from tidings.queues.inflight import InFlight
     from tidings.queues.manager import QueueManager
-    from tidings.queues.queue import Queue
-    from tidings.queues.waiting import Reader
+    from tidings.queues.queue import MessageQueue
+    from tidings.queues.waiting import QueueReader
 
 TRANSACTION_S = 30.0
 TRANSACTION_S_MAX = 300.0
@@ -47,11 +47,11 @@ SIZE_MAX = 256 << 20
 MESSAGES_MAX = 10_000
 """Messages that may be put, taken and published in one: all of it is done at once."""
 
-Put = tuple["Queue", Message, Sequence[bytes]]
+TransactionPut = tuple["MessageQueue", QueuedMessage, Sequence[bytes]]
 """What is put where, and further parts of its body."""
 
 
-class Transaction:
+class OpenTransaction:
     """What one client has begun and not ended."""
 
     def __init__(self, session: Session, number: int, grow: Callable[[int], None]) -> None:
@@ -60,29 +60,31 @@ class Transaction:
         self.number = number
         self._tell = grow
         self.timer: Alarm | None = None
-        self.held: dict[int, Held] = {}
-        self.locked: dict[tuple[Queue, int], None] = {}
-        self.waiting: dict[int, Reader] = {}  # by the numbers of their requests
+        self.held: dict[int, InFlight] = {}
+        self.locked: dict[tuple[MessageQueue, int], None] = {}
+        self.waiting: dict[int, QueueReader] = {}  # by the numbers of their requests
         self.is_over = False  # what it has read is free for others
         self.publications: list[Batch] = []
         self._published = 0
-        self._puts: dict[int, Put] = {}
-        self._shelves: dict[Queue, Shelf[int, Message]] = {}
-        self._parts: dict[Queue, list[bytes]] = {}  # of the message that comes next
-        self._withdrawn: dict[int, tuple[int, Put]] = {}  # what it put and has taken, and for which request
+        self._puts: dict[int, TransactionPut] = {}
+        self._shelves: dict[MessageQueue, Shelf[int, QueuedMessage]] = {}
+        self._parts: dict[MessageQueue, list[bytes]] = {}  # of the message that comes next
+        self._withdrawn: dict[
+            int, tuple[int, TransactionPut]
+        ] = {}  # what it put and has taken, and for which request
         self._size = 0
 
     @property
-    def queues(self) -> set[Queue]:
+    def queues(self) -> set[MessageQueue]:
         """Those in which it has read or taken something."""
         return {held.queue for held in self.held.values()} | {queue for queue, _ in self.locked}
 
     @property
-    def puts(self) -> list[Put]:
+    def puts(self) -> list[TransactionPut]:
         """What it has put, and not taken again, in order; with further parts of the bodies."""
         return list(self._puts.values())
 
-    def shelf(self, queue: Queue) -> Shelf[int, Message] | None:
+    def shelf(self, queue: MessageQueue) -> Shelf[int, QueuedMessage] | None:
         """What it has put into a queue."""
         return self._shelves.get(queue)
 
@@ -104,7 +106,7 @@ class Transaction:
         """Whether it has put a message, taken again or not."""
         return number in self._puts or number in self._withdrawn
 
-    def put(self, queue: Queue, message: Message) -> None:
+    def put(self, queue: MessageQueue, message: QueuedMessage) -> None:
         """Put a message; its number is for the order in which the transaction sees its own.
 
         Whether there is room is seen when it commits: until then nothing may be dropped for it.
@@ -113,7 +115,7 @@ class Transaction:
         self._grow(message.size)
         self._show((queue, message, self._parts.pop(queue, ())))
 
-    def _show(self, put: Put) -> None:
+    def _show(self, put: TransactionPut) -> None:
         """Let the transaction see something that it has put."""
         queue, message, _ = put
         pending = self._shelves.get(queue)
@@ -122,7 +124,7 @@ class Transaction:
         pending.add(message.number, message, queue.kind.place(message))
         self._puts[message.number] = put
 
-    def put_part(self, queue: Queue, part: bytes) -> None:
+    def put_part(self, queue: MessageQueue, part: bytes) -> None:
         """Put a part of the body of the next event."""
         self._grow(len(part) + BYTES_EACH)
         self._parts.setdefault(queue, []).append(part)
@@ -145,7 +147,7 @@ class Transaction:
         self._tell(-self._size)
         self._size = 0
 
-    def withdraw(self, queue: Queue, message: Message, request: int) -> None:
+    def withdraw(self, queue: MessageQueue, message: QueuedMessage, request: int) -> None:
         """A message that it has put itself is taken again, by a request: it was never there."""
         self._withdrawn[message.number] = request, self._puts.pop(message.number)
         self._shelves[queue].remove(message.number)
@@ -181,13 +183,13 @@ class Locks:
     """Which messages of a queue transactions have read: others may read these, but not take them."""
 
     def __init__(self) -> None:
-        self._locks: dict[int, set[Transaction]] = {}
+        self._locks: dict[int, set[OpenTransaction]] = {}
 
-    def add(self, number: int, transaction: Transaction) -> None:
+    def add(self, number: int, transaction: OpenTransaction) -> None:
         """A transaction has read a message."""
         self._locks.setdefault(number, set()).add(transaction)
 
-    def remove(self, number: int, transaction: Transaction) -> bool:
+    def remove(self, number: int, transaction: OpenTransaction) -> bool:
         """A transaction that has read it has ended; whether it had."""
         locks = self._locks.get(number)
         if locks is None:
@@ -197,7 +199,7 @@ class Locks:
             del self._locks[number]
         return True
 
-    def allow(self, number: int, transaction: Transaction | None) -> bool:
+    def allow(self, number: int, transaction: OpenTransaction | None) -> bool:
         """Whether a message may be taken in this transaction, or in none; those that are over don't count."""
         locks = self._locks.get(number)
         return not locks or all(one is transaction or one.is_over for one in locks)
@@ -215,11 +217,11 @@ class Locks:
 class Transactions:
     """The transactions of all clients of a node: begun, found, carried out or undone."""
 
-    def __init__(self, manager: QueueManager, readers: Readers) -> None:
+    def __init__(self, manager: QueueManager, readers: QueueReaders) -> None:
         self._manager = manager
         self._broker = manager.broker
         self._readers = readers
-        self._begun: dict[Session, dict[int, Transaction]] = {}
+        self._begun: dict[Session, dict[int, OpenTransaction]] = {}
 
     def begin(self, asked: IncomingRequest, wanted: Begin) -> dict[str, float]:
         """Begin one, under the client's number; for how long it may be open."""
@@ -228,7 +230,7 @@ class Transactions:
             raise Refused("exists", f"transaction {wanted.transaction} is open already")
         if len(begun) >= TRANSACTIONS_MAX:
             raise Refused("limit", f"a client has at most {TRANSACTIONS_MAX} transactions open")
-        transaction = Transaction(asked.session, wanted.transaction, self._manager.grow)
+        transaction = OpenTransaction(asked.session, wanted.transaction, self._manager.grow)
         begun[wanted.transaction] = transaction
         granted = min(TRANSACTION_S if wanted.timeout_s is None else wanted.timeout_s, TRANSACTION_S_MAX)
         act = partial(self._time_out, asked.session, wanted.transaction)
@@ -238,14 +240,14 @@ class Transactions:
     def _time_out(self, session: Session, number: int, _now: float) -> None:
         self.forget(session, number, "timed out")
 
-    def find(self, session: Session, number: int) -> Transaction:
+    def find(self, session: Session, number: int) -> OpenTransaction:
         """The one that a client has begun under this number; TransactionLost if it is not open any more."""
         transaction = self._begun.get(session, {}).get(number)
         if transaction is None:
             raise TransactionLost(f"transaction {number} is not open: it took too long, or was cut off")
         return transaction
 
-    def of(self, session: Session) -> list[Transaction]:
+    def of(self, session: Session) -> list[OpenTransaction]:
         """All that a client has open."""
         return list(self._begun.get(session, {}).values())
 
@@ -264,7 +266,7 @@ class Transactions:
             yield from give_back(transaction.held, unwanted.number)
             transaction.put_back(unwanted.number)
 
-    def carry_out(self, session: Session, number: int) -> tuple[Queue, Message] | None:
+    def carry_out(self, session: Session, number: int) -> tuple[MessageQueue, QueuedMessage] | None:
         """Let all of it be done; raise and have done nothing, if that can't be: `roll_back` it then.
 
         The message that it has put, and where, if that is all it did.
@@ -278,13 +280,13 @@ class Transactions:
         self._broker.count("transactions", reason="committed")
         return put[0] if is_one else None
 
-    def _check(self, transaction: Transaction) -> None:
+    def _check(self, transaction: OpenTransaction) -> None:
         transaction.check_room()
         for queue, _, _ in transaction.puts:
             if self._manager.find(queue.name) is not queue:
                 raise QueueNotFound(queue.name, "it was deleted and made anew")
 
-    def _do_all(self, transaction: Transaction) -> list[tuple[Queue, Message]]:
+    def _do_all(self, transaction: OpenTransaction) -> list[tuple[MessageQueue, QueuedMessage]]:
         self._manager.timers.cancel(transaction.timer)
         self._readers.end(transaction)
         transaction.release()
@@ -310,7 +312,7 @@ class Transactions:
         self._broker.count("transactions", reason=reason)
         return self._undo(transaction)
 
-    def _undo(self, transaction: Transaction) -> Steps[None] | None:
+    def _undo(self, transaction: OpenTransaction) -> Steps[None] | None:
         """What was taken is where it was, what was put never was; what is left of doing that."""
         self._manager.timers.cancel(transaction.timer)
         self._readers.end(transaction)
@@ -318,7 +320,7 @@ class Transactions:
         transaction.is_over = True
         return self._manager.begin(self._give_back(transaction, transaction.queues))
 
-    def _give_back(self, transaction: Transaction, queues: set[Queue]) -> Steps[None]:
+    def _give_back(self, transaction: OpenTransaction, queues: set[MessageQueue]) -> Steps[None]:
         for count, held in enumerate(list(transaction.held.values()), 1):
             if not held.is_over:
                 held.queue.give_back(held, reason="was taken in a transaction that was rolled back")
@@ -326,7 +328,7 @@ class Transactions:
                 yield
         yield from self._unlock(transaction, queues)
 
-    def _unlock(self, transaction: Transaction, queues: set[Queue]) -> Steps[None]:
+    def _unlock(self, transaction: OpenTransaction, queues: set[MessageQueue]) -> Steps[None]:
         """Others may take what it has read; these are the queues in which it has read or taken something."""
         for count, (queue, number) in enumerate(transaction.locked, 1):
             queue.unlock(number, transaction)

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, ClassVar
 from tidings.errors import QueueFull, UserError
 from tidings.event.header import PRIORITY_MAX
 from tidings.queues.description import Description
-from tidings.queues.message import Message, sight, stored_epoch
+from tidings.queues.message import QueuedMessage, sight, stored_epoch
 from tidings.store.interface import Dequeue, Enqueue, Operation, Revise, StoredMessage
 
 if TYPE_CHECKING:
-    from tidings.queues.queue import Queue
+    from tidings.queues.queue import MessageQueue
 
 PRIORITY_SHIFT = 58
 """Bits of a place below the priority; numbers are microseconds, and have fewer until the year 11000."""
@@ -40,7 +40,7 @@ class Volatile:
         self.description = description
         self._ageing_us = int((description.ageing_s or 0) * 1e6)
 
-    def place(self, message: Message) -> int:
+    def place(self, message: QueuedMessage) -> int:
         """Where it stands: the lowest is the first; no two may be the same, and it never changes.
 
         With ageing a level of priority is worth so many microseconds of waiting, so the order of two messages
@@ -53,24 +53,24 @@ class Volatile:
             return (message.number - priority * self._ageing_us) * (PRIORITY_MAX + 1) + priority
         return (PRIORITY_MAX - priority) << PRIORITY_SHIFT | message.number
 
-    def make_room(self, queue: Queue) -> None:
+    def make_room(self, queue: MessageQueue) -> None:
         """Called before a message is put, for which there is room as `check_room` has it."""
 
-    def check_room(self, queue: Queue, count: int) -> None:
+    def check_room(self, queue: MessageQueue, count: int) -> None:
         """Raise QueueFull if there would be no room for so many messages; nothing is changed by asking."""
         most = self.description.max_messages
         if most is not None and queue.size + count > most:
             raise QueueFull(queue.name, f"it holds {queue.size} of at most {most} messages")
 
-    def put(self, message: Message) -> Sequence[Operation]:
+    def put(self, message: QueuedMessage) -> Sequence[Operation]:
         """What to store of a new message."""
         return ()
 
-    def put_part(self, message: Message, number: int, part: bytes) -> Sequence[Operation]:
+    def put_part(self, message: QueuedMessage, number: int, part: bytes) -> Sequence[Operation]:
         """What to store of a further part of its body, which has a number of its own."""
         return ()
 
-    def revise(self, message: Message, deliveries: int) -> Sequence[Operation]:
+    def revise(self, message: QueuedMessage, deliveries: int) -> Sequence[Operation]:
         """What to store of a message that has changed, or has come back after so many deliveries."""
         return ()
 
@@ -85,16 +85,16 @@ class Sqlite(Volatile):
     name = "sqlite"
     persistent = True
 
-    def put(self, message: Message) -> Sequence[Operation]:
+    def put(self, message: QueuedMessage) -> Sequence[Operation]:
         """Store it."""
         return (Enqueue(self._stored(message, 0)),)
 
-    def put_part(self, message: Message, number: int, part: bytes) -> Sequence[Operation]:
+    def put_part(self, message: QueuedMessage, number: int, part: bytes) -> Sequence[Operation]:
         """Store the part."""
         stored = StoredMessage(number, self.key, None, 0, None, 0, part, message.number, self._compress)
         return (Enqueue(stored),)
 
-    def revise(self, message: Message, deliveries: int) -> Sequence[Operation]:
+    def revise(self, message: QueuedMessage, deliveries: int) -> Sequence[Operation]:
         """Store how often it was handed out."""
         return (Revise(self._stored(message, deliveries)),)
 
@@ -106,7 +106,7 @@ class Sqlite(Volatile):
     def _compress(self) -> bool:
         return self.description.compress
 
-    def _stored(self, message: Message, deliveries: int) -> StoredMessage:
+    def _stored(self, message: QueuedMessage, deliveries: int) -> StoredMessage:
         origin, raw = message.origin, message.raw
         if origin is None:
             return StoredMessage(message.number, self.key, None, 0, None, deliveries, raw, 0, self._compress)

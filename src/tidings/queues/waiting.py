@@ -20,13 +20,13 @@ from tidings.filters import Filter
 from tidings.matching import Index
 from tidings.matching.equalities import Equalities
 from tidings.protocol.frames import FRAME_MAX
-from tidings.queues.message import Message
+from tidings.queues.message import QueuedMessage
 
 if TYPE_CHECKING:
     from tidings.protocol.service import IncomingRequest
-    from tidings.queues.inflight import Held, Identity
-    from tidings.queues.queue import Queue
-    from tidings.queues.transactions import Transaction
+    from tidings.queues.inflight import Identity, InFlight
+    from tidings.queues.queue import MessageQueue
+    from tidings.queues.transactions import OpenTransaction
     from tidings.timers import Alarm
 
 WAITING_MAX = 100_000
@@ -41,14 +41,14 @@ ANSWER_SIZE_LIMIT = FRAME_MAX // 2
 """Bytes that an answer must not pass, unless it is one message; it has to fit a frame."""
 
 
-class Progress(Protocol):
+class SearchProgress(Protocol):
     """How far a search has come."""
 
     def has_passed(self, order: int) -> bool:
         """Whether what comes to this place now will not be found any more."""
 
 
-class Reader:
+class QueueReader:
     """One who wants messages, up to `count`, and what it has got so far."""
 
     __slots__ = (
@@ -76,14 +76,14 @@ class Reader:
 
     def __init__(
         self,
-        queue: Queue,
+        queue: MessageQueue,
         asked: IncomingRequest,
         holder: Identity,
         filter: Filter | None = None,
         count: int = 1,
         is_copier: bool = False,
         is_if_exists: bool = False,
-        transaction: Transaction | None = None,
+        transaction: OpenTransaction | None = None,
         up_to: int | None = None,
         after: int | None = None,
         has_bodies: bool = True,
@@ -99,13 +99,13 @@ class Reader:
         self.up_to = up_to  # later messages are not meant
         self.after = after  # nor those up to this place in the order
         self.has_bodies = has_bodies
-        self.taken: list[tuple[Message, Held | None]] = []
+        self.taken: list[tuple[QueuedMessage, InFlight | None]] = []
         self.size = 0  # bytes of these
         self.is_cut = False  # there was one more, which did not fit
         self.turn = 0  # its place in the line; 0 while it does not wait
-        self.line: Line | None = None  # where it waits
+        self.line: ReaderLine | None = None  # where it waits
         self.is_searching = False  # what is there is looked through for it, and it is told when that ends
-        self.search: Progress | None = None  # how far that has come
+        self.search: SearchProgress | None = None  # how far that has come
         self.is_over = False  # it is not to be told anything any more
         self.timer: Alarm | None = None
 
@@ -122,7 +122,7 @@ class Reader:
         """Whether the search that is made for it may still come to this place."""
         return self.search is not None and not self.search.has_passed(place)
 
-    def wants(self, message: Message, place: int) -> bool:
+    def wants(self, message: QueuedMessage, place: int) -> bool:
         """Whether a message is one of those that were asked for, and not copied already."""
         is_late = self.up_to is not None and message.number > self.up_to
         if is_late or (self.after is not None and place <= self.after):
@@ -134,7 +134,7 @@ class Reader:
         """Whether it wants no more."""
         return len(self.taken) >= self.count or self.size >= ANSWER_SIZE_MAX or self.is_cut
 
-    def fits(self, message: Message, chosen: int = 0, size: int = 0) -> bool:
+    def fits(self, message: QueuedMessage, chosen: int = 0, size: int = 0) -> bool:
         """Whether a message can be in the same answer, beside others that were chosen for it and their bytes.
 
         If not, the reader wants no more.
@@ -143,29 +143,29 @@ class Reader:
         self.is_cut = size + message.size > ANSWER_SIZE_LIMIT and bool(count)
         return not (self.is_cut or count >= self.count or size >= ANSWER_SIZE_MAX)
 
-    def keep(self, is_there: Callable[[Reader, Message, Held | None], bool]) -> None:
+    def keep(self, is_there: Callable[[QueueReader, QueuedMessage, InFlight | None], bool]) -> None:
         """Lose what it has got and is not there any more."""
         if any(not is_there(self, *one) for one in self.taken):
             self.taken = [one for one in self.taken if is_there(self, *one)]
             self.size = sum(message.size for message, _ in self.taken)
             self.is_cut = False
 
-    def take(self, message: Message, held: Held | None) -> None:
+    def take(self, message: QueuedMessage, held: InFlight | None) -> None:
         """Add a message to what it has got."""
         self.taken.append((message, held))
         self.size += message.size
 
 
-class Line:
+class ReaderLine:
     """Readers with one condition, who has waited longest first."""
 
     __slots__ = ("filter", "readers")
 
     def __init__(self, filter: Filter | None) -> None:
         self.filter = filter
-        self.readers: OrderedDict[Reader, None] = OrderedDict()
+        self.readers: OrderedDict[QueueReader, None] = OrderedDict()
 
-    def __iter__(self) -> Iterator[Reader]:
+    def __iter__(self) -> Iterator[QueueReader]:
         """Those who wait, as long as they are asked for: mostly the first one takes the message."""
         turn = 0
         for reader in tuple(islice(self.readers, FEW)):
@@ -176,24 +176,26 @@ class Line:
                 yield reader
 
 
-class Waiting:
+class WaitingReaders:
     """All who wait at one queue."""
 
     def __init__(self) -> None:
-        self._any = Line(None)
-        self._lines: dict[int, Line] = {}  # of the others, by the ids of their filters
-        self._equalities: Equalities[Line] = Equalities()
-        self._index: Index[Line | Subscription] = Index(patient=True)
+        self._any = ReaderLine(None)
+        self._lines: dict[int, ReaderLine] = {}  # of the others, by the ids of their filters
+        self._equalities: Equalities[ReaderLine] = Equalities()
+        self._index: Index[ReaderLine | Subscription] = Index(patient=True)
         self._watchers: dict[Subscription, None] = {}
         self._count = 0
         self._turns = 0
-        self.if_exists: dict[Reader, None] = {}  # those who wait only while others may give something back
+        self.if_exists: dict[
+            QueueReader, None
+        ] = {}  # those who wait only while others may give something back
 
     def __len__(self) -> int:
         """How many readers wait."""
         return self._count
 
-    def add(self, reader: Reader) -> None:
+    def add(self, reader: QueueReader) -> None:
         """Put a reader at the end of the line."""
         self._turns += 1
         self._count += 1
@@ -203,15 +205,15 @@ class Waiting:
         if reader.is_if_exists:
             self.if_exists[reader] = None
 
-    def _line(self, filter: Filter) -> Line:
+    def _line(self, filter: Filter) -> ReaderLine:
         line = self._lines.get(id(filter))
         if line is None:
-            line = self._lines[id(filter)] = Line(filter)
+            line = self._lines[id(filter)] = ReaderLine(filter)
             if not self._equalities.add(line, filter):
                 self._index.add(line, filter)
         return line
 
-    def remove(self, reader: Reader) -> None:
+    def remove(self, reader: QueueReader) -> None:
         """It waits no longer; one that does not wait is passed over."""
         line = reader.line
         if line is not None:
@@ -240,13 +242,13 @@ class Waiting:
             del self._watchers[subscription]
             self._index.remove(subscription)
 
-    def readers(self, message: Message) -> Iterable[Reader]:
+    def readers(self, message: QueuedMessage) -> Iterable[QueueReader]:
         """Those who may have this message, who has waited longest first."""
         if not self._lines:
             return self._any
         event = message.shown
         found = self._equalities.match(event)
-        found += [one for one in self._index.match(event) if isinstance(one, Line)]
+        found += [one for one in self._index.match(event) if isinstance(one, ReaderLine)]
         if self._any.readers:
             found.append(self._any)
         return found[0] if len(found) == 1 else merge(*found, key=_turn)
@@ -256,13 +258,13 @@ class Waiting:
         """Whether anyone is to be told of messages that come."""
         return bool(self._watchers)
 
-    def watchers(self, message: Message) -> list[Subscription]:
+    def watchers(self, message: QueuedMessage) -> list[Subscription]:
         """Those who are to be told of this message."""
         if not self._watchers:
             return []
         return [one for one in self._index.match(message.shown) if isinstance(one, Subscription)]
 
-    def everyone(self) -> list[Reader]:
+    def everyone(self) -> list[QueueReader]:
         """All readers that wait."""
         return [*self._any.readers, *(reader for line in self._lines.values() for reader in line.readers)]
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from tidings.event import Event
 from tidings.filters import Filter
-from tidings.queues.letters import MARKS
+from tidings.queues.dead_letters import MARKS
 from tidings.simulator.account import Identity
 
 LATE_S = 10.0

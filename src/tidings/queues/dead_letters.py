@@ -18,8 +18,8 @@ from tidings.filters import Filter
 from tidings.ids import ForwardedOrigin, Origin
 from tidings.protocol.arguments import INBOX, inbox_name
 from tidings.queues.description import Description
-from tidings.queues.message import Message, event_bytes
-from tidings.queues.queue import Queue
+from tidings.queues.message import QueuedMessage, event_bytes
+from tidings.queues.queue import MessageQueue
 from tidings.steps import Steps
 
 if TYPE_CHECKING:
@@ -35,13 +35,15 @@ REPORTS = ("delivered", "expired", "undeliverable")
 """What a message may want to be reported, with blanks between."""
 
 
-class Letters:
+class DeadLetters:
     """See the module."""
 
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager
 
-    def bury(self, queue: Queue, message: Message, reason: str, deliveries: int, undo: bool = False) -> None:
+    def bury(
+        self, queue: MessageQueue, message: QueuedMessage, reason: str, deliveries: int, undo: bool = False
+    ) -> None:
         """Put a message among the dead letters; one that is there already is thrown away."""
         manager = self._manager
         manager.broker.count("buried")
@@ -54,7 +56,9 @@ class Letters:
             dead.drop(next(iter(dead.shelf)))
         dead.put(letter, message.origin, queue.parts_of(message.number), undo)
 
-    def replay(self, filter: Filter | None, target: str | None, check: Callable[[Queue], None]) -> Steps[int]:
+    def replay(
+        self, filter: Filter | None, target: str | None, check: Callable[[MessageQueue], None]
+    ) -> Steps[int]:
         """Put dead letters back where they came from, if that is there, or into another queue; how many.
 
         `check` raises for a queue that nothing may be put into.
@@ -73,7 +77,11 @@ class Letters:
         return replayed if dead is None else replayed + self._put_back(dead, found, target, check)
 
     def _put_back(
-        self, dead: Queue, numbers: list[int], target: str | None, check: Callable[[Queue], None]
+        self,
+        dead: MessageQueue,
+        numbers: list[int],
+        target: str | None,
+        check: Callable[[MessageQueue], None],
     ) -> int:
         """Put letters back that were found in this step; how many could be."""
         replayed = 0
@@ -91,7 +99,7 @@ class Letters:
             replayed += 1
         return replayed
 
-    def _target(self, letter: Event, target: str | None) -> Queue | None:
+    def _target(self, letter: Event, target: str | None) -> MessageQueue | None:
         """Where a letter goes; None if that is not there any more, and nowhere else was named."""
         if target is not None:
             return self._manager.find(target)
@@ -100,7 +108,7 @@ class Letters:
         except QueueNotFound:
             return None
 
-    def report(self, queue: Queue, message: Message, kind: str, reason: str = "") -> None:
+    def report(self, queue: MessageQueue, message: QueuedMessage, kind: str, reason: str = "") -> None:
         """Tell whoever wanted to know what has become of a message."""
         if b"report" not in message.raw:  # most want none, and need not be decoded for that
             return
@@ -121,7 +129,7 @@ class Letters:
         elif answers is not queue:
             self._put(answers, report)
 
-    def _may_answer(self, origin: Origin | None, address: str, answers: Queue | None) -> bool:
+    def _may_answer(self, origin: Origin | None, address: str, answers: MessageQueue | None) -> bool:
         """Whether a report may go there: into the inbox of who has sent the message, or where he may put.
 
         So nobody has the node say for him what he may not say himself.
@@ -137,7 +145,7 @@ class Letters:
         except NotAllowed:
             return False
 
-    def _put(self, answers: Queue, report: Event) -> None:
+    def _put(self, answers: MessageQueue, report: Event) -> None:
         broker = self._manager.broker
         try:
             answers.check_room()
@@ -148,7 +156,7 @@ class Letters:
             answers.put(event_bytes(own), own.origin, undo=False)
 
 
-def letter_of(message: Message, queue: str, reason: str, deliveries: int) -> bytes:
+def letter_of(message: QueuedMessage, queue: str, reason: str, deliveries: int) -> bytes:
     """A message as it is put among the dead letters: with the attributes that say why, as far as they fit."""
     event = message.event
     room = ATTRIBUTES_MAX - len(event.values)
