@@ -32,7 +32,7 @@ from tidings.errors import (
     QueueFull,
     QueueNotFound,
 )
-from tidings.peers import relay
+from tidings.peers import peer_client
 
 
 def with_queue_elsewhere(work: Any, **wish: Any) -> None:
@@ -242,7 +242,7 @@ def test_a_transaction_of_one_put_is_told_what_the_other_node_says(tmp_path: Pat
 @pytest.fixture
 def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits long for a node that is away."""
-    monkeypatch.setattr(relay, "AWAY_S", 0.2)
+    monkeypatch.setattr(peer_client, "AWAY_S", 0.2)
 
 
 @pytest.mark.usefixtures("_brief")

@@ -10,8 +10,8 @@ from queues.rig import Client
 
 from tidings.peers.forwarded import Forwarded
 from tidings.peers.forwarder import Forwarder
-from tidings.peers.registry import Order
-from tidings.peers.transmission import Outgoing, Transmission
+from tidings.peers.registry import ForwardOrder
+from tidings.peers.transmission import OutgoingMessage, Transmission
 from tidings.protocol.forwarding import ForwardSender
 from tidings.store.memory import SimulatedDisk, SimulatedStore
 
@@ -80,9 +80,9 @@ class Wire:
 class Crossing:
     """A near node whose transmission queue is emptied into a far one."""
 
-    def __init__(self, order: Order = "oldest", name: str = JOBS) -> None:
+    def __init__(self, order: ForwardOrder = "oldest", name: str = JOBS) -> None:
         self.near, self.far = site(b"n"), site(b"f")
-        self.order: Order = order
+        self.order: ForwardOrder = order
         self.name = name
         self.is_cut = False
         self.wires: dict[ForwardSender[Any], Wire] = {}
@@ -94,7 +94,7 @@ class Crossing:
         self.begin()
 
     @property
-    def outgoing(self) -> Outgoing:
+    def outgoing(self) -> OutgoingMessage:
         (outgoing,) = self.near.transmission
         return outgoing
 

@@ -11,7 +11,7 @@ from protocol.rig import Peer, Rig
 
 from tidings.errors import TidingsError
 from tidings.node.assembly import CoreSettings
-from tidings.peers.dialling import Dial, HangUp, Log, OutboundConnection
+from tidings.peers.dialling import Dial, HangUp, LogEvent, OutboundConnection
 from tidings.peers.registry import Neighbours
 from tidings.store.memory import SimulatedDisk, SimulatedStore
 from tidings.transport.address import parse
@@ -86,7 +86,7 @@ class Net:
                     self._dial(outbound)
                 case HangUp(outbound):
                     self.calls.pop(outbound).hang_up()
-                case Log(level, event):
+                case LogEvent(level, event):
                     self.logged.append((level, event))
         return bool(effects)
 

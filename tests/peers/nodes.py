@@ -19,8 +19,8 @@ from tidings.errors import NotAllowed, TidingsError
 from tidings.event import Batch
 from tidings.ids import StoredIds
 from tidings.node.assembly import CoreSettings
+from tidings.peers.peer_client import PeerClient
 from tidings.peers.registry import Neighbours, Peer
-from tidings.peers.relay import Relay
 from tidings.peers.transmission import Transmission
 from tidings.protocol.access import Rule
 from tidings.protocol.connection import Connection
@@ -77,7 +77,7 @@ class Link:
         found = home.registry.find(name)
         assert found is not None
         self.peer: Peer = found
-        self.relay = Relay(found, home.rig.queues.timers, lambda: home.rig.now)
+        self.relay = PeerClient(found, home.rig.queues.timers, lambda: home.rig.now)
         self.certificate: str | None = None
         self.hears_nothing = False
         self.core = Connection(StoredIds(f"home-{name}", 1), "home")

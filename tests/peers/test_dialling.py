@@ -15,7 +15,7 @@ from queues.rig import Client, numbers
 
 from tidings.errors import NotAllowed, TidingsError
 from tidings.peers import forwarding
-from tidings.peers.dialling import LOST, SILENT, Dial, Dialling, HangUp, OutboundConnection, Reach
+from tidings.peers.dialling import LOST, SILENT, Dial, Dialling, HangUp, OutboundConnection, PeerReach
 from tidings.peers.peering import REFUSED_S
 from tidings.protocol.connection import Connection
 from tidings.protocol.keepalive import SILENT_S_MAX
@@ -62,8 +62,8 @@ class Plain(OutboundConnection):
         self.is_last = False  # whether it is ended when it is lost
 
     @property
-    def reach(self) -> Reach:
-        return Reach("tidings://far:1")
+    def reach(self) -> PeerReach:
+        return PeerReach("tidings://far:1")
 
     def _refusal(self, certificate: str | None) -> str:
         return "" if certificate is None else f"it is {certificate}"

@@ -13,12 +13,12 @@ from peers.crossing import JOBS, Crossing, Wire
 from queues.rig import DONE, job, numbers, pass_time
 
 from tidings.ids import Origin
-from tidings.peers import forwarder, lane
-from tidings.peers.registry import Order
+from tidings.peers import forwarder, outbound_stream
+from tidings.peers.registry import ForwardOrder
 from tidings.protocol import session as node_session
 
 
-def crossing(order: Order = "oldest", **queue: Any) -> Crossing:
+def crossing(order: ForwardOrder = "oldest", **queue: Any) -> Crossing:
     """Two nodes, of which the far one has the queue `jobs`."""
     made = Crossing(order)
     made.bob.create("jobs", **queue)
@@ -229,7 +229,7 @@ def test_a_refusal_is_remembered_there_until_what_came_of_it_is_on_disk_here() -
 def test_what_is_sent_next_says_nothing_of_a_dead_letter_that_is_not_on_disk_here(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lane, "UNDER_WAY_MAX", 2)
+    monkeypatch.setattr(outbound_stream, "UNDER_WAY_MAX", 2)
     monkeypatch.setattr(forwarder, "RUN_COUNT", 2)
     made = crossing(max_messages=1)
     made.ann.put(JOBS, 1, 2, 3)
@@ -250,7 +250,7 @@ def test_what_is_sent_next_says_nothing_of_a_dead_letter_that_is_not_on_disk_her
 def test_a_refusal_is_remembered_there_when_what_came_of_it_could_not_be_stored_here(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lane, "UNDER_WAY_MAX", 2)
+    monkeypatch.setattr(outbound_stream, "UNDER_WAY_MAX", 2)
     monkeypatch.setattr(forwarder, "RUN_COUNT", 2)
     made = crossing(max_messages=1)
     made.ann.put(JOBS, 1, 2, 3, 4, 5)
@@ -483,7 +483,7 @@ ACTIONS = st.lists(st.one_of(st.sampled_from(STEPS), st.just("cross"), st.sample
 class World:
     """A crossing, a client that sends again what was not accepted, and what it has put."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: ForwardOrder) -> None:
         self.made = crossing(order)
         self.put = 0
         self.late: list[tuple[Wire, bytes]] = []  # what is under way from a node that was killed

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidings.errors import ConfigError, NotAllowed
-from tidings.peers.registry import PEERS_MAX, Peer, Registry, parse_peers
+from tidings.peers.registry import PEERS_MAX, Peer, PeerRegistry, parse_peers
 
 
-def registry(**peers: str) -> Registry:
-    return Registry("home", "home-id", peers, 100.0)
+def registry(**peers: str) -> PeerRegistry:
+    return PeerRegistry("home", "home-id", peers, 100.0)
 
 
-def found(known: Registry, name: str) -> Peer:
+def found(known: PeerRegistry, name: str) -> Peer:
     peer = known.find(name)
     assert peer is not None
     return peer

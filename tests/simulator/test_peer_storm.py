@@ -9,8 +9,8 @@ from effort import often
 
 from tidings.log.sinks import Sinks
 from tidings.peers.dialling import OutboundConnection
-from tidings.peers.lane import Lane
-from tidings.peers.relay import Relay
+from tidings.peers.outbound_stream import OutboundStream
+from tidings.peers.peer_client import PeerClient
 from tidings.protocol.broker import Broker
 from tidings.protocol.ledger import Ledger
 from tidings.simulator import peer_storm
@@ -52,7 +52,7 @@ def count_nothing(_self: Ledger, _origin: Any, _counter: int) -> int:
     return 0
 
 
-def settle_all(self: Lane) -> None:
+def settle_all(self: OutboundStream) -> None:
     """Take what was under way for had, when the way there breaks."""
     for held in self.sender.stream.cut():
         self._forwarder.outgoing.settle_held(held, None)
@@ -76,8 +76,8 @@ PUBLISH = Sinks._publish
 FAULTS: dict[str, tuple[Any, str, Any, str]] = {
     "promises too early": (Broker, "promise", property(lambda _self: 0), "is safe|dealt with"),
     "forgets what it has counted": (Ledger, "count_up", count_nothing, "is safe|twice"),
-    "takes what it has sent for had": (Lane, "give_back", settle_all, "dealt with"),
-    "drops acknowledgements of peers": (Relay, "_settle_accepted", pass_over, "still waits"),
+    "takes what it has sent for had": (OutboundStream, "give_back", settle_all, "dealt with"),
+    "drops acknowledgements of peers": (PeerClient, "_settle_accepted", pass_over, "still waits"),
     "does not dial again": (OutboundConnection, "lost", rest_for_ever, "are there|gets it|still waits"),
     "publishes a batch in part": (Sinks, "_publish", publish_some, "are logged"),
 }  # fmt: skip

@@ -50,7 +50,7 @@ from tidings.client.worker import Messages as AsyncMessages
 from tidings.event import Event
 from tidings.filters import Filter
 from tidings.log.chunks import Part
-from tidings.peers.registry import Order
+from tidings.peers.registry import ForwardOrder
 from tidings.protocol.arguments import OnSlow
 from tidings.queues.description import Description, Property
 from tidings.queues.types import Volatile
@@ -111,7 +111,7 @@ def open(
     peers: Mapping[str, str] | None = None,
     upstream: str | None = None,
     upstream_filter: str | None = None,
-    order: Order = "oldest",
+    order: ForwardOrder = "oldest",
     user: str | None = None,
     password: str | Path | None = None,
     token: str | Path | None = None,
@@ -197,7 +197,7 @@ class Bus(Root[AsyncBus]):
         passive: bool = False,
         on_slow: OnSlow = "drop-oldest",
         slow_key: str | None = None,
-        order: Order = "oldest",
+        order: ForwardOrder = "oldest",
         acknowledge: AcknowledgeBy = "auto",
         prefetch: int | None = None,
         timeout_s: float | None = None,

@@ -35,7 +35,7 @@ from tidings.event import Event
 from tidings.event.values import plain_moment
 from tidings.filters import Filter
 from tidings.ids import new_system
-from tidings.peers.registry import Order
+from tidings.peers.registry import ForwardOrder
 from tidings.protocol.arguments import INBOX, OnSlow
 from tidings.protocol.connection import Connection
 from tidings.protocol.messages import error_of
@@ -207,7 +207,7 @@ class Bus(BusQueues):
         passive: bool = False,
         on_slow: OnSlow = "drop-oldest",
         slow_key: str | None = None,
-        order: Order = "oldest",
+        order: ForwardOrder = "oldest",
         acknowledge: AcknowledgeBy = "auto",
         prefetch: int | None = None,
         timeout_s: float | None = None,

@@ -13,7 +13,7 @@ from typing import Any
 from tidings.client.bus import CONNECT_S, Bus
 from tidings.client.numbering import Numbering
 from tidings.errors import UserError
-from tidings.peers.registry import Neighbours, Order, Upstream, check_peers
+from tidings.peers.registry import ForwardOrder, Neighbours, Upstream, check_peers
 from tidings.queues.types import Volatile
 from tidings.transport.address import parse
 from tidings.transport.credentials import Credentials
@@ -83,7 +83,7 @@ def open(
     peers: Mapping[str, str] | None = None,
     upstream: str | None = None,
     upstream_filter: str | None = None,
-    order: Order = "oldest",
+    order: ForwardOrder = "oldest",
     user: str | None = None,
     password: str | Path | None = None,
     token: str | Path | None = None,

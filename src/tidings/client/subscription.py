@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple, Self, TypedDict
 
 from tidings.errors import Refused, UserError
 from tidings.event import Batch, Event
-from tidings.peers.registry import Order
+from tidings.peers.registry import ForwardOrder
 from tidings.protocol.arguments import OnSlow
 from tidings.protocol.subscriber import ClientSubscription, Wanted
 from tidings.replies import Deferred
@@ -44,7 +44,7 @@ class SubscribeOptions(TypedDict, total=False):
     passive: bool
     on_slow: OnSlow
     slow_key: str | None
-    order: Order
+    order: ForwardOrder
     acknowledge: AcknowledgeBy
     prefetch: int | None
     timeout_s: float | None

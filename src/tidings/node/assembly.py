@@ -23,7 +23,7 @@ from tidings.peers.dialling import Dialling
 from tidings.peers.forwarded import Forwarded
 from tidings.peers.forwarding import Forwarding
 from tidings.peers.peering import Peering
-from tidings.peers.registry import Neighbours, Registry, Upstream
+from tidings.peers.registry import Neighbours, PeerRegistry, Upstream
 from tidings.peers.transmission import Transmission
 from tidings.protocol.access import Authenticator
 from tidings.protocol.broker import Anyone, Broker
@@ -89,7 +89,7 @@ class NodeCore:
         broker = self.broker
         self.transmission = Transmission(self.queues)
         broker.add(self.transmission)
-        self.registry = Registry(broker.name, broker.node, known.addresses, broker.now)
+        self.registry = PeerRegistry(broker.name, broker.node, known.addresses, broker.now)
         self.peers = Peers(self.registry, self.transmission)
         self.queues.backends.append(self.peers)
         self.forwarded = Forwarded(self.queues)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidings.errors import TidingsError
 from tidings.node import logs
-from tidings.peers.dialling import LOST, Dial, HangUp, Log, OutboundConnection
+from tidings.peers.dialling import LOST, Dial, HangUp, LogEvent, OutboundConnection
 from tidings.transport.dial import Carrier, Hopeless, dial
 from tidings.transport.link import refusal_of
 
@@ -98,7 +98,7 @@ class Dialler:
                     self._wires[outbound] = Wire(self._driver, outbound)
                 case HangUp(outbound):
                     self._hang_up(self._wires.pop(outbound))
-                case Log(level, event, values):
+                case LogEvent(level, event, values):
                     logs.log(level, event, **values)
 
     def _hang_up(self, wire: Wire) -> None:

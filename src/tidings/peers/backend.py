@@ -18,8 +18,8 @@ from tidings.event import Batch
 from tidings.exchange import Subscription
 from tidings.filters import Filter
 from tidings.ids import parse_id
-from tidings.peers.registry import Peer, Registry
-from tidings.peers.relay import AWAY_S, DESCRIBE_S, Relay
+from tidings.peers.peer_client import AWAY_S, DESCRIBE_S, PeerClient
+from tidings.peers.registry import Peer, PeerRegistry
 from tidings.peers.transmission import Transmission
 from tidings.protocol.consumer import Consumer
 from tidings.protocol.frames import encode
@@ -42,7 +42,7 @@ FOUND_MAX = 10_000
 class PeerQueue(QueueRef):
     """One queue of one peer."""
 
-    def __init__(self, relay: Relay, queue: str, transmission: Transmission) -> None:
+    def __init__(self, relay: PeerClient, queue: str, transmission: Transmission) -> None:
         self._relay = relay
         self._queue = queue
         self._transmission = transmission
@@ -114,7 +114,7 @@ class Watcher:
 
     intake: ClientSubscription
 
-    def __init__(self, relay: Relay, subscription: Subscription) -> None:
+    def __init__(self, relay: PeerClient, subscription: Subscription) -> None:
         self._relay = relay
         self._connection = relay.connection
         self._subscription = subscription
@@ -156,9 +156,9 @@ class Peers(QueueBackend):
 
     types = ()  # a peer's queues are made there
 
-    def __init__(self, registry: Registry, transmission: Transmission) -> None:
+    def __init__(self, registry: PeerRegistry, transmission: Transmission) -> None:
         self.registry = registry
-        self.relays: dict[Peer, Relay] = {}
+        self.relays: dict[Peer, PeerClient] = {}
         self.transmission = transmission
 
     def resolve(self, address: str) -> PeerQueue | None:
@@ -199,7 +199,7 @@ class Peers(QueueBackend):
         return gathered(told).map(lambda lists: [one for found in lists for one in found])
 
 
-def _found(relay: Relay, result: Any) -> list[Description]:
+def _found(relay: PeerClient, result: Any) -> list[Description]:
     """What one peer has found; what it says beyond all measure is passed over."""
     if not isinstance(result, list):
         return []

@@ -1,7 +1,7 @@
 """Connections that a node makes itself: when it dials, what it does with the answer, and when it dials again.
 
 It does no I/O. What is to be done comes out as effects, which a driver carries out in their order: `Dial`,
-`HangUp`, and `Log` for what people should know. A driver calls `answered`, `receive` and `lost` of an
+`HangUp`, and `LogEvent` for what people should know. A driver calls `answered`, `receive` and `lost` of an
 `OutboundConnection` as things happen, and sends what `take_due` names.
 
 | state | what happens | effect | state then |
@@ -32,14 +32,14 @@ from tidings.protocol.forwarding import ForwardSender
 from tidings.timers import Alarm, Alarms
 from tidings.transport.credentials import Credentials
 
-State = Literal["resting", "dialling", "open", "over"]
-Level = Literal["info", "warning", "error"]
+DialState = Literal["resting", "dialling", "open", "over"]
+LogLevel = Literal["info", "warning", "error"]
 
 LOST = "the connection was lost"
 SILENT = "it has fallen silent"
 
 
-class Reach(NamedTuple):
+class PeerReach(NamedTuple):
     """Where another node is, who this one is there, and whom a certificate of it has to name."""
 
     address: str
@@ -59,15 +59,15 @@ class HangUp(Struct, frozen=True, eq=False):
     outbound: OutboundConnection
 
 
-class Log(Struct, frozen=True):
+class LogEvent(Struct, frozen=True):
     """Tell people what has happened."""
 
-    level: Level
+    level: LogLevel
     event: str
     values: dict[str, Any]
 
 
-Effect = Dial | HangUp | Log
+DialEffect = Dial | HangUp | LogEvent
 Talking = Connection | ForwardSender[Any]
 """What is said on a connection: what a client says, or a stream that is forwarded."""
 
@@ -83,7 +83,7 @@ class Dialling:
         self.now = now
         self.random = random
         self.is_due = False  # whether there is anything for a driver to do, which asks that very often
-        self._effects: list[Effect] = []
+        self._effects: list[DialEffect] = []
         self._due: dict[OutboundConnection, None] = {}
 
     def take_due(self) -> list[OutboundConnection]:
@@ -92,7 +92,7 @@ class Dialling:
         self.is_due = bool(self._effects)
         return due
 
-    def take_effects(self) -> list[Effect]:
+    def take_effects(self) -> list[DialEffect]:
         """What is to be done, in this order."""
         effects, self._effects = self._effects, []
         self.is_due = bool(self._due)
@@ -103,14 +103,14 @@ class Dialling:
         self._due[outbound] = None
         self.is_due = True
 
-    def want(self, effect: Effect) -> None:
+    def want(self, effect: DialEffect) -> None:
         """Have something done by the driver."""
         self._effects.append(effect)
         self.is_due = True
 
-    def log(self, level: Level, event: str, **values: Any) -> None:
+    def log(self, level: LogLevel, event: str, **values: Any) -> None:
         """Tell people what has happened."""
-        self.want(Log(level, event, values))
+        self.want(LogEvent(level, event, values))
 
 
 class OutboundConnection(ABC):
@@ -122,7 +122,7 @@ class OutboundConnection(ABC):
     is_given_up = False  # a driver is told to hang up, and does not look
 
     def __init__(self, dialling: Dialling, talk: Talking) -> None:
-        self.state: State = "resting"
+        self.state: DialState = "resting"
         self._dialling = dialling
         self._talk = talk
         self._backoff = Backoff(dialling.random)
@@ -130,7 +130,7 @@ class OutboundConnection(ABC):
 
     @property
     @abstractmethod
-    def reach(self) -> Reach:
+    def reach(self) -> PeerReach:
         """Where to dial now."""
 
     @abstractmethod

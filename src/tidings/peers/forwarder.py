@@ -31,9 +31,9 @@ from itertools import islice, takewhile
 from typing import Literal
 
 from tidings.filters import Filter
-from tidings.peers.lane import Lane, Says
-from tidings.peers.registry import Order
-from tidings.peers.transmission import Outgoing
+from tidings.peers.outbound_stream import OutboundStream, Says
+from tidings.peers.registry import ForwardOrder
+from tidings.peers.transmission import OutgoingMessage
 from tidings.protocol.forwarding import ForwardSender
 from tidings.queues.inflight import InFlight
 
@@ -50,7 +50,9 @@ _ANYTHING = Filter()
 class Forwarder:
     """See the module. A driver connects `senders`, and sends what they have to say when it is told."""
 
-    def __init__(self, outgoing: Outgoing, order: Order = "oldest", says: Says | None = None) -> None:
+    def __init__(
+        self, outgoing: OutgoingMessage, order: ForwardOrder = "oldest", says: Says | None = None
+    ) -> None:
         self.outgoing = outgoing
         self.phase: Phase = "down"
         self.tell: Callable[[], None] = _nothing
@@ -58,8 +60,8 @@ class Forwarder:
         self.is_closed = False
         self._order = order
         self._says = says
-        self._main = Lane(self, outgoing.queue.key, 0, says)
-        self._swept: Lane | None = None  # the stream of the sweep
+        self._main = OutboundStream(self, outgoing.queue.key, 0, says)
+        self._swept: OutboundStream | None = None  # the stream of the sweep
         self._backlog: array[int] = array("Q")  # what is to be swept; the last one first
         self._stored = 0  # the commit that says which sweep it is
         outgoing.forwarder = self
@@ -95,16 +97,16 @@ class Forwarder:
             self.tell()
 
     @property
-    def _lanes(self) -> list[Lane]:
+    def _lanes(self) -> list[OutboundStream]:
         return [self._main] if self._swept is None else [self._main, self._swept]
 
-    def _is_used(self, lane: Lane) -> bool:
+    def _is_used(self, lane: OutboundStream) -> bool:
         """Whether a stream is one of those in use; another may still have something to say."""
         return lane is self._main or lane is self._swept
 
     # What the streams say
 
-    def welcomed(self, lane: Lane, counter: int) -> None:
+    def welcomed(self, lane: OutboundStream, counter: int) -> None:
         """The other node has had everything of a stream up to this number."""
         if not self._is_used(lane):
             return
@@ -115,7 +117,7 @@ class Forwarder:
             sweep, first = self.outgoing.sweep, self.outgoing.queue.shelf.first()
             self.phase = "asking"
             if first is not None and first <= sweep:
-                self._swept = Lane(self, sweep, sweep, self._says)
+                self._swept = OutboundStream(self, sweep, sweep, self._says)
                 self.tell()
                 return
             self._swept = None
@@ -123,7 +125,7 @@ class Forwarder:
             self._plan()
         self.pump()
 
-    def _settle(self, lane: Lane, counter: int) -> None:
+    def _settle(self, lane: OutboundStream, counter: int) -> None:
         """Settle what is in the queue, and the other node has had."""
         sweep, shelf = self.outgoing.sweep, self.outgoing.queue.shelf
         if lane.sweep:
@@ -134,7 +136,7 @@ class Forwarder:
         for number in had:
             self.outgoing.settle(number, lane.failure_of(lane.counter_of(number)))
 
-    def lost(self, lane: Lane) -> None:
+    def lost(self, lane: OutboundStream) -> None:
         """A stream is lost: all begins anew, when the other node is there again."""
         if self.phase == "down" or not self._is_used(lane):
             return
@@ -165,7 +167,7 @@ class Forwarder:
         sweep, shelf = self.outgoing.sweep, self.outgoing.queue.shelf
         self._backlog = array("Q", takewhile(lambda one: one <= sweep, shelf)) if sweep else array("Q")
         if self._backlog and self._swept is None:
-            self._swept = Lane(self, sweep, sweep, self._says)
+            self._swept = OutboundStream(self, sweep, sweep, self._says)
             self.tell()
 
     def pump(self) -> None:
@@ -195,7 +197,7 @@ class Forwarder:
             self._swept = None
             self.tell()
 
-    def _fill(self, lane: Lane, following: Callable[[], Iterable[int]]) -> bool:
+    def _fill(self, lane: OutboundStream, following: Callable[[], Iterable[int]]) -> bool:
         """Send runs on a stream while it has room; whether there were any."""
         is_sent = False
         while lane.has_room:

@@ -12,10 +12,10 @@ from typing import Any
 
 from tidings.errors import TidingsError
 from tidings.exchange import Subscription
-from tidings.peers.dialling import Dialling, OutboundConnection, Reach
+from tidings.peers.dialling import Dialling, OutboundConnection, PeerReach
 from tidings.peers.forwarder import Forwarder
-from tidings.peers.registry import Order, Upstream
-from tidings.peers.transmission import Outgoing, Transmission
+from tidings.peers.registry import ForwardOrder, Upstream
+from tidings.peers.transmission import OutgoingMessage, Transmission
 from tidings.protocol.forwarding import ForwardSender
 from tidings.timers import Alarm
 
@@ -29,7 +29,7 @@ class StreamOutbound(OutboundConnection):
     """The connection of one stream of a forwarder, and those after it."""
 
     def __init__(
-        self, dialling: Dialling, sender: ForwardSender[Any], reach: Reach, tell: Callable[[str], None]
+        self, dialling: Dialling, sender: ForwardSender[Any], reach: PeerReach, tell: Callable[[str], None]
     ) -> None:
         """`tell` is called with each thing that goes wrong, and with nothing when something has come."""
         super().__init__(dialling, sender)
@@ -38,7 +38,7 @@ class StreamOutbound(OutboundConnection):
         self._tell = tell
 
     @property
-    def reach(self) -> Reach:
+    def reach(self) -> PeerReach:
         """Where the other node is."""
         return self._reach
 
@@ -54,10 +54,12 @@ class StreamOutbound(OutboundConnection):
         self._sender.lost()
 
 
-class Run:
+class ForwarderRun:
     """One forwarder and its connections."""
 
-    def __init__(self, dialling: Dialling, outgoing: Outgoing, reach: Reach, order: Order) -> None:
+    def __init__(
+        self, dialling: Dialling, outgoing: OutgoingMessage, reach: PeerReach, order: ForwardOrder
+    ) -> None:
         self.outgoing = outgoing
         says = None if reach.credentials is None else reach.credentials.says
         self.forwarder = Forwarder(outgoing, order, says)
@@ -96,13 +98,13 @@ class Forwarding:
     """See the module. `reach` finds the peer of a name, None if there is none."""
 
     def __init__(
-        self, transmission: Transmission, dialling: Dialling, reach: Callable[[str], Reach | None]
+        self, transmission: Transmission, dialling: Dialling, reach: Callable[[str], PeerReach | None]
     ) -> None:
         self._transmission = transmission
         self._dialling = dialling
         self._reach = reach
-        self._upstream: tuple[Outgoing, Reach, Order] | None = None
-        self._runs: dict[Outgoing, Run] = {}
+        self._upstream: tuple[OutgoingMessage, PeerReach, ForwardOrder] | None = None
+        self._runs: dict[OutgoingMessage, ForwarderRun] = {}
         self._is_closed = False
         self._timer: Alarm | None = None  # while there are any
         transmission.begin = self._begin
@@ -113,7 +115,7 @@ class Forwarding:
             self._transmission.unbind()
             return
         outgoing = self._transmission.bind(upstream.filter)
-        self._upstream = outgoing, Reach(upstream.address, upstream.credentials), upstream.order
+        self._upstream = outgoing, PeerReach(upstream.address, upstream.credentials), upstream.order
         self._begin(outgoing)
 
     def way_back(self, node: str) -> Subscription | None:
@@ -121,7 +123,7 @@ class Forwarding:
         outgoing = None if self._upstream is None else self._upstream[0]
         return outgoing.queue.binding if outgoing is not None and outgoing.node == node else None
 
-    def _begin(self, outgoing: Outgoing) -> None:
+    def _begin(self, outgoing: OutgoingMessage) -> None:
         """Let a queue be emptied, if its messages can go anywhere."""
         if self._is_closed or outgoing in self._runs:
             return
@@ -130,11 +132,11 @@ class Forwarding:
             outgoing.error = "there is no such peer" if found is None else "too many others are forwarded"
             outgoing.tell_all()
             return
-        self._runs[outgoing] = Run(self._dialling, outgoing, *found)
+        self._runs[outgoing] = ForwarderRun(self._dialling, outgoing, *found)
         if self._timer is None:
             self._look_later()
 
-    def _find(self, outgoing: Outgoing) -> tuple[Reach, Order] | None:
+    def _find(self, outgoing: OutgoingMessage) -> tuple[PeerReach, ForwardOrder] | None:
         if self._upstream is not None and outgoing is self._upstream[0]:
             return self._upstream[1:]
         reach = self._reach(outgoing.peer) if outgoing.target else None

@@ -12,9 +12,9 @@ from typing import Any
 from tidings.errors import NotAllowed, TidingsError
 from tidings.ids import ClockIds
 from tidings.peers.backend import Peers
-from tidings.peers.dialling import Dialling, OutboundConnection, Reach
-from tidings.peers.registry import Neighbours, Peer, Registry
-from tidings.peers.relay import Relay
+from tidings.peers.dialling import Dialling, OutboundConnection, PeerReach
+from tidings.peers.peer_client import PeerClient
+from tidings.peers.registry import Neighbours, Peer, PeerRegistry
 from tidings.protocol.connection import Connection
 from tidings.protocol.service import Service
 from tidings.queues.description import TRANSMISSION
@@ -44,7 +44,7 @@ class Peering(Service):
             self._know(peer)
 
     def _know(self, peer: Peer) -> None:
-        self._relays[peer] = Relay(peer, self.dialling.timers, self.dialling.now)
+        self._relays[peer] = PeerClient(peer, self.dialling.timers, self.dialling.now)
 
     def start(self) -> None:
         """Begin to dial all peers."""
@@ -86,16 +86,16 @@ class Peering(Service):
         peer = self.registry.find(name)
         return peer is not None and peer.is_there
 
-    def reach(self, name: str) -> Reach | None:
+    def reach(self, name: str) -> PeerReach | None:
         """How the peer of this name is reached; None if there is none."""
         peer = self.registry.find(name)
         return None if peer is None else self.reach_of(peer)
 
-    def reach_of(self, peer: Peer) -> Reach:
+    def reach_of(self, peer: Peer) -> PeerReach:
         """How a peer is reached; what was found on the network may be at another address by now."""
         if not _is_secured(peer):
-            return Reach(peer.address)
-        return Reach(peer.address, self.credentials, peer.name)
+            return PeerReach(peer.address)
+        return PeerReach(peer.address, self.credentials, peer.name)
 
     def connection(self, peer: Peer) -> Connection:
         """A new connection; with TLS the node's certificate, or another credential, says who it is."""
@@ -120,18 +120,18 @@ class Peering(Service):
 class PeerOutbound(OutboundConnection):
     """The connection to one peer, and those after it."""
 
-    def __init__(self, peering: Peering, peer: Peer, relay: Relay) -> None:
+    def __init__(self, peering: Peering, peer: Peer, relay: PeerClient) -> None:
         self.connection = peering.connection(peer)
         super().__init__(peering.dialling, self.connection)
         self._peering = peering
-        self._registry: Registry = peering.registry
+        self._registry: PeerRegistry = peering.registry
         self._peer = peer
         self._relay = relay
         relay.flush = self.touch
         relay.begin(self.connection)
 
     @property
-    def reach(self) -> Reach:
+    def reach(self) -> PeerReach:
         """Where the peer is now."""
         return self._peering.reach_of(self._peer)
 

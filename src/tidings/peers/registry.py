@@ -31,8 +31,8 @@ PEERS_MAX = 1_000
 """Peers of one node; what is found beyond that is passed over."""
 NAME_LENGTH_MAX = 64
 
-State = Literal["candidate", "away", "there"]
-Order = Literal["oldest", "newest"]
+PeerState = Literal["candidate", "away", "there"]
+ForwardOrder = Literal["oldest", "newest"]
 """What goes first of what has gathered for an upstream."""
 
 _NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{NAME_LENGTH_MAX}}}")
@@ -52,16 +52,20 @@ class Upstream:
     """
 
     def __init__(
-        self, address: str, credentials: Credentials, order: Order = "oldest", filter: str | None = None
+        self,
+        address: str,
+        credentials: Credentials,
+        order: ForwardOrder = "oldest",
+        filter: str | None = None,
     ) -> None:
         from tidings.filters import Filter  # not before: a command knows the settings when it starts
 
-        if order not in get_args(Order):
-            raise UserError(f"order is {' or '.join(map(repr, get_args(Order)))}, not {order!r}")
+        if order not in get_args(ForwardOrder):
+            raise UserError(f"order is {' or '.join(map(repr, get_args(ForwardOrder)))}, not {order!r}")
         dial(address, credentials)
         self.address = address
         self.credentials = credentials
-        self.order: Order = order
+        self.order: ForwardOrder = order
         self.filter = str(Filter(filter or ""))
 
 
@@ -72,7 +76,7 @@ class Peer:
         self.name = name
         self.address = address
         self.is_configured = is_configured
-        self.state: State = "away" if is_configured else "candidate"
+        self.state: PeerState = "away" if is_configured else "candidate"
         self.node = ""  # its id, once it has shown who it is
         self.since = now  # when it came into this state
         self.error = ""  # why it is not there
@@ -86,7 +90,7 @@ class Peer:
         return self.state == "there"
 
 
-class Registry:
+class PeerRegistry:
     """See the module. `name` and `node` are those of this node."""
 
     def __init__(self, name: str, node: str, peers: Mapping[str, str], now: float) -> None:
@@ -172,7 +176,7 @@ class Registry:
         elif problem:
             peer.error = problem
 
-    def _change(self, peer: Peer, state: State, error: str, now: float) -> None:
+    def _change(self, peer: Peer, state: PeerState, error: str, now: float) -> None:
         peer.state, peer.error, peer.since = state, error, now
 
     def status(self, now: float) -> list[dict[str, Any]]:

@@ -54,14 +54,14 @@ def _key(queue: MessageQueue) -> tuple[str]:
     return (str(queue.key),)
 
 
-class Waiting(NamedTuple):
+class AwaitedReply(NamedTuple):
     """Who is to be told what another node says of a message."""
 
     session: Session
     reply: Deferred[None]
 
 
-class Outgoing:
+class OutgoingMessage:
     """One transmission queue, and what becomes of its messages."""
 
     def __init__(self, manager: QueueManager, queue: MessageQueue, record: TransmissionRecord) -> None:
@@ -73,7 +73,7 @@ class Outgoing:
         self.broker = manager.broker
         self.forwarder: Forwarder | None = None
         self.error = ""  # what the last attempt to reach the other node has failed with
-        self.waiting: dict[int, Waiting] = {}  # by the numbers of their messages
+        self.waiting: dict[int, AwaitedReply] = {}  # by the numbers of their messages
 
     @property
     def is_attended(self) -> bool:
@@ -179,9 +179,9 @@ class Transmission(Service):
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager
         self._broker = manager.broker
-        self._outgoing: dict[str, Outgoing] = {}
+        self._outgoing: dict[str, OutgoingMessage] = {}
         self._pump: Pump | None = None
-        self.begin: Callable[[Outgoing], None] = _leave_it
+        self.begin: Callable[[OutgoingMessage], None] = _leave_it
         """Called, at the end of each tick, with each queue that has messages and no forwarder."""
         self.is_there: Callable[[str], bool] = _is_nowhere
         """Whether a peer is there, so that its answer can be waited for."""
@@ -192,7 +192,7 @@ class Transmission(Service):
         for key in known:  # of queues that were deleted where nobody heard of it
             self._broker.store(TRANSMISSIONS.drop(key))
 
-    def __iter__(self) -> Iterator[Outgoing]:
+    def __iter__(self) -> Iterator[OutgoingMessage]:
         return iter(list(self._outgoing.values()))
 
     # Putting
@@ -201,7 +201,7 @@ class Transmission(Service):
         """The queue in which what is for a queue of a peer waits, made if there is none."""
         return self.outgoing(peer, queue).queue
 
-    def outgoing(self, peer: str, queue: str) -> Outgoing:
+    def outgoing(self, peer: str, queue: str) -> OutgoingMessage:
         """The same, with what becomes of its messages."""
         name = f"{TRANSMISSION}{queue}@{peer}"
         if self._manager.get(name) is None:
@@ -216,7 +216,7 @@ class Transmission(Service):
         if queue.name.startswith(TRANSMISSION) and "@" in queue.name and _keeps_order(queue):
             if queue.name in self._outgoing:
                 self.drop(self._outgoing[queue.name])  # it was deleted, and is made anew
-            self._outgoing[queue.name] = Outgoing(self._manager, queue, record or TransmissionRecord())
+            self._outgoing[queue.name] = OutgoingMessage(self._manager, queue, record or TransmissionRecord())
             if self._pump is None:
                 self._pump = Pump(self)
                 self._broker.add(self._pump)
@@ -232,7 +232,9 @@ class Transmission(Service):
             return [failed(error)] * len(batch)
         return [self._put_one(session, outgoing, raw, batch) for raw in batch.raws]
 
-    def _put_one(self, session: Session, outgoing: Outgoing, raw: bytes, batch: Batch) -> Deferred[None]:
+    def _put_one(
+        self, session: Session, outgoing: OutgoingMessage, raw: bytes, batch: Batch
+    ) -> Deferred[None]:
         try:
             message = self._put(session, outgoing.queue, raw, batch)
         except (UserError, Refused) as error:
@@ -243,12 +245,12 @@ class Transmission(Service):
         """What the peer says of a message that was just put; None if it is safe as it is."""
         return self._await(session, self.outgoing(peer, queue), number)
 
-    def _await(self, session: Session, outgoing: Outgoing, number: int) -> Deferred[None] | None:
+    def _await(self, session: Session, outgoing: OutgoingMessage, number: int) -> Deferred[None] | None:
         """What the peer says of a message; None if it is away."""
         if not (outgoing.is_attended or self.is_there(outgoing.peer)):
             return None
         reply: Deferred[None] = Deferred()
-        outgoing.waiting[number] = Waiting(session, reply)
+        outgoing.waiting[number] = AwaitedReply(session, reply)
         return reply
 
     def _put(self, session: Session, queue: MessageQueue, raw: bytes, batch: Batch) -> QueuedMessage:
@@ -261,7 +263,7 @@ class Transmission(Service):
             self._broker.accept(session)
         return queue.put(raw, batch.origin)
 
-    def bind(self, filter: str) -> Outgoing:
+    def bind(self, filter: str) -> OutgoingMessage:
         """Have all publications that match go to the upstream, for everybody there."""
         outgoing = self.outgoing(UPSTREAM, "")
         queue, exchange = outgoing.queue, self._broker.exchange
@@ -283,7 +285,7 @@ class Transmission(Service):
             queue.description = replace(queue.description, bind=None)
             self._manager.keep([queue.record()] if queue.description.keep else [])
 
-    def drop(self, outgoing: Outgoing) -> None:
+    def drop(self, outgoing: OutgoingMessage) -> None:
         """A queue was deleted."""
         del self._outgoing[outgoing.queue.name]
         if outgoing.queue.description.keep:
@@ -339,5 +341,5 @@ def _is_nowhere(_peer: str) -> bool:
     return False
 
 
-def _leave_it(_outgoing: Outgoing) -> None:
+def _leave_it(_outgoing: OutgoingMessage) -> None:
     """Where there is nobody to forward anything."""

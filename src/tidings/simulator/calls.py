@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidings.peers.dialling import LOST, Dial, HangUp, Log, OutboundConnection
+from tidings.peers.dialling import LOST, Dial, HangUp, LogEvent, OutboundConnection
 from tidings.simulator.network import End
 from tidings.transport.address import parse
 
@@ -44,7 +44,7 @@ class SimulatedCalls:
                     self._dial(effect)
                 case HangUp(outbound):
                     self._hang_up(outbound)
-                case Log(_level, event, values):
+                case LogEvent(_level, event, values):
                     self._world.note(self._node.name, event, *values.values())
 
     def _dial(self, dial: Dial) -> None:

@@ -37,7 +37,7 @@ KNOWN_MAX = 1_000
 """Descriptions of a peer's queues that are remembered for when it is away."""
 
 
-class Relay:
+class PeerClient:
     """See the module. There is one for each peer, whatever connections it has one after the other.
 
     Whoever drives it calls `begin` with a new connection, and `changed` after all that happens to that.
@@ -100,7 +100,7 @@ class Relay:
         """Have the peer do something that may be done twice, within this time; Disconnected if it is not."""
         if not self.is_up and (self._is_given_up or wait_s == 0):
             return failed(self.away())
-        asking = Asking(self, operation, arguments, wait_s)
+        asking = PeerCall(self, operation, arguments, wait_s)
         asking.begin()
         return asking.reply
 
@@ -139,7 +139,7 @@ class Relay:
         if not self.is_up and (cannot_wait or self.connection is None):
             return failed(self.away())
         arguments = msgspec.to_builtins(replace(wanted, queue=queue))
-        getting = Getting(self, queue, arguments, wanted.wait_s)
+        getting = PeerGet(self, queue, arguments, wanted.wait_s)
         getting.begin()
         return getting.reply
 
@@ -179,10 +179,12 @@ class Relay:
             reply.fail(self.away("whether it has heard what became of the message is not known"))
 
 
-class Asking:
+class PeerCall:
     """A request to a peer that is answered once, at the latest when its time is up."""
 
-    def __init__(self, relay: Relay, operation: str, arguments: dict[str, Any], wait_s: float | None) -> None:
+    def __init__(
+        self, relay: PeerClient, operation: str, arguments: dict[str, Any], wait_s: float | None
+    ) -> None:
         self.reply: Deferred[Any] = Deferred(partial(self.give_up, None))
         self._relay = relay
         self._operation = operation
@@ -239,13 +241,15 @@ class Asking:
         self.reply.take(result, error)
 
 
-class Getting(Asking):
+class PeerGet(PeerCall):
     """A request for messages: what it got is given back if nobody takes it.
 
     The peer waits as long as it was told to, anew after each cut; so it is here that the time is watched.
     """
 
-    def __init__(self, relay: Relay, queue: str, arguments: dict[str, Any], wait_s: float | None) -> None:
+    def __init__(
+        self, relay: PeerClient, queue: str, arguments: dict[str, Any], wait_s: float | None
+    ) -> None:
         super().__init__(relay, "get", arguments, wait_s)
         self._queue = queue
 

@@ -32,7 +32,7 @@ Says = Callable[[], tuple[str, str]]
 _NO_ORIGIN = Origin()
 
 
-class Lane:
+class OutboundStream:
     """One stream to the other node, and what is under way on it; one with a `sweep` descends from there."""
 
     def __init__(self, forwarder: Forwarder, epoch: int, sweep: int, says: Says | None) -> None:
