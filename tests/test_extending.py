@@ -27,7 +27,7 @@ from tidings.queues.arguments import FindRequest, GetRequest
 from tidings.queues.backend import Delivered, GetReply, QueueBackend, QueueRef
 from tidings.queues.description import Description
 from tidings.replies import Deferred, resolved
-from tidings.store.interface import Durable, Kind
+from tidings.store.interface import Durable, RecordKind
 
 
 class Stack(QueueRef):
@@ -123,7 +123,7 @@ class Note(Struct, frozen=True):
     text: str
 
 
-NOTES: Kind[tuple[str], Note] = Kind("note", Note)
+NOTES: RecordKind[tuple[str], Note] = RecordKind("note", Note)
 
 
 class Noted(Struct, forbid_unknown_fields=True):

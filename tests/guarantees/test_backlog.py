@@ -9,7 +9,7 @@ from pathlib import Path
 import tidings
 from tidings import Event
 from tidings.event.wire import encode_events
-from tidings.store.interface import Append, Durable, Put, StoredBatch
+from tidings.store.interface import Append, Durable, PutCursor, StoredBatch
 from tidings.store.sqlite import SqliteStore
 
 BACKLOG = 1_000_000
@@ -28,7 +28,7 @@ def fill(directory: Path) -> None:
     firsts = range(1, BACKLOG, BATCH)
     batches = (StoredBatch(first, BATCH, "pub", 1, None, 1, False, raw) for first in firsts)
     store = SqliteStore(directory)
-    store.commit([Put(Durable("reader", "", "type = 'old'", 0, 0))])
+    store.commit([PutCursor(Durable("reader", "", "type = 'old'", 0, 0))])
     while part := [Append(batch) for batch in islice(batches, 100)]:
         store.commit(part)
     store.close()

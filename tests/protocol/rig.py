@@ -29,7 +29,7 @@ from tidings.protocol.messages import (
 )
 from tidings.protocol.service import BlockingCall
 from tidings.protocol.session import Session
-from tidings.store.interface import Operation, State, StoredBatch
+from tidings.store.interface import Operation, StoredBatch, StoreState
 from tidings.store.memory import SimulatedDisk, SimulatedStore
 
 M = TypeVar("M", bound=ProtocolMessage)
@@ -134,7 +134,7 @@ class Rig:
         return self.store.read(0, 1 << 30)
 
     @property
-    def state(self) -> State:
+    def state(self) -> StoreState:
         """What the node would know if it started now."""
         disk = SimulatedDisk()
         disk.append(self.store.disk.content)

@@ -15,7 +15,7 @@ from tidings.protocol import cursors
 from tidings.protocol import ledger as ledger_module
 from tidings.protocol.broker import STORED_SIZE_MAX
 from tidings.protocol.messages import Accepted, Bye, Deliver, Hello, Publish, Reply, Welcome
-from tidings.store.interface import Append, Count, Drop, Put, Trim
+from tidings.store.interface import Append, CountProducer, Drop, PutCursor, Trim
 
 
 def test_a_transient_event_is_delivered_and_accepted_without_any_commit() -> None:
@@ -78,7 +78,7 @@ def test_a_reliable_event_waits_for_the_disk_even_when_nobody_wants_it_stored() 
     bob.subscribe()
     ann.publish(reliable(1))
     (count,) = rig.tick()
-    assert isinstance(count, Count)
+    assert isinstance(count, CountProducer)
     assert ann.accepted == []
     assert bob.events() == []
     rig.sync()
@@ -412,7 +412,7 @@ def test_a_durable_subscription_made_and_ended_in_one_tick_leaves_nothing() -> N
     ann.request("subscribe", number=1, durable="d")
     ann.request("unsubscribe", durable="d")
     operations = rig.tick()
-    assert not any(isinstance(one, Put) for one in operations)
+    assert not any(isinstance(one, PutCursor) for one in operations)
     rig.run()
     assert [reply.error for reply in ann.got(Reply)] == [None, None]
     assert rig.state.durables == []
@@ -425,7 +425,7 @@ def test_ended_and_made_again_in_one_tick_it_is_new() -> None:
     ann.request("unsubscribe", durable="d")
     ann.request("subscribe", number=2, durable="d", filter="n = 2")
     operations = rig.tick()
-    assert [type(one) for one in operations] == [Drop, Put]
+    assert [type(one) for one in operations] == [Drop, PutCursor]
     rig.run()
     assert [one.filter for one in rig.state.durables] == ["n = 2"]
 
@@ -503,7 +503,7 @@ def test_a_commit_holds_appends_before_records_and_counts() -> None:
     ann = rig.peer()
     ann.subscribe(durable="d")
     ann.publish(reliable(1))
-    assert [type(one) for one in rig.tick()] == [Append, Put, Count]
+    assert [type(one) for one in rig.tick()] == [Append, PutCursor, CountProducer]
     assert not any(isinstance(one, Trim) for one in rig.commits[0])
 
 

@@ -14,7 +14,7 @@ from tidings.ids import Origin
 from tidings.protocol import ledger as ledger_module
 from tidings.protocol.ledger import Ledger, check_growing, identity_of
 from tidings.protocol.messages import Failure, Refusal
-from tidings.store.interface import Count, Operation
+from tidings.store.interface import CountProducer, Operation
 
 ANN, BOB = Origin("a", 1), Origin("b", 1)
 
@@ -25,7 +25,7 @@ def refusal(first: int, last: int) -> Refusal:
 
 def counted(operations: Iterable[Operation]) -> list[tuple[str, int]]:
     """The systems and counters that are to be stored."""
-    return [(one.counter.system, one.counter.counter) for one in operations if isinstance(one, Count)]
+    return [(one.counter.system, one.counter.counter) for one in operations if isinstance(one, CountProducer)]
 
 
 def test_who_was_never_heard_of_has_counted_nothing() -> None:
@@ -62,7 +62,7 @@ def test_what_was_stored_is_known_after_a_restart() -> None:
     ledger.refuse(ANN, refusal(3, 5))
     ledger.keep(ANN)
     (count,) = ledger.take_due(1.0, 1)
-    assert isinstance(count, Count)
+    assert isinstance(count, CountProducer)
     again = Ledger([count.counter])
     assert again.counter_of(ANN) == 7
     assert again.refused(ANN) == [refusal(3, 5)]
@@ -182,7 +182,7 @@ def test_what_tells_its_counter_by_itself_needs_no_count_unless_something_was_re
     ledger.refuse(ANN, refusal(2, 2))
     ledger.wait(ANN)
     (count,) = ledger.take_due(1.0, 2)
-    assert isinstance(count, Count)
+    assert isinstance(count, CountProducer)
     assert count.counter.counter == 3
     assert ledger.failed() == {("a", 1)}
     assert ledger.counter_of(ANN) == 0
@@ -196,7 +196,7 @@ def test_what_goes_before_its_sender_has_seen_the_answer_leaves_its_count() -> N
     assert ledger.take_due(1.0, 1) == []
     ledger.gone(ANN, 5)
     (count,) = ledger.take_due(1.0, 1)
-    assert isinstance(count, Count)
+    assert isinstance(count, CountProducer)
     assert count.counter.counter == 5
 
 
@@ -258,7 +258,7 @@ def test_two_users_who_say_that_they_are_one_system_are_counted_apart() -> None:
     assert ledger.counter_of(ann) == 3
     ledger.keep(ann)
     ledger.keep(thief)
-    stored = [one.counter for one in ledger.take_due(1.0, 1) if isinstance(one, Count)]
+    stored = [one.counter for one in ledger.take_due(1.0, 1) if isinstance(one, CountProducer)]
     again = Ledger(stored)
     assert (again.counter_of(ann), again.counter_of(thief)) == (3, 5_000_000)
 

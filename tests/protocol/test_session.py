@@ -33,7 +33,7 @@ from tidings.protocol.messages import (
     Welcome,
 )
 from tidings.protocol.session import Session
-from tidings.store.interface import Durable, Put
+from tidings.store.interface import Durable, PutCursor
 
 HELLO = Hello([1], "sys", 1, "ann")
 
@@ -84,7 +84,7 @@ def test_a_client_whose_name_has_control_characters_is_not_welcomed(name: str) -
 def test_a_durable_name_has_no_control_characters_and_one_that_was_stored_goes_on(name: str) -> None:
     rig = Rig()
     assert refusal(rig.peer(), "subscribe", number=1, durable=name) == "protocol"
-    rig.store.commit([Put(Durable(name, "ann", "", 0, 0, b""))])
+    rig.store.commit([PutCursor(Durable(name, "ann", "", 0, 0, b""))])
     rig.store.sync()
     peer = rig.restart().peer()
     peer.subscribe(1, durable=name)

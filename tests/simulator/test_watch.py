@@ -14,19 +14,19 @@ from tidings.protocol.session import Session
 from tidings.protocol.subscriber import Wanted
 from tidings.simulator.account import Identity, StormAccount
 from tidings.simulator.watch import DiskWatch
-from tidings.store.interface import Append, Count, Counter, State, StoredBatch
+from tidings.store.interface import Append, Counter, CountProducer, StoredBatch, StoreState
 
 EVENT = Event.unchecked(5, "t", 0, {"n": 5}, Header(delivery="reliable"))
 IDENTITY: Identity = ("sys", 1, 5)
 APPEND = Append(StoredBatch(5, 2, "sys", 1, None, 0, False, b""))
-COUNT = Count(Counter("sys", 1, 5, 0))
+COUNT = CountProducer(Counter("sys", 1, 5, 0))
 
 
 def watched() -> tuple[DiskWatch, Session]:
     """A watch that knows of one reliable event, numbered 5."""
     watch = DiskWatch()
     watch.publishing("sys", 1, 5)
-    session = Broker(State("node", 1, 0, [], [])).connect(0.0)
+    session = Broker(StoreState("node", 1, 0, [], [])).connect(0.0)
     session.origin = Origin("sys", 1)
     return watch, session
 
@@ -67,10 +67,10 @@ def test_a_start_with_less_than_was_safe_is_found() -> None:
     watch, _ = watched()
     watch.synced([[APPEND, COUNT]])
     with pytest.raises(AssertionError, match="stored events were lost"):
-        watch.started(State("node", 2, 5, [], [Counter("sys", 1, 5, 0)]))
+        watch.started(StoreState("node", 2, 5, [], [Counter("sys", 1, 5, 0)]))
     with pytest.raises(AssertionError, match="a counter was lost"):
-        watch.started(State("node", 2, 6, [], [Counter("sys", 1, 4, 0)]))
-    watch.started(State("node", 2, 7, [], [Counter("sys", 1, 5, 0)]))
+        watch.started(StoreState("node", 2, 6, [], [Counter("sys", 1, 4, 0)]))
+    watch.started(StoreState("node", 2, 7, [], [Counter("sys", 1, 5, 0)]))
 
 
 def account(wanted: Wanted | None = None) -> StormAccount:

@@ -18,7 +18,16 @@ from pathlib import Path
 
 from tests.store.samples import batch, everything, message
 from tidings.errors import StoreFailed
-from tidings.store.interface import Append, Count, Counter, Dequeue, Enqueue, PutQueue, QueueRecord, Trim
+from tidings.store.interface import (
+    Append,
+    Counter,
+    CountProducer,
+    Dequeue,
+    Enqueue,
+    PutQueue,
+    QueueRecord,
+    Trim,
+)
 from tidings.store.sqlite import SqliteStore
 
 
@@ -30,7 +39,7 @@ def commit(path: Path, count: int | None) -> None:
     )
     for first in numbers:
         batches = [batch(first), batch(first + 1, size=5000), batch(first + 2, size=200)]
-        store.commit([*map(Append, batches), Count(Counter("child", 1, first, 0))])
+        store.commit([*map(Append, batches), CountProducer(Counter("child", 1, first, 0))])
         os.write(1, f"durable {first + 2}\n".encode())
 
 

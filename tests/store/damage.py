@@ -12,15 +12,15 @@ from tests.store.samples import Model, batch, everything, last, message, records
 from tidings.store.database import making
 from tidings.store.interface import (
     Append,
-    Count,
     Counter,
+    CountProducer,
     Dequeue,
     DropQueue,
     DropRecord,
     Durable,
     Enqueue,
     Operation,
-    Put,
+    PutCursor,
     PutQueue,
     QueueRecord,
     Revise,
@@ -29,7 +29,7 @@ from tidings.store.interface import (
     StoredMessage,
     Trim,
 )
-from tidings.store.records import FORMAT, Head, Meta, head_row, tables_of
+from tidings.store.records import FORMAT, Meta, StoreHead, head_row, tables_of
 from tidings.store.sqlite import SqliteStore
 
 MESSAGE_SIZES = [30, 200, 900, 900, 900, 6000]
@@ -69,7 +69,7 @@ def make(
     (path / "made").mkdir()
     with making(path / "made" / "tidings.db", Meta("node", 0, version)) as connection:
         table = tables_of(version)[1]
-        connection.execute(table.put, head_row(Head("node", 0), table))
+        connection.execute(table.put, head_row(StoreHead("node", 0), table))
     store = SqliteStore(path / "made")
     made = Made(path / "crashed", store.state.node, [], [], [], [], [[]], [])
     position, model = 0, Model()
@@ -84,7 +84,7 @@ def make(
             operations.append(Append(one))
         durable = Durable(f"d{number % 9}", "ann", "x > 1", number, number, b"options" * 9)
         counter = Counter(f"sensor{number % 20}", 1, number, number)
-        operations += [Put(durable), Count(counter)]
+        operations += [PutCursor(durable), CountProducer(counter)]
         made.durables = [one for one in made.durables if one.name != durable.name] + [durable]
         made.counters = [one for one in made.counters if one.system != counter.system] + [counter]
         if trims and number % 8 == 7:

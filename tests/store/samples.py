@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tidings.store.interface import (
     Append,
-    Count,
     Counter,
+    CountProducer,
     Dequeue,
     Discard,
     Drop,
@@ -19,7 +19,7 @@ from tidings.store.interface import (
     Durable,
     Enqueue,
     Operation,
-    Put,
+    PutCursor,
     PutQueue,
     QueueRecord,
     Revise,
@@ -70,11 +70,11 @@ class Model:
                 case Append(stored):
                     self.batches.append(stored)
                     self.position = last(stored)
-                case Put(durable):
+                case PutCursor(durable):
                     self.durables[durable.owner, durable.name] = durable
                 case Drop(name, owner):
                     self.durables.pop((owner, name), None)
-                case Count(counter):
+                case CountProducer(counter):
                     self.counters[counter.system, counter.epoch] = counter
                 case Trim(position):
                     self.batches = [one for one in self.batches if one.persistent or last(one) > position]
@@ -137,7 +137,20 @@ _descriptions = _options | st.just(b"d" * 5000)
 _keys = st.sampled_from([1, 2, 2**63 - 1])
 
 
-_KINDS = [Append, Append, Append, Put, Drop, Count, Trim, Discard, PutQueue, DropQueue, SetRecord, DropRecord]
+_KINDS = [
+    Append,
+    Append,
+    Append,
+    PutCursor,
+    Drop,
+    CountProducer,
+    Trim,
+    Discard,
+    PutQueue,
+    DropQueue,
+    SetRecord,
+    DropRecord,
+]
 
 
 @st.composite
@@ -203,10 +216,13 @@ def _batches(draw: st.DrawFn, position: int) -> StoredBatch:
 
 
 _OTHERS: dict[type, st.SearchStrategy[Operation]] = {
-    Put: st.builds(Put, st.builds(Durable, _names, _names, st.text(max_size=9), _small, _small, _options)),
+    PutCursor: st.builds(
+        PutCursor, st.builds(Durable, _names, _names, st.text(max_size=9), _small, _small, _options)
+    ),
     Drop: st.builds(Drop, _names, _names),
-    Count: st.builds(
-        Count, st.builds(Counter, _names, st.integers(0, 3), _numbers, _numbers, st.binary(max_size=9))
+    CountProducer: st.builds(
+        CountProducer,
+        st.builds(Counter, _names, st.integers(0, 3), _numbers, _numbers, st.binary(max_size=9)),
     ),
     Trim: st.builds(Trim, _small),
     Discard: st.builds(Discard, _small),

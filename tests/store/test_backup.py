@@ -19,15 +19,15 @@ from tests.store.samples import Model, batch, everything, message, operations, r
 from tests.store.test_directory import set_format
 from tests.store.test_processes import CHILD, ENVIRONMENT
 from tidings.errors import InternalError, StoreDamaged, StoreError, StoreInUse, StoreTooNew
-from tidings.store.backup import Summary, back_up, restore
+from tidings.store.backup import BackupSummary, back_up, restore
 from tidings.store.directory import Directory
 from tidings.store.interface import (
     Append,
-    Count,
     Counter,
+    CountProducer,
     Durable,
     Enqueue,
-    Put,
+    PutCursor,
     PutQueue,
     QueueRecord,
     SetRecord,
@@ -42,8 +42,10 @@ KILLS = often(5)
 def filled(path: Path, count: int = 50) -> SqliteStore:
     """A store with so many events and messages, which is at work."""
     store = SqliteStore(path)
-    store.commit([Put(Durable("behind", "ann", "", 3, 5)), Put(Durable("up", "ann", "", count, count))])
-    store.commit([PutQueue(QueueRecord(1, "jobs", 4, b"")), Count(Counter("child", 1, 7, 0))])
+    store.commit(
+        [PutCursor(Durable("behind", "ann", "", 3, 5)), PutCursor(Durable("up", "ann", "", count, count))]
+    )
+    store.commit([PutQueue(QueueRecord(1, "jobs", 4, b"")), CountProducer(Counter("child", 1, 7, 0))])
     store.commit([SetRecord("sink", key, b"value") for key in ("one", "two", "three")])
     for number in range(1, count + 1):
         store.commit([Append(batch(number)), Enqueue(message(number, size=3000))])
@@ -63,7 +65,7 @@ def test_a_backup_of_a_store_at_work_holds_all_that_was_committed_before(tmp_pat
         summary = back_up(tmp_path / "node", tmp_path / "backup")
         store.commit([Append(batch(51))])
     size = (tmp_path / "backup").stat().st_size
-    assert summary == Summary(store.state.node, 1, 50, size, 50, 50, 1, 2, 3)
+    assert summary == BackupSummary(store.state.node, 1, 50, size, 50, 50, 1, 2, 3)
     with closing(restored(tmp_path / "backup", tmp_path / "copy")) as copy:
         assert list(everything(copy)) == [batch(number) for number in range(1, 51)]
         assert records_of(copy) == {("sink", key): b"value" for key in ("one", "two", "three")}

@@ -14,13 +14,13 @@ from tests.store.samples import Model, batch, everything, operations, records_of
 from tidings.errors import InternalError
 from tidings.store.interface import (
     Append,
-    Count,
     Counter,
+    CountProducer,
     Discard,
     Drop,
     Durable,
     Operation,
-    Put,
+    PutCursor,
     Store,
     Trim,
 )
@@ -132,8 +132,8 @@ def test_durables_and_counters_are_told_as_they_were_last(lasting: Opener) -> No
     store = lasting()
     kept, dropped = Durable("a", "ann", "x > 1", 5, 9, b"o"), Durable("b", "ann", "", 0, 0)
     counter = Counter("sensor", 7, 99, 1)
-    store.commit([Put(dropped), Put(kept), Count(Counter("sensor", 7, 1, 0))])
-    store.commit([Drop("b", "ann"), Count(counter), Drop("nobody", "ann")])
+    store.commit([PutCursor(dropped), PutCursor(kept), CountProducer(Counter("sensor", 7, 1, 0))])
+    store.commit([Drop("b", "ann"), CountProducer(counter), Drop("nobody", "ann")])
     store = reopened(store, lasting)
     assert (store.state.durables, store.state.counters) == ([kept], [counter])
     store.close()

@@ -15,7 +15,7 @@ import tidings
 from tests.store.samples import batch
 from tidings.errors import StoreError, StoreFailed, StoreInUse, StoreTooNew
 from tidings.store import directory
-from tidings.store.database import Database, connect
+from tidings.store.database import StoreDatabase, connect
 from tidings.store.directory import Directory
 from tidings.store.interface import Append
 from tidings.store.records import META, Meta, meta_row
@@ -168,13 +168,13 @@ def test_nothing_is_committed_after_a_commit_during_which_the_files_went(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = SqliteStore(tmp_path / "node")
-    write = Database._write
+    write = StoreDatabase._write
 
-    def write_and_lose(database: Database, *arguments: Any) -> None:
+    def write_and_lose(database: StoreDatabase, *arguments: Any) -> None:
         write(database, *arguments)
         (tmp_path / "node").rename(tmp_path / "elsewhere")
 
-    monkeypatch.setattr(Database, "_write", write_and_lose)
+    monkeypatch.setattr(StoreDatabase, "_write", write_and_lose)
     with pytest.raises(StoreFailed, match=GONE):
         store.commit([Append(batch(1))])
     monkeypatch.undo()

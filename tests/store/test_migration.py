@@ -16,7 +16,7 @@ from tests.store.samples import records_of
 from tidings.errors import StoreFailed
 from tidings.store import database as database_module
 from tidings.store.backup import back_up, restore
-from tidings.store.database import Database, connect
+from tidings.store.database import StoreDatabase, connect
 from tidings.store.records import FORMAT, META, meta_of
 from tidings.store.sqlite import SqliteStore
 from tidings.store.wal import PAGE_SIZE
@@ -64,7 +64,7 @@ def test_a_crash_at_any_moment_of_a_migration_leaves_the_old_store_or_the_new_on
     old: Path, tmp_path: Path
 ) -> None:
     log = "tidings.db-wal"
-    with closing(Database(old / "tidings.db", unheard)) as database:
+    with closing(StoreDatabase(old / "tidings.db", unheard)) as database:
         database.migrate()
         written = (old / log).read_bytes()
         shutil.copytree(old, tmp_path / "crashed")
@@ -74,7 +74,7 @@ def test_a_crash_at_any_moment_of_a_migration_leaves_the_old_store_or_the_new_on
         home = tmp_path / "copy"
         shutil.copytree(tmp_path / "crashed", home)
         (home / log).write_bytes(written[:size])
-        with closing(Database(home / "tidings.db", unheard)) as database:
+        with closing(StoreDatabase(home / "tidings.db", unheard)) as database:
             seen.add(database.books.meta.format)
         check(home)
         shutil.rmtree(home)

@@ -13,8 +13,8 @@ from tidings.store.interface import (
     RECORD_VALUE_SIZE_MAX,
     Append,
     DropRecord,
-    Kind,
     Operation,
+    RecordKind,
     SetRecord,
 )
 
@@ -26,8 +26,8 @@ class Link(Struct, frozen=True, omit_defaults=True):
     node: str = ""
 
 
-LINKS: Kind[tuple[str, str], Link] = Kind("link", Link)
-OTHERS: Kind[tuple[str], Link] = Kind("other", Link)
+LINKS: RecordKind[tuple[str, str], Link] = RecordKind("link", Link)
+OTHERS: RecordKind[tuple[str], Link] = RecordKind("other", Link)
 
 
 def test_records_are_kept_by_kind_and_key(lasting: Opener) -> None:

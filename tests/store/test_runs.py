@@ -18,7 +18,7 @@ from tidings.store.runs import (
     RUN_BYTES_MAX,
     RUN_COUNT_MAX,
     SHARED_BYTES_MAX,
-    Run,
+    MessageRun,
     Stock,
     gone_of,
     messages_of,
@@ -68,7 +68,7 @@ def test_rows_say_what_they_were_told(numbers: set[int], gone: int) -> None:
     gone=st.integers(0),
 )
 def test_bits_stand_for_messages(numbers: set[int], asked: set[int], gone: int) -> None:
-    run = Run(1, 1, 1, array("Q", sorted(numbers)))
+    run = MessageRun(1, 1, 1, array("Q", sorted(numbers)))
     run.gone = gone & run.all
     assert run.gone | run.bits_of(run.left or [0]) == run.all
     bits = run.bits_of(sorted(asked))
@@ -89,7 +89,7 @@ def test_a_stock_knows_where_the_last_message_of_every_number_is(data: st.DataOb
     known, where = Stock(), dict[int, int]()
     for key in range(1, data.draw(st.integers(1, 12))):
         numbers = sorted(data.draw(st.sets(st.integers(1, 30), min_size=1, max_size=5)))
-        known.add(Run(key, key, 100, array("Q", numbers)))
+        known.add(MessageRun(key, key, 100, array("Q", numbers)))
         where.update(dict.fromkeys(numbers, key))
         taken = sorted(data.draw(st.sets(st.integers(1, 31), max_size=8)))
         for run_key, bits in known.locate(taken).items():

@@ -12,13 +12,13 @@ from tests.store.samples import Model, batch, everything, message, message_opera
 from tidings.errors import StoreFailed
 from tidings.store.interface import (
     Append,
-    Count,
     Counter,
+    CountProducer,
     Dequeue,
     DropQueue,
     Durable,
     Enqueue,
-    Put,
+    PutCursor,
     PutQueue,
     QueueRecord,
     Revise,
@@ -76,7 +76,7 @@ def test_after_a_crash_the_store_goes_on() -> None:
     disk = SimulatedDisk()
     store = opened(disk)
     durable, counter = Durable("a", "ann", "", 1, 1), Counter("sensor", 1, 5, 5)
-    store.commit([Append(batch(1)), Put(durable), Count(counter)])
+    store.commit([Append(batch(1)), PutCursor(durable), CountProducer(counter)])
     store.sync()
     store.commit([Append(batch(2))])
     disk.crash(Random(3))

@@ -14,7 +14,7 @@ from tidings.cli.options import Json
 from tidings.cli.printing import print_json, progress_bar
 
 if TYPE_CHECKING:
-    from tidings.store.backup import Summary
+    from tidings.store.backup import BackupSummary
 
 Source = Annotated[Path, typer.Argument(metavar="DIR", help="The directory of the node, which may run.")]
 Target = Annotated[Path, typer.Argument(metavar="FILE", help="The backup that is to be made.")]
@@ -59,7 +59,7 @@ def _progress(doing: str) -> AbstractContextManager[Callable[[int, int | None], 
     return progress_bar(doing, DownloadColumn(), TransferSpeedColumn())
 
 
-def _tell(summary: Summary, done: str, json: bool) -> None:
+def _tell(summary: BackupSummary, done: str, json: bool) -> None:
     if json:
         print_json(summary)
     else:

@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tidings.event.check import Checked, check
-from tidings.store.interface import Kind, StoredMessage
+from tidings.store.interface import RecordKind, StoredMessage
 
 STAGED = 0
 """The key under which pieces are stored: no queue has it."""
@@ -221,7 +221,7 @@ class Done(Struct, frozen=True, omit_defaults=True):
         return replace(self, runs=(*self.runs, _digest(run))[-RUNS_KEPT:], used_us=now_us)
 
 
-DONE: Kind[SinkKey, Done] = Kind("sink", Done)
+DONE: RecordKind[SinkKey, Done] = RecordKind("sink", Done)
 
 
 def _digest(name: str) -> int:

@@ -31,7 +31,7 @@ from tidings.queues.manager import QueueManager
 from tidings.queues.message import QueuedMessage, check_length
 from tidings.queues.queue import MessageQueue
 from tidings.replies import Deferred, failed, resolved
-from tidings.store.interface import Kind, Operation
+from tidings.store.interface import Operation, RecordKind
 
 if TYPE_CHECKING:
     from tidings.peers.forwarder import Forwarder
@@ -47,7 +47,7 @@ class TransmissionRecord(Struct, frozen=True, omit_defaults=True):
     node: str = ""  # the id of the other node, once it was there
 
 
-TRANSMISSIONS: Kind[tuple[str], TransmissionRecord] = Kind("transmission", TransmissionRecord)
+TRANSMISSIONS: RecordKind[tuple[str], TransmissionRecord] = RecordKind("transmission", TransmissionRecord)
 
 
 def _key(queue: MessageQueue) -> tuple[str]:

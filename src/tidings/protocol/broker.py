@@ -53,10 +53,10 @@ from tidings.replies import Deferred
 from tidings.steps import Steps, finish
 from tidings.store.interface import (
     Append,
-    Count,
+    CountProducer,
     Operation,
-    State,
     StoredBatch,
+    StoreState,
 )
 from tidings.timers import Alarms
 from tidings.turns import SLICE_S, Share, Turns, adapted
@@ -100,7 +100,7 @@ class Broker:
 
     def __init__(
         self,
-        state: State,
+        state: StoreState,
         now: float = 0.0,
         name: str = "",
         turns: Turns[Anyone] | None = None,
@@ -335,7 +335,7 @@ class Broker:
         lost = [one for mark, operations in self._flying if mark >= first for one in operations]
         lost += self._operations
         uncounted = self.ledger.failed()
-        kept: list[Operation] = [one for one in lost if not isinstance(one, Append | Count)]
+        kept: list[Operation] = [one for one in lost if not isinstance(one, Append | CountProducer)]
         self._operations = []
         for service in self.services:
             kept = service.failed(kept)

@@ -22,7 +22,7 @@ from tidings.exchange import Need, Positions, Rows, Sink, Subscription
 from tidings.filters import Filter
 from tidings.protocol.access import NOBODY, OWNER, Authenticator, Principal
 from tidings.protocol.arguments import check_readable
-from tidings.store.interface import Drop, Durable, Kind, Operation, Put, State, Trim
+from tidings.store.interface import Drop, Durable, Operation, PutCursor, RecordKind, StoreState, Trim
 
 if TYPE_CHECKING:
     from tidings.protocol.broker import Broker
@@ -149,10 +149,10 @@ class Cursor:
 
     # The store
 
-    def stored(self) -> Put:
+    def stored(self) -> PutCursor:
         """What keeps it."""
         places = self.acknowledged, self.handed
-        return Put(Durable(self.name, self.owner, str(self.filter), *places, self.options))
+        return PutCursor(Durable(self.name, self.owner, str(self.filter), *places, self.options))
 
     def dropped(self) -> list[Operation]:
         """What keeps it no longer."""
@@ -174,7 +174,7 @@ class Terms(Struct, frozen=True, omit_defaults=True):
     user: str = ""  # whose rights it has, and no more than these; the owner of the node has all
 
 
-TERMS: Kind[tuple[str, str], Terms] = Kind("archive", Terms)
+TERMS: RecordKind[tuple[str, str], Terms] = RecordKind("archive", Terms)
 
 
 class Archive(Cursor):
@@ -259,7 +259,7 @@ class Archive(Cursor):
 class Cursors:
     """All cursors on the stored stream: those with a name, and those that end with a session."""
 
-    def __init__(self, broker: Broker, state: State) -> None:
+    def __init__(self, broker: Broker, state: StoreState) -> None:
         self._broker = broker
         self._named: dict[tuple[str, str], Cursor] = {}
         self._archives: dict[tuple[str, str], Archive] = {}  # those of them that are archives
@@ -269,7 +269,7 @@ class Cursors:
         self._trimmed = 0
         self._restore(state)
 
-    def _restore(self, state: State) -> None:
+    def _restore(self, state: StoreState) -> None:
         """Go on with what was stored; what damage has left of an archive without its terms is dropped."""
         terms = TERMS.known(state)
         for record in state.durables:

@@ -23,7 +23,7 @@ from tidings.ids import ForwardedOrigin, Origin
 from tidings.numbered import Inbound
 from tidings.protocol.messages import Refusal
 from tidings.seen import Producers
-from tidings.store.interface import Count, Counter, Operation
+from tidings.store.interface import Counter, CountProducer, Operation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -187,7 +187,7 @@ class Ledger:
         # What was refused must be stored too, since what is stored may stand behind it.
         seen_us = int(wall * 1e6)
         return [
-            Count(_counter(identity, client, seen_us))
+            CountProducer(_counter(identity, client, seen_us))
             for identity, client in clients.items()
             if due[identity] or client.refusals
         ]

@@ -44,7 +44,7 @@ from tidings.simulator.account import Identity
 from tidings.simulator.hands import Client, HeldMessage, HeldMessages, OpenUnit
 from tidings.simulator.watch import DiskWatch
 from tidings.simulator.world import Clock
-from tidings.store.interface import Dequeue, Enqueue, Operation, State, StoredMessage
+from tidings.store.interface import Dequeue, Enqueue, Operation, StoredMessage, StoreState
 
 
 class AskedMessages(Struct, eq=False):
@@ -104,7 +104,7 @@ class QueueWatch(Service, DiskWatch):
 
     # The disk
 
-    def started(self, state: State) -> None:
+    def started(self, state: StoreState) -> None:
         """A node has started: what was not synced may have been lost."""
         super().started(state)
         self._begin()

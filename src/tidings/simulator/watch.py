@@ -14,7 +14,7 @@ from tidings.protocol.broker import Broker
 from tidings.protocol.frames import FRAME_MAX, FrameReader
 from tidings.protocol.messages import Accepted, Deliver, Welcome
 from tidings.protocol.session import Session
-from tidings.store.interface import Append, Count, Counter, Operation, State, StoredMessage
+from tidings.store.interface import Append, Counter, CountProducer, Operation, StoredMessage, StoreState
 
 
 class DiskWatch:
@@ -29,7 +29,7 @@ class DiskWatch:
         """A publisher has numbered an event that is not transient."""
         self._reliable.setdefault((system, epoch), []).append(counter)
 
-    def started(self, state: State) -> None:
+    def started(self, state: StoreState) -> None:
         """A node has started: what it found is what is safe, and no less than it was."""
         assert state.position >= self.position, "stored events were lost"
         self.position = state.position
@@ -52,7 +52,7 @@ class DiskWatch:
             match operation:
                 case Append(batch):
                     self.position = batch.first + batch.count - 1
-                case Count(counter):
+                case CountProducer(counter):
                     self._counters[_client(counter)] = counter.counter
 
     def leaving(self, session: Session, frames: Sequence[bytes]) -> None:

@@ -24,12 +24,12 @@ from msgspec.structs import replace
 
 from tidings.errors import StoreDamaged, StoreError, StoreInUse
 from tidings.ids import new_system
-from tidings.store.database import Database, connect
+from tidings.store.database import StoreDatabase, connect
 from tidings.store.directory import DATABASE, LOCK, Directory, sync_directory
-from tidings.store.interface import Durable, Operation, Put, PutQueue
-from tidings.store.records import Head
+from tidings.store.interface import Durable, Operation, PutCursor, PutQueue
+from tidings.store.records import StoreHead
 from tidings.store.salvage import POSITION_LEAP, rebuild, refuse_newer
-from tidings.store.trouble import Broken, trouble
+from tidings.store.sqlite_errors import Broken, trouble
 from tidings.store.wal import PAGE_SIZE, log_of
 
 STEP_PAGES = 256
@@ -39,11 +39,11 @@ SYNC_STEPS = 16
 READ_SIZE = 1 << 20
 """Bytes of events that are read at once when a copy is checked."""
 
-Progress = Callable[[int, int], None]
+BackupProgress = Callable[[int, int], None]
 """Called after every step with the bytes that are done and the bytes there are; what it raises ends all."""
 
 
-class Summary(Struct, frozen=True):
+class BackupSummary(Struct, frozen=True):
     """What is in a backup, or was restored from one."""
 
     node: str
@@ -59,8 +59,8 @@ class Summary(Struct, frozen=True):
 
 
 def back_up(
-    directory: Path, target: Path, replaces: bool = False, progress: Progress | None = None
-) -> Summary:
+    directory: Path, target: Path, replaces: bool = False, progress: BackupProgress | None = None
+) -> BackupSummary:
     """Write a backup of the store in a directory to a file, whether or not a node runs on it.
 
     A file that is there is left alone, unless it may be replaced; and one with damage replaces none. Raises
@@ -88,8 +88,8 @@ def back_up(
 
 
 def restore(
-    file: Path, directory: Path, now: float, renames: bool = False, progress: Progress | None = None
-) -> Summary:
+    file: Path, directory: Path, now: float, renames: bool = False, progress: BackupProgress | None = None
+) -> BackupSummary:
     """Make the store of a directory out of a backup; `now` is the time, in seconds.
 
     With `renames` the node has a new name, for a copy beside the node it was made of. A backup that has been
@@ -168,7 +168,7 @@ def _snapshot(directory: Path) -> Iterator[sqlite3.Connection]:
         return
     try:
         # A log that nobody has open is checked first: SQLite would drop what lies behind a bad page.
-        with closing(Database(path, _unheard)), _reading(path) as source:
+        with closing(StoreDatabase(path, _unheard)), _reading(path) as source:
             yield source
     finally:
         home.release()
@@ -187,7 +187,7 @@ def _reading(path: Path) -> Iterator[sqlite3.Connection]:
         yield source
 
 
-def _copy_pages(source: sqlite3.Connection, copy: Path, progress: Progress) -> None:
+def _copy_pages(source: sqlite3.Connection, copy: Path, progress: BackupProgress) -> None:
     steps = 0
 
     with copy.open("rb") as file, closing(connect(copy)) as target:
@@ -210,10 +210,10 @@ def _copy_pages(source: sqlite3.Connection, copy: Path, progress: Progress) -> N
 # Checking
 
 
-def _checked(path: Path) -> Summary:
+def _checked(path: Path) -> BackupSummary:
     """What a database holds, every row of it read; raises Broken as an opening does. It is synced after."""
     damage: list[str] = []
-    with closing(Database(path, damage.append)) as database:
+    with closing(StoreDatabase(path, damage.append)) as database:
         stock = database.books.stock
         head = database.books.head
         with trouble(path):
@@ -224,10 +224,10 @@ def _checked(path: Path) -> Summary:
     with trouble(path), path.open("rb") as file:
         os.fsync(file.fileno())
         size = os.fstat(file.fileno()).st_size
-    return Summary(head.node, head.boot, head.position, size, events, messages, *kept, damage)
+    return BackupSummary(head.node, head.boot, head.position, size, events, messages, *kept, damage)
 
 
-def _batch_sizes(database: Database) -> Iterator[int]:
+def _batch_sizes(database: StoreDatabase) -> Iterator[int]:
     position = 0
     while found := database.reader.read(position, READ_SIZE):
         yield from (batch.count for batch in found)
@@ -245,7 +245,7 @@ def _refuse_store(home: Directory) -> None:
         raise StoreError(str(home.path), f"has a store already: {there[0]!r} lies in it")
 
 
-def _copy_file(file: Path, copy: Path, progress: Progress) -> None:
+def _copy_file(file: Path, copy: Path, progress: BackupProgress) -> None:
     total = file.stat().st_size
     with (
         file.open("rb") as source,
@@ -260,7 +260,7 @@ def _made_sound(copy: Path) -> list[str]:
     """See that the copy can be opened; rebuild it if it can't, and tell what is lost."""
     refuse_newer(copy)
     try:
-        Database(copy, _unheard).close()
+        StoreDatabase(copy, _unheard).close()
     except Broken as broken:
         return [str(broken), *rebuild(copy, None)]
     return []
@@ -268,7 +268,7 @@ def _made_sound(copy: Path) -> list[str]:
 
 def _begin_later_life(copy: Path, now: float, renames: bool) -> None:
     """Leave behind whatever the node may have given out since the backup was made."""
-    with closing(Database(copy, _unheard)) as database:
+    with closing(StoreDatabase(copy, _unheard)) as database:
         database.migrate()
         books, now_us = database.books, int(now * 1e6)
         name = new_system(os.urandom) if renames else books.head.node
@@ -278,13 +278,13 @@ def _begin_later_life(copy: Path, now: float, renames: bool) -> None:
         position = max(before.position + POSITION_LEAP, now_us)
         books.meta = replace(books.meta, node=name)
         books.head = replace(before, node=name, boot=boot, position=position)
-        marked: list[Operation] = [Put(_marked(one, before, position)) for one in database.durables]
+        marked: list[Operation] = [PutCursor(_marked(one, before, position)) for one in database.durables]
         marked += [PutQueue(replace(one, handed=max(one.handed, now_us))) for one in database.queues]
         database.commit(marked)
         database.begin()
 
 
-def _marked(durable: Durable, before: Head, position: int) -> Durable:
+def _marked(durable: Durable, before: StoreHead, position: int) -> Durable:
     """A durable subscription that may have had everything; if nothing waited for it, nothing does now."""
     cursor = position if durable.cursor >= before.last else durable.cursor
     return replace(durable, cursor=cursor, handed=position)

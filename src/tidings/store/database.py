@@ -19,12 +19,13 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tidings.errors import StoreFailed, StoreTooNew
-from tidings.store.books import SUMS, Books, Plan
+from tidings.store.commit_sql import SUMS, Books, CommitPlan
 from tidings.store.directory import Presence
 from tidings.store.interface import Discard, Operation, StoredMessage
+from tidings.store.message_commits import COUNTED
 from tidings.store.migration import SCHEMA, converted
 from tidings.store.packing import PackingError
-from tidings.store.reader import Reader, Report, run_row_of
+from tidings.store.reader import Report, SnapshotReader, run_row_of
 from tidings.store.records import (
     COUNTER,
     DURABLE,
@@ -37,10 +38,10 @@ from tidings.store.records import (
     SETTLED,
     STREAM,
     SUM_MASK,
-    Head,
     Meta,
     Row,
-    Table,
+    StoreHead,
+    TableSchema,
     checksum_of,
     counter_of,
     durable_of,
@@ -57,9 +58,8 @@ from tidings.store.records import (
     record_of,
     tables_of,
 )
-from tidings.store.runs import FRONTS, Run, gone_of, messages_of, run_of
-from tidings.store.trouble import Broken, trouble
-from tidings.store.turnover import COUNTED
+from tidings.store.runs import FRONTS, MessageRun, gone_of, messages_of, run_of
+from tidings.store.sqlite_errors import Broken, trouble
 from tidings.store.wal import PAGE_SIZE, log_of, read_log
 
 CHECKPOINT_PAGES = 2000  # 8 MB, which a restart reads once more
@@ -68,7 +68,7 @@ _ENDS = "SELECT first + count - 1 FROM stream WHERE first <= ? ORDER BY first DE
 _MAGIC = b"SQLite format 3\0"
 
 
-class Database:
+class StoreDatabase:
     """An open database that was found sound, save for stream and content of runs, checked when read."""
 
     def __init__(self, path: Path, report: Report) -> None:
@@ -83,7 +83,7 @@ class Database:
             try:
                 self.books = self._load(report)
                 self._presence = Presence(path, log_of(path))
-                self.reader = Reader(connect(path, read_only=True), path, report)
+                self.reader = SnapshotReader(connect(path, read_only=True), path, report)
             except BaseException:
                 self._writer.close()
                 raise
@@ -108,7 +108,7 @@ class Database:
         if meta == self.books.meta:
             return
         unwanted, operations = converted(self.counters, self.durables, self.queues)
-        plan = Plan(self.books, operations, self._fetch, unwanted)
+        plan = CommitPlan(self.books, operations, self._fetch, unwanted)
         self._transact([(META.put, [meta_row(meta)]), *plan.statements], SCHEMA)
         with trouble(self.path):
             self.books = self._load(self._report)
@@ -116,7 +116,7 @@ class Database:
     def commit(self, operations: Sequence[Operation]) -> None:
         """Do all of these, or nothing; durable on return. Raises Broken, and as `Store.commit`."""
         settled = [self._settled(one) for one in operations]
-        plan = Plan(self.books, settled, self._fetch)
+        plan = CommitPlan(self.books, settled, self._fetch)
         self._transact(plan.statements)
         self.books.adopt(plan)
         ends = (one.position for one in settled if isinstance(one, Discard))
@@ -170,7 +170,7 @@ class Database:
             # What the failed commit left at the end of the log must not be taken for a commit later.
             self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
-    def _fetch(self, run: Run) -> list[StoredMessage]:
+    def _fetch(self, run: MessageRun) -> list[StoredMessage]:
         with trouble(self.path):
             row = run_row_of(self._writer, run)
         try:
@@ -201,7 +201,7 @@ class Database:
         return link.last if link is not None and link.is_elsewhere else 0
 
     def _load_records(self, books: Books, report: Report) -> None:
-        def rows(table: Table) -> list[Row]:
+        def rows(table: TableSchema) -> list[Row]:
             if table not in tables_of(books.meta.format):
                 return []
             found = self._sound_rows(table, getattr(books.head, SUMS[table.name]), report)
@@ -227,13 +227,13 @@ class Database:
         if settled:
             raise Broken(f"settled {list(settled)}: there are no such runs")
 
-    def _only_row(self, table: Table) -> Row:
+    def _only_row(self, table: TableSchema) -> Row:
         rows: list[Row] = self._writer.execute(f"SELECT * FROM {table.name}").fetchmany(2)
         if len(rows) != 1 or not is_sound(table, rows[0]):
             raise Broken(f"{table.name}: its row is not as it was written")
         return rows[0]
 
-    def _sound_rows(self, table: Table, total: int, report: Report, select: str = "") -> list[Row]:
+    def _sound_rows(self, table: TableSchema, total: int, report: Report, select: str = "") -> list[Row]:
         rows: list[Row] = self._writer.execute(select or f"SELECT * FROM {table.name}").fetchall()
         bad = [row for row in rows if not is_sound(table, row)]
         for row in bad:
@@ -242,7 +242,7 @@ class Database:
             raise Broken(f"{table.name}: rows are missing or not as they were written")
         return rows
 
-    def _check_end(self, head: Head) -> None:
+    def _check_end(self, head: StoreHead) -> None:
         """See that the stream ends where the head says; a bad last row is left to the reader."""
         row = self._writer.execute("SELECT * FROM stream ORDER BY first DESC LIMIT 1").fetchone()
         if row is not None and not is_sound(STREAM, row):

@@ -6,7 +6,7 @@ grows. A durable subscription is a cursor on the stream, so an event is stored o
 The *messages* of queues are kept one by one, each under a number of its own, until they are taken away. What
 a queue is and which messages it has are kept apart: a queue that is dropped leaves its messages behind.
 
-*Records* are what services keep of their own, each under a kind and a key: see `Kind`.
+*Records* are what services keep of their own, each under a kind and a key: see `RecordKind`.
 
 A commit is a list of operations that all happen or none, and is durable when `commit` returns.
 """
@@ -90,7 +90,7 @@ class StoredMessage(Struct, frozen=True, gc=False, array_like=True):
     compress: bool = False  # to be compressed on disk
 
 
-class State(Struct, frozen=True):
+class StoreState(Struct, frozen=True):
     """What a store knew when it was opened."""
 
     node: str  # the name of the node, made when the store was
@@ -112,7 +112,7 @@ class Append(Struct, frozen=True, gc=False):
     batch: StoredBatch
 
 
-class Put(Struct, frozen=True, gc=False):
+class PutCursor(Struct, frozen=True, gc=False):
     """Keep a durable subscription, or change what is kept of it."""
 
     durable: Durable
@@ -125,7 +125,7 @@ class Drop(Struct, frozen=True, gc=False):
     owner: str
 
 
-class Count(Struct, frozen=True, gc=False):
+class CountProducer(Struct, frozen=True, gc=False):
     """Remember how far a system has counted."""
 
     counter: Counter
@@ -193,9 +193,9 @@ class DropRecord(Struct, frozen=True, gc=False):
 
 Operation = (
     Append
-    | Put
+    | PutCursor
     | Drop
-    | Count
+    | CountProducer
     | Trim
     | Discard
     | Enqueue
@@ -235,7 +235,7 @@ class Store(Protocol):
     """One node's memory. `commit` and `close` are called by one thread at a time, `read` by any."""
 
     @property
-    def state(self) -> State:
+    def state(self) -> StoreState:
         """What was known when the store was opened."""
 
     def commit(self, operations: Sequence[Operation]) -> None:
@@ -265,7 +265,7 @@ class Store(Protocol):
         """Give up the store; what was committed stays."""
 
 
-class Kind(Generic[Key, Value]):
+class RecordKind(Generic[Key, Value]):
     """Records of one kind: what a service keeps of its own, as structs under keys of one or more names.
 
     A kind has a name, which is stored, and a struct, to which fields can be added that have defaults. All
@@ -285,7 +285,7 @@ class Kind(Generic[Key, Value]):
         """What keeps nothing under the key any more."""
         return DropRecord(self.name, _text(key))
 
-    def known(self, state: State) -> dict[Key, Value]:
+    def known(self, state: StoreState) -> dict[Key, Value]:
         """What was kept when the store was opened."""
         decode = msgspec.msgpack.Decoder(self._value).decode
         return {cast("Key", _key(text)): decode(value) for text, value in state.records(self.name).items()}

@@ -18,11 +18,11 @@ from msgspec import Struct
 
 from tidings.errors import StoreDamaged, StoreFailed
 from tidings.ids import new_system
-from tidings.store.books import check_append
+from tidings.store.commit_sql import check_append
 from tidings.store.interface import (
     Append,
-    Count,
     Counter,
+    CountProducer,
     Dequeue,
     Discard,
     Drop,
@@ -31,19 +31,19 @@ from tidings.store.interface import (
     Durable,
     Enqueue,
     Operation,
-    Put,
+    PutCursor,
     PutQueue,
     QueueRecord,
     Revise,
     SetRecord,
-    State,
     StoredBatch,
     StoredMessage,
+    StoreState,
     Trim,
     check_record,
     within,
 )
-from tidings.store.turnover import check_enqueue
+from tidings.store.message_commits import check_enqueue
 
 
 class MemoryStore:
@@ -51,12 +51,12 @@ class MemoryStore:
 
     def __init__(self, node: str) -> None:
         self.damage: list[StoreDamaged] = []
-        self._state = State(node, 1, 0, [], [])
+        self._state = StoreState(node, 1, 0, [], [])
         self._contents = _Contents()
         self._lock = threading.Lock()
 
     @property
-    def state(self) -> State:
+    def state(self) -> StoreState:
         """What was known when the store was opened: nothing."""
         return self._state
 
@@ -141,11 +141,11 @@ class _Contents:
                 case Append(batch):
                     self._batches.append(batch)
                     self.position = _last(batch)
-                case Put(durable):
+                case PutCursor(durable):
                     self.durables[durable.owner, durable.name] = durable
                 case Drop(name, owner):
                     self.durables.pop((owner, name), None)
-                case Count(counter):
+                case CountProducer(counter):
                     self.counters[counter.system, counter.epoch] = counter
                 case Trim(position):
                     self._trim(min(position, self.position))
@@ -266,7 +266,7 @@ class SimulatedStore(MemoryStore):
             node, boot = entry.node, max(boot, entry.boot)
             self._contents.apply(_operations(entry))
         contents = self._contents
-        self._state = State(
+        self._state = StoreState(
             node or new_system(random_bytes),
             boot + 1,
             contents.position,

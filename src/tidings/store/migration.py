@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from tidings.store.interface import Counter, Durable, Operation, Put, PutQueue, QueueRecord, SetRecord
+from tidings.store.interface import Counter, Durable, Operation, PutCursor, PutQueue, QueueRecord, SetRecord
 from tidings.store.records import HEAD, RECORD
 
 SCHEMA = (f"ALTER TABLE {HEAD.name} ADD COLUMN {HEAD.columns[-1]}", RECORD.schema)
@@ -63,7 +63,7 @@ def _converted_archive(durable: Durable) -> list[Operation]:
         return []
     kept = {name: options.pop(name) for name in ("log", "passive") if name in options}
     terms = SetRecord("archive", _key(durable.owner, durable.name), msgspec.msgpack.encode(options))
-    return [Put(replace(durable, options=msgspec.msgpack.encode(kept))), terms]
+    return [PutCursor(replace(durable, options=msgspec.msgpack.encode(kept))), terms]
 
 
 def _converted_queue(queue: QueueRecord) -> list[Operation]:

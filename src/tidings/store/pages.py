@@ -34,7 +34,7 @@ _WIDTHS = {table.width for table in (*TABLES, HEAD_BEFORE)}
 _INTEGER_SIZES = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 
 
-class Place(Struct, frozen=True, gc=False):
+class RowPlace(Struct, frozen=True, gc=False):
     """The number of a leaf, the offset of a row in it, and the frame if it is not the newest."""
 
     leaf: int
@@ -74,16 +74,16 @@ class Pages:
             return self._frames[logged].content
         return os.pread(self._file, PAGE_SIZE, (number - 1) * PAGE_SIZE).ljust(PAGE_SIZE, b"\0")
 
-    def places(self) -> Iterator[Place]:
+    def places(self) -> Iterator[RowPlace]:
         """Where rows begin or may begin: first in the newest pages, then in what they were before."""
         in_trees, free = self._in_trees(), self._listed_free()
         for number in self._leaves():
             for offset in _offsets(self.page(number)):
-                yield Place(number, offset, None, number in in_trees, number in free)
+                yield RowPlace(number, offset, None, number in in_trees, number in free)
         for index, frame in enumerate(self._frames):
             if frame.content[0] == _LEAF and self._log[frame.page] != index:
                 for offset in _offsets(frame.content):
-                    yield Place(frame.page, offset, index)
+                    yield RowPlace(frame.page, offset, index)
 
     def _in_trees(self) -> set[int]:
         """The pages that are reached from the roots of our tables."""
@@ -124,7 +124,7 @@ class Pages:
         found = leaves | (children - interiors)
         return sorted(number for number in found if 1 < number <= self.count)
 
-    def row(self, place: Place) -> Row | None:
+    def row(self, place: RowPlace) -> Row | None:
         """The row at that place, as the statement that wrote it gave it, or None where none can be.
 
         What can't be reached of its end is zeros, so that what is good before it is there.

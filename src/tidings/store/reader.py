@@ -18,17 +18,17 @@ from tidings.store.records import (
     HEAD_BEFORE,
     RUN,
     STREAM,
-    Head,
-    Link,
     Row,
+    StoreHead,
+    StreamLink,
     head_of,
     is_gap,
     is_sound,
     is_whole,
     link_of,
 )
-from tidings.store.runs import Run, messages_of, spans
-from tidings.store.trouble import Broken, trouble
+from tidings.store.runs import MessageRun, messages_of, spans
+from tidings.store.sqlite_errors import Broken, trouble
 
 Report = Callable[[str], None]  # called with the table, the key and the problem of each bad row that is met
 
@@ -38,7 +38,7 @@ _DOWN_FROM = "SELECT * FROM stream WHERE first <= ? ORDER BY first DESC"
 _RUN = "SELECT * FROM run WHERE id = ?"
 
 
-class Reader:
+class SnapshotReader:
     """Reads snapshots: what is committed meanwhile neither waits nor is seen. For one caller at a time."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path, report: Report) -> None:
@@ -77,7 +77,7 @@ class Reader:
                         return link.batch.first
             return head.position + 1
 
-    def messages_in(self, run: Run) -> list[StoredMessage] | None:
+    def messages_in(self, run: MessageRun) -> list[StoredMessage] | None:
         """The messages that are left in a run; None and a report if what was written can't be read."""
         if run.gone == run.all:  # others have the same numbers, and came later
             return []
@@ -99,7 +99,7 @@ class Reader:
             self._connection.close()
 
     @contextmanager
-    def _snapshot(self) -> Iterator[Head]:
+    def _snapshot(self) -> Iterator[StoreHead]:
         with trouble(self._path):
             self._connection.execute("BEGIN")
             try:
@@ -110,7 +110,7 @@ class Reader:
             finally:
                 self._connection.execute("ROLLBACK")
 
-    def _up(self, position: int, head: Head) -> Generator[Link, None, None]:
+    def _up(self, position: int, head: StoreHead) -> Generator[StreamLink, None, None]:
         """The sound batches from the one that may hold the position on."""
         (start,) = self._connection.execute(_LAST_TO, (position,)).fetchone()
         last = 0 if start is None else None  # where the batch before ended, None if that can't be told
@@ -127,7 +127,7 @@ class Reader:
         if last is not None and is_gap(head, last, head.trimmed):
             raise Broken(f"stream {last + 1}: rows are missing")
 
-    def _down(self, position: int, head: Head) -> Generator[Link, None, None]:
+    def _down(self, position: int, head: StoreHead) -> Generator[StreamLink, None, None]:
         """The sound batches that begin at or before the position, the last one first."""
         follower = self._follower(position, head)
         with closing(self._connection.execute(_DOWN_FROM, (position,))) as rows:
@@ -140,17 +140,17 @@ class Reader:
         if follower is not None:
             _check_step(0, follower, head)
 
-    def _follower(self, position: int, head: Head) -> Link | Head | None:
+    def _follower(self, position: int, head: StoreHead) -> StreamLink | StoreHead | None:
         """What comes after the batches that begin at or before the position; None if that can't be told."""
         with closing(self._connection.execute(_FROM, (position + 1,))) as rows:
             return next((link for _, link in self._checked(rows)), head)
 
-    def _next(self, position: int) -> Link | None:
+    def _next(self, position: int) -> StreamLink | None:
         """The first sound batch that begins at the position or after it."""
         with closing(self._connection.execute(_FROM, (position,))) as rows:
             return next((link for _, link in self._checked(rows) if link is not None), None)
 
-    def _checked(self, rows: sqlite3.Cursor, step: int = 1) -> Iterator[tuple[int, Link | None]]:
+    def _checked(self, rows: sqlite3.Cursor, step: int = 1) -> Iterator[tuple[int, StreamLink | None]]:
         """Each key with its batch, or with None and a report if the row is not sound."""
         before: int | None = None
         for row in rows:
@@ -166,7 +166,7 @@ class Reader:
                 yield key, None
 
 
-def run_row_of(connection: sqlite3.Connection, run: Run) -> Row:
+def run_row_of(connection: sqlite3.Connection, run: MessageRun) -> Row:
     """The row of a run, sound save for its content; raises Broken if it is not where it should be."""
     row: Row | None = connection.execute(_RUN, (run.key,)).fetchone()
     if row is None or not is_sound(RUN, row):
@@ -174,8 +174,8 @@ def run_row_of(connection: sqlite3.Connection, run: Run) -> Row:
     return row
 
 
-def _check_step(last: int, follower: Link | Head, head: Head) -> None:
+def _check_step(last: int, follower: StreamLink | StoreHead, head: StoreHead) -> None:
     if is_gap(follower, last, head.trimmed):
         raise Broken(f"stream {last + 1}: rows are missing")
-    if isinstance(follower, Link) and follower.batch.first <= last:
+    if isinstance(follower, StreamLink) and follower.batch.first <= last:
         raise Broken(f"stream {follower.batch.first}: begins before {last}, where the one before it ends")

@@ -38,7 +38,7 @@ _ELSEWHERE = -1  # an epoch that no batch has
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class Table(Struct, frozen=True):
+class TableSchema(Struct, frozen=True):
     """A table by its name, its key and its other columns."""
 
     name: str
@@ -69,8 +69,8 @@ class Table(Struct, frozen=True):
 
 
 # Both of these have one row and tell the node's name: a lost page takes only one of them with it.
-META = Table("meta", "id", ("format INT", "node BLOB", "boot INT"))
-HEAD = Table(
+META = TableSchema("meta", "id", ("format INT", "node BLOB", "boot INT"))
+HEAD = TableSchema(
     "head",
     "id",
     (
@@ -91,18 +91,18 @@ HEAD = Table(
         "records INT",
     ),
 )
-HEAD_BEFORE = Table(HEAD.name, HEAD.key, HEAD.columns[:-1])  # up to format 2
-DURABLE = Table(
+HEAD_BEFORE = TableSchema(HEAD.name, HEAD.key, HEAD.columns[:-1])  # up to format 2
+DURABLE = TableSchema(
     "durable",
     "id",
     ("changed INT", "owner BLOB", "name BLOB", "filter BLOB", "cursor INT", "handed INT", "options BLOB"),
 )
-COUNTER = Table(
+COUNTER = TableSchema(
     "counter",
     "id",
     ("changed INT", "system BLOB", "epoch INT", "counter INT", "seen_us INT", "refused BLOB"),
 )
-STREAM = Table(
+STREAM = TableSchema(
     "stream",
     "first",
     (
@@ -118,22 +118,22 @@ STREAM = Table(
         "raw BLOB",  # last, so that what stands before it is read without it
     ),
 )
-QUEUE = Table("queue", "id", ("changed INT", "name BLOB", "handed INT", "description BLOB"))
+QUEUE = TableSchema("queue", "id", ("changed INT", "name BLOB", "handed INT", "description BLOB"))
 # Messages, many to a row, and which of them are gone; `runs` says what is in the columns.
-RUN = Table(
+RUN = TableSchema(
     "run",
     "id",
     ("changed INT", "packing INT", "numbers BLOB", "content_checksum INT", "content BLOB"),
     has_content=True,
 )
-SETTLED = Table("settled", "id", ("changed INT", "gone BLOB"))
-RECORD = Table("record", "id", ("changed INT", "kind BLOB", "key BLOB", "value BLOB"))
+SETTLED = TableSchema("settled", "id", ("changed INT", "gone BLOB"))
+RECORD = TableSchema("record", "id", ("changed INT", "kind BLOB", "key BLOB", "value BLOB"))
 TABLES = (META, HEAD, DURABLE, COUNTER, STREAM, QUEUE, RUN, SETTLED, RECORD)
 TABLES_BEFORE = (META, HEAD_BEFORE, *TABLES[2:-1])
 ONLY_ROW = 1
 
 
-def tables_of(version: int) -> tuple[Table, ...]:
+def tables_of(version: int) -> tuple[TableSchema, ...]:
     """The tables of a database of that format."""
     return TABLES if version >= FORMAT else TABLES_BEFORE
 
@@ -146,7 +146,7 @@ class Meta(Struct, frozen=True):
     format: int = FORMAT
 
 
-class Head(Struct, frozen=True):
+class StoreHead(Struct, frozen=True):
     """Where the store stands; written with every commit."""
 
     node: str
@@ -166,7 +166,7 @@ class Head(Struct, frozen=True):
     records: int = 0  # and of all records
 
 
-class Link(Struct, frozen=True, gc=False):
+class StreamLink(Struct, frozen=True, gc=False):
     """A batch in the stream and what it says of those before it."""
 
     batch: StoredBatch
@@ -185,18 +185,18 @@ class Link(Struct, frozen=True, gc=False):
         return self.batch.epoch == _ELSEWHERE
 
 
-def elsewhere(position: int) -> Link:
+def elsewhere(position: int) -> StreamLink:
     """What stands in the place of all batches up to the position, so that nobody misses them."""
-    return Link(StoredBatch(1, position, None, _ELSEWHERE, None, 0, True, b""), 0, 0, 0)
+    return StreamLink(StoredBatch(1, position, None, _ELSEWHERE, None, 0, True, b""), 0, 0, 0)
 
 
-def is_gap(follower: Link | Head, last: int, trimmed: int) -> bool:
+def is_gap(follower: StreamLink | StoreHead, last: int, trimmed: int) -> bool:
     """Whether something is missing between a batch that ended at `last` and the one (or the end) after it."""
-    previous = follower.previous if isinstance(follower, Link) else follower.last
+    previous = follower.previous if isinstance(follower, StreamLink) else follower.last
     return follower.kept > last or previous > max(last, trimmed)
 
 
-def sealed(table: Table, key: int, fields: Row) -> Row:
+def sealed(table: TableSchema, key: int, fields: Row) -> Row:
     """The row with its checksum, and its content with one of its own if it has any."""
     if table.has_content:
         *fields_before, content = fields
@@ -205,7 +205,7 @@ def sealed(table: Table, key: int, fields: Row) -> Row:
     return (key, _checksum(table, key, fields), *fields)
 
 
-def is_sound(table: Table, row: Row) -> bool:
+def is_sound(table: TableSchema, row: Row) -> bool:
     """Whether the row, save for its content, is as it was written; it may hold anything."""
     if len(row) != table.width:
         return False
@@ -218,7 +218,7 @@ def is_whole(row: Row) -> bool:
     return isinstance(content, bytes) and zlib.crc32(content) == row[-2]
 
 
-def _checksum(table: Table, key: Field, fields: Row) -> int:
+def _checksum(table: TableSchema, key: Field, fields: Row) -> int:
     return zlib.crc32(_encode((table.name, key, *fields)))
 
 
@@ -237,13 +237,13 @@ def meta_row(meta: Meta) -> Row:
     return sealed(META, ONLY_ROW, (meta.format, meta.node.encode(), meta.boot))
 
 
-def head_row(head: Head, table: Table = HEAD) -> Row:
+def head_row(head: StoreHead, table: TableSchema = HEAD) -> Row:
     """A row for HEAD, or for the one before it."""
     node, *numbers = msgspec.structs.astuple(head)
     return sealed(table, ONLY_ROW, (node.encode(), *numbers[: len(table.columns) - 1]))
 
 
-def key_of(table: Table, row: Row) -> RecordKey:
+def key_of(table: TableSchema, row: Row) -> RecordKey:
     """What no other sound row has that keeps something by name, or a queue."""
     return (table.name, None, row[0]) if table is QUEUE else (table.name, row[3], row[4])
 
@@ -264,7 +264,7 @@ def record_fields(changed: int, record: SetRecord) -> Row:
     return changed, record.kind.encode(), record.key.encode(), record.value
 
 
-def stream_row(link: Link) -> Row:
+def stream_row(link: StreamLink) -> Row:
     """A row for STREAM."""
     batch = link.batch
     system = None if batch.system is None else batch.system.encode()
@@ -285,9 +285,9 @@ def meta_of(row: Row) -> Meta:
     return Meta(node.decode(), boot, version)
 
 
-def head_of(row: Row) -> Head:
+def head_of(row: Row) -> StoreHead:
     """What a sound row of HEAD, or of the one before it, says."""
-    return Head(cast(bytes, row[2]).decode(), *cast("tuple[int, ...]", row[3:]))
+    return StoreHead(cast(bytes, row[2]).decode(), *cast("tuple[int, ...]", row[3:]))
 
 
 def durable_of(row: Row) -> Durable:
@@ -313,7 +313,7 @@ def record_of(row: Row) -> SetRecord:
     return SetRecord(kind.decode(), key.decode(), value)
 
 
-def link_of(row: Row) -> Link:
+def link_of(row: Row) -> StreamLink:
     """What a sound row of STREAM says."""
     first, _, count, persistent, previous, kept, stored_us, latest_us, epoch = cast(
         "tuple[int, ...]", row[:9]
@@ -329,4 +329,4 @@ def link_of(row: Row) -> Link:
         bool(persistent),
         raw,
     )
-    return Link(batch, previous, kept, latest_us)
+    return StreamLink(batch, previous, kept, latest_us)

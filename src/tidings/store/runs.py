@@ -43,7 +43,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[StoredMessage]).decode
 
 
-class Run(Struct, gc=False, eq=False):
+class MessageRun(Struct, gc=False, eq=False):
     """What is known of a run without its content."""
 
     key: int
@@ -111,11 +111,11 @@ def settled_row(key: int, changed: int, gone: int) -> Row:
     return sealed(SETTLED, key, (changed, gone.to_bytes((gone.bit_length() + 7) // 8, "big")))
 
 
-def run_of(row: Row) -> Run:
+def run_of(row: Row) -> MessageRun:
     """What a sound row of RUN says; the size of the content may stand in its place."""
     content = row[6]
     size = len(content) if isinstance(content, bytes) else cast(int, content)
-    return Run(cast(int, row[0]), checksum_of(row), size, _big_endian(array("Q", cast(bytes, row[4]))))
+    return MessageRun(cast(int, row[0]), checksum_of(row), size, _big_endian(array("Q", cast(bytes, row[4]))))
 
 
 def gone_of(row: Row) -> int:
@@ -158,12 +158,14 @@ class Stock:
     """
 
     def __init__(self) -> None:
-        self.runs: dict[int, Run] = {}
+        self.runs: dict[int, MessageRun] = {}
         self.last = 0  # no message ever had a higher number
         self._firsts: list[int] = []  # the first number of each run in order
-        self._ordered: list[Run] = []
-        self._strays: dict[int, Run] = {}
-        self._sparse: dict[int, Run] = {}  # by their keys, those first that have been sparse for longest
+        self._ordered: list[MessageRun] = []
+        self._strays: dict[int, MessageRun] = {}
+        self._sparse: dict[
+            int, MessageRun
+        ] = {}  # by their keys, those first that have been sparse for longest
         self._sparse_size = 0
 
     def has(self, number: int) -> bool:
@@ -187,9 +189,9 @@ class Stock:
                 found[run.key] = bits
         return found
 
-    def overdue(self, count_max: int) -> list[Run]:
+    def overdue(self, count_max: int) -> list[MessageRun]:
         """The sparse runs that are to be rewritten, no more than so many."""
-        found: list[Run] = []
+        found: list[MessageRun] = []
         excess = self._sparse_size - SPARSE_BYTES_MAX
         for run in self._sparse.values():
             if excess <= 0 or len(found) == count_max:
@@ -202,7 +204,7 @@ class Stock:
         """The first number and the key of each run, by these."""
         return sorted((run.numbers[0], key) for key, run in self.runs.items())
 
-    def add(self, run: Run) -> None:
+    def add(self, run: MessageRun) -> None:
         """Take in a run; its messages count instead of those that others have of the same numbers."""
         self.runs[run.key] = run
         self.last = max(self.last, run.numbers[-1])
@@ -219,7 +221,7 @@ class Stock:
             self._ordered.insert(place, run)
         self._weigh(run)
 
-    def settle(self, run: Run, gone: int, settled: int | None) -> None:
+    def settle(self, run: MessageRun, gone: int, settled: int | None) -> None:
         """Let these messages of a run be gone; `settled` is the checksum of the row that says so."""
         if run.is_stray:
             for number in run.left:
@@ -229,7 +231,7 @@ class Stock:
             self._strays.update(dict.fromkeys(run.left, run))
         self._weigh(run)
 
-    def remove(self, run: Run) -> None:
+    def remove(self, run: MessageRun) -> None:
         """Let a run be gone with all its messages."""
         del self.runs[run.key]
         if self._sparse.pop(run.key, None) is not None:
@@ -241,7 +243,7 @@ class Stock:
             place = bisect_left(self._firsts, run.numbers[0])
             del self._firsts[place], self._ordered[place]
 
-    def _in_order(self, numbers: list[int]) -> Iterator[tuple[Run, list[int]]]:
+    def _in_order(self, numbers: list[int]) -> Iterator[tuple[MessageRun, list[int]]]:
         """Each run whose numbers may be among these, with those between its first and its last."""
         begin = 0
         while begin < len(numbers):
@@ -254,7 +256,7 @@ class Stock:
                     yield run, numbers[begin:end]
             begin = max(end, begin + 1)
 
-    def _place(self, run: Run) -> int | None:
+    def _place(self, run: MessageRun) -> int | None:
         """Where a run fits in between the others, None if it does not."""
         place = bisect_right(self._firsts, run.numbers[0])
         if place > 0 and self._ordered[place - 1].numbers[-1] >= run.numbers[0]:
@@ -263,7 +265,7 @@ class Stock:
             return None
         return place
 
-    def _weigh(self, run: Run) -> None:
+    def _weigh(self, run: MessageRun) -> None:
         if run.is_sparse and run.key not in self._sparse:
             self._sparse[run.key] = run
             self._sparse_size += run.size

@@ -26,10 +26,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tidings.ids import new_system
-from tidings.store.books import SUMS
+from tidings.store.commit_sql import SUMS
 from tidings.store.database import connect, making, too_new
 from tidings.store.directory import sync_directory
-from tidings.store.pages import Pages, Place
+from tidings.store.pages import Pages, RowPlace
 from tidings.store.records import (
     COUNTER,
     DURABLE,
@@ -44,12 +44,12 @@ from tidings.store.records import (
     STREAM,
     SUM_MASK,
     TABLES,
-    Head,
-    Link,
     Meta,
     RecordKey,
     Row,
-    Table,
+    StoreHead,
+    StreamLink,
+    TableSchema,
     changed_in,
     checksum_of,
     durable_of,
@@ -66,7 +66,7 @@ from tidings.store.records import (
     tables_of,
 )
 from tidings.store.runs import gone_of, run_of, spans
-from tidings.store.trouble import trouble
+from tidings.store.sqlite_errors import trouble
 from tidings.store.wal import log_of
 
 # More events than can have been lost unseen: no position that a lost event had is ever given out again.
@@ -79,7 +79,7 @@ class _Found(Struct, frozen=True, gc=False):
     checksum: int
     changed: int
     is_whole: bool  # its content is good too
-    place: Place
+    place: RowPlace
 
     @property
     def rank(self) -> tuple[int, bool, bool, bool]:
@@ -100,7 +100,7 @@ class FoundRuns:
         self._runs: dict[int, _Found] = {}
         self._settled: dict[int, Row] = {}
 
-    def keep(self, row: Row, place: Place) -> None:
+    def keep(self, row: Row, place: RowPlace) -> None:
         """Take in a sound row of RUN."""
         key, found = cast(int, row[0]), _Found(checksum_of(row), changed_in(row), is_whole(row), place)
         known = self._runs.get(key)
@@ -114,7 +114,9 @@ class FoundRuns:
         if known is None or changed_in(known) < changed_in(row):
             self._settled[key] = row
 
-    def copy(self, pages: Pages, head: Head, connection: sqlite3.Connection, problems: list[str]) -> Head:
+    def copy(
+        self, pages: Pages, head: StoreHead, connection: sqlite3.Connection, problems: list[str]
+    ) -> StoreHead:
         """Write what is left; tell which messages are lost or may be back. The head that goes with it."""
         chosen = self._chosen(head.runs)
         whole = {key: found for key, found in chosen.items() if found.is_whole}
@@ -166,9 +168,9 @@ class _Finds(Struct):
 
     format: int = FORMAT - 1  # ours if anything shows that: what is taken for older is only migrated again
     metas: list[Meta] = []
-    heads: list[Head] = []
-    records: dict[RecordKey, tuple[Table, Row]] = {}  # the newest of each
-    stream: dict[int, Place] = {}
+    heads: list[StoreHead] = []
+    records: dict[RecordKey, tuple[TableSchema, Row]] = {}  # the newest of each
+    stream: dict[int, RowPlace] = {}
     runs: FoundRuns = msgspec.field(default_factory=FoundRuns)
 
 
@@ -184,7 +186,7 @@ def refuse_newer(database: Path) -> None:
             raise too_new(database, meta_of(row).format)
 
 
-def rebuild(database: Path, head: Head | None) -> list[str]:
+def rebuild(database: Path, head: StoreHead | None) -> list[str]:
     """Put a sound database in the place of a damaged one that nobody has open; tell what is lost.
 
     `head` is how the store stands, if that is known; otherwise it is what the database says of itself.
@@ -225,7 +227,7 @@ def finish_rebuild(database: Path) -> None:
     sync_directory(database.parent)
 
 
-def make(database: Path, head: Head) -> None:
+def make(database: Path, head: StoreHead) -> None:
     """Make a new database; after a crash it is there and whole, or not there."""
     new = database.with_name(database.name + ".new")
     with trouble(database):
@@ -263,35 +265,35 @@ def _survey(pages: Pages) -> _Finds:
     return finds
 
 
-def _keep_meta(finds: _Finds, row: Row, _: Place) -> None:
+def _keep_meta(finds: _Finds, row: Row, _: RowPlace) -> None:
     finds.metas.append(meta_of(row))
     finds.format = max(finds.format, meta_of(row).format)
 
 
-def _keep_head(finds: _Finds, row: Row, _: Place) -> None:
+def _keep_head(finds: _Finds, row: Row, _: RowPlace) -> None:
     finds.heads.append(head_of(row))
 
 
-def _keep_newest(table: Table, finds: _Finds, row: Row, _: Place) -> None:
+def _keep_newest(table: TableSchema, finds: _Finds, row: Row, _: RowPlace) -> None:
     key = key_of(table, row)
     known = finds.records.get(key)
     if known is None or changed_in(known[1]) < changed_in(row):
         finds.records[key] = table, row
 
 
-def _keep_stream(finds: _Finds, row: Row, place: Place) -> None:
+def _keep_stream(finds: _Finds, row: Row, place: RowPlace) -> None:
     finds.stream.setdefault(link_of(row).batch.first, place)
 
 
-def _keep_run(finds: _Finds, row: Row, place: Place) -> None:
+def _keep_run(finds: _Finds, row: Row, place: RowPlace) -> None:
     finds.runs.keep(row, place)
 
 
-def _keep_settled(finds: _Finds, row: Row, _: Place) -> None:
+def _keep_settled(finds: _Finds, row: Row, _: RowPlace) -> None:
     finds.runs.keep_settled(row)
 
 
-_KEEP: dict[str, Callable[[_Finds, Row, Place], None]] = {
+_KEEP: dict[str, Callable[[_Finds, Row, RowPlace], None]] = {
     META.name: _keep_meta,
     HEAD.name: _keep_head,
     STREAM.name: _keep_stream,
@@ -301,28 +303,28 @@ _KEEP: dict[str, Callable[[_Finds, Row, Place], None]] = {
 }
 
 
-def _head(finds: _Finds, problems: list[str]) -> Head:
+def _head(finds: _Finds, problems: list[str]) -> StoreHead:
     """The newest head; without one, what else is known of the node."""
     if finds.heads:
         newest = max(finds.heads, key=lambda head: head.commits)
         return replace(newest, boot=max(newest.boot, *(meta.boot for meta in finds.metas), 0))
     if finds.metas:
         meta = max(finds.metas, key=lambda meta: meta.boot)
-        return Head(meta.node, meta.boot)
+        return StoreHead(meta.node, meta.boot)
     problems.append("meta: the name of the node is lost, it has a new one")
-    return Head(new_system(os.urandom), 0)
+    return StoreHead(new_system(os.urandom), 0)
 
 
 def _copy_stream(
-    pages: Pages, finds: _Finds, head: Head, connection: sqlite3.Connection, problems: list[str]
-) -> Head:
+    pages: Pages, finds: _Finds, head: StoreHead, connection: sqlite3.Connection, problems: list[str]
+) -> StoreHead:
     """Write the batches that are left, each linked to the one before it that is left."""
     after = replace(head, last=0, kept=0, latest_us=0)
     for link in _links(pages, finds, head):
         if is_gap(link, after.last, head.trimmed):
             problems.append(f"stream {after.last + 1}: lost up to {max(link.previous, link.kept)}")
         latest_us = max(after.latest_us, link.batch.stored_us)
-        linked = Link(link.batch, previous=after.last, kept=after.kept, latest_us=latest_us)
+        linked = StreamLink(link.batch, previous=after.last, kept=after.kept, latest_us=latest_us)
         connection.execute(STREAM.put, stream_row(linked))
         kept = link.last if link.batch.persistent else after.kept
         after = replace(after, last=link.last, kept=kept, latest_us=latest_us)
@@ -331,7 +333,7 @@ def _copy_stream(
     return replace(after, position=max(head.position, after.last))
 
 
-def _links(pages: Pages, finds: _Finds, head: Head) -> Iterator[Link]:
+def _links(pages: Pages, finds: _Finds, head: StoreHead) -> Iterator[StreamLink]:
     """The batches in order, without those that were trimmed and whose pages are only not yet used again."""
     last = 0
     for first in sorted(finds.stream):
@@ -343,7 +345,9 @@ def _links(pages: Pages, finds: _Finds, head: Head) -> Iterator[Link]:
             yield link
 
 
-def _copy_records(finds: _Finds, head: Head, connection: sqlite3.Connection, problems: list[str]) -> Head:
+def _copy_records(
+    finds: _Finds, head: StoreHead, connection: sqlite3.Connection, problems: list[str]
+) -> StoreHead:
     """Write the durables, counters, queues and records that are left; tell if some are missing or too old."""
     before = dict.fromkeys(SUMS, 0)
     after = dict.fromkeys(SUMS, 0)

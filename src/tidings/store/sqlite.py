@@ -18,13 +18,13 @@ from typing import TypeVar
 
 from tidings.errors import StoreDamaged, StoreError, StoreFailed
 from tidings.ids import new_system
-from tidings.store.database import Database
+from tidings.store.database import StoreDatabase
 from tidings.store.directory import Directory
-from tidings.store.interface import Operation, State, StoredBatch, StoredMessage
-from tidings.store.reader import Reader
-from tidings.store.records import Head
+from tidings.store.interface import Operation, StoredBatch, StoredMessage, StoreState
+from tidings.store.reader import SnapshotReader
+from tidings.store.records import StoreHead
 from tidings.store.salvage import finish_rebuild, make, rebuild, refuse_newer
-from tidings.store.trouble import Broken, trouble
+from tidings.store.sqlite_errors import Broken, trouble
 
 REBUILDS_MAX = 3  # in one run: a disk that damages the file as fast as this is broken
 DAMAGE_MAX = 1000  # how many reports are kept
@@ -49,7 +49,7 @@ class SqliteStore:
         self._writing, self._reading = threading.RLock(), threading.RLock()  # taken in this order
         self._directory = Directory(path)
         self._path = self._directory.database
-        self._database: Database | None = None
+        self._database: StoreDatabase | None = None
         try:
             self._state = self._open()
         except BaseException:
@@ -57,7 +57,7 @@ class SqliteStore:
             raise
 
     @property
-    def state(self) -> State:
+    def state(self) -> StoreState:
         """What was known when the store was opened."""
         return self._state
 
@@ -117,28 +117,28 @@ class SqliteStore:
                 database.close()
             self._directory.release()
 
-    def _open(self) -> State:
+    def _open(self) -> StoreState:
         with trouble(self._path):
             finish_rebuild(self._path)
             if not self._path.exists():
-                make(self._path, Head(new_system(os.urandom), boot=0))
+                make(self._path, StoreHead(new_system(os.urandom), boot=0))
             refuse_newer(self._path)
         try:
-            database = Database(self._path, self._report)
+            database = StoreDatabase(self._path, self._report)
             self._database = database
             database.begin()
         except Broken as broken:
             database = self._rebuild(self._database, broken)
             database.begin()
         head, lists = database.books.head, (database.durables, database.counters, database.queues)
-        return State(head.node, head.boot, head.position, *lists, database.records)
+        return StoreState(head.node, head.boot, head.position, *lists, database.records)
 
-    def _open_database(self) -> Database:
+    def _open_database(self) -> StoreDatabase:
         if self._database is None:
             raise StoreFailed(str(self._path), self._why_closed)
         return self._database
 
-    def _ask(self, question: Callable[[Reader], Answer]) -> Answer:
+    def _ask(self, question: Callable[[SnapshotReader], Answer]) -> Answer:
         while True:
             with self._reading:
                 database = self._open_database()
@@ -151,7 +151,7 @@ class SqliteStore:
     def _messages_in(self, key: int) -> list[StoredMessage]:
         """The messages of a run; none if it is gone, or is bad: then its numbers count as free."""
 
-        def ask(reader: Reader) -> list[StoredMessage]:
+        def ask(reader: SnapshotReader) -> list[StoredMessage]:
             stock = self._open_database().books.stock  # after a rebuilding another one, with the same keys
             run = stock.runs.get(key)
             found = None if run is None else reader.messages_in(run)
@@ -162,7 +162,7 @@ class SqliteStore:
         with self._writing:  # commits change the stock
             return self._ask(ask)
 
-    def _rebuild(self, damaged: Database | None, broken: Broken) -> Database:
+    def _rebuild(self, damaged: StoreDatabase | None, broken: Broken) -> StoreDatabase:
         """Put a sound database in the place of this one, unless another thread has done so already."""
         with self._writing, self._reading:
             if self._database is not damaged:
@@ -177,7 +177,7 @@ class SqliteStore:
             self._why_closed = f"is damaged and could not be rebuilt: {broken}"
             for problem in rebuild(self._path, None if damaged is None else damaged.books.head):
                 self._report(problem)
-            self._database = Database(self._path, self._report)
+            self._database = StoreDatabase(self._path, self._report)
             self._database.migrate()
             return self._database
 

@@ -25,7 +25,7 @@ _LITTLE, _BIG = 0x377F0682, 0x377F0683  # the log says whose byte order its chec
 _NATIVE = "<" if sys.byteorder == "little" else ">"
 
 
-class Frame(Struct):
+class WalFrame(Struct):
     """A page as one commit left it."""
 
     page: int
@@ -39,15 +39,15 @@ def log_of(database: Path) -> Path:
     return database.with_name(database.name + "-wal")
 
 
-class Log(Struct):
+class WalLog(Struct):
     """The good frames of all commits in a log, in order, and what is wrong with the rest."""
 
-    frames: list[Frame]
+    frames: list[WalFrame]
     is_damaged: bool  # SQLite would lose some of these
     ends_in_zeros: bool  # commits may have been there that nobody can read any more
 
 
-def read_log(database: Path) -> Log:
+def read_log(database: Path) -> WalLog:
     """Read the log of a database, if there is one.
 
     A commit with a bad page is taken without that page, for what followed shows that it was finished; the
@@ -61,10 +61,10 @@ def read_log(database: Path) -> Log:
     good = [frame for frame in frames if frame.is_good]
     is_damaged = bool(good) and not (has_header and len(good) == len(frames))
     rest = data[_HEADER_SIZE + len(frames) * _FRAME_SIZE :] if has_header else data
-    return Log(good, is_damaged, len(rest) >= _HEADER_SIZE and not any(rest[-_FRAME_SIZE:]))
+    return WalLog(good, is_damaged, len(rest) >= _HEADER_SIZE and not any(rest[-_FRAME_SIZE:]))
 
 
-def _end(frames: list[Frame]) -> int:
+def _end(frames: list[WalFrame]) -> int:
     """How many frames belong to finished commits: a commit is finished once a good frame follows it."""
     last_good = max((index for index, frame in enumerate(frames) if frame.is_good), default=-1)
     begin = 0
@@ -77,7 +77,7 @@ def _end(frames: list[Frame]) -> int:
     return begin
 
 
-def _frames(data: bytes, has_header: bool) -> Iterator[Frame]:
+def _frames(data: bytes, has_header: bool) -> Iterator[WalFrame]:
     """All frames of this generation of the log, good or bad; those of earlier ones have other salts."""
     order, salts = _NATIVE, data[_HEADER_SIZE + 8 : _HEADER_SIZE + 16]
     if has_header:
@@ -89,7 +89,7 @@ def _frames(data: bytes, has_header: bool) -> Iterator[Frame]:
         head, content = data[at : at + _FRAME_HEAD_SIZE], data[at + _FRAME_HEAD_SIZE : at + _FRAME_SIZE]
         number, pages = struct.unpack(">II", head[:8])
         is_good = head[8:16] == salts and _checksum(head[:8] + content, before, order) == head[16:]
-        yield Frame(number, pages != 0, is_good and number > 0, content)
+        yield WalFrame(number, pages != 0, is_good and number > 0, content)
         before = head[16:]
 
 

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from tidings.errors import InternalError
 from tidings.store.interface import Dequeue, Enqueue, Revise, StoredMessage
-from tidings.store.records import RUN, SETTLED, SUM_MASK, Head, Row, checksum_of
-from tidings.store.runs import Run, Stock, run_of, run_row, runs_of, settled_row
+from tidings.store.records import RUN, SETTLED, SUM_MASK, Row, StoreHead, checksum_of
+from tidings.store.runs import MessageRun, Stock, run_of, run_row, runs_of, settled_row
 
 ADD = f"INSERT INTO run VALUES ({', '.join('?' * RUN.width)})"
 SETTLE = SETTLED.put
@@ -26,18 +26,18 @@ COUNTED = frozenset((DROP, DROP_SETTLED))  # each changes as many rows as it is 
 # it takes keeps up with those that become so, and none takes long for what others have left behind.
 TAKEN_PER_REWRITING = 4
 
-Fetch = Callable[[Run], list[StoredMessage]]  # reads the messages of a run, gone or not
+Fetch = Callable[[MessageRun], list[StoredMessage]]  # reads the messages of a run, gone or not
 
 
-class Settled(Struct, gc=False):
+class SettledRun(Struct, gc=False):
     """A run, which of its messages are gone, and the checksum of the row that says so."""
 
-    run: Run
+    run: MessageRun
     gone: int
     checksum: int
 
 
-class Turnover:
+class MessageCommits:
     """Collects the operations on messages; speed is its contract, as every put and every get comes here.
 
     Nothing happens to the stock before `apply`.
@@ -50,9 +50,9 @@ class Turnover:
         self._highest = stock.last
         self._written: dict[int, StoredMessage] = {}
         self._taken: set[int] = set()  # out of the runs that there are; some may be in none
-        self._added: list[Run] = []
-        self._settled: list[Settled] = []
-        self._dropped: list[Run] = []
+        self._added: list[MessageRun] = []
+        self._settled: list[SettledRun] = []
+        self._dropped: list[MessageRun] = []
 
     def enqueue(self, operation: Enqueue) -> None:
         """Add a message; raises InternalError if one of its number is there."""
@@ -78,7 +78,7 @@ class Turnover:
             del self._written[number]
         self._taken.add(number)
 
-    def conclude(self, head: Head) -> Head:
+    def conclude(self, head: StoreHead) -> StoreHead:
         """Make the statements, and the head that goes with them; rows are made only now."""
         if not (self._written or self._taken):
             return head
@@ -128,12 +128,12 @@ class Turnover:
             else:
                 row = settled_row(key, commit, gone)
                 rows.append(row)
-                self._settled.append(Settled(run, gone, checksum_of(row)))
+                self._settled.append(SettledRun(run, gone, checksum_of(row)))
         self._run(DROP, [(run.key,) for run in self._dropped])
         self._run(DROP_SETTLED, [(run.key,) for run in self._dropped if run.settled is not None])
         self._run(SETTLE, rows)
 
-    def _add(self, moved: list[StoredMessage], head: Head) -> None:
+    def _add(self, moved: list[StoredMessage], head: StoreHead) -> None:
         rows: list[Row] = []
         for key, messages in enumerate(self._runs(moved), start=head.run + 1):
             row = run_row(key, head.commits, messages)

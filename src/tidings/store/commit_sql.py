@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from tidings.errors import InternalError
 from tidings.store.interface import (
     Append,
-    Count,
     Counter,
+    CountProducer,
     Dequeue,
     Discard,
     Drop,
@@ -25,7 +25,7 @@ from tidings.store.interface import (
     DropRecord,
     Enqueue,
     Operation,
-    Put,
+    PutCursor,
     PutQueue,
     Revise,
     SetRecord,
@@ -33,6 +33,7 @@ from tidings.store.interface import (
     Trim,
     check_record,
 )
+from tidings.store.message_commits import Fetch, MessageCommits
 from tidings.store.records import (
     COUNTER,
     DURABLE,
@@ -42,12 +43,12 @@ from tidings.store.records import (
     STREAM,
     SUM_MASK,
     Field,
-    Head,
-    Link,
     Meta,
     RecordKey,
     Row,
-    Table,
+    StoreHead,
+    StreamLink,
+    TableSchema,
     checksum_of,
     counter_fields,
     durable_fields,
@@ -60,7 +61,6 @@ from tidings.store.records import (
     stream_row,
 )
 from tidings.store.runs import Stock
-from tidings.store.turnover import Fetch, Turnover
 
 # What was trimmed before is not looked at again: it starts with the batch that the last trim may have spared.
 TRIM = """DELETE FROM stream WHERE first >= coalesce((SELECT max(first) FROM stream WHERE first <= ?), 0)
@@ -74,7 +74,7 @@ _PUT_HEAD = HEAD.put
 SUMS = {DURABLE.name: "durables", COUNTER.name: "counters", QUEUE.name: "queues", RECORD.name: "records"}
 
 
-class Kept(Struct, frozen=True, gc=False):
+class KeptRecord(Struct, frozen=True, gc=False):
     """Where a record lies, and the checksum it has there."""
 
     row: int
@@ -84,21 +84,21 @@ class Kept(Struct, frozen=True, gc=False):
 class Books:
     """What is known of a database without reading its stream."""
 
-    def __init__(self, meta: Meta, head: Head) -> None:
+    def __init__(self, meta: Meta, head: StoreHead) -> None:
         self.meta = meta
         self.head = head
-        self.kept: dict[RecordKey, Kept] = {}
+        self.kept: dict[RecordKey, KeptRecord] = {}
         self.row_max = 0
         self.stock = Stock()
 
     def note(self, key: RecordKey, row: Row) -> None:
         """Take in a row that lies in the database."""
         assert isinstance(row[0], int)
-        self.kept[key] = Kept(row[0], checksum_of(row))
+        self.kept[key] = KeptRecord(row[0], checksum_of(row))
         if key[0] != QUEUE.name:  # those bring keys of their own
             self.row_max = max(self.row_max, row[0])
 
-    def adopt(self, plan: Plan) -> None:
+    def adopt(self, plan: CommitPlan) -> None:
         """Let the plan be true: its transaction is committed."""
         self.head = plan.head
         self.row_max = plan.row_max
@@ -110,7 +110,7 @@ class Books:
                 self.kept[key] = kept
 
 
-class Plan:
+class CommitPlan:
     """The statements of one transaction, each with the rows it is run for, and what holds after it."""
 
     def __init__(
@@ -124,9 +124,9 @@ class Plan:
         self.statements: list[tuple[str, list[Row]]] = []
         self.head = replace(books.head, commits=books.head.commits + 1)
         self.row_max = books.row_max
-        self.changed: dict[RecordKey, Kept | None] = {}
+        self.changed: dict[RecordKey, KeptRecord | None] = {}
         self._books = books
-        self.turnover = Turnover(books.stock, fetch)
+        self.turnover = MessageCommits(books.stock, fetch)
         take = self._takers(self.turnover)
         for counter in unwanted:
             self._remove(COUNTER, counter.system.encode(), counter.epoch)
@@ -136,16 +136,16 @@ class Plan:
         self.statements += self.turnover.statements
         self._run(_PUT_HEAD, head_row(self.head))
 
-    def _takers(self, turnover: Turnover) -> dict[type[Operation], Callable[[Any], None]]:
+    def _takers(self, turnover: MessageCommits) -> dict[type[Operation], Callable[[Any], None]]:
         """What takes in each kind of operation: found faster than by comparing with one after the other."""
         return {
             Enqueue: turnover.enqueue,
             Revise: turnover.revise,
             Dequeue: turnover.dequeue,
             Append: self._append,
-            Put: self._put,
+            PutCursor: self._put,
             Drop: self._drop,
-            Count: self._count,
+            CountProducer: self._count,
             Trim: self._trim,
             Discard: self._discard,
             PutQueue: self._put_queue,
@@ -164,22 +164,22 @@ class Plan:
         check_append(batch, self.head.position)
         head = self.head
         latest_us = max(head.latest_us, batch.stored_us)
-        link = Link(batch, previous=head.last, kept=head.kept, latest_us=latest_us)
+        link = StreamLink(batch, previous=head.last, kept=head.kept, latest_us=latest_us)
         kept = link.last if batch.persistent else head.kept
         self.head = replace(head, position=link.last, last=link.last, kept=kept, latest_us=latest_us)
         self._run(STREAM.put, stream_row(link))
 
-    def _put(self, operation: Put) -> None:
+    def _put(self, operation: PutCursor) -> None:
         self._keep(DURABLE, durable_fields(self.head.commits, operation.durable))
 
-    def _count(self, operation: Count) -> None:
+    def _count(self, operation: CountProducer) -> None:
         self._keep(COUNTER, counter_fields(self.head.commits, operation.counter))
 
     def _set_record(self, record: SetRecord) -> None:
         check_record(record)
         self._keep(RECORD, record_fields(self.head.commits, record))
 
-    def _keep(self, table: Table, fields: Row) -> None:
+    def _keep(self, table: TableSchema, fields: Row) -> None:
         """Write a row with these fields, in place of the one that keeps the same."""
         key = table.name, fields[1], fields[2]
         self._write(table, key, sealed(table, self._row_of(key), fields))
@@ -188,7 +188,7 @@ class Plan:
         row = queue_row(self.head.commits, operation.queue)
         self._write(QUEUE, key_of(QUEUE, row), row)
 
-    def _write(self, table: Table, key: RecordKey, row: Row) -> None:
+    def _write(self, table: TableSchema, key: RecordKey, row: Row) -> None:
         self._run(table.put, row)
         self._set(key, row)
 
@@ -201,7 +201,7 @@ class Plan:
     def _drop_record(self, record: DropRecord) -> None:
         self._remove(RECORD, record.kind.encode(), record.key.encode())
 
-    def _remove(self, table: Table, first: Field, second: Field) -> None:
+    def _remove(self, table: TableSchema, first: Field, second: Field) -> None:
         key = table.name, first, second
         kept = self._kept(key)
         if kept is not None:
@@ -220,7 +220,7 @@ class Plan:
             self._run(DISCARD, (operation.position,))
             self._run(STREAM.put, stream_row(elsewhere(operation.position)))
 
-    def _kept(self, key: RecordKey) -> Kept | None:
+    def _kept(self, key: RecordKey) -> KeptRecord | None:
         return self.changed[key] if key in self.changed else self._books.kept.get(key)
 
     def _row_of(self, key: RecordKey) -> int:
@@ -233,7 +233,7 @@ class Plan:
     def _set(self, key: RecordKey, row: Row | None) -> None:
         """Keep the sum of the table's checksums in step with its rows."""
         before = self._kept(key)
-        after = None if row is None or not isinstance(row[0], int) else Kept(row[0], checksum_of(row))
+        after = None if row is None or not isinstance(row[0], int) else KeptRecord(row[0], checksum_of(row))
         change = (after.checksum if after else 0) - (before.checksum if before else 0)
         field = SUMS[key[0]]
         self.head = replace(self.head, **{field: (getattr(self.head, field) + change) & SUM_MASK})
