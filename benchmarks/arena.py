@@ -26,8 +26,8 @@ from benchmarks.load import HOST, Child, Pipe
 from benchmarks.wires import MARKER
 from tidings.errors import PeerError
 from tidings.security.directory import SecurityDirectory, edited
-from tidings.security.making import Admin, add_allowance, make_security
 from tidings.security.passwords import Token, hash_token, make_password, make_token
+from tidings.security.provision import Admin, add_allowance, make_security
 
 NICE = 10
 """By how much the priority of the hostile process is lower."""

@@ -28,7 +28,7 @@ from tidings.event import Event
 from tidings.node.config import NodeConfig
 from tidings.node.server import Node
 from tidings.security.directory import SecurityDirectory
-from tidings.security.making import make_sibling
+from tidings.security.provision import make_sibling
 
 BODY = b"b" * 150
 QUEUE = "jobs"

@@ -26,8 +26,8 @@ from tidings.ids import new_system
 from tidings.protocol.frames import FRAME_MAX, FrameReader, encode
 from tidings.protocol.messages import VERSION, Hello, Welcome
 from tidings.security.directory import SecurityDirectory, edited
-from tidings.security.making import Admin, add_allowance, make_security
 from tidings.security.passwords import Token, hash_token, make_password, make_token
+from tidings.security.provision import Admin, add_allowance, make_security
 from tidings.transport.tls import client_context
 
 ADMIN, BOUNDED = "admin", "bounded"

@@ -18,8 +18,8 @@ import tidings
 from benchmarks.peers import free_port
 from tidings.client.bus import Bus
 from tidings.security.directory import SecurityDirectory, edited
-from tidings.security.making import EVERYDAY, Admin, add_allowance, allowance, make_security, make_sibling
 from tidings.security.passwords import Token, hash_token, make_token
+from tidings.security.provision import EVERYDAY, Admin, add_allowance, allowance, make_security, make_sibling
 
 HANGS_S = patience(180.0 * EFFORT)
 """After this a run is taken to hang."""

@@ -22,16 +22,16 @@ from zeroconf import current_time_millis
 
 from tidings.errors import MissingExtra, UserError
 from tidings.ids import new_system
-from tidings.node.discovery import CANDIDATES_MAX, LIFE_S_MAX, Candidate, Candidates, Discovery, near, read
+from tidings.node.discovery import CANDIDATES_MAX, LIFE_S_MAX, Candidates, Discovery, FoundNode, near, read
 
 GROUP = "224.0.0.251"
 MDNS_PORT = 5353
 HOME = ip_interface("192.0.2.7/24")
 SAID = {b"node": b"abc", b"name": b"kitchen", b"tls": b"1", b"v": b"1"}
-FOUND = Candidate("kitchen", "abc", "tidings+tls://192.0.2.9:7300")
+FOUND = FoundNode("kitchen", "abc", "tidings+tls://192.0.2.9:7300")
 
 
-def heard(**changes: Any) -> Candidate | None:
+def heard(**changes: Any) -> FoundNode | None:
     """What a node at 192.0.2.7 makes of an announcement, which is a good one but for the changes."""
     said = {"node": "abc", "properties": SAID, "addresses": [ip_address("192.0.2.9")], "port": 7300}
     return read(**{**said, **changes}, near=[HOME])
@@ -95,7 +95,7 @@ def test_an_address_of_ipv6_is_written_as_addresses_of_nodes_are() -> None:
 )
 def test_whatever_is_said_is_a_candidate_of_that_name_or_none(properties: dict[bytes, bytes | None]) -> None:
     found = heard(properties=properties)
-    assert found is None or found == Candidate((properties[b"name"] or b"").decode(), "abc", FOUND.address)
+    assert found is None or found == FoundNode((properties[b"name"] or b"").decode(), "abc", FOUND.address)
 
 
 # -- who is told of
@@ -105,13 +105,13 @@ class Told:
     """What was told, in order: candidates that were found, names that were lost."""
 
     def __init__(self, *taken: str) -> None:
-        self.all: list[Candidate | str] = []
+        self.all: list[FoundNode | str] = []
         self.candidates = Candidates(taken, self.all.append, self.all.append)
 
 
 def test_a_candidate_is_told_of_when_it_comes_changes_and_goes() -> None:
     told = Told()
-    moved = Candidate("kitchen", "abc", "tidings+tls://192.0.2.10:7300")
+    moved = FoundNode("kitchen", "abc", "tidings+tls://192.0.2.10:7300")
     for one in (FOUND, FOUND, moved):
         told.candidates.add(one)
     told.candidates.remove("abc")
@@ -122,13 +122,13 @@ def test_a_candidate_is_told_of_when_it_comes_changes_and_goes() -> None:
 def test_a_candidate_never_has_the_name_of_a_configured_peer_or_of_the_node_itself() -> None:
     told = Told("kitchen", "cellar")
     for number, name in enumerate(("kitchen", "cellar", "attic")):
-        told.candidates.add(Candidate(name, str(number), FOUND.address))
-    assert [one.name for one in told.all if isinstance(one, Candidate)] == ["attic"]
+        told.candidates.add(FoundNode(name, str(number), FOUND.address))
+    assert [one.name for one in told.all if isinstance(one, FoundNode)] == ["attic"]
 
 
 def test_whoever_takes_the_name_of_another_waits_until_that_one_is_gone() -> None:
     told = Told()
-    other = Candidate("kitchen", "evil", "tidings+tls://192.0.2.66:7300")
+    other = FoundNode("kitchen", "evil", "tidings+tls://192.0.2.66:7300")
     told.candidates.add(FOUND)
     told.candidates.add(other)
     assert told.all == [FOUND]
@@ -141,7 +141,7 @@ def test_no_more_candidates_are_kept_than_the_limit_and_that_is_logged_once(
 ) -> None:
     told = Told()
     for number in range(1_000):
-        told.candidates.add(Candidate(f"n{number}", f"id{number}", FOUND.address))
+        told.candidates.add(FoundNode(f"n{number}", f"id{number}", FOUND.address))
     assert len(told.candidates.nodes) == len(told.all) == CANDIDATES_MAX
     assert [record.message for record in caplog.records] == ["too many nodes announce themselves"]
     told.candidates.remove("id0")
@@ -155,13 +155,13 @@ def test_however_nodes_come_and_go_one_of_each_name_is_told_of(moves: list[tuple
     for node, name in moves:
         there.pop(str(node), None)
         if name:
-            told.candidates.add(Candidate(name, str(node), FOUND.address))
+            told.candidates.add(FoundNode(name, str(node), FOUND.address))
             there[str(node)] = name
         else:
             told.candidates.remove(str(node))
     current: dict[str, str] = {}
     for one in told.all:
-        if isinstance(one, Candidate):
+        if isinstance(one, FoundNode):
             assert one.name not in current
             current[one.name] = one.node
         else:
@@ -225,14 +225,14 @@ class Node:
     def __init__(self, name: str, configured: tuple[str, ...] = ()) -> None:
         self.name = name
         self.id = new_system(os.urandom)
-        self.found: dict[str, Candidate] = {}
+        self.found: dict[str, FoundNode] = {}
         self.lost: list[str] = []
         self._changed = asyncio.Event()
         self.discovery = Discovery(
             name, self.id, 7300, self._on_found, self._on_lost, host="127.0.0.1", configured=configured
         )
 
-    def _on_found(self, candidate: Candidate) -> None:
+    def _on_found(self, candidate: FoundNode) -> None:
         self.found[candidate.name] = candidate
         self._changed.set()
 
@@ -267,7 +267,7 @@ def test_two_nodes_find_and_lose_each_other(
             async with announced(cellar):
                 await kitchen.wait_until(lambda: "cellar" in kitchen.found)
                 await cellar.wait_until(lambda: "kitchen" in cellar.found)
-                expected = Candidate("cellar", cellar.id, "tidings+tls://127.0.0.1:7300")
+                expected = FoundNode("cellar", cellar.id, "tidings+tls://127.0.0.1:7300")
                 assert kitchen.found == {"cellar": expected}
             await kitchen.wait_until(lambda: kitchen.lost == ["cellar"])
         assert cellar.lost == []

@@ -13,7 +13,7 @@ import pytest
 from postgres.rig import Answered, Client, Node, job, numbers
 from postgres.server import Server
 from tidings.errors import ConfigError, Disconnected, MessageNotHeld
-from tidings.postgres import shared, worker
+from tidings.postgres import backend, worker
 from tidings.postgres.connection import Conninfo
 from tidings.queues.description import Description
 
@@ -86,8 +86,8 @@ def test_a_settlement_that_was_made_when_the_connection_broke_is_not_an_error(
 def test_what_cannot_wait_for_a_database_is_told_that_it_is_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared, "CALL_S", 0.3)
-    monkeypatch.setattr(shared, "SEARCH_S", 0.1)
+    monkeypatch.setattr(backend, "CALL_S", 0.3)
+    monkeypatch.setattr(backend, "SEARCH_S", 0.1)
     node = Node(f"host={tmp_path} user=tidings dbname=none", "a")
     try:
         way = node.shared.resolve("jobs")

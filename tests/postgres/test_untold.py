@@ -13,11 +13,11 @@ from postgres.rig import GIVE_BACK, Answered, Client, Node, job, numbers
 from tidings.errors import InternalError
 from tidings.ids import Origin
 from tidings.postgres import taking
-from tidings.postgres.connection import Link
-from tidings.postgres.turn import Turn
+from tidings.postgres.connection import PostgresConnection
+from tidings.postgres.unit_of_work import UnitOfWork
 
 Start = Callable[..., Node]
-whole_turn = Link.turn
+whole_turn = PostgresConnection.turn
 
 
 class Saboteur:
@@ -25,10 +25,10 @@ class Saboteur:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.breaks: list[bool] = []  # for each turn that has answers, whether it is one
-        monkeypatch.setattr(Link, "turn", lambda link: self._turn(link))
+        monkeypatch.setattr(PostgresConnection, "turn", lambda link: self._turn(link))
 
     @contextmanager
-    def _turn(self, link: Link) -> Iterator[Turn]:
+    def _turn(self, link: PostgresConnection) -> Iterator[UnitOfWork]:
         with whole_turn(link) as turn:
             yield turn
         if turn.answers and self.breaks and self.breaks.pop(0):

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tidings.security.directory import SecurityDirectory
-from tidings.security.making import Admin, make_security
 from tidings.security.passwords import Cost, Password, make_password
+from tidings.security.provision import Admin, make_security
 
 CHEAP = Cost(1 << 10, 1, 1)
 SECRET = "correct horse battery"

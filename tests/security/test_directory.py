@@ -9,7 +9,7 @@ from security.places import made
 from tidings.errors import ConfigError
 from tidings.protocol.access import Rule
 from tidings.security.directory import FILE_SIZE_MAX, SecurityDirectory
-from tidings.security.making import authority_of
+from tidings.security.provision import authority_of
 from tidings.security.rules import WITHOUT_QUEUES
 
 

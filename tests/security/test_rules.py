@@ -8,7 +8,7 @@ from security.test_users import NAMES
 from tidings import Filter
 from tidings.errors import ConfigError, NotAllowed
 from tidings.protocol.access import ACTIONS, Principal, Rule
-from tidings.security.making import allowance
+from tidings.security.provision import allowance
 from tidings.security.rules import RULES_MAX, read_rules
 
 USERS = ("admin", "device", "*")

@@ -17,7 +17,7 @@ from tidings.protocol.access import Denied, LoginCredentials, PeerInfo
 from tidings.security.authenticator import PasswordCheck, UserAuthenticator
 from tidings.security.certificates import Authority
 from tidings.security.directory import SecurityDirectory
-from tidings.security.making import Admin, report_on
+from tidings.security.provision import Admin, report_on
 from tidings.security.users import read_users
 
 

@@ -19,7 +19,7 @@ from tidings.cli.user import PasswordFile, directory_of, find_password, hashed, 
 if TYPE_CHECKING:
     from tidings.security.certificates import Certificate
     from tidings.security.directory import SecurityDirectory
-    from tidings.security.making import Report
+    from tidings.security.provision import DirectoryReport
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -58,7 +58,7 @@ def init(
     terminal one is made up, and written to DIR/admin.password.
     """
     from tidings.security.directory import SecurityDirectory
-    from tidings.security.making import Admin, make_security, node_name, own_certificate, refuse_place
+    from tidings.security.provision import Admin, make_security, node_name, own_certificate, refuse_place
 
     refuse_place(directory)
     node = name or node_name(socket.gethostname())
@@ -78,7 +78,7 @@ def add_node(name: NodeName, home: From, to: To, host: Hosts = None) -> None:
     """Make a security directory for another node, so that it and this one know each other."""
     from tidings.security.certificates import HOSTS
     from tidings.security.directory import SecurityDirectory
-    from tidings.security.making import make_sibling, own_certificate
+    from tidings.security.provision import make_sibling, own_certificate
 
     here, hosts = directory_of(home), host or [name]
     this = make_sibling(here, to, name, hosts, datetime.now(UTC))
@@ -96,7 +96,7 @@ def add_node(name: NodeName, home: From, to: To, host: Hosts = None) -> None:
 @app.command()
 def certificate(user: UserName, home: From, to: To) -> None:
     """Make a certificate by which a client comes in as USER, who may be new."""
-    from tidings.security.making import make_client
+    from tidings.security.provision import make_client
 
     here = directory_of(home)
     make_client(here, to, user, datetime.now(UTC))
@@ -112,7 +112,7 @@ def renew(directory: There, host: Hosts = None) -> None:
 
     A running node takes it up by itself; clients need nothing new.
     """
-    from tidings.security.making import renew_node
+    from tidings.security.provision import renew_node
 
     made = renew_node(directory_of(directory), host, datetime.now(UTC))
     typer.echo(_certificate_text("renewed", made))
@@ -121,7 +121,7 @@ def renew(directory: There, host: Hosts = None) -> None:
 @app.command()
 def check(directory: There, json: Json = False) -> None:
     """Read everything as a node would, and tell what it says; exit with 2 if something is wrong."""
-    from tidings.security.making import report_on
+    from tidings.security.provision import report_on
 
     home = directory_of(directory)
     report = report_on(home, datetime.now(UTC))
@@ -131,7 +131,7 @@ def check(directory: There, json: Json = False) -> None:
         _print_report(home, report)
 
 
-def _print_report(home: SecurityDirectory, report: Report) -> None:
+def _print_report(home: SecurityDirectory, report: DirectoryReport) -> None:
     kept = "its key is in ca.key" if report.has_authority_key else "its key is kept elsewhere"
     typer.echo(f"authority {report.authority.name}, until {report.authority.until:%Y-%m-%d}; {kept}")
     typer.echo(_certificate_text("node", report.node) + "\n")

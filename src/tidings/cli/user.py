@@ -16,8 +16,8 @@ from tidings.errors import TidingsError, UserError
 
 if TYPE_CHECKING:
     from tidings.security.directory import SecurityDirectory
-    from tidings.security.making import ToldUser
     from tidings.security.passwords import Password
+    from tidings.security.provision import ToldUser
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -77,7 +77,7 @@ def add(
 @app.command("list")
 def show(security: Security = None, json: Json = False) -> None:
     """List the users, by what they may come in, and how many rules they have."""
-    from tidings.security.making import tell_users
+    from tidings.security.provision import tell_users
 
     users, rules = directory_of(security).load()
     told = tell_users(users, rules, datetime.now(UTC))

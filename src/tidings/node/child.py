@@ -29,16 +29,16 @@ GOOD_S = 60.0
 """After so long the death of a child is an accident, and it is started again at once."""
 
 
-Settings = TypeVar("Settings", bound=msgspec.Struct)
+ChildSettings = TypeVar("ChildSettings", bound=msgspec.Struct)
 
 
-class Child(Generic[Settings]):
+class ChildProcess(Generic[ChildSettings]):
     """See the module."""
 
     may_leave = False
     """Whether it may end by itself when it is not needed."""
 
-    def __init__(self, name: str, module: str, settings: Settings) -> None:
+    def __init__(self, name: str, module: str, settings: ChildSettings) -> None:
         """`name` is what the log calls it, `module` what is run, `settings` what it is told at each start."""
         self.starts = 0
         self._settings = settings

@@ -44,7 +44,7 @@ START_S_MAX = 10.0
 CLOSE_S_MAX = 3.0
 """How long it may take to withdraw what was announced, which is said three times."""
 
-Address = IPv4Address | IPv6Address
+IpAddress = IPv4Address | IPv6Address
 Interface = IPv4Interface | IPv6Interface
 
 _NAME = re.compile(rb"[A-Za-z0-9_.-]{1,64}")
@@ -52,7 +52,7 @@ _NODE = re.compile(r"[A-Za-z0-9_-]{1,63}")
 _SUFFIX = f".{SERVICE}"
 
 
-class Candidate(Struct, frozen=True):
+class FoundNode(Struct, frozen=True):
     """A node that someone says is there."""
 
     name: str
@@ -67,13 +67,13 @@ class Candidates:
     """
 
     def __init__(
-        self, taken: Iterable[str], on_found: Callable[[Candidate], None], on_lost: Callable[[str], None]
+        self, taken: Iterable[str], on_found: Callable[[FoundNode], None], on_lost: Callable[[str], None]
     ) -> None:
         """`taken` are names that no candidate may have: the node's own, and those of its peers."""
         self._taken = frozenset(taken)
         self._on_found = on_found
         self._on_lost = on_lost
-        self._known: dict[str, Candidate] = {}  # by id
+        self._known: dict[str, FoundNode] = {}  # by id
         self._told: dict[str, str] = {}  # name → id of the candidate that was told of
         self._passed_over = False
 
@@ -87,7 +87,7 @@ class Candidates:
         """The ids of all that are kept."""
         return list(self._known)
 
-    def add(self, candidate: Candidate) -> None:
+    def add(self, candidate: FoundNode) -> None:
         """A node is there, or says something else than before."""
         if self._known.get(candidate.node) == candidate:
             return
@@ -112,7 +112,7 @@ class Candidates:
         if following is not None:
             self._tell(following)
 
-    def _tell(self, candidate: Candidate) -> None:
+    def _tell(self, candidate: FoundNode) -> None:
         self._told[candidate.name] = candidate.node
         self._on_found(candidate)
 
@@ -126,10 +126,10 @@ class Candidates:
 def read(
     node: str,
     properties: Mapping[bytes, bytes | None],
-    addresses: Iterable[Address],
+    addresses: Iterable[IpAddress],
     port: int | None,
     near: Iterable[Interface],
-) -> Candidate | None:
+) -> FoundNode | None:
     """What an announcement under this id comes to, for a node on these networks; None if it can't be used."""
     name = properties.get(b"name") or b""
     expected = {b"node": node.encode(), b"tls": b"1", b"v": VERSION.encode()}
@@ -141,7 +141,7 @@ def read(
     for address in addresses:
         if any(address in network for network in networks):
             host = f"[{address}]" if address.version == 6 else str(address)
-            return Candidate(name.decode(), node, f"tidings+tls://{host}:{port}")
+            return FoundNode(name.decode(), node, f"tidings+tls://{host}:{port}")
     return None
 
 
@@ -156,7 +156,7 @@ class Discovery:
         name: str,
         node_id: str,
         port: int,
-        on_found: Callable[[Candidate], None],
+        on_found: Callable[[FoundNode], None],
         on_lost: Callable[[str], None],
         *,
         host: str = "0.0.0.0",
@@ -301,7 +301,7 @@ class Discovery:
                     await zeroconf.async_close()
 
 
-def near(host: Address) -> list[Interface]:
+def near(host: IpAddress) -> list[Interface]:
     """The addresses of this machine, with their networks, that are on the network where a node listens.
 
     One that listens everywhere is on all networks but the loopback. An address that means another machine on

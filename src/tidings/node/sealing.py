@@ -35,7 +35,7 @@ from tidings.log.retention import LogRetention
 from tidings.log.sealing import FileCut, FileCutter, holes, to_join
 from tidings.log.segment_folder import FileInfo, Folder
 from tidings.node import logs
-from tidings.node.child import Child, watch_parent
+from tidings.node.child import ChildProcess, watch_parent
 from tidings.node.config import NodeConfig
 from tidings.node.logs import Form, Lasting, Level
 from tidings.protocol.connection import Connection
@@ -73,7 +73,7 @@ def settings_of(config: NodeConfig, folder: str, socket: Path) -> SealingConfig:
     return SealingConfig(address, folder, str(lock.absolute()), config.log_level, config.log_form)
 
 
-class SealingProcess(Child[SealingConfig]):
+class SealingProcess(ChildProcess[SealingConfig]):
     """The child as its node sees it: there while there is something to seal, and for a while after.
 
     A node that has nothing to seal has no such child: it costs memory, and reading Arrow takes a second.

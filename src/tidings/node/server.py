@@ -24,7 +24,7 @@ from tidings.node.driver import Driver
 from tidings.node.http import HttpError, Responder
 from tidings.node.memory import GivingBack, budgets_of
 from tidings.node.ports import Port, close_server, connect_pipe, listen_tcp, raise_descriptor_limit
-from tidings.node.threads import Database
+from tidings.node.threads import SharedDatabase
 from tidings.node.unix import SOCKET, Temporary, UnixServer, sweep
 from tidings.peers.registry import Neighbours, Upstream, parse_peers
 from tidings.protocol.access import Denied
@@ -74,7 +74,7 @@ class Node:
         self._connections_max = config.connections_max
         self._servers: list[asyncio.Server] = []
         self._guard: Guard | None = None  # where there is security
-        self._database: Database | None = None  # where nodes share queues
+        self._database: SharedDatabase | None = None  # where nodes share queues
         self._discovery: Discovery | None = None  # where others are looked for
         self._gateway: GatewayProcess | None = None  # where sensor networks may speak
         self._sealing: SealingProcess | None = None  # where the log is sealed
@@ -159,7 +159,7 @@ class Node:
     def _join_database(self) -> None:
         """Have the queues of a database beside the node's own, if the settings name one."""
         if self.config.postgres is not None:
-            self._database = Database(self.config.postgres, self.driver)
+            self._database = SharedDatabase(self.config.postgres, self.driver)
 
     def _tell_damage(self) -> None:
         """Log what the store has found damaged since the last time."""

@@ -13,7 +13,7 @@ from tidings.protocol.service import BlockingCall
 
 if TYPE_CHECKING:
     from tidings.node.driver import Driver
-    from tidings.postgres.shared import SharedQueues
+    from tidings.postgres.backend import SharedQueues
 
 THREADS = {"io": 2, "compute": 1, "password": 2}
 """How many calls of a pool run at a time; the authenticator says how many passwords may wait."""
@@ -51,7 +51,7 @@ class Threads:
             await asyncio.to_thread(pool.shutdown, cancel_futures=True)
 
 
-class Database:
+class SharedDatabase:
     """The queues of one database; made on the loop of the node, and closed before the driver is."""
 
     def __init__(self, conninfo: str, driver: Driver) -> None:

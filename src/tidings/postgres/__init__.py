@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from tidings.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from tidings.postgres.shared import SharedQueues
+    from tidings.postgres.backend import SharedQueues
 
 __all__ = ["open_postgres"]
 
@@ -43,6 +43,6 @@ def open_postgres(
         import psycopg  # noqa: F401 - only to see whether it is there
     except ImportError as error:
         raise MissingExtra("queues in PostgreSQL", "postgres") from error
-    from tidings.postgres.shared import SharedQueues
+    from tidings.postgres.backend import SharedQueues
 
     return SharedQueues(conninfo, node, call, tell)

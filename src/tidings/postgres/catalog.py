@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tidings.errors import QueueError, QueueExists, QueueNotFound
 from tidings.ids import make_id
-from tidings.postgres.turn import CREATED, DELETED, Row, Turn
+from tidings.postgres.unit_of_work import CREATED, DELETED, Row, UnitOfWork
 from tidings.queues.dead_letters import DEAD
 from tidings.queues.description import Description, checked, decode, encode
 from tidings.queues.types import Volatile
@@ -56,7 +56,7 @@ class Catalog:
     def __iter__(self) -> Iterator[Known]:
         return iter(list(self._keys.values()))
 
-    def load(self, turn: Turn) -> list[Known]:
+    def load(self, turn: UnitOfWork) -> list[Known]:
         """Read all of them; those that are gone."""
         found = {row[0]: row for row in turn.rows(_COLUMNS)}
         gone = [known for key, known in self._keys.items() if key not in found]
@@ -66,7 +66,7 @@ class Catalog:
         self._told(come, gone)
         return gone
 
-    def learn(self, turn: Turn, key: int) -> None:
+    def learn(self, turn: UnitOfWork, key: int) -> None:
         """Another node has made a queue."""
         row = None if key in self._keys else turn.row(_COLUMNS + " WHERE key = %s", key)
         if row is not None:
@@ -95,7 +95,7 @@ class Catalog:
             if self._names.get(name) is known:
                 del self._names[name]
 
-    def find(self, turn: Turn, address: str) -> Known:
+    def find(self, turn: UnitOfWork, address: str) -> Known:
         """The queue of this name or id, also one that was made just now; QueueNotFound if there is none."""
         known = self._names.get(address)
         if known is None:
@@ -111,12 +111,12 @@ class Catalog:
         """The queue of this key, if it is known."""
         return self._keys.get(key)
 
-    def of(self, turn: Turn, key: int) -> Known:
+    def of(self, turn: UnitOfWork, key: int) -> Known:
         """The queue of this key, which is in the database."""
         self.learn(turn, key)
         return self._keys[key]
 
-    def create(self, turn: Turn, wanted: Description) -> Known:
+    def create(self, turn: UnitOfWork, wanted: Description) -> Known:
         """Make a queue; the one that is there if it has the same description, QueueExists if another."""
         key = turn.value("SELECT nextval(pg_get_serial_sequence('tidings.queues', 'key'))")
         identity = make_id(self._node, turn.life, key)
@@ -145,7 +145,7 @@ class Catalog:
             raise QueueExists(description.name, f"it is there already: {difference}")
         return known
 
-    def delete(self, turn: Turn, known: Known) -> None:
+    def delete(self, turn: UnitOfWork, known: Known) -> None:
         """Delete a queue with all that is in it."""
         if not turn.do("DELETE FROM tidings.queues WHERE key = %s", known.key):
             raise QueueNotFound(known.name, "it was deleted")
@@ -154,7 +154,7 @@ class Catalog:
         turn.do("DELETE FROM tidings.copies WHERE queue = %s", known.key)
         turn.notice(DELETED, known.key)
 
-    def dead(self, turn: Turn) -> Known:
+    def dead(self, turn: UnitOfWork) -> Known:
         """The queue of the dead letters of this database, made when it is first needed."""
         known = self._names.get(DEAD)
         return known or self.create(turn, Description(name=DEAD, type=TYPE, deliveries_max=None))

@@ -22,7 +22,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tidings.errors import ConfigError
 from tidings.postgres.schema import LOCK, prepare
-from tidings.postgres.turn import CHANNEL, Notice, Row, Turn
+from tidings.postgres.unit_of_work import CHANNEL, PostgresNotice, Row, UnitOfWork
 from tidings.timers import Timers
 
 CONNECT_S = 3
@@ -79,7 +79,7 @@ def problem_of(error: Exception) -> str:
     return "; ".join(lines) or type(error).__name__
 
 
-class Link:
+class PostgresConnection:
     """The connection; used by one thread."""
 
     def __init__(self, conninfo: Conninfo, node: str) -> None:
@@ -89,7 +89,7 @@ class Link:
         self._connection: Connection[Row] | None = None
         self._life: int | None = None
         self._turns = 0
-        self._heard: dict[Notice, None] = {}
+        self._heard: dict[PostgresNotice, None] = {}
 
     def connect(self) -> None:
         """Connect, make the tables if need be, and go on with the life that this node had, or begin one."""
@@ -116,7 +116,7 @@ class Link:
         self._heard.clear()
 
     @contextmanager
-    def turn(self) -> Iterator[Turn]:
+    def turn(self) -> Iterator[UnitOfWork]:
         """One transaction, committed at the end of the block."""
         assert self._connection is not None
         assert self._life is not None
@@ -125,7 +125,7 @@ class Link:
         self.untold.add(number)
         try:
             with self._connection.transaction(), self._connection.cursor(binary=True) as cursor:
-                turn = Turn(cursor, self._life, number)
+                turn = UnitOfWork(cursor, self._life, number)
                 yield turn
                 turn.finish()
         finally:
@@ -140,7 +140,7 @@ class Link:
         poll.register(wake_fd, select.POLLIN)
         poll.poll(max(timeout_s, 0.0) * 1000)
 
-    def take_heard(self) -> list[Notice]:
+    def take_heard(self) -> list[PostgresNotice]:
         """What other nodes have noticed since the last time."""
         assert self._connection is not None
         low = self._connection.pgconn
@@ -153,7 +153,7 @@ class Link:
     def _hear(self, notify: Notify) -> None:
         """Called by psycopg whenever a notice comes in between; our own we know already."""
         assert self._connection is not None
-        notice = Notice.read(notify.payload)
+        notice = PostgresNotice.read(notify.payload)
         if notice is not None and notify.pid != self._connection.pgconn.backend_pid:
             self._heard[notice] = None
 
@@ -161,7 +161,7 @@ class Link:
 def enter(connection: Connection[tuple[Any, ...]], node: str, life: int | None) -> int:
     """The life of a node on a new connection: the one that it had, or another."""
     with connection.transaction(), connection.cursor() as cursor:
-        turn = Turn(cursor, 0, 0)
+        turn = UnitOfWork(cursor, 0, 0)
         if life is not None:
             if not turn.value("SELECT pg_try_advisory_lock(%s, %s)", LOCK, life):
                 raise OperationalError("the server has not noticed yet that the last connection is over")
@@ -179,7 +179,7 @@ class Lives:
     def __init__(self) -> None:
         self._missed: Timers[int] = Timers()
 
-    def over(self, turn: Turn, now: float) -> list[int]:
+    def over(self, turn: UnitOfWork, now: float) -> list[int]:
         """Those that have been gone for too long."""
         rows = turn.rows(
             """
@@ -203,11 +203,11 @@ class Lives:
         self._missed = Timers()
 
 
-def end(turn: Turn, life: int) -> bool:
+def end(turn: UnitOfWork, life: int) -> bool:
     """A life is over, unless its node has come back just now; all that it held must be given back first."""
     return bool(turn.do("DELETE FROM tidings.lives WHERE life = %s", life))
 
 
-def claim(turn: Turn, life: int) -> bool:
+def claim(turn: UnitOfWork, life: int) -> bool:
     """Whether the lock of a life is free; it is ours until the end of the turn then."""
     return bool(turn.value("SELECT pg_try_advisory_xact_lock(%s, %s)", LOCK, life))

@@ -12,21 +12,21 @@ from typing import Any, TypeVar
 
 from tidings.errors import QueueNotFound, TidingsError
 from tidings.postgres.catalog import Catalog, Known
-from tidings.postgres.putting import Put, put_all
-from tidings.postgres.readers import Lines, Reader
-from tidings.postgres.settling import Settle, settle_all
+from tidings.postgres.putting import PutJob, put_all
+from tidings.postgres.readers import PostgresReader, ReaderLines
+from tidings.postgres.settling import SettleJob, settle_all
 from tidings.postgres.taking import serve
-from tidings.postgres.turn import DELETED, PUT, RETURNED, Turn
+from tidings.postgres.unit_of_work import DELETED, PUT, RETURNED, UnitOfWork
 from tidings.replies import Deferred
 
 GROUP_MAX = 2_000
 GROUP_BYTES_MAX = 16 << 20
 """Jobs that are done in one transaction, and bytes of events."""
 
-_Addressed = TypeVar("_Addressed", Put, Settle, Reader)
+_Addressed = TypeVar("_Addressed", PutJob, SettleJob, PostgresReader)
 
 
-class Ask:
+class OtherJob:
     """What is neither put, settled nor got: done in a turn of its own, in its place between other jobs.
 
     `run` is called in the thread with that turn; the reply is what it has returned, on the loop.
@@ -34,7 +34,7 @@ class Ask:
 
     __slots__ = ("deadline", "fail", "is_again", "reply", "run")
 
-    def __init__(self, run: Callable[[Turn], Any], deadline: float | None) -> None:
+    def __init__(self, run: Callable[[UnitOfWork], Any], deadline: float | None) -> None:
         self.run = run
         self.reply: Deferred[Any] = Deferred()
         self.fail = self.reply.fail
@@ -42,7 +42,7 @@ class Ask:
         self.deadline = deadline
 
 
-Job = Put | Settle | Reader | Ask
+Job = PutJob | SettleJob | PostgresReader | OtherJob
 
 
 class Jobs:
@@ -75,12 +75,12 @@ class Jobs:
         with self._lock:
             while self._jobs and len(taken) < most and size < GROUP_BYTES_MAX:
                 job = self._jobs[0]
-                if isinstance(job, Ask) and taken:
+                if isinstance(job, OtherJob) and taken:
                     break
                 taken.append(self._jobs.popleft())
-                if isinstance(job, Ask):
+                if isinstance(job, OtherJob):
                     break
-                size += job.size if isinstance(job, Put) else 0
+                size += job.size if isinstance(job, PutJob) else 0
         return taken
 
     def take_overdue(self, now: float) -> list[Job]:
@@ -117,28 +117,28 @@ class Jobs:
             os.close(self._wake_in)
 
 
-class Group:
+class JobGroup:
     """One group of jobs in one turn: the puts first, then what is settled, then what is taken.
 
     Those who have waited are served with those who are new, wherever something was put or has come back; they
     have come first. Nothing of it holds before the turn is committed; `served` are the readers by then.
     """
 
-    def __init__(self, turn: Turn, catalog: Catalog, lines: Lines) -> None:
-        self.served: dict[int, list[Reader]] = {}
+    def __init__(self, turn: UnitOfWork, catalog: Catalog, lines: ReaderLines) -> None:
+        self.served: dict[int, list[PostgresReader]] = {}
         self._turn = turn
         self._catalog = catalog
         self._lines = lines
 
     def do(self, jobs: Sequence[Job], woken: Sequence[int]) -> None:
         """Do jobs, and serve those who wait at the queues that were woken."""
-        if jobs and isinstance(jobs[0], Ask):
+        if jobs and isinstance(jobs[0], OtherJob):
             self._ask(jobs[0])
-        self._put([job for job in jobs if isinstance(job, Put)])
-        self._settle([job for job in jobs if isinstance(job, Settle)])
-        self._serve([job for job in jobs if isinstance(job, Reader)], woken)
+        self._put([job for job in jobs if isinstance(job, PutJob)])
+        self._settle([job for job in jobs if isinstance(job, SettleJob)])
+        self._serve([job for job in jobs if isinstance(job, PostgresReader)], woken)
 
-    def _ask(self, ask: Ask) -> None:
+    def _ask(self, ask: OtherJob) -> None:
         self._turn.is_again = ask.is_again
         try:
             result = ask.run(self._turn)
@@ -147,19 +147,19 @@ class Group:
         else:
             self._turn.tell(partial(ask.reply.resolve, result))
 
-    def _put(self, puts: Sequence[Put]) -> None:
+    def _put(self, puts: Sequence[PutJob]) -> None:
         for known, some in self._by_queue(puts):
             try:
                 put_all(self._turn, known, some)
             except QueueNotFound as error:
                 self._refuse(known, some, error)
 
-    def _settle(self, settles: Sequence[Settle]) -> None:
+    def _settle(self, settles: Sequence[SettleJob]) -> None:
         for known, some in self._by_queue(settles):
             settle_all(self._turn, self._catalog, known, some)
 
-    def _serve(self, readers: Sequence[Reader], woken: Sequence[int]) -> None:
-        new: dict[int, list[Reader]] = {}
+    def _serve(self, readers: Sequence[PostgresReader], woken: Sequence[int]) -> None:
+        new: dict[int, list[PostgresReader]] = {}
         queues: dict[int, Known | None] = {}
         for known, some in self._by_queue(readers):
             new[known.key] = [reader for reader in some if not reader.is_cancelled]
@@ -178,7 +178,7 @@ class Group:
                 self._lines.restart(notice.queue)
         return [notice.queue for notice in self._turn.notices if notice.kind in (PUT, RETURNED)]
 
-    def _serve_line(self, known: Known, line: list[Reader], new: list[Reader]) -> None:
+    def _serve_line(self, known: Known, line: list[PostgresReader], new: list[PostgresReader]) -> None:
         try:
             serve(self._turn, known, line)
         except QueueNotFound as error:

@@ -14,7 +14,7 @@ from tidings.postgres.catalog import Known
 from tidings.postgres.putting import expires_at, packed
 from tidings.postgres.readers import FIRST
 from tidings.postgres.taking import look_in_order
-from tidings.postgres.turn import Turn
+from tidings.postgres.unit_of_work import UnitOfWork
 from tidings.queues.arguments import FindRequest
 from tidings.queues.description import Description
 from tidings.queues.message import QueuedMessage, event_bytes, sight
@@ -27,7 +27,7 @@ FROM tidings.messages WHERE queue = ANY(%b::int[]) GROUP BY queue
 """
 
 
-def describe(turn: Turn, queues: list[Known], waiting: dict[int, int]) -> list[Description]:
+def describe(turn: UnitOfWork, queues: list[Known], waiting: dict[int, int]) -> list[Description]:
     """The descriptions of queues, and how these stand; `waiting` says how many readers of this node wait."""
     if not queues:
         return []
@@ -49,7 +49,7 @@ def agreeing(queues: Iterable[Known], sought: FindRequest) -> list[Known]:
     return [one for one in queues if one.description.agrees(terms)]
 
 
-def purge(turn: Turn, known: Known, filter: Filter | None) -> int:
+def purge(turn: UnitOfWork, known: Known, filter: Filter | None) -> int:
     """Throw away all messages that match and are in nobody's hands; how many they were."""
     count = 0
     for page in _pages(turn, known):
@@ -66,7 +66,7 @@ def purge(turn: Turn, known: Known, filter: Filter | None) -> int:
     return count
 
 
-def renew(turn: Turn, known: Known, identity: str, lease_s: float) -> float:
+def renew(turn: UnitOfWork, known: Known, identity: str, lease_s: float) -> float:
     """Let a message in nobody's hands live for so long from now on; how long it is. 0 ends it."""
     if lease_s and not known.description.expiry:
         raise QueueError(known.name, "its messages have no lease: it was made without expiry=True")
@@ -79,7 +79,7 @@ def renew(turn: Turn, known: Known, identity: str, lease_s: float) -> float:
     return granted
 
 
-def _lock_message(turn: Turn, known: Known, identity: str) -> QueuedMessage:
+def _lock_message(turn: UnitOfWork, known: Known, identity: str) -> QueuedMessage:
     filter = Filter("id = :id", id=identity)
     for page in _pages(turn, known):
         for message in page:
@@ -93,7 +93,7 @@ def _lock_message(turn: Turn, known: Known, identity: str) -> QueuedMessage:
     raise MessageNotHeld(known.name, f"there is no message {identity}, or it is in someone's hands")
 
 
-def _prolong(turn: Turn, known: Known, message: QueuedMessage, granted_s: float) -> None:
+def _prolong(turn: UnitOfWork, known: Known, message: QueuedMessage, granted_s: float) -> None:
     now_us: int = turn.value("SELECT tidings.now_us()")
     event, ttl_s = message.event, (now_us - message.number) / 1e6 + granted_s
     event = replace(event, header=replace(event.header or EMPTY_HEADER, ttl_s=ttl_s))
@@ -111,7 +111,7 @@ def _prolong(turn: Turn, known: Known, message: QueuedMessage, granted_s: float)
     )
 
 
-def _pages(turn: Turn, known: Known) -> Iterator[list[QueuedMessage]]:
+def _pages(turn: UnitOfWork, known: Known) -> Iterator[list[QueuedMessage]]:
     """All messages in nobody's hands, in their order."""
     place = FIRST
     while page := look_in_order(turn, known, place):

@@ -13,7 +13,7 @@ from typing import LiteralString
 from tidings.errors import QueueFull, QueueNotFound, Refused, TidingsError
 from tidings.ids import Origin
 from tidings.postgres.catalog import Known
-from tidings.postgres.turn import PUT, Turn
+from tidings.postgres.unit_of_work import PUT, UnitOfWork
 from tidings.protocol.ledger import ProducerKey, identity_of
 from tidings.queues.description import Description
 from tidings.queues.message import Numbers, QueuedMessage, check_length, completed, counter_of, sight
@@ -27,7 +27,7 @@ REFUSED_MAX = 1_000
 Told = tuple[Deferred[None], TidingsError | None]
 
 
-class Put:
+class PutJob:
     """Events that one client puts into one queue, in their order."""
 
     __slots__ = ("address", "deadline", "origin", "raws", "replies", "size")
@@ -46,10 +46,10 @@ class Put:
             reply.fail(error)
 
 
-class Counted:
+class ClientCounts:
     """How far the clients have counted that put something in this turn."""
 
-    def __init__(self, turn: Turn, queue: int, clients: Iterable[ProducerKey]) -> None:
+    def __init__(self, turn: UnitOfWork, queue: int, clients: Iterable[ProducerKey]) -> None:
         self._queue = queue
         self._seen = {client: SeenNumbers() for client in clients}
         self._changed: dict[ProducerKey, None] = {}
@@ -81,7 +81,7 @@ class Counted:
         elif counter <= seen.count_up(counter):
             seen.add(counter)
 
-    def keep(self, turn: Turn) -> None:
+    def keep(self, turn: UnitOfWork) -> None:
         """Store what has changed; most have never been refused anything, and are stored together."""
         plain = [client for client in self._changed if not self._seen[client].gaps]
         if plain:
@@ -113,11 +113,11 @@ SET counter = excluded.counter, refused = excluded.refused, seen_us = excluded.s
 """
 
 
-def put_all(turn: Turn, known: Known, puts: Sequence[Put]) -> None:
+def put_all(turn: UnitOfWork, known: Known, puts: Sequence[PutJob]) -> None:
     """Put what several clients want to be in one queue; QueueNotFound if that is there no longer."""
     numbers = lock(turn, known)
     clients = {client for put in puts if (client := _client(put.origin)) is not None}
-    counted = Counted(turn, known.key, clients)
+    counted = ClientCounts(turn, known.key, clients)
     room = _room(turn, known)
     messages: list[QueuedMessage] = []
     told: list[Told] = []
@@ -161,7 +161,7 @@ def _objection(known: Known, raw: bytes, room: float) -> TidingsError | None:
     return QueueFull(known.name, f"it holds {most} of at most {most} messages")
 
 
-def lock(turn: Turn, known: Known) -> Numbers:
+def lock(turn: UnitOfWork, known: Known) -> Numbers:
     """Keep others from putting until the turn is over; the numbers that new messages get."""
     row = turn.row("SELECT last, tidings.now_us() FROM tidings.queues WHERE key = %s FOR UPDATE", known.key)
     if row is None:
@@ -169,7 +169,7 @@ def lock(turn: Turn, known: Known) -> Numbers:
     return Numbers(max(row[0], row[1] - 1))
 
 
-def _room(turn: Turn, known: Known) -> float:
+def _room(turn: UnitOfWork, known: Known) -> float:
     """How many more messages a queue that is locked may hold: others may take some away in the meantime."""
     most = known.description.max_messages
     if most is None:
@@ -191,7 +191,7 @@ def _room(turn: Turn, known: Known) -> float:
     return float(most - held)
 
 
-def insert(turn: Turn, known: Known, messages: Sequence[QueuedMessage]) -> None:
+def insert(turn: UnitOfWork, known: Known, messages: Sequence[QueuedMessage]) -> None:
     """Add messages, which have their numbers, to a queue that is locked."""
     if not messages:
         return

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tidings.filters import Filter
 from tidings.postgres.settling import message_of
-from tidings.postgres.turn import Row
+from tidings.postgres.unit_of_work import Row
 from tidings.queues.arguments import GetRequest
 from tidings.queues.backend import Delivered, GetReply
 from tidings.queues.message import BYTES_EACH, QueuedMessage, sight
@@ -20,7 +20,7 @@ FIRST = -(2**63)
 """A place before all others."""
 
 
-class Candidate(NamedTuple):
+class CandidateRow(NamedTuple):
     """A message that may be had; the columns that make it are there where someone has a condition."""
 
     number: int
@@ -39,7 +39,7 @@ class Candidate(NamedTuple):
         return message_of(self.number, *self.columns)
 
 
-class Reader:
+class PostgresReader:
     """One who wants messages, and what it has got so far."""
 
     __slots__ = (
@@ -73,7 +73,7 @@ class Reader:
 
     def begin(self) -> None:
         """It has nothing, and is to look at everything."""
-        self.taken: dict[int, tuple[Candidate, Delivered | None]] = {}
+        self.taken: dict[int, tuple[CandidateRow, Delivered | None]] = {}
         self.size = 0
         self.is_cut = False  # there was one more, which did not fit
         self.is_searching = False  # it has looked up to its place only
@@ -110,7 +110,7 @@ class Reader:
         is_over = wanted.wait_s == 0 or wanted.up_to is not None or wanted.after is not None
         return not (is_over or wanted.if_exists)
 
-    def wants(self, candidate: Candidate) -> bool:
+    def wants(self, candidate: CandidateRow) -> bool:
         """Whether a message is one that it looks for, and fits its answer."""
         if self.is_content or candidate.number <= self.seen or candidate.place <= self.place:
             return False
@@ -121,7 +121,7 @@ class Reader:
         self.is_cut = bool(self.taken) and self.size + candidate.size > ANSWER_SIZE_LIMIT
         return not self.is_cut
 
-    def take(self, candidate: Candidate, hand: Delivered | None = None) -> None:
+    def take(self, candidate: CandidateRow, hand: Delivered | None = None) -> None:
         """Add a message to what it has got; without a hand it is promised only."""
         self.taken[candidate.number] = candidate, hand
         self.size += candidate.size
@@ -133,22 +133,22 @@ class Reader:
         self.is_cut = False
 
 
-class Lines:
+class ReaderLines:
     """The readers that wait, in a line at each queue, and which queues they are to look at."""
 
     def __init__(self) -> None:
-        self._lines: dict[int, dict[Reader, None]] = {}
+        self._lines: dict[int, dict[PostgresReader, None]] = {}
         self._woken: dict[int, None] = {}
-        self._dues: Timers[tuple[int, Reader]] = Timers()
+        self._dues: Timers[tuple[int, PostgresReader]] = Timers()
 
-    def add(self, queue: int, reader: Reader) -> None:
+    def add(self, queue: int, reader: PostgresReader) -> None:
         """Let a reader wait at the end of the line; one that is there stays where it is."""
         line = self._lines.setdefault(queue, {})
         if reader not in line:
             line[reader] = None
             self._dues.at(reader.due, (queue, reader))
 
-    def remove(self, queue: int, readers: Iterable[Reader]) -> None:
+    def remove(self, queue: int, readers: Iterable[PostgresReader]) -> None:
         """They wait no longer; who does not wait is passed over."""
         line = self._lines.get(queue, {})
         for reader in readers:
@@ -157,13 +157,13 @@ class Lines:
         if not line:
             self._lines.pop(queue, None)
 
-    def at(self, queue: int) -> list[Reader]:
+    def at(self, queue: int) -> list[PostgresReader]:
         """Those who wait at a queue; who was cancelled does not any more."""
         line = self._lines.get(queue, {})
         self.remove(queue, [reader for reader in line if reader.is_cancelled])
         return list(line)
 
-    def close(self, queue: int) -> list[Reader]:
+    def close(self, queue: int) -> list[PostgresReader]:
         """A queue is there no longer: those who waited at it."""
         self._woken.pop(queue, None)
         line = list(self._lines.get(queue, ()))
@@ -215,7 +215,7 @@ class Lines:
         """When the next reader may have waited for long enough."""
         return self._dues.wake_at
 
-    def take_due(self, now: float) -> list[Reader]:
+    def take_due(self, now: float) -> list[PostgresReader]:
         """Those who have waited for long enough; they wait no longer."""
         due = list(self._dues.due(now))
         for queue, reader in due:

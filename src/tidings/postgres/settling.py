@@ -10,7 +10,7 @@ from tidings.errors import MessageNotHeld, QueueNotFound, TidingsError
 from tidings.ids import Origin
 from tidings.postgres.catalog import Catalog, Known
 from tidings.postgres.putting import insert, lock
-from tidings.postgres.turn import RETURNED, Row, Turn
+from tidings.postgres.unit_of_work import RETURNED, Row, UnitOfWork
 from tidings.protocol.messages import DONE, GIVE_BACK, REJECT
 from tidings.queues.dead_letters import DEAD, letter_of
 from tidings.queues.message import QueuedMessage
@@ -20,7 +20,7 @@ from tidings.store.packing import unpack
 REASON_REJECTED = "rejected"
 
 
-class Settle:
+class SettleJob:
     """What one reader says of one message."""
 
     __slots__ = ("address", "deadline", "delivery", "fail", "life", "number", "outcome", "reply", "text")
@@ -37,7 +37,7 @@ class Settle:
         self.life: int | None = None  # in which it was tried before, and may have been done
 
 
-class Hand(NamedTuple):
+class LockedMessage(NamedTuple):
     """A message that is in someone's hands, and locked by this turn."""
 
     number: int
@@ -45,7 +45,7 @@ class Hand(NamedTuple):
     is_expired: bool
 
 
-def settle_all(turn: Turn, catalog: Catalog, known: Known, settles: Sequence[Settle]) -> None:
+def settle_all(turn: UnitOfWork, catalog: Catalog, known: Known, settles: Sequence[SettleJob]) -> None:
     """Settle what our own readers have got from one queue."""
     done = [one for one in settles if one.outcome == DONE]
     held = _finish(turn, known, done) if done else set()
@@ -59,7 +59,7 @@ def settle_all(turn: Turn, catalog: Catalog, known: Known, settles: Sequence[Set
         turn.tell(partial(reply.take, None, error))
 
 
-def _finish(turn: Turn, known: Known, settles: Sequence[Settle]) -> set[tuple[int, int]]:
+def _finish(turn: UnitOfWork, known: Known, settles: Sequence[SettleJob]) -> set[tuple[int, int]]:
     """Delete messages that were dealt with; those that were ours."""
     rows = turn.rows(
         "DELETE FROM tidings.messages USING unnest(%b::bigint[], %b::int[]) AS done (number, delivery)"
@@ -73,7 +73,7 @@ def _finish(turn: Turn, known: Known, settles: Sequence[Settle]) -> set[tuple[in
     return {(number, delivery) for number, delivery in rows}
 
 
-def _held(turn: Turn, known: Known, settle: Settle) -> Hand | None:
+def _held(turn: UnitOfWork, known: Known, settle: SettleJob) -> LockedMessage | None:
     row = turn.row(
         "SELECT number, deliveries, coalesce(expires_at <= tidings.now_us(), false) FROM tidings.messages"
         " WHERE queue = %s AND number = %s AND deliveries = %s AND coalesce(holder, 0) = %s FOR UPDATE",
@@ -82,17 +82,21 @@ def _held(turn: Turn, known: Known, settle: Settle) -> Hand | None:
         settle.delivery,
         turn.life,
     )
-    return None if row is None else Hand(*row)
+    return None if row is None else LockedMessage(*row)
 
 
-def _conclude(turn: Turn, catalog: Catalog, known: Known, settle: Settle, hand: Hand) -> None:
+def _conclude(
+    turn: UnitOfWork, catalog: Catalog, known: Known, settle: SettleJob, hand: LockedMessage
+) -> None:
     if settle.outcome == REJECT:
         bury(turn, catalog, known, hand, settle.text or REASON_REJECTED)
     else:
         give_back(turn, catalog, known, [hand], settle.outcome == GIVE_BACK, settle.text)
 
 
-def _verdict(turn: Turn, known: Known, settle: Settle, held: set[tuple[int, int]]) -> TidingsError | None:
+def _verdict(
+    turn: UnitOfWork, known: Known, settle: SettleJob, held: set[tuple[int, int]]
+) -> TidingsError | None:
     if (settle.number, settle.delivery) in held:
         return None
     if settle.life == turn.life:
@@ -101,10 +105,10 @@ def _verdict(turn: Turn, known: Known, settle: Settle, held: set[tuple[int, int]
 
 
 def give_back(
-    turn: Turn,
+    turn: UnitOfWork,
     catalog: Catalog,
     known: Known,
-    hands: Sequence[Hand],
+    hands: Sequence[LockedMessage],
     counts: bool,
     reason: str = "",
     is_doubted: bool = False,
@@ -132,7 +136,7 @@ def give_back(
         turn.notice(RETURNED, known.key)
 
 
-def bury(turn: Turn, catalog: Catalog, known: Known, hand: Hand, reason: str) -> None:
+def bury(turn: UnitOfWork, catalog: Catalog, known: Known, hand: LockedMessage, reason: str) -> None:
     """Put a message among the dead letters of the database; one that is there already is thrown away."""
     if known.name != DEAD:
         row = turn.row(
@@ -147,7 +151,7 @@ def bury(turn: Turn, catalog: Catalog, known: Known, hand: Hand, reason: str) ->
     _delete(turn, known, hand.number)
 
 
-def _send_letter(turn: Turn, catalog: Catalog, letter: bytes, origin: Origin | None) -> None:
+def _send_letter(turn: UnitOfWork, catalog: Catalog, letter: bytes, origin: Origin | None) -> None:
     dead = catalog.dead(turn)
     try:
         numbers = lock(turn, dead)
@@ -158,17 +162,22 @@ def _send_letter(turn: Turn, catalog: Catalog, letter: bytes, origin: Origin | N
     insert(turn, dead, [QueuedMessage(numbers.next(0), letter, origin)])
 
 
-def _delete(turn: Turn, known: Known, number: int) -> None:
+def _delete(turn: UnitOfWork, known: Known, number: int) -> None:
     turn.do("DELETE FROM tidings.messages WHERE queue = %s AND number = %s", known.key, number)
 
 
 def return_rows(
-    turn: Turn, catalog: Catalog, rows: Sequence[Row], counts: bool, reason: str, is_doubted: bool = False
+    turn: UnitOfWork,
+    catalog: Catalog,
+    rows: Sequence[Row],
+    counts: bool,
+    reason: str,
+    is_doubted: bool = False,
 ) -> None:
     """Give back messages of any queues: rows of queue, number, deliveries, and whether they have expired."""
-    queues: dict[int, list[Hand]] = {}
+    queues: dict[int, list[LockedMessage]] = {}
     for queue, *hand in rows:
-        queues.setdefault(queue, []).append(Hand(*hand))
+        queues.setdefault(queue, []).append(LockedMessage(*hand))
     for queue, hands in queues.items():
         give_back(turn, catalog, catalog.of(turn, queue), hands, counts, reason, is_doubted)
 

@@ -19,9 +19,9 @@ from msgspec.structs import replace
 
 from tidings.errors import QueueNotFound
 from tidings.postgres.catalog import Known
-from tidings.postgres.readers import Candidate, Reader
+from tidings.postgres.readers import CandidateRow, PostgresReader
 from tidings.postgres.settling import message_of
-from tidings.postgres.turn import Row, Turn
+from tidings.postgres.unit_of_work import Row, UnitOfWork
 from tidings.queues.backend import NOTHING, Delivered, GetReply
 from tidings.queues.message import BYTES_EACH, QueuedMessage, event_bytes
 from tidings.queues.waiting import ANSWER_SIZE_MAX
@@ -74,10 +74,10 @@ RETURNING number, raw, packing, system, epoch, source, deliveries, doubted
 """
 
 
-class Search:
+class QueueWalk:
     """One walk over a queue on behalf of a line of readers."""
 
-    def __init__(self, turn: Turn, known: Known, line: Sequence[Reader]) -> None:
+    def __init__(self, turn: UnitOfWork, known: Known, line: Sequence[PostgresReader]) -> None:
         self._turn = turn
         self._known = known
         self._line = list(line)
@@ -107,19 +107,19 @@ class Search:
         if promised:
             self._take(promised)
 
-    def _first(self) -> list[Candidate]:
+    def _first(self) -> list[CandidateRow]:
         wanted = sum(reader.wanted.count - len(reader.taken) for reader in self._line)
         limit = min(wanted, FIRST_MAX)
         rows = self._turn.rows(_FIRST, self._known.key, self._place, limit)
         self._is_over = len(rows) < limit
-        return [Candidate(*row) for row in rows]
+        return [CandidateRow(*row) for row in rows]
 
-    def _in_order(self) -> list[Candidate]:
+    def _in_order(self) -> list[CandidateRow]:
         page = look_in_order(self._turn, self._known, self._place)
         self._is_over = not page
         return page
 
-    def _new(self) -> list[Candidate]:
+    def _new(self) -> list[CandidateRow]:
         """What is new; if that is more than a page, it has to be looked at in the order of the queue."""
         page = _page(self._turn.rows(_NEW, self._known.key, self._seen, PAGE, PAGE_BYTES))
         self._seen = 0
@@ -128,9 +128,9 @@ class Search:
         self._is_over = True
         return page
 
-    def _promise(self, page: list[Candidate]) -> dict[int, Reader]:
+    def _promise(self, page: list[CandidateRow]) -> dict[int, PostgresReader]:
         """Decide who gets what of a page."""
-        promised: dict[int, Reader] = {}
+        promised: dict[int, PostgresReader] = {}
         line = list(self._line)
         for candidate in page:
             if self._taken_bytes >= TAKEN_BYTES_MAX or not line:
@@ -144,7 +144,7 @@ class Search:
                     line.remove(taker)
         return promised
 
-    def _offer(self, candidate: Candidate, line: list[Reader]) -> Reader | None:
+    def _offer(self, candidate: CandidateRow, line: list[PostgresReader]) -> PostgresReader | None:
         """The first in line who takes a message; those before him who only read have a copy then."""
         for reader in line:
             if reader.wants(candidate):
@@ -155,7 +155,7 @@ class Search:
                 reader.take(candidate, _hand(candidate.message, 0, False, reader))
         return None
 
-    def _take(self, promised: dict[int, Reader]) -> None:
+    def _take(self, promised: dict[int, PostgresReader]) -> None:
         """Take what was promised, as far as nobody else has."""
         key, wait_s = self._known.key, self._known.description.redelivery_s
         wait_us = None if wait_s is None else int(wait_s * 1e6)
@@ -182,16 +182,16 @@ class Search:
                 reader.seen = 0
 
 
-def look_in_order(turn: Turn, known: Known, place: int) -> list[Candidate]:
+def look_in_order(turn: UnitOfWork, known: Known, place: int) -> list[CandidateRow]:
     """The next messages after a place that are in nobody's hands; none if there are no more."""
     return _page(turn.rows(_IN_ORDER, known.key, place, PAGE, PAGE_BYTES))
 
 
-def _page(rows: list[Row]) -> list[Candidate]:
-    return [Candidate(number, place, size, tuple(columns)) for number, place, size, *columns in rows]
+def _page(rows: list[Row]) -> list[CandidateRow]:
+    return [CandidateRow(number, place, size, tuple(columns)) for number, place, size, *columns in rows]
 
 
-def serve(turn: Turn, known: Known, readers: Sequence[Reader]) -> None:
+def serve(turn: UnitOfWork, known: Known, readers: Sequence[PostgresReader]) -> None:
     """Give readers what they want of what is there, and answer those who have got something or do not wait.
 
     QueueNotFound if the queue is there no longer.
@@ -199,18 +199,18 @@ def serve(turn: Turn, known: Known, readers: Sequence[Reader]) -> None:
     row = turn.row("SELECT last FROM tidings.queues WHERE key = %s", known.key)
     if row is None:
         raise QueueNotFound(known.name, "it was deleted")
-    Search(turn, known, readers).run(row[0])
+    QueueWalk(turn, known, readers).run(row[0])
     for reader in readers:
         if is_served(reader):
             answer(turn, known, reader, row[0])
 
 
-def is_served(reader: Reader) -> bool:
+def is_served(reader: PostgresReader) -> bool:
     """Whether a reader is not to wait, nor to look on."""
     return bool(reader.taken) or not (reader.waits or reader.is_searching)
 
 
-def answer(turn: Turn, known: Known, reader: Reader, last: int) -> None:
+def answer(turn: UnitOfWork, known: Known, reader: PostgresReader, last: int) -> None:
     """Tell a reader what it has got, when this is committed."""
     hands = [hand for _, hand in reader.taken.values() if hand is not None]
     place = None
@@ -220,12 +220,12 @@ def answer(turn: Turn, known: Known, reader: Reader, last: int) -> None:
     turn.tell(partial(reader.reply.resolve, handed))
 
 
-def tell_nothing(reader: Reader) -> None:
+def tell_nothing(reader: PostgresReader) -> None:
     """A reader has waited for long enough."""
     reader.reply.resolve(replace(NOTHING, last=reader.seen))
 
 
-def _hand(message: QueuedMessage, delivery: int, redelivered: bool, reader: Reader) -> Delivered:
+def _hand(message: QueuedMessage, delivery: int, redelivered: bool, reader: PostgresReader) -> Delivered:
     """A message as it is handed out."""
     origin = message.origin
     sender = (None, 0, None) if origin is None else (origin.system, origin.epoch, origin.source)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tidings.postgres.catalog import Catalog
 from tidings.postgres.connection import Lives, claim, end
 from tidings.postgres.settling import return_rows
-from tidings.postgres.turn import Turn
+from tidings.postgres.unit_of_work import UnitOfWork
 from tidings.postgres.watching import KEPT_S
 from tidings.queues.dead_letters import DEAD, DEAD_MAX
 
@@ -27,7 +27,7 @@ _HELD = (
 )
 
 
-def return_due(turn: Turn, catalog: Catalog) -> float:
+def return_due(turn: UnitOfWork, catalog: Catalog) -> float:
     """Give back what was held for too long; in how many seconds there is more, at most UPKEEP_S."""
     rows = turn.rows(
         _HELD + " WHERE held_until <= tidings.now_us() ORDER BY held_until LIMIT %s FOR UPDATE SKIP LOCKED",
@@ -38,7 +38,7 @@ def return_due(turn: Turn, catalog: Catalog) -> float:
     return UPKEEP_S if due is None else min(max(due / 1e6, 0.0), UPKEEP_S)
 
 
-def return_lost(turn: Turn, catalog: Catalog, lives: Lives, now: float) -> None:
+def return_lost(turn: UnitOfWork, catalog: Catalog, lives: Lives, now: float) -> None:
     """Give back what nodes held that are gone; that does not count, but they may have looked at it."""
     for life in lives.over(turn, now):
         if claim(turn, life):
@@ -46,19 +46,19 @@ def return_lost(turn: Turn, catalog: Catalog, lives: Lives, now: float) -> None:
             end(turn, life)
 
 
-def return_all(turn: Turn, catalog: Catalog, life: int) -> None:
+def return_all(turn: UnitOfWork, catalog: Catalog, life: int) -> None:
     """Give back all that was in the hands of a life."""
     while rows := turn.rows(_HELD + " WHERE holder = %s LIMIT %s FOR UPDATE", life, BATCH):
         return_rows(turn, catalog, rows, False, "", is_doubted=True)
 
 
-def return_untold(turn: Turn, catalog: Catalog, number: int) -> None:
+def return_untold(turn: UnitOfWork, catalog: Catalog, number: int) -> None:
     """Give back what was taken in a turn of ours of which nobody was told, as if it had not been."""
     rows = turn.rows(_HELD + " WHERE holder = %s AND turn = %s FOR UPDATE", turn.life, number)
     return_rows(turn, catalog, rows, False, "")
 
 
-def drop_expired(turn: Turn) -> None:
+def drop_expired(turn: UnitOfWork) -> None:
     """Throw away messages that have outlived their time."""
     turn.do(
         "DELETE FROM tidings.messages WHERE (queue, number) IN (SELECT queue, number FROM tidings.messages"
@@ -67,7 +67,7 @@ def drop_expired(turn: Turn) -> None:
     )
 
 
-def tidy(turn: Turn) -> None:
+def tidy(turn: UnitOfWork) -> None:
     """Throw away what nobody will ask for any more."""
     turn.do("DELETE FROM tidings.copies WHERE number < tidings.now_us() - %s::bigint", KEPT_S * 1_000_000)
     turn.do(

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from tidings.postgres.catalog import Known
 from tidings.postgres.putting import lock
 from tidings.postgres.settling import message_of
-from tidings.postgres.turn import Turn
+from tidings.postgres.unit_of_work import UnitOfWork
 from tidings.queues.message import QueuedMessage
 
 COPIES = 500
@@ -33,7 +33,7 @@ class Watched:
     def __iter__(self) -> Iterator[int]:
         return iter(list(self._read))
 
-    def begin(self, turn: Turn, known: Known) -> int:
+    def begin(self, turn: UnitOfWork, known: Known) -> int:
         """Someone watches a queue; the last number that it will get no copy of."""
         lock(turn, known)  # what is being put is either seen by now or copied
         last: int = turn.value("SELECT last FROM tidings.queues WHERE key = %s", known.key)
@@ -41,7 +41,7 @@ class Watched:
         self._read.setdefault(known.key, last)
         return last
 
-    def _enter(self, turn: Turn, queue: int) -> None:
+    def _enter(self, turn: UnitOfWork, queue: int) -> None:
         turn.do(
             "INSERT INTO tidings.watchers SELECT key, %s FROM tidings.queues WHERE key = %s"
             " ON CONFLICT DO NOTHING",
@@ -49,7 +49,7 @@ class Watched:
             queue,
         )
 
-    def end(self, turn: Turn, queue: int) -> None:
+    def end(self, turn: UnitOfWork, queue: int) -> None:
         """Nobody watches it here any more."""
         self._read.pop(queue, None)
         turn.do("DELETE FROM tidings.watchers WHERE queue = %s AND life = %s", queue, turn.life)
@@ -58,12 +58,12 @@ class Watched:
         """The queue is there no longer."""
         self._read.pop(queue, None)
 
-    def resume(self, turn: Turn) -> None:
+    def resume(self, turn: UnitOfWork) -> None:
         """There is a new connection, and maybe a new life."""
         for queue in list(self._read):
             self._enter(turn, queue)
 
-    def read(self, turn: Turn, queue: int) -> list[QueuedMessage]:
+    def read(self, turn: UnitOfWork, queue: int) -> list[QueuedMessage]:
         """The next copies that were not read; none if there are no more."""
         rows = turn.rows(
             """

@@ -22,12 +22,12 @@ from tidings.backoff import Backoff
 from tidings.errors import Disconnected, InternalError, QueueNotFound, TidingsError
 from tidings.postgres import upkeep
 from tidings.postgres.catalog import Catalog, Known
-from tidings.postgres.connection import Link, Lives, end, problem_of
-from tidings.postgres.jobs import Ask, Group, Job, Jobs
-from tidings.postgres.readers import Lines, Reader
-from tidings.postgres.settling import Settle
+from tidings.postgres.connection import Lives, PostgresConnection, end, problem_of
+from tidings.postgres.jobs import Job, JobGroup, Jobs, OtherJob
+from tidings.postgres.readers import PostgresReader, ReaderLines
+from tidings.postgres.settling import SettleJob
 from tidings.postgres.taking import is_served, tell_nothing
-from tidings.postgres.turn import CREATED, DELETED, PUT, RETURNED, Notice, Turn
+from tidings.postgres.unit_of_work import CREATED, DELETED, PUT, RETURNED, PostgresNotice, UnitOfWork
 from tidings.postgres.watching import Watched
 from tidings.queues.message import QueuedMessage
 
@@ -53,13 +53,15 @@ Tell = Callable[[str | None], None]
 OnCopies = Callable[[int, list[QueuedMessage]], None]
 
 
-class Worker:
+class PostgresWorker:
     """See the module. `call` has things called on the loop: answers, and `tell` and `on_copies`."""
 
-    def __init__(self, link: Link, catalog: Catalog, call: Call, tell: Tell, on_copies: OnCopies) -> None:
+    def __init__(
+        self, link: PostgresConnection, catalog: Catalog, call: Call, tell: Tell, on_copies: OnCopies
+    ) -> None:
         self.catalog = catalog
         self.jobs = Jobs()
-        self.lines = Lines()
+        self.lines = ReaderLines()
         self.watched = Watched()
         self._link = link
         self._call = call
@@ -199,19 +201,19 @@ class Worker:
     def _undo(self, jobs: Sequence[Job]) -> None:
         """Jobs were not done, or nobody knows: they are to be done again."""
         for job in jobs:
-            if isinstance(job, Settle):
+            if isinstance(job, SettleJob):
                 job.life = self._link.life
-            elif isinstance(job, Ask):
+            elif isinstance(job, OtherJob):
                 job.is_again = True
-            elif isinstance(job, Reader):
+            elif isinstance(job, PostgresReader):
                 job.begin()
         self.jobs.put_back(jobs)
         self.lines.begin_all()
 
-    def _take_turn(self, jobs: Sequence[Job], woken: Sequence[int]) -> tuple[Turn, Collection[int]]:
+    def _take_turn(self, jobs: Sequence[Job], woken: Sequence[int]) -> tuple[UnitOfWork, Collection[int]]:
         """One turn; it, and the queues whose readers were served in it."""
         with self._link.turn() as turn:
-            group = Group(turn, self.catalog, self.lines)
+            group = JobGroup(turn, self.catalog, self.lines)
             group.do(jobs, woken)
         for known in turn.made:
             self.catalog.adopt(known)
@@ -221,7 +223,7 @@ class Worker:
             self._call(partial(_tell_all, turn.answers))
         return turn, group.served
 
-    def _line_up(self, queue: int, line: Sequence[Reader]) -> None:
+    def _line_up(self, queue: int, line: Sequence[PostgresReader]) -> None:
         """Those who were answered wait no longer, the others do."""
         self.lines.remove(queue, [reader for reader in line if is_served(reader)])
         for reader in line:
@@ -236,7 +238,7 @@ class Worker:
 
     # Notices
 
-    def _heed(self, notices: Sequence[Notice], served: Collection[int] = ()) -> None:
+    def _heed(self, notices: Sequence[PostgresNotice], served: Collection[int] = ()) -> None:
         """Something has happened, here or at another node; who was `served` after it need not look."""
         for kind, queue in notices:
             if kind == DELETED:

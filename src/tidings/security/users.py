@@ -55,7 +55,7 @@ class User(Struct, frozen=True):
 Users = Mapping[str, User]
 
 
-class Entry(Struct, frozen=True):
+class UserLine(Struct, frozen=True):
     """A line of the file that is no comment."""
 
     line: int
@@ -85,14 +85,14 @@ def read_users(text: str, place: str) -> dict[str, User]:
     return users_of(read_entries(text, place), place)
 
 
-def read_entries(text: str, place: str) -> list[Entry]:
+def read_entries(text: str, place: str) -> list[UserLine]:
     """The lines of a file that are no comments, each by itself."""
     entries = []
     for number, line in enumerate(text.split("\n"), 1):
         words = line.partition("#")[0].split()
         if words:
             try:
-                entries.append(Entry(number, words[0], _credential(words)))
+                entries.append(UserLine(number, words[0], _credential(words)))
             except _Mistake as mistake:
                 raise ConfigError(f"{place}, line {number}", "", str(mistake)) from None
     if len(entries) > LINES_MAX:
@@ -100,7 +100,7 @@ def read_entries(text: str, place: str) -> list[Entry]:
     return entries
 
 
-def users_of(entries: Iterable[Entry], place: str = "users") -> dict[str, User]:
+def users_of(entries: Iterable[UserLine], place: str = "users") -> dict[str, User]:
     """What these lines say together; ConfigError for one that says what an earlier one has said."""
     users: dict[str, User] = {}
     digests: dict[str, int] = {}
@@ -272,21 +272,21 @@ class UserLines:
         else:
             self._drop([first])
 
-    def _of(self, name: str) -> list[Entry]:
+    def _of(self, name: str) -> list[UserLine]:
         self.user(name)
         return [entry for entry in self._entries if entry.name == name]
 
-    def _tokens(self, name: str) -> dict[str, Entry]:
+    def _tokens(self, name: str) -> dict[str, UserLine]:
         return {
             entry.credential.label: entry for entry in self._of(name) if isinstance(entry.credential, Token)
         }
 
-    def _placeholder(self, name: str) -> Entry | None:
+    def _placeholder(self, name: str) -> UserLine | None:
         """The line of a user that only keeps the name; one that locks more than itself stays."""
         entries = [entry for entry in self._entries if entry.name == name]
         return entries[0] if [entry.credential for entry in entries] == ["locked"] else None
 
-    def _put(self, name: str, old: Entry | None, credential: Credential) -> None:
+    def _put(self, name: str, old: UserLine | None, credential: Credential) -> None:
         """Write a line in the place of an old one, or below the user's others, or at the end."""
         line = line_of(name, credential)
         mine = [entry.line for entry in self._entries if entry.name == name]
@@ -297,7 +297,7 @@ class UserLines:
             self._lines.insert(mine[-1] if mine else len(self._lines), line)
         self._read()
 
-    def _drop(self, entries: list[Entry]) -> None:
+    def _drop(self, entries: list[UserLine]) -> None:
         gone = {entry.line for entry in entries}
         self._lines = [line for number, line in enumerate(self._lines, 1) if number not in gone]
         self._read()

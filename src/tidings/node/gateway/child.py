@@ -15,7 +15,7 @@ import msgspec
 from msgspec import structs
 
 from tidings.errors import UserError
-from tidings.node.child import Child
+from tidings.node.child import ChildProcess
 from tidings.node.config import NodeConfig
 from tidings.node.gateway.config import FAILED, FIGURES, GatewayConfig
 from tidings.node.metrics import Metric
@@ -52,7 +52,7 @@ def settings_of(config: NodeConfig, socket: Path, journal: Path) -> GatewayConfi
     )
 
 
-class GatewayProcess(Child[GatewayConfig]):
+class GatewayProcess(ChildProcess[GatewayConfig]):
     """See the module."""
 
     def __init__(self, config: GatewayConfig) -> None:

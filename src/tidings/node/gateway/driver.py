@@ -24,7 +24,7 @@ from tidings.ids import StoredIds, new_system
 from tidings.node import logs
 from tidings.node.gateway.config import GatewayConfig, check, policy_of
 from tidings.node.gateway.journal import Journal, Life
-from tidings.node.gateway.ports import Ports, listen
+from tidings.node.gateway.ports import GatewayPorts, listen
 from tidings.node.ports import raise_descriptor_limit
 from tidings.protocol.connection import Connection
 from tidings.protocol.frames import FRAME_MAX, FrameReader, encode
@@ -95,7 +95,7 @@ class Server:
         """Called with what was counted, every FIGURES_S."""
         self.hub: Hub
         self.uplink: Uplink
-        self.ports: Ports | None = None
+        self.ports: GatewayPorts | None = None
         self._guard: Guard | None = None
         self._journal = None if config.journal is None else Journal(Path(config.journal))
         self._loop = asyncio.get_running_loop()

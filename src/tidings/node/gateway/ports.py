@@ -123,7 +123,7 @@ class Datagrams(asyncio.DatagramProtocol):
         """Called when a datagram could not leave: whoever is not there is asked again, or forgotten."""
 
 
-class Ports:
+class GatewayPorts:
     """Both ports of a gateway, open."""
 
     def __init__(
@@ -155,7 +155,7 @@ class Ports:
 
 async def listen(
     hub: Hub, host: str, port: int, connections_max: int, context: SSLContext | None = None
-) -> Ports:
+) -> GatewayPorts:
     """Open TCP and UDP under one number, 0 for a free one; UserError if that can't be."""
     for _ in range(FREE_TRIES):
         server = await _listen_tcp(hub, host, port, connections_max, context)
@@ -170,7 +170,9 @@ async def listen(
             if port != 0:
                 raise problem from None
         else:
-            return Ports(server, transport, datagrams, f"{f'[{host}]' if ':' in host else host}:{number}")
+            return GatewayPorts(
+                server, transport, datagrams, f"{f'[{host}]' if ':' in host else host}:{number}"
+            )
     raise problem
 
 

@@ -22,7 +22,7 @@ from tidings.gateway.message_reader import Said
 from tidings.gateway.messages import Error, Register, Sensing
 from tidings.gateway.work import WorkClient
 from tidings.node.gateway.web_port import WebPort
-from tidings.node.gateway.web_request import COOKIE, Answer, Request, check_page, preflight
+from tidings.node.gateway.web_request import COOKIE, WebAnswer, WebRequest, check_page, preflight
 from tidings.node.gateway.web_session import Visit, Visits, as_array, refused
 from tidings.node.http import HttpError
 from tidings.node.ports import BACKLOG, HANDSHAKE_S_MAX, PART_S_MAX
@@ -97,7 +97,7 @@ class Web:
 
     # Requests
 
-    def check(self, request: Request) -> str | None:
+    def check(self, request: WebRequest) -> str | None:
         """Refuse what must not be answered, before its body is read; the origin of a page that is listed."""
         origin = check_page(request, self._origins, self._is_tls)
         methods = {PATH: ("GET", "POST")}.get(request.path, ("GET",))
@@ -108,14 +108,14 @@ class Web:
         return origin
 
     async def answer(
-        self, request: Request, body: bytes, caller: PeerInfo, origin: str | None, client: WorkClient
-    ) -> Answer:
+        self, request: WebRequest, body: bytes, caller: PeerInfo, origin: str | None, client: WorkClient
+    ) -> WebAnswer:
         """What a request gets; HttpError if it is not one that can be served.
 
         `client` is the connection, in whose turn the body is looked at.
         """
         if request.method == "OPTIONS":
-            return Answer(204, b"", preflight(origin or ""))
+            return WebAnswer(204, b"", preflight(origin or ""))
         if request.method == "POST":
             return await self._post(request, body, caller, client)
         if request.path == PATH:
@@ -124,7 +124,9 @@ class Web:
             )
         return await self._fetch(request)
 
-    async def _post(self, request: Request, body: bytes, caller: PeerInfo, client: WorkClient) -> Answer:
+    async def _post(
+        self, request: WebRequest, body: bytes, caller: PeerInfo, client: WorkClient
+    ) -> WebAnswer:
         if self.hub.is_full:
             raise HttpError(503, "the node does not take more now: try again in a second")
         registers, numbered, is_clear = await self._wait_done(client, _look_at(body))
@@ -149,7 +151,7 @@ class Web:
             if not visit.ids or not visit.is_open:
                 self.visits.end(visit)
         fields = self._introduce(visit) if token is None and visit.is_open else {}
-        return Answer(status, as_array(said), fields)
+        return WebAnswer(status, as_array(said), fields)
 
     async def _hear(self, visit: Visit, body: bytes, numbered: int) -> None:
         """Hand a body to the gateway, and wait a while for its answers to numbered readings."""
@@ -176,7 +178,7 @@ class Web:
             "Access-Control-Expose-Headers": "Sensing-Token",
         }
 
-    async def _fetch(self, request: Request) -> Answer:
+    async def _fetch(self, request: WebRequest) -> WebAnswer:
         """What there is to say to one network, as soon as there is something."""
         if request.token is None:
             raise HttpError(403, "the token that was given when the network was registered is needed")
@@ -195,7 +197,7 @@ class Web:
 
         await visit.wait(is_there, wait_s)
         visit.heard_at = self._clock()
-        return Answer(200, as_array(said))
+        return WebAnswer(200, as_array(said))
 
 
 def _into(done: asyncio.Future[Result], steps: Steps[Result]) -> Steps[None]:

@@ -15,7 +15,7 @@ from tidings.gateway.work import WorkClient
 from tidings.node import logs
 from tidings.node.gateway.web_request import (
     HEAD_SIZE_MAX,
-    Request,
+    WebRequest,
     allowing,
     encode_response,
     parse_head,
@@ -48,7 +48,7 @@ class WebPort(asyncio.Protocol):
         self._client = WorkClient()
         self._held = bytearray()
         self._is_parting = False
-        self._head: tuple[Request, str | None, int] | None = None  # the size is that of the body
+        self._head: tuple[WebRequest, str | None, int] | None = None  # the size is that of the body
         self._task: asyncio.Task[None] | None = None
         self._socket: WebSocket | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -138,7 +138,7 @@ class WebPort(asyncio.Protocol):
         self._transport.pause_reading()
         self._task = self._loop.create_task(self._answer(request, body, origin))
 
-    def _upgrade(self, request: Request, head: bytes, rest: bytes) -> None:
+    def _upgrade(self, request: WebRequest, head: bytes, rest: bytes) -> None:
         self._stop_waiting()
         self._held.clear()
         try:
@@ -153,7 +153,7 @@ class WebPort(asyncio.Protocol):
 
     # Answering
 
-    async def _answer(self, request: Request, body: bytes, origin: str | None) -> None:
+    async def _answer(self, request: WebRequest, body: bytes, origin: str | None) -> None:
         try:
             answer = await self._web.answer(request, body, self._caller, origin, self._client)
         except HttpError as error:

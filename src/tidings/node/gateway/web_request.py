@@ -35,7 +35,7 @@ _SINGLE = {
 _FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*)")
 
 
-class Request(Struct, frozen=True):
+class WebRequest(Struct, frozen=True):
     """The head of a request; names of fields are in small letters, and values of the same one are joined."""
 
     method: str
@@ -78,7 +78,7 @@ class Request(Struct, frozen=True):
         return token.strip() if kind.lower() == "bearer" else None
 
 
-class Answer(Struct, frozen=True):
+class WebAnswer(Struct, frozen=True):
     """What is answered."""
 
     status: int
@@ -86,7 +86,7 @@ class Answer(Struct, frozen=True):
     fields: dict[str, str] = {}
 
 
-def parse_head(head: bytes) -> Request:
+def parse_head(head: bytes) -> WebRequest:
     """The request that begins so; HttpError if it is none, or one that is not understood in one way only."""
     first, *lines = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
     words = first.split(" ")
@@ -96,7 +96,7 @@ def parse_head(head: bytes) -> Request:
     path, query = _read_target(words[1])
     options = {option.strip().lower() for option in fields.get("connection", "").split(",")}
     is_last = "close" in options or (words[2] == "HTTP/1.0" and "keep-alive" not in options)
-    return Request(words[0], path, query, fields, is_last)
+    return WebRequest(words[0], path, query, fields, is_last)
 
 
 def _read_fields(lines: list[str]) -> dict[str, str]:
@@ -122,7 +122,7 @@ def _read_target(text: str) -> tuple[str, dict[str, str]]:
     return unquote(target.path), {name: values[-1] for name, values in query.items()}
 
 
-def check_page(request: Request, origins: frozenset[str], is_tls: bool) -> str | None:
+def check_page(request: WebRequest, origins: frozenset[str], is_tls: bool) -> str | None:
     """Refuse what a page of another site may have sent; the origin of a page that is listed."""
     host = request.fields.get("host")
     if host is None or not (is_tls or is_loopback(host)):
@@ -164,7 +164,7 @@ def preflight(origin: str) -> dict[str, str]:
     }
 
 
-def refusal(error: HttpError) -> Answer:
+def refusal(error: HttpError) -> WebAnswer:
     """An error as the protocol tells it, in an array like any other answer."""
     fields = {"Retry-After": "1"} if error.status == 503 else {}
-    return Answer(error.status, b"[" + encode(Error(str(error))).rstrip() + b"]", fields)
+    return WebAnswer(error.status, b"[" + encode(Error(str(error))).rstrip() + b"]", fields)

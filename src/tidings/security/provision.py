@@ -251,7 +251,7 @@ class ToldUser(Struct, frozen=True):
     rules: list[str]
 
 
-class Report(Struct, frozen=True):
+class DirectoryReport(Struct, frozen=True):
     """What a directory says."""
 
     users: list[ToldUser]
@@ -261,7 +261,7 @@ class Report(Struct, frozen=True):
     warnings: list[str]
 
 
-def report_on(home: SecurityDirectory, now: datetime) -> Report:
+def report_on(home: SecurityDirectory, now: datetime) -> DirectoryReport:
     """Look at everything; ConfigError for the first thing that is wrong."""
     users, rules = home.load()
     authority_text, node_text = (read_text(file, is_secret=False) for file in (home.ca, home.certificate))
@@ -275,7 +275,7 @@ def report_on(home: SecurityDirectory, now: datetime) -> Report:
     if has_key := home.ca_key.exists():
         check_pair(authority_text, read_text(home.ca_key), str(home.ca_key))
     told = tell_users(users, rules, now)
-    return Report(told, authority, has_key, node, _warnings(home, users, rules, node, now))
+    return DirectoryReport(told, authority, has_key, node, _warnings(home, users, rules, node, now))
 
 
 def tell_users(users: Users, rules: Rules, now: datetime) -> list[ToldUser]:

@@ -19,17 +19,17 @@ CHANNEL = "tidings"
 Row = tuple[Any, ...]
 
 
-class Notice(NamedTuple):
+class PostgresNotice(NamedTuple):
     """Something that others want to know: a kind and the key of a queue."""
 
     kind: str
     queue: int
 
     @staticmethod
-    def read(text: str) -> Notice | None:
+    def read(text: str) -> PostgresNotice | None:
         """The notice that a text is, or None for what others have said on our channel."""
         kind, _, key = text.partition(" ")
-        return Notice(kind, int(key)) if key.isascii() and key.isdigit() else None
+        return PostgresNotice(kind, int(key)) if key.isascii() and key.isdigit() else None
 
     def __str__(self) -> str:
         return f"{self.kind} {self.queue}"
@@ -39,7 +39,7 @@ PUT, RETURNED, CREATED, DELETED = "put", "returned", "created", "deleted"
 """What is noticed of a queue: new messages, some that have come back, that it is there, or not any more."""
 
 
-class Turn:
+class UnitOfWork:
     """See the module. `number` tells this turn from others of the same life."""
 
     def __init__(self, cursor: Cursor[Row], life: int, number: int) -> None:
@@ -47,7 +47,7 @@ class Turn:
         self.life = life
         self.number = number
         self.is_again = False  # what is asked for was tried before, and may have been done
-        self.notices: dict[Notice, None] = {}
+        self.notices: dict[PostgresNotice, None] = {}
         self.made: list[Known] = []  # queues
         self.answers: list[Callable[[], None]] = []  # to be called on the loop, after the commit
 
@@ -71,7 +71,7 @@ class Turn:
 
     def notice(self, kind: str, queue: int) -> None:
         """Tell everyone, when this is committed."""
-        self.notices[Notice(kind, queue)] = None
+        self.notices[PostgresNotice(kind, queue)] = None
 
     def tell(self, call: Callable[[], None]) -> None:
         """Have something called on the loop, when this is committed."""

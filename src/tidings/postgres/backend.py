@@ -16,13 +16,13 @@ from tidings.exchange import Subscription
 from tidings.filters import Filter
 from tidings.postgres import managing
 from tidings.postgres.catalog import TYPE, Catalog, Known, completed
-from tidings.postgres.connection import Conninfo, Link
-from tidings.postgres.jobs import Ask
-from tidings.postgres.putting import Put
-from tidings.postgres.readers import Reader
-from tidings.postgres.settling import Settle
-from tidings.postgres.turn import Turn
-from tidings.postgres.worker import Call, Tell, Worker
+from tidings.postgres.connection import Conninfo, PostgresConnection
+from tidings.postgres.jobs import OtherJob
+from tidings.postgres.putting import PutJob
+from tidings.postgres.readers import PostgresReader
+from tidings.postgres.settling import SettleJob
+from tidings.postgres.unit_of_work import UnitOfWork
+from tidings.postgres.worker import Call, PostgresWorker, Tell
 from tidings.protocol.consumer import Consumer
 from tidings.protocol.messages import UNOPENED
 from tidings.protocol.session import Session
@@ -54,10 +54,12 @@ class SharedQueues(QueueBackend):
         self._is_loaded = False
         self._names: dict[str, Known] = {}  # by name and by id
         self._watchers: dict[int, dict[Subscription, int]] = {}  # and the last number it gets no copy of
-        self._getting: set[Reader] = set()
+        self._getting: set[PostgresReader] = set()
         self._bytes = 0  # of events that are not put yet
         catalog = Catalog(node, lambda come, gone: call(partial(self._changed, come, gone)))
-        self._worker = Worker(Link(self._conninfo, node), catalog, call, self._told, self._watched)
+        self._worker = PostgresWorker(
+            PostgresConnection(self._conninfo, node), catalog, call, self._told, self._watched
+        )
         self.jobs = self._worker.jobs
 
     def __repr__(self) -> str:
@@ -86,7 +88,7 @@ class SharedQueues(QueueBackend):
     def create(self, wanted: Description) -> Deferred[Description]:
         """Make a queue."""
 
-        def run(turn: Turn) -> Description:
+        def run(turn: UnitOfWork) -> Description:
             known = self._worker.catalog.create(turn, wanted)
             return self.described(turn, [known])[0]
 
@@ -100,7 +102,7 @@ class SharedQueues(QueueBackend):
         """Delete a queue with all that is in it."""
         catalog = self._worker.catalog
 
-        def run(turn: Turn) -> None:
+        def run(turn: UnitOfWork) -> None:
             with suppress(QueueNotFound) if turn.is_again else nullcontext():
                 catalog.delete(turn, catalog.find(turn, queue.address))
 
@@ -110,7 +112,7 @@ class SharedQueues(QueueBackend):
         """Return the descriptions that agree."""
         catalog = self._worker.catalog
 
-        def run(turn: Turn) -> list[Description]:
+        def run(turn: UnitOfWork) -> list[Description]:
             if sought.name is not None:
                 with suppress(QueueNotFound):
                     catalog.find(turn, sought.name)  # another node may have made it just now
@@ -120,24 +122,24 @@ class SharedQueues(QueueBackend):
 
     # What the references need
 
-    def ask(self, run: Callable[[Turn], Any]) -> Deferred[Any]:
+    def ask(self, run: Callable[[UnitOfWork], Any]) -> Deferred[Any]:
         """Have something done in a turn; Disconnected if the database is away for too long."""
         return self._ask(run, CALL_S)
 
-    def _ask(self, run: Callable[[Turn], Any], wait_s: float | None) -> Deferred[Any]:
-        ask = Ask(run, None if wait_s is None else time.monotonic() + wait_s)
+    def _ask(self, run: Callable[[UnitOfWork], Any], wait_s: float | None) -> Deferred[Any]:
+        ask = OtherJob(run, None if wait_s is None else time.monotonic() + wait_s)
         self.jobs.add(ask)
         return ask.reply
 
-    def ask_of(self, address: str, run: Callable[[Turn, Known], Any]) -> Deferred[Any]:
+    def ask_of(self, address: str, run: Callable[[UnitOfWork, Known], Any]) -> Deferred[Any]:
         """The same of a queue; QueueNotFound if it is not there."""
         return self.ask(lambda turn: run(turn, self._worker.catalog.find(turn, address)))
 
-    def described(self, turn: Turn, queues: list[Known]) -> list[Description]:
+    def described(self, turn: UnitOfWork, queues: list[Known]) -> list[Description]:
         """Describe queues, with the readers of this node that wait there."""
         return managing.describe(turn, queues, self._worker.lines.lengths())
 
-    def put(self, put: Put) -> None:
+    def put(self, put: PutJob) -> None:
         """Have events put; refused if too many wait."""
         if self._bytes + put.size > PUT_BYTES_MAX and self._bytes:
             put.fail(Refused("limit", f"{self._bytes} bytes wait to be put into the database"))
@@ -146,11 +148,11 @@ class SharedQueues(QueueBackend):
             put.replies[-1].then(lambda _none: self._was_put(put), lambda _error: self._was_put(put))
             self.jobs.add(put)
 
-    def _was_put(self, put: Put) -> None:
+    def _was_put(self, put: PutJob) -> None:
         """The last of some events is put or refused, and so are the others."""
         self._bytes -= put.size
 
-    def get(self, reader: Reader) -> None:
+    def get(self, reader: PostgresReader) -> None:
         """Let a reader wait for what it wants; QueueError if too many do."""
         if len(self._getting) >= WAITING_MAX:
             raise QueueError(reader.address, f"at most {WAITING_MAX} readers can wait")
@@ -161,7 +163,7 @@ class SharedQueues(QueueBackend):
             reader.due = now + wait_s if wait_s else inf
         self.jobs.add(reader)
 
-    def got(self, reader: Reader) -> None:
+    def got(self, reader: PostgresReader) -> None:
         """It waits no longer."""
         self._getting.discard(reader)
 
@@ -170,7 +172,7 @@ class SharedQueues(QueueBackend):
         catalog, watched = self._worker.catalog, self._worker.watched
         is_wanted, key = True, None
 
-        def begin(turn: Turn) -> tuple[int, int]:
+        def begin(turn: UnitOfWork) -> tuple[int, int]:
             known = catalog.find(turn, address)
             return known.key, watched.begin(turn, known)
 
@@ -240,7 +242,7 @@ class SharedQueue(QueueRef):
 
     def put(self, _session: Session, batch: Batch) -> Sequence[Deferred[None]]:
         """Put events, in their order; the reply for each comes when it is committed, or refused."""
-        put = Put(self.address, batch.raws, batch.origin)
+        put = PutJob(self.address, batch.raws, batch.origin)
         self._queues.put(put)
         return put.replies
 
@@ -249,13 +251,13 @@ class SharedQueue(QueueRef):
         if wanted.transaction:
             return failed(QueueError(self.address, "a queue in a database can't be in a transaction"))
         try:
-            reader = Reader(self.address, wanted, filter_of(wanted.where) if wanted.where else None)
+            reader = PostgresReader(self.address, wanted, filter_of(wanted.where) if wanted.where else None)
             self._queues.get(reader)
         except TidingsError as error:
             return failed(error)
         return self._awaited(reader)
 
-    def _awaited(self, reader: Reader) -> Deferred[GetReply]:
+    def _awaited(self, reader: PostgresReader) -> Deferred[GetReply]:
         """What a reader gets; if it is cancelled, that goes back when it has come."""
 
         def cancel() -> None:
@@ -279,7 +281,7 @@ class SharedQueue(QueueRef):
 
     def settle(self, number: int, delivery: int, outcome: int, text: str) -> Deferred[None]:
         """Do what becomes of a message that was got."""
-        settle = Settle(self.address, number, delivery, outcome, text[:REASON_LENGTH_MAX])
+        settle = SettleJob(self.address, number, delivery, outcome, text[:REASON_LENGTH_MAX])
         self._queues.jobs.add(settle)
         return settle.reply
 

@@ -12,7 +12,8 @@ from tidings.errors import ConfigError, UserError
 from tidings.protocol.access import Rule
 from tidings.security.certificates import LIFE, check_issuer, check_pair, describe
 from tidings.security.directory import SecurityDirectory, edited
-from tidings.security.making import (
+from tidings.security.passwords import hash_token
+from tidings.security.provision import (
     Admin,
     make_client,
     make_security,
@@ -22,7 +23,6 @@ from tidings.security.making import (
     renew_node,
     report_on,
 )
-from tidings.security.passwords import hash_token
 
 EVERYDAY = tuple(map(Rule, ("publish", "subscribe", "put", "get")))
 
