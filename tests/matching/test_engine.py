@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tidings import Event, Filter
 from tidings.matching import Index, entries
 from tidings.matching.engine import Engine
-from tidings.matching.lanes import UNUSED_MIN, Counted
+from tidings.matching.lanes import UNUSED_MIN, CountedNumbers
 
 
 def engine_of(index: Index[int]) -> Engine:
@@ -186,7 +186,7 @@ def test_texts_that_come_later_have_cells_of_their_own() -> None:
 
 
 def test_things_not_in_use_are_forgotten_only_when_they_are_many() -> None:
-    counted: Counted[str] = Counted()
+    counted: CountedNumbers[str] = CountedNumbers()
     for n in range(2 * UNUSED_MIN):
         counted.use(counted.number(f"thing {n}"), 1)
     assert not counted.is_wasteful

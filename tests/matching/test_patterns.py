@@ -394,7 +394,7 @@ def test_levels_that_no_pattern_has_any_more_are_given_back() -> None:
         index.add(key, Filter("TOPIC(s, :topic)", topic=f"a.*.x{key}.*.>"))
     for key in range(100):
         index.remove(key)
-    levels = index._patterns._names["s"]._tables[clues.Table.DOTS]
+    levels = index._patterns._names["s"]._tables[clues.ClueTable.DOTS]
     assert levels._deepest == 2
     nodes = [levels._root]
     for node in nodes:

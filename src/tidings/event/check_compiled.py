@@ -26,7 +26,7 @@ from tidings.event.texts import (
     Int,
     Ints,
     Longs,
-    Table,
+    TextTable,
     address,
     byte_at,
     find,
@@ -71,7 +71,7 @@ _FIELDS: Final = {
 }  # fmt: skip
 
 
-def _table(texts: Iterable[str]) -> Table:
+def _table(texts: Iterable[str]) -> TextTable:
     """A table of fixed texts, numbered as they come; nobody can add to it, so its seed is no secret."""
     held = [text.encode() for text in texts]
     sizes = np.array([len(text) for text in held], np.int64)
@@ -80,7 +80,7 @@ def _table(texts: Iterable[str]) -> Table:
     slots = np.full(1 << (4 * len(held)).bit_length(), -1, np.int32)
     is_built = insert(slots, spans, address(pool), 0, np.arange(len(held), dtype=np.int32))
     assert is_built
-    return Table(slots, spans, pool, 0)
+    return TextTable(slots, spans, pool, 0)
 
 
 def _shapes() -> Ints:

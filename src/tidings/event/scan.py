@@ -36,7 +36,7 @@ from tidings.event.texts import (
     Int,
     Ints,
     Longs,
-    Table,
+    TextTable,
     address,
     byte_at,
     coordinate,
@@ -58,15 +58,15 @@ _TIME_S_MIN: Final = -62_135_596_800
 _TIME_S_MAX: Final = 253_402_300_799
 
 
-class Plan(NamedTuple):
+class ScanPlan(NamedTuple):
     """What a scan looks for: `lane_of[name, kind]` is a lane or -1, `defaults` one row of an empty event.
 
     Compiled code is handed its `words`, not the arrays: taking twenty arrays apart costs microseconds a call,
     and counting references to them more than reading the event. The plan keeps alive what they point to.
     """
 
-    names: Table
-    strings: Table
+    names: TextTable
+    strings: TextTable
     cuts: Cuts
     lane_of: Ints
     in_header: Bytes

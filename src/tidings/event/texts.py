@@ -39,7 +39,7 @@ def address(data: npt.NDArray[Any]) -> int:
     return place
 
 
-class Table(NamedTuple):
+class TextTable(NamedTuple):
     """Texts by hash: `slots` hold ids or -1, `spans` where in `pool` each one stands and its size."""
 
     slots: Ints

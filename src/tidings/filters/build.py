@@ -15,10 +15,10 @@ from tidings.filters.tree import (
     And,
     Arithmetic,
     Between,
-    Call,
     Compare,
     Condition,
     Expression,
+    FunctionCall,
     In,
     Literal,
     Name,
@@ -103,7 +103,7 @@ def as_condition(node: Node, at: int) -> Condition:
             raise Trouble(at, f"a {kind_of(value)} is no condition", COMPARE_IT)
         case Arithmetic() | Negative():
             raise Trouble(at, "a calculation is no condition", COMPARE_IT)
-        case Call(function=function) if FUNCTIONS[function].gives != "condition":
+        case FunctionCall(function=function) if FUNCTIONS[function].gives != "condition":
             raise Trouble(at, f"{function} gives a number, which is no condition", COMPARE_IT)
     return node  # type: ignore[return-value]
 
@@ -113,7 +113,7 @@ def as_value(node: Node, at: int) -> Expression:
     match node:
         case Literal() | Name() | Arithmetic() | Negative():
             return node
-        case Call(function=function) if FUNCTIONS[function].gives == "number":
+        case FunctionCall(function=function) if FUNCTIONS[function].gives == "number":
             return node
     raise Trouble(at, "expected a value, found a condition")
 

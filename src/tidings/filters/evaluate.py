@@ -14,7 +14,7 @@ from tidings.event.values import Value
 from tidings.filters.fold import Fold
 from tidings.filters.functions import FUNCTIONS
 from tidings.filters.kinds import OPERATORS, Kind, by_kind, calculate, compare, kind_of, negate
-from tidings.filters.tree import Call, Condition, Expression
+from tidings.filters.tree import Condition, Expression, FunctionCall
 
 Test = Callable[[Event], bool | None]
 Read = Callable[[Event], Value | None]
@@ -54,7 +54,7 @@ class Tests(Fold[Test, Read]):
         read = self.named(name)
         return lambda event: value if type(value := read(event)) is bool else None
 
-    def holds(self, call: Call) -> Test:
+    def holds(self, call: FunctionCall) -> Test:
         return self.called(call)  # type: ignore[return-value]  # the parser lets only conditions stand here
 
     def named(self, name: str) -> Read:
@@ -71,7 +71,7 @@ class Tests(Fold[Test, Read]):
         read = self.value(operand)
         return lambda event: negate(read(event))
 
-    def called(self, call: Call) -> Read:
+    def called(self, call: FunctionCall) -> Read:
         test = FUNCTIONS[call.function].prepare(*call.constants)
         return _called(test, [self.named(name) for name in call.names])
 

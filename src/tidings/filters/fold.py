@@ -17,10 +17,10 @@ from tidings.filters.tree import (
     And,
     Arithmetic,
     Between,
-    Call,
     Compare,
     Condition,
     Expression,
+    FunctionCall,
     In,
     IsNull,
     Literal,
@@ -53,7 +53,7 @@ class Fold(ABC, Generic[C, V]):
                 return self.between(operand, low, high)
             case In(name, values):
                 return self.among(name, values)
-            case Call():
+            case FunctionCall():
                 return self.holds(node)
             case Not(operand):
                 return self.opposite(operand)
@@ -75,7 +75,7 @@ class Fold(ABC, Generic[C, V]):
                 return self.calculated(operator, left, right)
             case Negative(operand):
                 return self.negative(operand)
-            case Call():
+            case FunctionCall():
                 return self.called(node)
 
     # Conditions
@@ -121,7 +121,7 @@ class Fold(ABC, Generic[C, V]):
         """An attribute that is a condition itself: unknown unless it is a boolean."""
 
     @abstractmethod
-    def holds(self, call: Call) -> C:
+    def holds(self, call: FunctionCall) -> C:
         """A function that is a condition."""
 
     # Values
@@ -143,5 +143,5 @@ class Fold(ABC, Generic[C, V]):
         """`-operand`."""
 
     @abstractmethod
-    def called(self, call: Call) -> V:
+    def called(self, call: FunctionCall) -> V:
         """A function that gives a number."""

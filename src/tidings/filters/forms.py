@@ -20,7 +20,19 @@ from tidings.event.values import EPOCH, flatten
 from tidings.filters.kinds import plain
 from tidings.filters.parser import NESTING_MAX, parse
 from tidings.filters.text import write, write_name
-from tidings.filters.tree import And, Between, Call, Compare, Condition, In, IsNull, Literal, Name, Not, Or
+from tidings.filters.tree import (
+    And,
+    Between,
+    Compare,
+    Condition,
+    FunctionCall,
+    In,
+    IsNull,
+    Literal,
+    Name,
+    Not,
+    Or,
+)
 
 Form = tuple[str, dict[str, Any]]
 """Text with parameters, and their values."""
@@ -221,7 +233,7 @@ def to_json(node: Condition) -> dict[str, Any]:
             return {"name": name, "op": "between", "value": [to_tagged(low), to_tagged(high)]}
         case Compare(operator, Name(name), Literal(value)):
             return {"name": name, "op": operator, "value": to_tagged(value)}
-        case Call("STARTS_WITH" | "ENDS_WITH" | "CONTAINS" as function, (name,), (value,)):
+        case FunctionCall("STARTS_WITH" | "ENDS_WITH" | "CONTAINS" as function, (name,), (value,)):
             return {"name": name, "op": _CALLED[function], "value": to_tagged(value)}
     return {"text": write(node)}
 

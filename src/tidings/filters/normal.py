@@ -29,10 +29,10 @@ from tidings.filters.tree import (
     OPPOSITE,
     And,
     Between,
-    Call,
     Compare,
     Condition,
     Expression,
+    FunctionCall,
     IsNull,
     Literal,
     Name,
@@ -108,7 +108,7 @@ class _When(Fold[Normal, dict[str, Constraint]]):
     def is_true(self, name: str) -> Normal:
         return _one(name, Constraint(booleans=TRUE if self._wanted else FALSE))
 
-    def holds(self, call: Call) -> Normal:
+    def holds(self, call: FunctionCall) -> Normal:
         implied = FUNCTIONS[call.function].implied
         assert implied is not None, "a function that is a condition says what it implies"
         constraints, exact = implied(len(call.names), *call.constants)
@@ -135,7 +135,7 @@ class _When(Fold[Normal, dict[str, Constraint]]):
     def negative(self, operand: Expression) -> dict[str, Constraint]:
         return dict.fromkeys(self.value(operand), ANY_NUMBER)
 
-    def called(self, call: Call) -> dict[str, Constraint]:
+    def called(self, call: FunctionCall) -> dict[str, Constraint]:
         return dict.fromkeys(call.names, ANY_NUMBER)
 
     # Joining

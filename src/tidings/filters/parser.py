@@ -46,7 +46,7 @@ from tidings.filters.tokens import (
     LIST_MAX,
     NAMES,
     TYPED,
-    Reader,
+    TokenReader,
     cut,
     found,
     is_name_start,
@@ -58,10 +58,10 @@ from tidings.filters.tokens import (
 from tidings.filters.tree import (
     And,
     Between,
-    Call,
     Compare,
     Condition,
     Expression,
+    FunctionCall,
     IsNull,
     Literal,
     Name,
@@ -101,7 +101,7 @@ def parse(text: str, parameters: Mapping[str, Any], taxonomy: Taxonomy | None = 
     return condition
 
 
-class _Parser(Reader):
+class _Parser(TokenReader):
     """The grammar, one method for each rule."""
 
     def __init__(self, tokens: list[str], parameters: Mapping[str, Any], taxonomy: Taxonomy | None) -> None:
@@ -351,7 +351,9 @@ class _Parser(Reader):
             raise Trouble(start, f"wrong number of arguments; expected {function.usage}")
         return self.call(function, tuple(names), tuple(constants), start)
 
-    def call(self, function: Function, names: tuple[str, ...], constants: tuple[Value, ...], at: int) -> Call:
+    def call(
+        self, function: Function, names: tuple[str, ...], constants: tuple[Value, ...], at: int
+    ) -> FunctionCall:
         try:
             function.prepare(*constants)
             if function.name == "IS_A" and self.taxonomy is not None:
@@ -367,7 +369,7 @@ class _Parser(Reader):
                     raise ValueError(f"more than {EXPRESSIONS_MAX} regular expressions")
         except ValueError as error:
             raise Trouble(at, str(error)) from None
-        return Call(function.name, names, constants)
+        return FunctionCall(function.name, names, constants)
 
     def name_of(self, node: Node, start: int, what: str) -> str:
         if isinstance(node, Name):

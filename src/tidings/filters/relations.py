@@ -11,7 +11,7 @@ from tidings.filters.constraint import ANYTHING, Constraint
 from tidings.filters.functions import FUNCTIONS
 from tidings.filters.intervals import Intervals
 from tidings.filters.normal import Conjunction, Normal
-from tidings.filters.tree import Call, Condition, Not, size_of
+from tidings.filters.tree import Condition, FunctionCall, Not, size_of
 
 UNITED_MAX = 16
 """How many alternatives a merged filter may have before it is made coarser."""
@@ -90,7 +90,7 @@ def _covers_one(wide: Conjunction, narrow: Conjunction) -> bool:
 def _ensured(residue: Condition, by: Conjunction) -> bool:
     """Whether a residue is true for every event the conjunction takes, its single strings being tried."""
     call = residue.operand if isinstance(residue, Not) else residue
-    if not isinstance(call, Call) or len(call.names) != 1:
+    if not isinstance(call, FunctionCall) or len(call.names) != 1:
         return False
     strings = _only_strings(by.constraints.get(call.names[0], ANYTHING))
     if strings is None or len(strings) > TRIED_MAX:

@@ -100,7 +100,7 @@ class Taxonomy:
             raise FilterError(f"a term can't be narrower than itself: {cycle}") from None
 
 
-Link = tuple[str, str, str]
+TaxonomyLink = tuple[str, str, str]
 """(term, "narrower" or "synonyms", other term)."""
 
 
@@ -129,7 +129,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return content
 
 
-def _links(terms: Mapping[str, Any]) -> Iterator[Link]:
+def _links(terms: Mapping[str, Any]) -> Iterator[TaxonomyLink]:
     """Everything the file says, in its order, each with its place checked."""
     for term, entry in terms.items():
         place = f"$.{term}" if term.isidentifier() else f"$[{json.dumps(term, ensure_ascii=False)}]"
@@ -157,7 +157,7 @@ def _problem(term: str) -> str:
     return "it has an empty name between its dots" if "" in term.split(".") else ""
 
 
-def _groups(links: list[Link]) -> dict[str, str]:
+def _groups(links: list[TaxonomyLink]) -> dict[str, str]:
     """For every term named, and what stands before its dots, the first term that means the same."""
     parent: dict[str, str] = {}
 
@@ -174,7 +174,7 @@ def _groups(links: list[Link]) -> dict[str, str]:
     return {term: first(term) for term in parent}
 
 
-def _narrower_pairs(links: list[Link], terms: Iterable[str]) -> Iterator[tuple[str, str]]:
+def _narrower_pairs(links: list[TaxonomyLink], terms: Iterable[str]) -> Iterator[tuple[str, str]]:
     """(broader, narrower), as written or by dots."""
     for term, key, other in links:
         if key == "narrower":

@@ -12,13 +12,13 @@ from typing import NamedTuple
 from tidings.event.values import Value
 from tidings.filters.fold import Fold
 from tidings.filters.tokens import BINDING, KEYWORDS, NAME
-from tidings.filters.tree import Call, Condition, Expression, Negative, Or
+from tidings.filters.tree import Condition, Expression, FunctionCall, Negative, Or
 
 _PLAIN_NAME = re.compile(rf"{NAME}\Z")
 _SIGN = 2
 
 
-class Written(NamedTuple):
+class WrittenExpression(NamedTuple):
     """An expression as text, and how tightly what is outermost in it binds."""
 
     text: str
@@ -29,7 +29,7 @@ class Written(NamedTuple):
         return f"({self.text})" if self.binding < binding else self.text
 
 
-class _Writer(Fold[str, Written]):
+class _Writer(Fold[str, WrittenExpression]):
     """Conditions as text, with NOT said where it is said in each; expressions as text too."""
 
     def __init__(self, negation: str) -> None:
@@ -69,7 +69,7 @@ class _Writer(Fold[str, Written]):
     def is_true(self, name: str) -> str:
         return self._not + write_name(name)
 
-    def holds(self, call: Call) -> str:
+    def holds(self, call: FunctionCall) -> str:
         if call.function != "LIKE":
             return self._not + self.called(call).text
         pattern, *escape = map(write_literal, call.constants)
@@ -81,24 +81,24 @@ class _Writer(Fold[str, Written]):
     def _text(self, node: Expression) -> str:
         return self.value(node).text
 
-    def named(self, name: str) -> Written:
-        return Written(write_name(name))
+    def named(self, name: str) -> WrittenExpression:
+        return WrittenExpression(write_name(name))
 
-    def constant(self, value: Value) -> Written:
-        return Written(write_literal(value))
+    def constant(self, value: Value) -> WrittenExpression:
+        return WrittenExpression(write_literal(value))
 
-    def calculated(self, operator: str, left: Expression, right: Expression) -> Written:
+    def calculated(self, operator: str, left: Expression, right: Expression) -> WrittenExpression:
         own = BINDING[operator]
         first, second = self.value(left).within(own), self.value(right).within(own + 1)
-        return Written(f"{first} {operator} {second}", own)
+        return WrittenExpression(f"{first} {operator} {second}", own)
 
-    def negative(self, operand: Expression) -> Written:
+    def negative(self, operand: Expression) -> WrittenExpression:
         sign, inner = ("+", operand.operand) if isinstance(operand, Negative) else ("-", operand)
-        return Written(sign + self.value(inner).within(_SIGN + 1), _SIGN)
+        return WrittenExpression(sign + self.value(inner).within(_SIGN + 1), _SIGN)
 
-    def called(self, call: Call) -> Written:
+    def called(self, call: FunctionCall) -> WrittenExpression:
         arguments = [*map(write_name, call.names), *map(write_literal, call.constants)]
-        return Written(f"{call.function}({', '.join(arguments)})")
+        return WrittenExpression(f"{call.function}({', '.join(arguments)})")
 
 
 write = _Writer("").condition

@@ -134,7 +134,7 @@ def _refuse_surrogates(text: str) -> None:
 # Reading
 
 
-class Reader:
+class TokenReader:
     """One pass over the tokens; `at` is the index of the next one."""
 
     def __init__(self, tokens: list[str], parameters: Mapping[str, Any]) -> None:

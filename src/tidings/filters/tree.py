@@ -53,7 +53,7 @@ class Negative(Node, frozen=True, gc=False):
     operand: Expression
 
 
-class Call(Node, frozen=True, gc=False):
+class FunctionCall(Node, frozen=True, gc=False):
     """A function of attributes, told apart by constants: STARTS_WITH(name, 'a'), DISTANCE(x, y, 1, 2)."""
 
     function: str
@@ -121,9 +121,9 @@ class Or(Node, frozen=True, gc=False):
     operands: tuple[Condition, ...]
 
 
-Expression = Literal | Name | Arithmetic | Negative | Call
+Expression = Literal | Name | Arithmetic | Negative | FunctionCall
 """What has a value."""
-Condition = Literal | Name | Call | Compare | Between | In | IsNull | Not | And | Or
+Condition = Literal | Name | FunctionCall | Compare | Between | In | IsNull | Not | And | Or
 """What is true, false or unknown."""
 
 
@@ -152,7 +152,7 @@ def names_in(node: Condition | Expression) -> frozenset[str]:
     match node:
         case Name(name) | In(name, _) | IsNull(name):
             return frozenset((name,))
-        case Call(_, names, _):
+        case FunctionCall(_, names, _):
             return frozenset(names)
         case Literal():
             return frozenset()

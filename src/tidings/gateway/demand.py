@@ -20,7 +20,7 @@ from tidings.filters.evaluate import Test, condition_test
 from tidings.filters.geometry import implied_by_within
 from tidings.filters.intervals import EVERYTHING, Intervals, between
 from tidings.filters.normal import Conjunction
-from tidings.filters.tree import Call, Compare, Condition, Literal, names_in
+from tidings.filters.tree import Compare, Condition, FunctionCall, Literal, names_in
 from tidings.gateway.areas import AreaBox
 from tidings.gateway.ranges import WHOLE, RangeSpan, span_of_piece
 
@@ -137,10 +137,10 @@ def _line(constraint: Constraint) -> Intervals:
 def _place(residue: Condition) -> tuple[Intervals, Intervals]:
     """The bounds that a condition which can't be tested here sets to x and y."""
     match residue:
-        case Call("WITHIN", (name,), (area,)) if name == AREA:
+        case FunctionCall("WITHIN", (name,), (area,)) if name == AREA:
             (x, y), _ = implied_by_within(2, area)
             return x.numbers, y.numbers
-        case Compare("<" | "<=", Call("DISTANCE", (x_name, y_name), (x0, y0)), Literal(far)):
+        case Compare("<" | "<=", FunctionCall("DISTANCE", (x_name, y_name), (x0, y0)), Literal(far)):
             centre = {x_name: x0, y_name: y0}
             if centre.keys() == {POSX, POSY} and isinstance(far, int | float):
                 return _around(centre[POSX], far), _around(centre[POSY], far)

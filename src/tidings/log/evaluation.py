@@ -28,10 +28,10 @@ from tidings.filters.functions import FUNCTIONS
 from tidings.filters.kinds import Kind, by_kind, calculate, compare, kind_of, negate
 from tidings.filters.tree import (
     Between,
-    Call,
     Compare,
     Condition,
     Expression,
+    FunctionCall,
     Literal,
     Name,
     names_in,
@@ -168,7 +168,7 @@ class Evaluation(Fold[Any, Operand]):
         column = self._column(name)
         return column if pa.types.is_boolean(column.type) else self.always(None)
 
-    def holds(self, call: Call) -> Any:
+    def holds(self, call: FunctionCall) -> Any:
         test = FUNCTIONS[call.function].prepare(*call.constants)
         gives = _GIVES[FUNCTIONS[call.function].gives]
         columns = [self._column(name, nan=True) for name in call.names]
@@ -213,7 +213,7 @@ class Evaluation(Fold[Any, Operand]):
         floats = None if inner.floats is None else pc.negate(inner.floats)
         return Operand(floats, lambda: [negate(value) for value in inner.cells()])
 
-    def called(self, call: Call) -> Operand:
+    def called(self, call: FunctionCall) -> Operand:
         return Operand(None, lambda: self.holds(call).to_pylist())
 
     # Columns
@@ -285,7 +285,7 @@ def _goes_by_rows(node: Condition) -> bool:
             return False
         case Compare() | Between():
             return True
-        case Call(_, names, _):
+        case FunctionCall(_, names, _):
             return len(names) > 1
     return any(map(_goes_by_rows, parts_of(node)))
 

@@ -14,8 +14,8 @@ from typing import Any
 from tidings.event import HEADER_READERS, Event
 from tidings.filters.constraint import FALSE, TRUE, Constraint
 from tidings.filters.intervals import Piece
-from tidings.matching.search import Entry, Floor, behind
-from tidings.matching.sorted_run import SortedRun, Span
+from tidings.matching.search import Floor, ShelfEntry, behind
+from tidings.matching.sorted_run import RunSpan, SortedRun
 
 NUMBERS, STRINGS, TIMES, BLOBS, FALSES, TRUES, NANS, MISSING = range(8)
 ORDERED, RUNS = 4, 8
@@ -40,7 +40,7 @@ class AttributeIndex:
         self._read: Callable[[Event], Any] = HEADER_READERS.get(name) or _attribute_reader(name)
         self._runs = [SortedRun(one_value=run >= ORDERED) for run in range(RUNS)]
 
-    def build(self, entries: Iterable[Entry]) -> None:
+    def build(self, entries: Iterable[ShelfEntry]) -> None:
         """Put in the entries that follow in the order on those that are here."""
         read, event, runs = self._read, self._event, self._runs
         entry = None
@@ -51,23 +51,23 @@ class AttributeIndex:
         if entry is not None:
             self.floor = behind(entry)
 
-    def is_below(self, entry: Entry) -> bool:
+    def is_below(self, entry: ShelfEntry) -> bool:
         """Whether an entry belongs to those that were put in so far."""
         return self.floor is None or entry < self.floor
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: ShelfEntry) -> None:
         """Put in an entry that was added to the shelf."""
         value = self._read(self._event(entry[3]))
         run = _run_of(value)
         self._runs[run].add(value if run < ORDERED else 0, entry)
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: ShelfEntry) -> None:
         """Take out an entry that was removed from the shelf."""
         value = self._read(self._event(entry[3]))
         run = _run_of(value)
         self._runs[run].remove(value if run < ORDERED else 0, entry)
 
-    def spans(self, constraint: Constraint) -> list[Span]:
+    def spans(self, constraint: Constraint) -> list[RunSpan]:
         """Where the entries are that the constraint admits; no entry is in two of them."""
         runs = self._runs
         spans = [

@@ -21,8 +21,8 @@ from numba import njit
 
 from tidings.event.scan import PRESENCE
 from tidings.event.texts import Bytes, Floats, Int, Ints, Longs, address
-from tidings.matching.entries import LANE_MASK, MARK_BITS, SPAN_SHIFT, Entries
-from tidings.matching.grid import Grid
+from tidings.matching.entries import LANE_MASK, MARK_BITS, SPAN_SHIFT, EntryArrays
+from tidings.matching.grid import LaneGrid
 
 CAPACITY: Final = 4096
 """Entries of a block at most: the summary of a row is one word, with a bit for each of 64 words."""
@@ -38,10 +38,10 @@ Words = npt.NDArray[np.uint64]
 Shorts = npt.NDArray[np.int16]
 
 
-class Block:
+class EntryBlock:
     """Entries and their bitmaps; `words` is what compiled code reads."""
 
-    def __init__(self, entries: Entries, generation: int) -> None:
+    def __init__(self, entries: EntryArrays, generation: int) -> None:
         self.entries = entries
         self.generation = generation
         count = len(entries.owners)
@@ -94,7 +94,7 @@ class Block:
         self.living -= len(places)
         return places
 
-    def living_entries(self) -> Entries:
+    def living_entries(self) -> EntryArrays:
         """What is still wanted."""
         if self.living == len(self):
             return self.entries
@@ -106,7 +106,9 @@ class Block:
         return self.rows.nbytes + self.summaries.nbytes + self.alive.nbytes
 
 
-def build(entries: Entries, grid: Grid, ordered: Bytes, kinds: Any, ranks: Longs, generation: int) -> Block:
+def build(
+    entries: EntryArrays, grid: LaneGrid, ordered: Bytes, kinds: Any, ranks: Longs, generation: int
+) -> EntryBlock:
     """A block of these entries, with bitmaps on the cells of the grid, which learns lanes new to it."""
     least = max(TESTED_MIN, len(entries.owners) >> 5)
     grid.learn(entries, ordered, least)
@@ -121,7 +123,7 @@ def build(entries: Entries, grid: Grid, ordered: Bytes, kinds: Any, ranks: Longs
     # Entries that fail together stand together: whole lines of bits are then empty after a row or two.
     order = np.argsort(_sort_keys(entries.first, entries.tests, cells, place_of), kind="stable")
     entries, places = entries.take(order)
-    block = Block(entries, generation)
+    block = EntryBlock(entries, generation)
     block.lanes = np.flatnonzero(tested).tolist()
     block.row_lanes = chosen
     shifts = [_shift(int(bounds[lane]), int(tested[lane])) for lane in chosen]

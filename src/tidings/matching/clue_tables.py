@@ -78,7 +78,7 @@ class _Node(Generic[Key]):
             del self.children[level]
 
 
-class Levels(Generic[Key]):
+class TopicLevels(Generic[Key]):
     """Keys by topic pattern, in one spelling; if it hides, leading wildcards do not take a leading `$`."""
 
     def __init__(self, separator: str, hides: bool) -> None:
@@ -204,7 +204,7 @@ class Ends(Generic[Key]):
                         found.append(keys)
 
 
-class Parts(Generic[Key]):
+class TextParts(Generic[Key]):
     """Keys by what a string must have in it."""
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ from tidings.filters import Filter
 from tidings.filters.constraint import Constraint
 from tidings.filters.patterns import implied_by_like, needed_by_like, needed_by_matches
 from tidings.filters.topics import DOTS, SLASHES, levels_of_under, read_topic
-from tidings.filters.tree import And, Call, Compare, Condition, In, Literal, Name, Or, parts_of
+from tidings.filters.tree import And, Compare, Condition, FunctionCall, In, Literal, Name, Or, parts_of
 
 if TYPE_CHECKING:
     from tidings.filters import Filter
@@ -58,7 +58,7 @@ Keys = dict[Key, None]
 """All who have one clue, in their order."""
 
 
-class Table(Enum):
+class ClueTable(Enum):
     """Where a clue is looked up."""
 
     EQUAL = "equal"
@@ -84,7 +84,7 @@ class Clue(NamedTuple):
     """What the string of an attribute must be."""
 
     name: str
-    table: Table
+    table: ClueTable
     wanted: str | Path
 
 
@@ -112,7 +112,7 @@ def way_of(wanted: Filter) -> tuple[Way, Clues | None]:
     clues = clues_of(wanted.condition)
     if clues is not None and not (clues.strength or clues.is_exact):
         clues = None
-    is_plain = clues is None or all(clue.table is Table.EQUAL for clue in clues.clues)
+    is_plain = clues is None or all(clue.table is ClueTable.EQUAL for clue in clues.clues)
     if is_plain and demands_value(wanted):
         return Way.BY_VALUE, None  # its constraints tell that, and what else it wants
     return (Way.UNINDEXED, None) if clues is None else (Way.BY_CLUE, clues)
@@ -141,7 +141,7 @@ def clues_of(node: Condition) -> Clues | None:
             return _equal(name, text)
         case In(name, values) if all(isinstance(value, str) for value in values):
             return _equal(name, *map(str, values))
-        case Call(function, (name,), constants) if function in _READERS:
+        case FunctionCall(function, (name,), constants) if function in _READERS:
             return _READERS[function](name, *constants)
         case And(operands):
             found = [made for part in operands if (made := clues_of(part)) is not None]
@@ -169,14 +169,14 @@ def _limited(clues: Clues) -> Clues | None:
 
 
 def _equal(name: str, *texts: str) -> Clues | None:
-    clues = tuple(Clue(name, Table.EQUAL, text) for text in texts)
+    clues = tuple(Clue(name, ClueTable.EQUAL, text) for text in texts)
     return _limited(Clues(clues, EQUAL_STRENGTH, is_exact=True))
 
 
 def _text(name: str, text: str, at_end: bool, is_exact: bool) -> Clues | None:
     if not text:
         return None
-    clue = Clue(name, Table.END if at_end else Table.PART, text)
+    clue = Clue(name, ClueTable.END if at_end else ClueTable.PART, text)
     return Clues((clue,), min(len(text), TEXT_STRENGTH_MAX), is_exact)
 
 
@@ -188,14 +188,14 @@ def _like(name: str, pattern: str, escape: str | None = None) -> Clues | None:
     return _text(name, text, at_end, is_all)
 
 
-def _path(name: str, table: Table, path: Path, is_exact: bool) -> Clues:
+def _path(name: str, table: ClueTable, path: Path, is_exact: bool) -> Clues:
     strength = TOPIC_STRENGTH if any(level is not None for level in path.levels) else 0
     return Clues((Clue(name, table, path),), strength, is_exact)
 
 
 def _topic(name: str, pattern: str) -> Clues:
     spelling, levels, is_open = read_topic(pattern)
-    table = Table.SLASHES if spelling is SLASHES else Table.DOTS
+    table = ClueTable.SLASHES if spelling is SLASHES else ClueTable.DOTS
     more = is_open and spelling is DOTS  # its > stands for one level at least
     return _path(name, table, Path(levels, len(levels) + more, is_open), is_exact=True)
 
@@ -205,12 +205,12 @@ def _under(name: str, pattern: str, escape: str | None = None) -> Clues | None:
     levels = levels_of_under(pattern, escape)
     if levels[0] is None:
         return None
-    return _path(name, Table.DOTS, Path(levels, 1, is_open=True), is_exact=None not in levels)
+    return _path(name, ClueTable.DOTS, Path(levels, 1, is_open=True), is_exact=None not in levels)
 
 
 def _is_a(name: str, *terms: str) -> Clues | None:
     paths = [Path(tuple(term.split(DOTS.separator)), term.count(DOTS.separator) + 1, True) for term in terms]
-    clues = tuple(Clue(name, Table.DOTS, path) for path in dict.fromkeys(paths))
+    clues = tuple(Clue(name, ClueTable.DOTS, path) for path in dict.fromkeys(paths))
     return _limited(Clues(clues, TOPIC_STRENGTH, is_exact=True))
 
 

@@ -21,13 +21,13 @@ import numpy as np
 
 from tidings.errors import CodecError
 from tidings.event import Event
-from tidings.event.scan import Plan, scan_rows
+from tidings.event.scan import ScanPlan, scan_rows
 from tidings.event.texts import Bytes, Floats, Ints, Longs, address
 from tidings.event.wire import HEAD_SIZE, count_in_head
 from tidings.matching import kernel
-from tidings.matching.block import CAPACITY, Block, build
-from tidings.matching.entries import MARK_BITS, Entries, Pending, count_texts
-from tidings.matching.grid import Grid
+from tidings.matching.block import CAPACITY, EntryBlock, build
+from tidings.matching.entries import MARK_BITS, EntryArrays, Pending, count_texts
+from tidings.matching.grid import LaneGrid
 from tidings.matching.lanes import Lanes
 
 if TYPE_CHECKING:
@@ -66,17 +66,17 @@ class Engine:
         self._keys = np.empty(64, object)
         self._homes: Ints = np.full(64, PENDING, np.int32)  # by slot: the number of its block
         self._rough: dict[int, Filter] = {}  # by slot: filters that must be asked themselves
-        self._blocks: dict[int, Block] = {}  # by number, the newest last
+        self._blocks: dict[int, EntryBlock] = {}  # by number, the newest last
         self._blocks_made = 0
         self._block_words: Longs | None = None
         self._loose: list[int] = []  # full blocks that were not sorted among others yet
-        self._grids = {0: Grid(self._lanes.cuts)}
+        self._grids = {0: LaneGrid(self._lanes.cuts)}
         self._generation = 0
         self._added = 0  # entries since the generation began
         self._founded = 0  # entries there were then
         self._stamps: Longs = np.zeros(64, np.int64)
         self._counts: Ints = np.zeros(64, np.int32)
-        self._plan: Plan | None = None
+        self._plan: ScanPlan | None = None
         self._make_room()
 
     def _make_room(self) -> None:
@@ -191,7 +191,7 @@ class Engine:
         self._migrate()
         self._is_synced = False
 
-    def _flush_entries(self, entries: Entries) -> None:
+    def _flush_entries(self, entries: EntryArrays) -> None:
         size = len(entries.owners)
         newest = islice(reversed(self._blocks.items()), 1)
         merged = [number for number, block in newest if block.living + size <= self._capacity]
@@ -208,7 +208,7 @@ class Engine:
         """Sort the entries of the loose blocks among each other, if they mostly ask for single values."""
         loose = [number for number in self._loose if number in self._blocks]
         self._loose = []
-        entries = Entries.join([self._blocks[number].living_entries() for number in loose])
+        entries = EntryArrays.join([self._blocks[number].living_entries() for number in loose])
         order = entries.clustered()
         if order is not None:
             for number in loose:
@@ -217,7 +217,7 @@ class Engine:
             for start, end in _lots(entries.owners, self._capacity):
                 self._replace([], [entries.only(np.arange(start, end))])
 
-    def _replace(self, old: list[int], more: list[Entries]) -> None:
+    def _replace(self, old: list[int], more: list[EntryArrays]) -> None:
         """Put one block of these entries, and of what is wanted of the old blocks, in their place."""
         gone = [self._blocks.pop(number) for number in old]
         self._is_synced, self._block_words = False, None
@@ -225,7 +225,7 @@ class Engine:
         if not parts:
             return
         grid, known = self._grids[self._generation & 1], self._lanes
-        entries = Entries.join(parts)
+        entries = EntryArrays.join(parts)
         new = build(entries, grid, known.ordered, known.kinds, known.cuts.ranks, self._generation)
         self._blocks_made += 1
         self._blocks[self._blocks_made] = new
@@ -236,10 +236,10 @@ class Engine:
             return
         self._added, self._founded = 0, sum(block.living for block in self._blocks.values())
         self._generation += 1
-        grid = self._grids[self._generation & 1] = Grid(self._lanes.cuts)
+        grid = self._grids[self._generation & 1] = LaneGrid(self._lanes.cuts)
         step = -(-len(self._blocks) // SAMPLED_BLOCKS)
         sampled = islice(self._blocks.values(), 0, None, step)
-        sample = Entries.join([block.living_entries() for block in sampled])
+        sample = EntryArrays.join([block.living_entries() for block in sampled])
         grid.learn(sample, self._lanes.ordered, max(8, len(sample.owners) >> 6))
 
     def _migrate(self) -> None:
@@ -280,7 +280,7 @@ class Engine:
             self._flush()
         self._refresh()
         pending = self._pending.entries()
-        self._waiting = [Block(pending, self._generation)] if len(self._pending) else []
+        self._waiting = [EntryBlock(pending, self._generation)] if len(self._pending) else []
         if self._block_words is None:
             words = [block.words for block in self._blocks.values()]
             self._block_words = np.array(words, np.int64).reshape(-1, kernel.BLOCK_WORDS)

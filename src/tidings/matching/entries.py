@@ -58,7 +58,7 @@ Interval = tuple[float, float]
 Test = tuple[int, list[Interval]]
 
 
-class Entries(NamedTuple):
+class EntryArrays(NamedTuple):
     """Entries as arrays: the tests of entry n are `tests[first[n]:first[n + 1]]`.
 
     `owners` holds slot << MARK_BITS | marks, or -1 for an entry that was removed.
@@ -68,16 +68,16 @@ class Entries(NamedTuple):
     owners: Ints
     tests: Floats
 
-    def take(self, order: Any) -> tuple[Entries, Ints]:
+    def take(self, order: Any) -> tuple[EntryArrays, Ints]:
         """These entries, in this order; and where each of their tests was before."""
         begins = self.first[:-1][order]
         sizes = np.diff(self.first)[order]
         first = np.zeros(len(sizes) + 1, np.int32)
         np.cumsum(sizes, out=first[1:])
         places = np.repeat(begins - first[:-1], sizes) + np.arange(first[-1], dtype=np.int32)
-        return Entries(first, self.owners[order], self.tests[places]), places
+        return EntryArrays(first, self.owners[order], self.tests[places]), places
 
-    def only(self, chosen: Any) -> Entries:
+    def only(self, chosen: Any) -> EntryArrays:
         """These entries."""
         return self.take(chosen)[0]
 
@@ -106,14 +106,14 @@ class Entries(NamedTuple):
         return order
 
     @staticmethod
-    def join(parts: list[Entries]) -> Entries:
+    def join(parts: list[EntryArrays]) -> EntryArrays:
         """All entries of several lots."""
         if len(parts) == 1:
             return parts[0]
         ends = np.cumsum([0] + [int(part.first[-1]) for part in parts])
         shifted = [part.first[:-1] + end for part, end in zip(parts, ends, strict=False)]
         first = np.append(np.concatenate(shifted), ends[-1]).astype(np.int32)
-        return Entries(
+        return EntryArrays(
             first, *(np.concatenate(columns) for columns in zip(*(p[1:] for p in parts), strict=True))
         )
 
@@ -139,9 +139,9 @@ class Pending:
     def __len__(self) -> int:
         return len(self.owners)
 
-    def entries(self) -> Entries:
+    def entries(self) -> EntryArrays:
         """A copy of what is pending, removed entries among it."""
-        return Entries(
+        return EntryArrays(
             np.array(self._ends, np.int32),
             np.array(self.owners, np.int32),
             np.array(self._tests, np.float64).reshape(-1, 3),

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from tidings.event.texts import Bytes, Floats, Ints, Longs
-from tidings.matching.entries import Entries
+from tidings.matching.entries import EntryArrays
 from tidings.matching.lanes import CutTexts
 
 POINT_CELLS: Final = 1024
@@ -23,7 +23,7 @@ GROWN_CELLS: Final = 4 * POINT_CELLS
 """Cells of a lane of points to which texts that were numbered later have been added."""
 
 
-class Grid:
+class LaneGrid:
     """The bounds of all lanes that blocks of one generation have rows for."""
 
     def __init__(self, cuts: CutTexts) -> None:
@@ -34,7 +34,7 @@ class Grid:
         self._changed = True  # since laid out
         self._ranks: Longs | None = None  # by which they are laid out
 
-    def learn(self, entries: Entries, ordered: Bytes, least: int) -> None:
+    def learn(self, entries: EntryArrays, ordered: Bytes, least: int) -> None:
         """Choose bounds for the lanes that are new here and have at least so many tests."""
         lanes = entries.lanes
         counts = np.bincount(lanes, minlength=len(ordered))

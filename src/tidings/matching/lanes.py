@@ -31,10 +31,10 @@ from tidings.event.scan import (
     STRING,
     STRING_ORDER,
     TEXT_PLACE,
-    Plan,
+    ScanPlan,
     scan_rows,
 )
-from tidings.event.texts import Bytes, Cuts, Floats, Ints, Longs, Table, address, insert
+from tidings.event.texts import Bytes, Cuts, Floats, Ints, Longs, TextTable, address, insert
 from tidings.event.wire import HEAD_SIZE
 from tidings.matching.clues import SCANNED_HEADER
 
@@ -49,7 +49,7 @@ UNUSED_MIN = 256
 Thing = TypeVar("Thing", bound=Hashable)
 
 
-class Counted(Generic[Thing]):
+class CountedNumbers(Generic[Thing]):
     """Small numbers for things that come and go, and how often each is in use.
 
     A number stays with its thing until `collect` is called, even when nobody counts on it any more; so a
@@ -105,7 +105,7 @@ class Counted(Generic[Thing]):
         self.used += (after > 0) - (before > 0)
 
 
-class Pool:
+class TextPool:
     """Texts one behind the other in one array of bytes, by number."""
 
     def __init__(self) -> None:
@@ -126,20 +126,20 @@ class Pool:
         self._end = end
 
 
-class Texts(Counted[bytes]):
+class Texts(CountedNumbers[bytes]):
     """Texts asked for by equality, in a table for the scan."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
         self._seed = seed
-        self._pool = Pool()
+        self._pool = TextPool()
         self._slots: Ints = np.full(16, -1, np.int32)
 
-    def table(self) -> Table:
+    def table(self) -> TextTable:
         """The table of all texts, brought up to date."""
         if self.is_wasteful:
             self.collect()
-            self._pool = Pool()
+            self._pool = TextPool()
             self._slots = np.full(16, -1, np.int32)
             self.fresh = list(self.numbers)
         for text in self.fresh:
@@ -147,7 +147,7 @@ class Texts(Counted[bytes]):
         if not self._enter(self.fresh):
             self._grow()
         self.fresh = []
-        return Table(self._slots, self._pool.spans, self._pool.bytes, self._seed)
+        return TextTable(self._slots, self._pool.spans, self._pool.bytes, self._seed)
 
     def _enter(self, texts: list[bytes]) -> bool:
         if 2 * len(self.numbers) > len(self._slots):
@@ -169,7 +169,7 @@ class Texts(Counted[bytes]):
         return int(self._slots.nbytes + self._pool.spans.nbytes + self._pool.bytes.nbytes) + 150 * self.size
 
 
-class CutTexts(Counted[tuple[int, bytes]]):
+class CutTexts(CountedNumbers[tuple[int, bytes]]):
     """Texts at which ranges begin or end, each with its lane, in order."""
 
     def __init__(self) -> None:
@@ -177,14 +177,19 @@ class CutTexts(Counted[tuple[int, bytes]]):
         self._sorted: list[tuple[int, bytes]] = []
         self._order: Ints = np.zeros(0, np.int32)
         self._lanes: Ints = np.zeros(0, np.int32)
-        self._pool = Pool()
+        self._pool = TextPool()
         self.ranks: Longs = np.zeros(1, np.int64)
 
     def update(self, lanes: int) -> Cuts:
         """Bring new cuts into the order; `lanes` is how many lanes there are."""
         if self.is_wasteful:
             self.collect()
-            self._sorted, self._order, self._lanes, self._pool = [], self._order[:0], self._lanes[:0], Pool()
+            self._sorted, self._order, self._lanes, self._pool = (
+                [],
+                self._order[:0],
+                self._lanes[:0],
+                TextPool(),
+            )
             self.fresh = list(self.numbers)
         if self.fresh:
             self._merge(sorted(self.fresh))
@@ -221,7 +226,7 @@ class CutTexts(Counted[tuple[int, bytes]]):
         return int(held) + 250 * self.size
 
 
-class Lanes(Counted[tuple[str, int]]):
+class Lanes(CountedNumbers[tuple[str, int]]):
     """The lanes in use, by (name, kind), with the texts they know."""
 
     def __init__(self, seed: int) -> None:
@@ -263,7 +268,7 @@ class Lanes(Counted[tuple[str, int]]):
         self._is_collected = True
         return freed
 
-    def refresh(self) -> Plan:
+    def refresh(self) -> ScanPlan:
         """The plan for scanning, with all that was named so far."""
         if self.fresh or self._is_collected:
             self._index_names()
@@ -271,7 +276,7 @@ class Lanes(Counted[tuple[str, int]]):
         strings = self.texts.table()
         cuts = self.cuts.update(self.size)
         type_name, time_name = self._names.get("type", -1), self._names.get("time", -1)
-        self._plan = Plan(
+        self._plan = ScanPlan(
             self._name_table,
             strings,
             cuts,

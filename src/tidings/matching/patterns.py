@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from tidings.event import HEADER_READERS, Batch, Event
 from tidings.filters.topics import DOTS, SLASHES
-from tidings.matching.clue_tables import Ends, Levels, Parts
-from tidings.matching.clues import TEXT_FIELDS, Clue, Clues, Keys, Table
+from tidings.matching.clue_tables import Ends, TextParts, TopicLevels
+from tidings.matching.clues import TEXT_FIELDS, Clue, Clues, ClueTable, Keys
 
 if TYPE_CHECKING:
     from tidings.filters import Filter
@@ -40,11 +40,11 @@ class _Attribute(Generic[Key]):
 
     def __init__(self) -> None:
         self._equal: dict[str, Keys[Key]] = {}
-        self._tables: dict[Table, Any] = {
-            Table.DOTS: Levels(DOTS.separator, hides=False),
-            Table.SLASHES: Levels(SLASHES.separator, hides=True),
-            Table.END: Ends(),
-            Table.PART: Parts(),
+        self._tables: dict[ClueTable, Any] = {
+            ClueTable.DOTS: TopicLevels(DOTS.separator, hides=False),
+            ClueTable.SLASHES: TopicLevels(SLASHES.separator, hides=True),
+            ClueTable.END: Ends(),
+            ClueTable.PART: TextParts(),
         }
         self._used: tuple[Any, ...] = ()
         self.known: dict[Text, tuple[Keys[Key], ...]] = {}
@@ -55,7 +55,7 @@ class _Attribute(Generic[Key]):
 
     def add(self, clue: Clue, key: Key) -> None:
         """Let a key have a clue."""
-        if clue.table is Table.EQUAL:
+        if clue.table is ClueTable.EQUAL:
             assert isinstance(clue.wanted, str)
             self._equal.setdefault(clue.wanted, {})[key] = None
         else:
@@ -64,7 +64,7 @@ class _Attribute(Generic[Key]):
 
     def remove(self, clue: Clue, key: Key) -> None:
         """Take a clue of a key out."""
-        if clue.table is Table.EQUAL:
+        if clue.table is ClueTable.EQUAL:
             assert isinstance(clue.wanted, str)
             keys = self._equal[clue.wanted]
             del keys[key]
@@ -84,7 +84,7 @@ class _Attribute(Generic[Key]):
 
     def crowd(self, clue: Clue) -> int:
         """How many keys have this clue."""
-        if clue.table is Table.EQUAL:
+        if clue.table is ClueTable.EQUAL:
             assert isinstance(clue.wanted, str)
             return len(self._equal.get(clue.wanted, ()))
         crowd: int = self._tables[clue.table].crowd(clue.wanted)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from msgspec import Struct
 
-from tidings.matching.sorted_run import Span
+from tidings.matching.sorted_run import RunSpan
 
 if TYPE_CHECKING:
     from tidings.event import Event
@@ -32,48 +32,48 @@ TRIED_FIRST = 16
 """Events at the head that are tried before an index is asked, and candidates too few to look for fewer."""
 
 Key = TypeVar("Key")
-Entry = tuple[Any, int, Any, Any]
+ShelfEntry = tuple[Any, int, Any, Any]
 """(order, number, key, item): the number is unique, so entries sort by order and then as they came."""
 Floor = tuple[Any, ...]
 """An entry, or the beginning of one: entries below it are not wanted."""
 
 
-def behind(entry: Entry) -> Floor:
+def behind(entry: ShelfEntry) -> Floor:
     """The place just behind an entry."""
     return entry[0], entry[1] + 1
 
 
-class Plan(Struct, frozen=True):
+class SearchPlan(Struct, frozen=True):
     """Where the matches of a filter are, as far as indexes tell: one part for each alternative.
 
     It is good until the shelf is changed.
     """
 
-    parts: list[Part]
+    parts: list[SearchPart]
     exact: bool
     """Whether everything there matches."""
 
-    def candidates(self) -> Iterator[Entry]:
+    def candidates(self) -> Iterator[ShelfEntry]:
         """All entries there in order, each once."""
         if len(self.parts) == 1:
             return self.parts[0].candidates()
         return _without_repeats(merge(*(part.candidates() for part in self.parts)))
 
 
-class Part(Struct, frozen=True):
+class SearchPart(Struct, frozen=True):
     """What each of several constraints admits, the most selective one first; matches are in all of them."""
 
-    admitted: list[list[Span]]
+    admitted: list[list[RunSpan]]
     floor: Floor | None
     """Entries below this one are not wanted."""
 
-    def candidates(self) -> Iterator[Entry]:
+    def candidates(self) -> Iterator[ShelfEntry]:
         """The entries of the most selective constraint in order, less those the others are known to lack."""
         if len(self.admitted) == 1:
             return _ascending(self.admitted[0], self.floor)
         return self._leaping()
 
-    def _leaping(self) -> Iterator[Entry]:
+    def _leaping(self) -> Iterator[ShelfEntry]:
         entries = _ascending(self.admitted[0], self.floor)
         size = LEAP_AFTER
         while True:
@@ -87,7 +87,7 @@ class Part(Struct, frozen=True):
                 entries = _ascending(self.admitted[0], landing)
             size *= 2  # a leap may cost hundreds of tries, so leaps must become rare where they gain nothing
 
-    def _leap(self, entry: Entry) -> Entry | None:
+    def _leap(self, entry: ShelfEntry) -> ShelfEntry | None:
         """An entry below which, from this one on, some other constraint admits nothing; None if for good."""
         for spans in self.admitted[1:]:
             following = next(_ascending(spans, entry), None)
@@ -97,7 +97,7 @@ class Part(Struct, frozen=True):
         return entry
 
 
-def _ascending(spans: list[Span], floor: Floor | None) -> Iterator[Entry]:
+def _ascending(spans: list[RunSpan], floor: Floor | None) -> Iterator[ShelfEntry]:
     """The entries of several spans in order, none below the floor."""
     streams = [span.ascending(floor) for span in spans]
     return streams[0] if len(streams) == 1 else merge(*streams)
@@ -108,7 +108,7 @@ def says_all(conjunction: Conjunction) -> bool:
     return len(conjunction.constraints) <= 1 and not conjunction.residues
 
 
-def _without_repeats(entries: Iterator[Entry]) -> Iterator[Entry]:
+def _without_repeats(entries: Iterator[ShelfEntry]) -> Iterator[ShelfEntry]:
     previous = None
     for entry in entries:
         if entry is not previous:
@@ -133,7 +133,7 @@ class Search(Generic[Key]):
         self._floor: Floor | None = None if after is None else (after, math.inf)
         last = shelf.last_entry if is_bounded else None
         self._ceiling: Floor | None = None if last is None else behind(last)
-        self._last: Entry | None = None
+        self._last: ShelfEntry | None = None
 
     def has_passed(self, order: Any) -> bool:
         """Whether an entry of this order, if it comes now, will not be found any more."""
@@ -164,19 +164,19 @@ class Search(Generic[Key]):
                 return
             if ceiling is not None and entry >= ceiling:
                 return
-            plan: Plan | str | None = None
+            plan: SearchPlan | str | None = None
             if self._filter is not None and not untried:
                 untried = -1
                 plan = yield from self._prepare(self._filter)
             elif self._filter is not None and untried < 0:
                 plan = shelf.plan(self._filter, self._place)
             changes = shelf.changes
-            if isinstance(plan, Plan):
+            if isinstance(plan, SearchPlan):
                 entries, is_exact = plan.candidates(), plan.exact
             else:
                 entries, is_exact = shelf.entries_from(self._place), self._filter is None
 
-    def _prepare(self, filter: Filter) -> Generator[None, None, Plan | None]:
+    def _prepare(self, filter: Filter) -> Generator[None, None, SearchPlan | None]:
         """Have the indexes built that are of use; once, so that a search ends though others push them out."""
         tried: list[str] = []
         while isinstance(plan := self._shelf.plan(filter, self._place, tried), str):

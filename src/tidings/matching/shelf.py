@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tidings.event import Event
 from tidings.matching.attribute_index import WHOLE, AttributeIndex
-from tidings.matching.search import TRIED_FIRST, Entry, Floor, Part, Plan, Search, says_all
-from tidings.matching.sorted_run import SortedRun, Span
+from tidings.matching.search import TRIED_FIRST, Floor, Search, SearchPart, SearchPlan, ShelfEntry, says_all
+from tidings.matching.sorted_run import RunSpan, SortedRun
 
 if TYPE_CHECKING:
     from tidings.filters import Filter
@@ -62,7 +62,7 @@ class Shelf(Generic[Key, Item]):
         self.read: Callable[[Any], Event] = read or _itself
         self.changes = 0
         self._distinct = distinct
-        self._entries: dict[Key, Entry] = {}
+        self._entries: dict[Key, ShelfEntry] = {}
         self._order = SortedRun(one_value=True)
         self._indexes: dict[str, AttributeIndex] = {}  # the one used last stands last
         self._building: dict[str, AttributeIndex] = {}
@@ -76,7 +76,7 @@ class Shelf(Generic[Key, Item]):
         """
         if key in self._entries:
             raise ValueError(f"{key!r} is on the shelf already")
-        entry: Entry = (order, self._added, key, item)
+        entry: ShelfEntry = (order, self._added, key, item)
         self._order.add(0, entry)
         self._entries[key] = entry
         for index in self._indexes.values():
@@ -138,7 +138,7 @@ class Shelf(Generic[Key, Item]):
             if isinstance(plan, str):
                 deque(self.build(plan), 0)
                 plan = self.plan(filter, None)
-            if isinstance(plan, Plan):
+            if isinstance(plan, SearchPlan):
                 return sum(map(len, plan.parts[0].admitted[0]))
         return sum(1 for _ in self.find(filter))
 
@@ -170,12 +170,12 @@ class Shelf(Generic[Key, Item]):
     # What a search needs
 
     @property
-    def last_entry(self) -> Entry | None:
+    def last_entry(self) -> ShelfEntry | None:
         """The one at the end of the order."""
-        last: Entry | None = self._order.last
+        last: ShelfEntry | None = self._order.last
         return last
 
-    def entries_from(self, floor: Floor | None) -> Iterator[Entry]:
+    def entries_from(self, floor: Floor | None) -> Iterator[ShelfEntry]:
         """The entries in order, none below the floor; good until the shelf is changed."""
         if not floor:
             return iter(self._order)
@@ -184,12 +184,12 @@ class Shelf(Generic[Key, Item]):
 
     def plan(
         self, filter: Filter, floor: Floor | None, tried: Collection[str] | None = None
-    ) -> Plan | str | None:
+    ) -> SearchPlan | str | None:
         """Where the matches from the floor on are; None if they may be anywhere on the shelf.
 
         With `tried`, the name of an index instead that should be built before, and is not among these.
         """
-        parts: list[Part] = []
+        parts: list[SearchPart] = []
         used: set[str] = set()
         for conjunction in filter.normal:
             admitted = self._admitted(conjunction, used, tried)
@@ -197,20 +197,20 @@ class Shelf(Generic[Key, Item]):
                 return admitted
             if not admitted:
                 return None
-            parts.append(Part(admitted, floor))
+            parts.append(SearchPart(admitted, floor))
         if sum(len(spans) for part in parts for spans in part.admitted) > SPANS_MAX:
             return None
-        return Plan(parts, exact=all(map(says_all, filter.normal)))
+        return SearchPlan(parts, exact=all(map(says_all, filter.normal)))
 
     def _admitted(
         self, conjunction: Conjunction, used: set[str], tried: Collection[str] | None
-    ) -> list[list[Span]] | str:
+    ) -> list[list[RunSpan]] | str:
         """What the constraints admit, the most selective one first; those that admit everything are left out.
 
         `used` are the names this search has used, no more than there may be indexes: otherwise they would
         push each other out, search after search. Indexes that exist are asked first, as they may do.
         """
-        admitted: list[tuple[int, list[Span]]] = []
+        admitted: list[tuple[int, list[RunSpan]]] = []
         indexes, constraints = self._indexes, conjunction.constraints
         for name in sorted(constraints, key=lambda name: name not in indexes):
             if (name not in used and len(used) >= INDEXES_MAX) or _pieces(constraints[name]) > SPANS_MAX:

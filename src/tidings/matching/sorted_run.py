@@ -138,7 +138,7 @@ class SortedRun:
         if len(items) < BLOCK_MAX // 4:
             self._join(max(block - 1, 0))
 
-    def span(self, piece: Piece) -> Span | None:
+    def span(self, piece: Piece) -> RunSpan | None:
         """The pairs whose value lies in this piece of an interval set; None if there are none."""
         start = (0, 0)
         stop = (len(self._items), 0)
@@ -148,7 +148,7 @@ class SortedRun:
             stop = self._position(bisect_right if piece.high_closed else bisect_left, piece.high)
         if start == stop:
             return None
-        return Span(self._items, self._ranks, self._leasts, start, stop, self._one_value or piece.is_point)
+        return RunSpan(self._items, self._ranks, self._leasts, start, stop, self._one_value or piece.is_point)
 
     def _position(self, bisect: Callable[[list[Any], Any], int], value: Any) -> Position:
         block = bisect(self._highs, value)
@@ -194,7 +194,7 @@ class SortedRun:
             del self._ranks[block]
 
 
-class Span(Struct, frozen=True):
+class RunSpan(Struct, frozen=True):
     """A stretch of a run with at least one pair; good until the run is changed."""
 
     items: list[list[Any]]

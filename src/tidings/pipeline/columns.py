@@ -25,7 +25,7 @@ from tidings.filters.fold import Fold
 from tidings.filters.functions import FUNCTIONS
 from tidings.filters.intervals import Piece
 from tidings.filters.kinds import Kind, by_kind, kind_of
-from tidings.filters.tree import Between, Call, Compare, Condition, Expression, Literal, names_in
+from tidings.filters.tree import Between, Compare, Condition, Expression, FunctionCall, Literal, names_in
 from tidings.pipeline.attribute_columns import AttributeValue, ColumnTypes, Names
 from tidings.pipeline.conditions import (
     NoEqual,
@@ -95,7 +95,7 @@ class _Translation(Fold[Column, AttributeValue]):
     def is_true(self, name: str) -> Column:
         return _answer([self.named(name).get("b")])
 
-    def holds(self, call: Call) -> Column:
+    def holds(self, call: FunctionCall) -> Column:
         return self._or_tested(call, lambda: _called(call, [self.named(name) for name in call.names]))
 
     def _or_tested(self, node: Condition, translate: Callable[[], Column]) -> Column:
@@ -122,7 +122,7 @@ class _Translation(Fold[Column, AttributeValue]):
     def negative(self, operand: Expression) -> AttributeValue:
         return negative(self.value(operand))
 
-    def called(self, call: Call) -> AttributeValue:
+    def called(self, call: FunctionCall) -> AttributeValue:
         raise NoEqual(call.function)
 
 
@@ -256,7 +256,7 @@ def _among_numbers(held: AttributeValue, members: Sequence[Value]) -> list[Colum
     return answers
 
 
-def within(call: Call, place: Sequence[AttributeValue]) -> Column:
+def within(call: FunctionCall, place: Sequence[AttributeValue]) -> Column:
     """WITHIN an upright rectangle: two comparisons for each coordinate, and unknown unless both are there."""
     implied = FUNCTIONS["WITHIN"].implied
     assert implied is not None
@@ -270,7 +270,7 @@ def within(call: Call, place: Sequence[AttributeValue]) -> Column:
     return sf.when(inside[0].isNotNull() & inside[1].isNotNull(), inside[0] & inside[1])
 
 
-def _called(call: Call, arguments: Sequence[AttributeValue]) -> Column:
+def _called(call: FunctionCall, arguments: Sequence[AttributeValue]) -> Column:
     if call.function == "WITHIN":
         return within(call, arguments)
     text = arguments[0].get("s")

@@ -28,7 +28,7 @@ from tidings.filters.functions import FUNCTIONS
 from tidings.filters.intervals import Intervals, Piece
 from tidings.filters.kinds import OPERATORS
 from tidings.filters.topics import SLASHES, read_topic
-from tidings.filters.tree import Call
+from tidings.filters.tree import FunctionCall
 from tidings.pipeline.attribute_columns import AttributeValue
 
 INT_END = float(2**63)
@@ -206,7 +206,7 @@ _TRIED: dict[str, Callable[[Column, Column], Column]] = {
 # Strings
 
 
-def text_condition(call: Call, text: Column) -> Column:
+def text_condition(call: FunctionCall, text: Column) -> Column:
     """A function of one string; raises NoEqual if Spark has no equal."""
     constants = tuple(str(constant) for constant in call.constants)
     plain = _PLAIN.get(call.function)

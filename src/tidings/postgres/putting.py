@@ -18,7 +18,7 @@ from tidings.protocol.ledger import ProducerKey, identity_of
 from tidings.queues.description import Description
 from tidings.queues.message import Numbers, QueuedMessage, check_length, completed, counter_of, sight
 from tidings.replies import Deferred
-from tidings.seen import SeenNumbers, Span
+from tidings.seen import Gap, SeenNumbers
 from tidings.store.packing import PLAIN, pack
 
 REFUSED_MAX = 1_000
@@ -64,7 +64,7 @@ class ClientCounts:
                 queue,
             )
             for system, epoch, counter, refused in found:
-                self._seen[system, epoch] = SeenNumbers(counter, map(Span, refused, refused))
+                self._seen[system, epoch] = SeenNumbers(counter, map(Gap, refused, refused))
 
     def has(self, client: ProducerKey | None, counter: int) -> bool:
         """Whether an event was put before."""
