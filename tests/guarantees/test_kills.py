@@ -17,7 +17,7 @@ from node.peers import Peer, Start, peer_of, run
 import tidings
 from tidings import Event
 
-KILLS = often(20)
+KILLS = often(8)
 PROMISES_MAX = 300
 """The most events that are promised between two kills."""
 HANGS_S = patience(180.0 * EFFORT)

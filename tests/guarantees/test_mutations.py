@@ -14,7 +14,7 @@ from tidings.event import Batch
 from tidings.protocol.frames import encode
 from tidings.protocol.messages import Bye, Reply
 
-FRAMES = often(10_000)
+FRAMES = often(5_000)
 CONNECTIONS = 200
 """Mutants that one node meets before the next begins with an empty disk."""
 CODES = {"protocol", "version", "too-large", "event", "filter", "not-found", "exists", "limit"}

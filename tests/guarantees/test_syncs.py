@@ -34,7 +34,7 @@ PUBLICATIONS = 150
 PATIENT_PUBLICATIONS = 150
 LARGE = 120_000
 """Bytes of the bodies of every other publication: enough for a checkpoint of SQLite's log."""
-POWER_CUTS = often(30)
+POWER_CUTS = often(15)
 MARK = re.compile(rb"<<(\d{6})>>")
 
 pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")

@@ -18,7 +18,7 @@ from tidings import Event
 from tidings.errors import Disconnected, MessageNotHeld
 from tidings.queues.dead_letters import DEAD
 
-KILLS = often(6)
+KILLS = often(3)
 """How often the node is killed that has the queues; the others are killed now and then."""
 VICTIMS = ("b", "b", "b", "b", "ab", "bc", "abc", "a", "c")
 """Who is killed at the same time."""

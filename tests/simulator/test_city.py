@@ -21,7 +21,7 @@ from tidings.simulator.city import LATE_MAX, CityStorm, city
 from tidings.simulator.network import Conditions
 from tidings.simulator.weather import run_storm
 
-SEEDS = range(often(12))
+SEEDS = range(often(6))
 SOURCE = Path(__file__).parents[2] / "src"
 SMALL = 40
 

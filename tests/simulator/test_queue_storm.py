@@ -18,7 +18,7 @@ from tidings.simulator.node import EPOCH_S, SimulatedNode
 from tidings.simulator.queue_storm import QueueStorm
 
 HOUR_S = 3_600.0
-SEEDS = range(often(30))
+SEEDS = range(often(12))
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -12,7 +12,7 @@ from effort import often
 from tidings.protocol import broker, consumer, cursors, stored_consumer
 from tidings.simulator import World, storm
 
-SEEDS = range(often(30))
+SEEDS = range(often(12))
 SOURCE = Path(__file__).parents[2] / "src"
 
 
