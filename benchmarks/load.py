@@ -65,8 +65,12 @@ class Child:
         self._process.join()
 
     def send(self, word: Any) -> None:
-        """Tell the child to go on."""
-        self._pipe.send(word)
+        """Tell the child to go on; PeerError with its reason if it has ended."""
+        try:
+            self._pipe.send(word)
+        except OSError:
+            self.receive()
+            raise PeerError("a process of the measurement has ended") from None
 
     def kill(self) -> None:
         """End the child at once."""
