@@ -44,58 +44,65 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     dir: Annotated[
-        str | None, _about("where it stores events; without it nothing is kept", "/var/lib/tidings", "DIR")
+        str | None,
+        _about("directory of the store; without it nothing is stored on disk", "/var/lib/tidings", "DIR"),
     ] = None
     name: Annotated[
-        Name | None, _about("what people call the node; without it, the name of this machine", "hall")
+        Name | None, _about("name of the node; default: the host name of this machine", "hall")
     ] = None
-    host: Annotated[str, _about("the address to listen on; without `security`, a loopback address")] = (
-        "127.0.0.1"
-    )
+    host: Annotated[
+        str, _about("address to listen on; without `security`, it must be a loopback address")
+    ] = "127.0.0.1"
     port: Annotated[
         Port | None,
-        _about("the TCP port, 0 for a free one; none means 7300, or no TCP if `unix` is given", PORT),
+        _about("TCP port, 0 for a free one; none means 7300, or no TCP if `unix` is given", PORT),
     ] = None
     unix: Annotated[
         str | None,
-        _about("the path of a Unix socket, which only this user can open", "/run/tidings/node.sock", "PATH"),
+        _about(
+            "path of a Unix socket, which only the node's own user can open", "/run/tidings/node.sock", "PATH"
+        ),
     ] = None
-    http_port: Annotated[Port | None, _about("where it serves metrics, 0 for a free port", 7380)] = None
+    http_port: Annotated[Port | None, _about("port for metrics over HTTP, 0 for a free one", 7380)] = None
     sensor_port: Annotated[
         Port | None,
-        _about("where sensor networks speak to its gateway, TCP and UDP, 0 for a free port", 4242),
+        _about("port of the gateway for sensor networks, TCP and UDP, 0 for a free one", 4242),
     ] = None
     sensor_http_port: Annotated[
-        Port | None, _about("where sensor networks speak HTTP and WebSocket; needs `sensor_port`", 7381)
+        Port | None, _about("port of the gateway for HTTP and WebSocket; needs `sensor_port`", 7381)
     ] = None
     sensor_origins: Annotated[
         str | None,
         _about(
-            "whose pages may speak there, as origins with commas between", "https://city.example", "ORIGIN,…"
+            "origins of web pages that may use that port, separated by commas",
+            "https://city.example",
+            "ORIGIN,…",
         ),
     ] = None
     sensor_plain: Annotated[
         bool,
         _about(
-            "with `security`: sensor networks speak without TLS, each with a token", contrary="sensor-tls"
+            "with `security`: sensor networks connect without TLS, each with a token", contrary="sensor-tls"
         ),
     ] = False
     sensor_strangers: Annotated[
         bool,
         _about(
-            "with `security`: take readings also of those who don't say who they are", contrary="sensor-users"
+            "with `security`: accept readings from unauthenticated sensor networks too",
+            contrary="sensor-users",
         ),
     ] = False
     sensor_max_rate: Annotated[
-        Amount | None, _about("readings a second that each sensor is asked for at most", 2.0)
+        Amount | None,
+        _about("highest rate that the gateway requests from a sensor, in readings a second", 2.0),
     ] = None
-    sensor_max_age_s: Annotated[
-        Amount | None, _about("how old a reading may be that a sensor sends late", 60.0)
-    ] = None
+    sensor_max_age_s: Annotated[Amount | None, _about("maximum age of a reading that arrives late", 60.0)] = (
+        None
+    )
     sensor_grid: Annotated[
         Text | None,
         _about(
-            "the file that says which of several gateways serves what; see `docs/sensors.md`",
+            "file that divides sensors among several gateways; see `docs/sensors.md`",
             "/etc/tidings/grid.toml",
             "FILE",
         ),
@@ -103,7 +110,7 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
     security: Annotated[
         Text | None,
         _about(
-            "the directory of users, rules and certificates; then TCP is with TLS",
+            "directory of users, rules and certificates; turns on TLS for TCP",
             "/etc/tidings/security",
             "DIR",
         ),
@@ -111,7 +118,7 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
     peers: Annotated[
         str | None,
         _about(
-            "other nodes, as `NAME=ADDRESS`, with commas between; see `docs/peers.md`",
+            "other nodes, as `NAME=ADDRESS`, separated by commas; see `docs/peers.md`",
             "kitchen=tidings+tls://10.0.0.7:7300",
             "NAME=ADDRESS,…",
             has_secrets=True,
@@ -126,7 +133,7 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
     postgres: Annotated[
         Text | None,
         _about(
-            "the database with queues that nodes share, without password; see `docs/postgres.md`",
+            "database of the queues that nodes share, without password; see `docs/postgres.md`",
             "host=db.example user=tidings dbname=tidings",
             "CONNINFO",
             has_secrets=True,
@@ -135,12 +142,14 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
     queue_types: Annotated[
         str | None,
         _about(
-            "more types of queues, as `module:Class`, with commas between; see `docs/queues.md`",
+            "additional queue types, as `module:Class`, separated by commas; see `docs/queues.md`",
             "colors:Blue",
             "MODULE:CLASS,…",
         ),
     ] = None
-    connections_max: Annotated[Count, _about("connections that are taken; further ones are told so")] = 15_000
+    connections_max: Annotated[
+        Count, _about("maximum number of connections; further ones are refused with the reason")
+    ] = 15_000
     memory_max: Annotated[
         Count | None,
         _about(
@@ -158,12 +167,12 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
         _about("bytes that it holds for one session; none: an eighth of `memory_max`", 500_000_000, "BYTES"),
     ] = None
     compiled: Annotated[
-        bool, _about("use compiled code when there is much to do; `--plain` does not", contrary="plain")
+        bool, _about("use compiled code under load; `--plain` turns it off", contrary="plain")
     ] = True
     log_where: Annotated[
         str | None,
         _about(
-            "what is kept in the log beside persistent events, as a filter; see `docs/log.md`",
+            "filter of further events to keep in the log beside persistent ones; see `docs/log.md`",
             "type LIKE 'air.%'",
             "FILTER",
         ),
@@ -171,8 +180,8 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
     log_folder: Annotated[
         Text | None,
         _about(
-            "where the log is sealed into files: a path, or the URI of any Arrow filesystem;"
-            " without it, `log` in `dir`",
+            "folder of the sealed files of the log: a path, or the URI of any Arrow filesystem;"
+            " default: `log` in `dir`",
             "s3://city-log/hall",
             "PATH|URI",
             has_secrets=True,
@@ -180,15 +189,16 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
     ] = None
     log_seal_s: Annotated[
         Annotated[float, Meta(ge=0)],
-        _about("after so many seconds at the latest events are sealed; 0: they never are"),
+        _about("seconds until events of the log are sealed at the latest; 0: never"),
     ] = 300.0
     log_days: Annotated[
-        Amount | None, _about("sealed files are removed after so many days; none: never", 365.0)
+        Amount | None, _about("retention of sealed files in days; none: unlimited", 365.0)
     ] = None
     log_size: Annotated[
         Count | None,
         _about(
-            "sealed files are removed, the oldest first, beyond so many bytes; none: never", 100_000_000_000
+            "retention of sealed files in bytes, the oldest are removed first; none: unlimited",
+            100_000_000_000,
         ),
     ] = None
     log_level: Annotated[Level, _about("`debug`, `info`, `warning` or `error`")] = "info"
