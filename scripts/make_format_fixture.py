@@ -43,8 +43,10 @@ class Content(Struct, frozen=True):
 def commits() -> Iterator[list[store.Operation]]:
     """Some of everything that a node has stored: changed, dropped, trimmed, long, short and compressed."""
     yield [store.PutQueue(store.QueueRecord(key, f"queue {key}", 0, b"\x80")) for key in (1, 2, 3)]
-    yield [store.Put(store.Durable(name, "ann", "value > 40", 0, 0)) for name in ("all", "gone", "ä")]
-    yield [store.Count(store.Counter("sensor", epoch, 7, 1_000_000, b"\x90")) for epoch in (0, 1, 2**62)]
+    yield [store.PutCursor(store.Durable(name, "ann", "value > 40", 0, 0)) for name in ("all", "gone", "ä")]
+    yield [
+        store.CountProducer(store.Counter("sensor", epoch, 7, 1_000_000, b"\x90")) for epoch in (0, 1, 2**62)
+    ]
     for number, size in enumerate((0, 1, 40, 300, 4061, 5000, 9000) * 2, start=1):
         stored = batch(number * 10, count=1 + number % 9, size=size, persistent=number % 3 == 0, source=None)
         whole, part = number * 100, number * 100 + 1
@@ -55,7 +57,7 @@ def commits() -> Iterator[list[store.Operation]]:
         ]
     yield [store.Revise(message(number * 100, deliveries=2, size=50)) for number in range(1, 14, 4)]
     yield [store.Dequeue(number * 100 + 1) for number in range(1, 14, 2)]
-    yield [store.Put(store.Durable("all", "ann", "value > 40", 90, 145, b"\x81\xa1x\x01"))]
+    yield [store.PutCursor(store.Durable("all", "ann", "value > 40", 90, 145, b"\x81\xa1x\x01"))]
     yield [store.PutQueue(store.QueueRecord(1, "queue 1", 2_000, b"\x80")), store.DropQueue(3)]
     for key, value in (("", b""), ("ä", b"v" * 300), ("long" * 1024, b"v" * 9000), ("gone", b"v")):
         yield [store.SetRecord(kind, key, value) for kind in ("sink", "archive")]

@@ -35,7 +35,7 @@ class DiskRig(Rig):
         self.store = SyncedStore(home)  # type: ignore[assignment]  # it has all that rigs ask of one
         self.now = now
         self.read_size = READ_SIZE
-        self.core = NodeCore(self.store, CoreSettings(gate=Book(bob=ALL)), self.now, bytes)
+        self.core = NodeCore(self.store, CoreSettings(authenticator=Book(bob=ALL)), self.now, bytes)
         self.broker, self.queues = self.core.broker, self.core.queues
         self.peers = []
         self.commits = []
