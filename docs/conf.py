@@ -19,7 +19,13 @@ html_show_copyright = False
 html_show_sourcelink = False
 highlight_language = "none"
 myst_heading_anchors = 3
+default_role = "literal"  # as docstrings are written
+add_module_names = False
 autodoc_member_order = "bysource"
+autodoc_class_signature = "separated"
+autodoc_preserve_defaults = True
+autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
 
 
 def setup(app: Sphinx) -> None:

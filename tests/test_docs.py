@@ -61,6 +61,7 @@ from tidings.store.memory import MemoryStore
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+API = (ROOT / "docs" / "api.md").read_text()
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ROW = re.compile(r"^\| (?P<feature>.+?) \| (?P<name>.+?) \| (?P<test>.+?) \|$", re.MULTILINE)
 
@@ -517,3 +518,15 @@ def test_the_page_of_limits_is_what_the_code_says(monkeypatch: pytest.MonkeyPatc
     monkeypatch.syspath_prepend(ROOT / "scripts")
     limits = import_module("limits")
     assert limits.PAGE.read_text() == limits.page(), "run python scripts/limits.py"
+
+
+def test_every_public_class_is_in_the_reference() -> None:
+    listed = set(re.findall(r"auto(?:class|function):: [\w.]*?(\w+)$", API, re.MULTILINE))
+    met = {name for name, kind in vars(tidings.blocking).items() if inspect.isclass(kind) and _is_own(kind)}
+    assert met | set(tidings.__all__) - {"TidingsError", "__version__", "blocking"} <= listed
+    for module in ("tidings.errors", "tidings.client.blocking", "pyspark_tidings"):
+        assert f"automodule:: {module}\n" in API
+
+
+def _is_own(kind: type) -> bool:
+    return kind.__module__ == tidings.blocking.__name__

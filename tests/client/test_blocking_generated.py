@@ -76,7 +76,9 @@ def test_a_class_has_every_public_name_of_its_async_one(kind: type) -> None:
 
 def blocking_text(annotation: object) -> str:
     """An annotation as it must stand in the blocking client."""
-    text = re.sub(r"\bTransactionCore\b", "Transaction", str(annotation)).replace("AsyncIterator[", "Iterator[")
+    text = re.sub(r"\bTransactionCore\b", "Transaction", str(annotation)).replace(
+        "AsyncIterator[", "Iterator["
+    )
     return re.sub(r"\bCallback\b", "Callable[[Event], None]", text)
 
 
