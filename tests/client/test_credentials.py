@@ -131,7 +131,7 @@ def test_a_client_that_was_there_waits_for_a_node_whose_certificate_is_wrong_for
         ({"key": "k.pem"}, "a key needs its certificate"),
         (
             {"address": "tidings+tls://ada@127.0.0.1", "user": "bob"},
-            "says that the user is 'ada', and not 'bob'",
+            "names the user 'ada', the argument 'bob'",
         ),
     ],
 )

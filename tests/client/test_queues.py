@@ -182,7 +182,7 @@ def test_dead_letters_go_back_where_they_came_from() -> None:
         ({"lease_s_max": -5, "expiry": True}, "lease_s_max"),
         ({"colour": "blue"}, "colour"),
         ({"properties": {"x": [1]}}, "properties"),
-        ({"id": "mine"}, "id is told by the node"),
+        ({"id": "mine"}, "id is set by the node"),
         ({"persistent": True}, "no directory"),
         ({"type": "round"}, "no type 'round'"),
     ],

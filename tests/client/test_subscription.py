@@ -263,7 +263,7 @@ def test_events_can_be_acknowledged_by_hand(tmp_path: Path) -> None:
                 assert await numbers(events, 2) == [3, 4]
             async with bus.subscribe(durable="d") as events:
                 assert await numbers(events, 2) == [3, 4]
-                with pytest.raises(UserError, match="by hand"):
+                with pytest.raises(UserError, match="needs a durable subscription"):
                     await events.acknowledge(taken[0])
 
     run(work())

@@ -1,4 +1,4 @@
-"""Advertisements: whether anyone wants one's own, and what others advertise.
+"""Advertisements: the demand for a client's own, and the list of others'.
 
     async with bus.advertise("type = 'air.pm10'") as interest:
         await interest.wait_wanted()
@@ -7,7 +7,7 @@
     async for offers in bus.watch_advertisements():
         ...
 
-A list of others' advertisements has what overlaps a filter, as far as the client may subscribe to it.
+A list of others' advertisements has those that overlap a filter and that the client may subscribe to.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PAGES_MAX = 1_000
 class Interest:
     """An advertisement inside an `async with` block; made by `Bus.advertise`.
 
-    As an async iterator it gives the filters that want it, first as they are and then after each change; of
+    As an async iterator it gives the filters of the subscriptions that want it, now and after each change; of
     several changes in a row only the last is seen.
     """
 
@@ -46,12 +46,12 @@ class Interest:
 
     @property
     def wanted(self) -> bool:
-        """Whether anyone wants it now."""
+        """Whether a subscription wants it now."""
         return bool(self._texts)
 
     @property
     def filters(self) -> tuple[Filter, ...]:
-        """The filters of the subscriptions that want it now; MissingExtra if one needs what is not here."""
+        """The filters of the subscriptions that want it now; MissingExtra if one needs an extra."""
         return tuple(Filter(text) for text in self._texts)
 
     async def __aenter__(self) -> Self:
@@ -76,12 +76,12 @@ class Interest:
             await self._link.outcome(withdrawn)
 
     async def wait_wanted(self) -> None:
-        """Wait until someone wants it."""
+        """Wait until a subscription wants it."""
         while not self.wanted:
             await self._wait_change()
 
     async def wait_unwanted(self) -> None:
-        """Wait until nobody wants it."""
+        """Wait until no subscription wants it."""
         while self.wanted:
             await self._wait_change()
 
@@ -105,13 +105,13 @@ class Interest:
     # What the core calls
 
     def changed(self, filters: list[str]) -> None:
-        """Note it, and wake those who wait for it."""
+        """Keep the new filters and wake the waiting tasks."""
         if tuple(filters) != self._texts:
             self._texts, self._is_new = tuple(filters), True
             self._notify()
 
     def ended(self, reason: str) -> None:
-        """Tell those who wait that nothing will come."""
+        """Keep the reason and wake the waiting tasks."""
         self._reason = reason
         self._notify()
 
@@ -126,14 +126,14 @@ class Interest:
 
 
 class Offered(Struct, frozen=True):
-    """An advertisement as others see it: the text of its filter, and who made it."""
+    """An advertisement as others see it: the text of its filter, and its source."""
 
     text: str
     source: str = ""
 
     @property
     def filter(self) -> Filter:
-        """What may be published; MissingExtra if the filter needs what is not here."""
+        """The events that may be published; MissingExtra if the filter needs an extra."""
         return Filter(self.text)
 
 
@@ -154,7 +154,7 @@ class _Changed(Struct, frozen=True):
 
 
 async def fetch_offers(link: Link, where: str, timeout_s: float | None) -> tuple[int, list[Offered]]:
-    """The version of the list, and what is on it."""
+    """Return the version of the list and the advertisements on it."""
     asked: dict[str, Any] = {"filter": where}
     first: int | None = None
     offers: list[Offered] = []
@@ -176,7 +176,7 @@ def _read(result: Any, kind: type[Any]) -> Any:
 
 
 class Offers:
-    """The advertisements as they are, and again after each change; made by `Bus.watch_advertisements`.
+    """The current advertisements, and the new list after each change; made by `Bus.watch_advertisements`.
 
     Of several changes in a row only the last is seen.
     """

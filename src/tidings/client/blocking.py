@@ -71,19 +71,19 @@ def connect(
     random: Callable[[], float] = chance.random,
     ids: Numbering = "clock",
 ) -> Bus:
-    """A bus to the node at an address, to be entered with `with`.
+    """Return a bus to the node at an address, to be entered with `with`.
 
-    Without an address it is the node of this machine, which is started if there is none. `timeout_s` is for
-    the first connection. `name` is who the client says it is; with a user, that is the user, or begins with
+    Without an address it connects to the node of this machine, and starts one if there is none. `timeout_s`
+    is for the first connection. `name` is the client's name; with a user it is the user, or begins with
     `user/`.
 
-    At an address with TLS, a client proves who it is by a user and a password, a token, or a certificate and
-    its key. A password or a token that is a path is read from that file, for each connection anew. `ca` is
-    the file of whom to trust; without it, that is whom this system trusts.
+    At an address with TLS, a client authenticates with a user and a password, a token, or a certificate and
+    its key. A password or token given as a path is read from that file for each connection. `ca` is the file
+    of trusted certificates; the default is the system's.
 
-    `ids` says how the ids of what is published and put are made: `clock`, with the time of the start in them;
-    without the clock: `random`, or a path, a file that keeps a system and counts its starts; or an object of
-    one's own, as `tidings.ids.StoredIds`.
+    `ids` says how the ids of published and put events are made: `clock`, with the start time in them; without
+    the clock, `random` or the path of a file that keeps a system id and counts its starts; or an object of
+    your own, such as `tidings.ids.StoredIds`.
     """
     return Bus(
         opening.connect(
@@ -120,15 +120,15 @@ def open(
     key: str | Path | None = None,
     ids: Numbering = "clock",
 ) -> Bus:
-    """A bus to a node in this process, which ends with it; without a path it keeps nothing.
+    """Return a bus to a node in this process, which ends with the bus; without a path it stores nothing.
 
-    `queue_types` are the types of queues there are beside those that every node has. `peers` are other nodes,
-    addresses by name, whose queues are found and used from here as its own.
+    `queue_types` are queue types beside those that every node has. `peers` maps names of other nodes to their
+    addresses; the node finds and uses their queues like its own.
 
-    `upstream` is the address of a node to which goes on all that is published here, or what matches the
-    filter, each event once: at once while it can be reached, and otherwise when it can be again, the oldest
-    or the newest first. The rest says who this node is there, and at its peers, and how ids are made, as for
-    `connect`.
+    `upstream` is the address of a node to which this one forwards all published events, or those that match
+    `upstream_filter`, each once: at once while it is reachable, otherwise when it is again, the oldest or the
+    newest first. The other arguments are this node's credentials there and at its peers, and how ids are
+    made, as for `connect`.
     """
     return Bus(
         opening.open(
@@ -153,17 +153,17 @@ def open(
 class Bus(Root[AsyncBus]):
     """A connection to a node, entered once; made by `connect` and `open`.
 
-    `name` is who the client says it is: the source of its events, and the owner of its durable subscriptions.
+    `name` is the client's name: the source of its events and the owner of its durable subscriptions.
     """
 
     @property
     def is_connected(self) -> bool:
-        """Whether the node is there just now."""
+        """Whether the client is connected to the node now."""
         return self._inner.is_connected
 
     @property
     def refused(self) -> int:
-        """How many transient events the node would not publish, of those it has answered for."""
+        """Transient events that the node has refused, of those it has answered for."""
         return self._inner.refused
 
     def publish(
@@ -177,9 +177,9 @@ class Bus(Root[AsyncBus]):
     ) -> None:
         """Publish an event, or one made of a type, attributes and header fields.
 
-        A transient event is in the bounded send buffer when this returns, a reliable or persistent one is on
-        the node's disk; NotAllowed if the node would not have it. Of transient ones that it would not have,
-        the log of Python is told, and `refused` counts them.
+        On return a transient event is in the bounded send buffer, a reliable or persistent one on the node's
+        disk; if the node refuses it, `publish` raises NotAllowed. Refused transient events are logged with
+        `logging` and counted by `refused`.
         """
         self._runner.run(self._inner.publish(event, attributes, timeout_s=timeout_s, **fields))
 
@@ -202,13 +202,13 @@ class Bus(Root[AsyncBus]):
         prefetch: int | None = None,
         timeout_s: float | None = None,
     ) -> Subscription:
-        """The events that match, as an iterator inside `with`.
+        """Subscribe to the events that match: an iterator inside `with`.
 
-        `durable`: a name under which the node keeps it, and what it has not acknowledged. `since`: stored
-        events from this position or time on come first. `last`: the newest event of each thing comes first.
-        `passive`: take what flows without asking for it to be made. `on_slow`: what happens to events that
-        this client is too slow for; `latest` keeps the newest for each value of the attribute `slow_key`.
-        `order`: whether a durable subscription that comes back gets the oldest or the newest events first.
+        `durable`: a name under which the node keeps the subscription and its unacknowledged events. `since`:
+        deliver stored events from this position or time on first. `last`: deliver the newest event of each
+        thing first. `passive`: receive events without creating demand for them. `on_slow`: what the node does
+        with events when this client is too slow; `latest` keeps the newest for each value of the attribute
+        `slow_key`. `order`: whether a durable subscription that resumes gets the oldest or newest first.
         """
         return Subscription(
             self._runner,
@@ -237,19 +237,19 @@ class Bus(Root[AsyncBus]):
         return Listener(self._runner, self._inner.listen(filter, in_thread(callback), **options))
 
     def unsubscribe(self, durable: str, *, timeout_s: float | None = None) -> None:
-        """End a durable subscription for good; Refused with the code `not-found` if there is none."""
+        """Delete a durable subscription; raises Refused with the code `not-found` if there is none."""
         self._runner.run(self._inner.unsubscribe(durable, timeout_s=timeout_s))
 
     def advertise(self, filter: Filter | str = "", *, timeout_s: float | None = None) -> Interest:
-        """Say which events may be published; inside `with` it tells whether anyone wants them."""
+        """Advertise the events that this client may publish, and learn of the demand inside `with`."""
         return Interest(self._runner, self._inner.advertise(filter, timeout_s=timeout_s))
 
     def advertisements(self, where: Filter | str = "", *, timeout_s: float | None = None) -> list[Offered]:
-        """What others advertise and this client may subscribe to, as far as it overlaps a filter."""
+        """Return others' advertisements that overlap the filter and that this client may subscribe to."""
         return self._runner.run(self._inner.advertisements(where, timeout_s=timeout_s))
 
     def watch_advertisements(self, where: Filter | str = "") -> Offers:
-        """The same as an iterator: the list as it is, and again after each change."""
+        """Return the same as an iterator: the current list, and the new one after each change."""
         return Offers(self._runner, self._inner.watch_advertisements(where))
 
     def request(
@@ -261,7 +261,7 @@ class Bus(Root[AsyncBus]):
         timeout_s: float | None = None,
         **fields: object,
     ) -> Event:
-        """Publish a request and wait for the first answer, whoever it comes from; NoAnswer if none does."""
+        """Publish a request and return the first answer; raises NoAnswer if none comes in time."""
         return self._runner.run(self._inner.request(event, attributes, timeout_s=timeout_s, **fields))
 
     def reply(
@@ -272,23 +272,23 @@ class Bus(Root[AsyncBus]):
         /,
         **fields: object,
     ) -> None:
-        """Answer a request that came as an event or in a queue, where it wants the answer to go.
+        """Answer a request that came as an event or in a queue, at its `reply_to`.
 
-        That is whoever asked, or a queue; EventError if its sender does not wait for an answer.
+        That is the requesting client or a queue; raises EventError if the request expects no answer.
         """
         self._runner.run(self._inner.reply(inner_of(request), answer, attributes, **fields))
 
     @property
     def log(self) -> Log:
-        """The log of the node: events that were kept, and who reads them there."""
+        """The log of the node: its stored events and their readers."""
         return Log(self._runner, self._inner.log)
 
     def sink(self, name: str) -> Sink:
-        """Where a job of many tasks publishes all its rows at once, or none."""
+        """Return the sink of that name, by which a job of many tasks publishes all its rows or none."""
         return Sink(self._runner, self._inner.sink(name))
 
     def status(self, *, timeout_s: float | None = None) -> dict[str, Any]:
-        """What the node says of itself: counters and depths."""
+        """Return the node's status: counters and depths."""
         return self._runner.run(self._inner.status(timeout_s=timeout_s))
 
     def create_queue(
@@ -299,10 +299,10 @@ class Bus(Root[AsyncBus]):
         timeout_s: float | None = None,
         **options: Unpack[QueueOptions],
     ) -> Queue:
-        """Make a queue, or find the one that has the same description; QueueExists if it has another.
+        """Create a queue, or return the existing one; raises QueueExists if its description differs.
 
-        Without a name it is called by its id; `QueueOptions` lists the options. With keys the bodies of its
-        messages are encrypted and decrypted here, and the node does not see them.
+        Without a name its id is its name; `QueueOptions` lists the options. With keys the client encrypts and
+        decrypts the bodies of messages, and the node does not see them.
         """
         return Queue(
             self._runner,
@@ -310,14 +310,14 @@ class Bus(Root[AsyncBus]):
         )
 
     def queue(self, name: str, *, keys: Keyring | None = None, timeout_s: float | None = None) -> Queue:
-        """The queue of this name, alias, id or `name@node`; QueueNotFound if there is none.
+        """Return the queue of this name, alias, id or `name@node`; raises QueueNotFound if there is none.
 
         For keys see `create_queue`.
         """
         return Queue(self._runner, self._runner.run(self._inner.queue(name, keys=keys, timeout_s=timeout_s)))
 
     def delete_queue(self, name: str, *, timeout_s: float | None = None) -> None:
-        """Delete a queue with all that is in it, or an alias alone."""
+        """Delete a queue with its messages, or only an alias."""
         self._runner.run(self._inner.delete_queue(name, timeout_s=timeout_s))
 
     def create_alias(self, name: str, target: str, *, timeout_s: float | None = None) -> Queue:
@@ -336,10 +336,10 @@ class Bus(Root[AsyncBus]):
         timeout_s: float | None = None,
         **fields: Any,
     ) -> list[Description]:
-        """The descriptions of all queues that agree; what is left open agrees with anything.
+        """Return the descriptions of all queues that match the given arguments.
 
-        `fields` are others of the description, by their names: `type`, `persistent`, `keep`, `priorities`,
-        `expiry`, `max_messages` and so on, and `id`. A limit that is None finds queues without one.
+        `fields` are other fields of the description: `type`, `persistent`, `keep`, `priorities`, `expiry`,
+        `max_messages` and so on, and `id`. A limit of None finds queues without one.
         """
         return self._runner.run(
             self._inner.lookup(name, properties, text, scope, timeout_s=timeout_s, **fields)
@@ -348,18 +348,18 @@ class Bus(Root[AsyncBus]):
     def replay_dead(
         self, where: Where = None, queue: str | None = None, *, timeout_s: float | None = None
     ) -> int:
-        """Put dead letters back where they came from, or into another queue; how many they were."""
+        """Put dead letters back into their queues, or into another one, and return their number."""
         return self._runner.run(self._inner.replay_dead(where, queue, timeout_s=timeout_s))
 
     def space(self, name: str, *, timeout_s: float | None = None, **options: Unpack[QueueOptions]) -> Space:
-        """The space of this name, a queue that is asked by content; made if it is not there.
+        """Return the space of this name, a queue addressed by content; it is created if there is none.
 
-        `QueueOptions` lists the options; QueueExists if it is there with others.
+        `QueueOptions` lists the options; raises QueueExists if it exists with others.
         """
         return Space(self._runner, self._runner.run(self._inner.space(name, timeout_s=timeout_s, **options)))
 
     def transaction(self, timeout_s: float | None = TRANSACTION_S) -> Transaction:
-        """A transaction over queues and publications, inside `with`; lost when it takes longer."""
+        """Return a transaction over queues and publications, for `with`; lost after `timeout_s`."""
         return Transaction(self._runner, self._inner.transaction(timeout_s))
 
 
@@ -386,23 +386,23 @@ class Subscription(BlockingContext[AsyncSubscription]):
 
     @property
     def is_stored(self) -> bool:
-        """Whether its events have positions: it is durable, or has a place in the stored stream."""
+        """Whether its events have positions: it is durable, or reads stored events."""
         return self._inner.is_stored
 
     def leave(self) -> None:
-        """End it, acknowledging nothing further; a durable subscription stays with the node."""
+        """End it without acknowledging anything further; the node keeps a durable subscription."""
         self._runner.run(self._inner.leave())
 
     def take(self) -> list[Event]:
-        """The next events, as many as are decoded already: at least one, which is waited for.
+        """Return all events that are decoded already; waits for at least one.
 
-        On a durable subscription all of them are acknowledged together, by what is asked for next.
+        On a durable subscription the next request acknowledges all of them together.
         """
         return self._runner.run(self._inner.take())
 
     @property
     def position(self) -> int | None:
-        """Where the last event is stored; None if it is not."""
+        """The position of the last event in the log; None if it is not stored."""
         return self._inner.position
 
     @property
@@ -411,9 +411,9 @@ class Subscription(BlockingContext[AsyncSubscription]):
         return self._inner.redelivered
 
     def acknowledge(self, event: Event) -> None:
-        """This event and all before it were dealt with; for `acknowledge="client"`.
+        """Acknowledge this event and all before it; for `acknowledge="client"`.
 
-        One that needs none, because it was acknowledged with a later one or is not stored, is passed over.
+        An event that is not stored, or was acknowledged with a later one, is ignored.
         """
         self._runner.run(self._inner.acknowledge(event))
 
@@ -428,8 +428,8 @@ class Subscription(BlockingContext[AsyncSubscription]):
 class Listener(BlockingContext[AsyncListener]):
     """Calls a function with each event, one after the other, in another thread; made by `Bus.listen`.
 
-    What the callback raises ends the listening, and is raised where the block ends or by `wait`. An event of
-    a durable subscription is acknowledged when the callback has returned.
+    An exception of the callback ends the listening and is raised at the end of the block or by `wait`. An
+    event of a durable subscription is acknowledged when the callback has returned.
     """
 
     def __enter__(self) -> Self:
@@ -438,20 +438,20 @@ class Listener(BlockingContext[AsyncListener]):
 
     @property
     def subscription(self) -> Subscription:
-        """The subscription that the events come by, which knows of gaps."""
+        """The subscription that delivers the events and counts gaps."""
         subscription = Subscription(self._runner, self._inner.subscription)
         subscription._is_entered = self._is_entered
         return subscription
 
     def wait(self) -> None:
-        """Wait until the listening ends by itself: by an error, or with the subscription."""
+        """Wait until the listening ends: by an error, or with the subscription."""
         self._runner.run(self._inner.wait())
 
 
 class Interest(BlockingContext[AsyncInterest]):
     """An advertisement inside a `with` block; made by `Bus.advertise`.
 
-    As an iterator it gives the filters that want it, first as they are and then after each change; of
+    As an iterator it gives the filters of the subscriptions that want it, now and after each change; of
     several changes in a row only the last is seen.
     """
 
@@ -465,20 +465,20 @@ class Interest(BlockingContext[AsyncInterest]):
 
     @property
     def wanted(self) -> bool:
-        """Whether anyone wants it now."""
+        """Whether a subscription wants it now."""
         return self._inner.wanted
 
     @property
     def filters(self) -> tuple[Filter, ...]:
-        """The filters of the subscriptions that want it now; MissingExtra if one needs what is not here."""
+        """The filters of the subscriptions that want it now; MissingExtra if one needs an extra."""
         return self._inner.filters
 
     def wait_wanted(self) -> None:
-        """Wait until someone wants it."""
+        """Wait until a subscription wants it."""
         self._runner.run(self._inner.wait_wanted())
 
     def wait_unwanted(self) -> None:
-        """Wait until nobody wants it."""
+        """Wait until no subscription wants it."""
         self._runner.run(self._inner.wait_unwanted())
 
     def __iter__(self) -> Iterator[tuple[Filter, ...]]:
@@ -490,7 +490,7 @@ class Interest(BlockingContext[AsyncInterest]):
 
 
 class Offers(Front[AsyncOffers]):
-    """The advertisements as they are, and again after each change; made by `Bus.watch_advertisements`.
+    """The current advertisements, and the new list after each change; made by `Bus.watch_advertisements`.
 
     Of several changes in a row only the last is seen.
     """
@@ -507,10 +507,10 @@ class Offers(Front[AsyncOffers]):
 
 
 class Log(Front[AsyncLog]):
-    """The log of a node: events that were kept, and who reads them; made by `Bus.log`."""
+    """The log of a node: its stored events and their readers; made by `Bus.log`."""
 
     def status(self, *, timeout_s: float | None = None) -> dict[str, Any]:
-        """Where the log begins and ends, what of it is sealed, and who reads it."""
+        """Return the first and end position of the log, how far it is sealed, and its readers."""
         return self._runner.run(self._inner.status(timeout_s=timeout_s))
 
     def read(
@@ -524,10 +524,10 @@ class Log(Front[AsyncLog]):
         skip: bool = False,
         skip_pruned: bool = False,
     ) -> Iterator[tuple[int, Event]]:
-        """Each event that matches with its position, from `start` or `since` on and before `end` or `until`.
+        """Read matching events, each with its position, from `start` or `since` on, before `end` or `until`.
 
-        Without these it is all there is now. What is damaged raises Refused unless `skip`, what was pruned
-        unless `skip_pruned`. Times are when events were stored.
+        Without these it reads all that is stored now. A damaged part raises Refused unless `skip` is set, a
+        pruned one unless `skip_pruned` is. Times are when events were stored.
         """
         return each(
             self._runner,
@@ -548,9 +548,9 @@ class Log(Front[AsyncLog]):
         columns: Sequence[str] | None = None,
         timeout_s: float | None = None,
     ) -> Iterator[tuple[list[Part], int]]:
-        """The log in parts as they lie there, each with where to read on; the next is asked for meanwhile.
+        """Read the log in parts as stored, each with the next position; the next request is sent ahead.
 
-        Of parts that are sealed these columns are wanted, or all.
+        Sealed parts have these columns, or all.
         """
         return each(
             self._runner,
@@ -567,11 +567,11 @@ class Log(Front[AsyncLog]):
         )
 
     def find(self, ids: Iterable[str], *, timeout_s: float | None = None) -> list[Event]:
-        """The events with these ids, as many as the log has."""
+        """Return the events with these ids that are in the log."""
         return self._runner.run(self._inner.find(list(ids), timeout_s=timeout_s))
 
     def position_at(self, time: datetime, *, timeout_s: float | None = None) -> int:
-        """The position of the first event that was stored at or after a time, or one past the last."""
+        """Return the position of the first event stored at or after a time, or one past the last."""
         return self._runner.run(self._inner.position_at(time, timeout_s=timeout_s))
 
     def reader(
@@ -585,12 +585,12 @@ class Log(Front[AsyncLog]):
         resume: bool = False,
         timeout_s: float | None = None,
     ) -> dict[str, Any]:
-        """Be a reader under a name, or go on being one: what matches is made, and kept in the log.
+        """Open or renew a reader: it creates demand for matching events and keeps them in the log.
 
-        With a lease this lasts so long, and is to be said again before its end; without one, until `leave`.
-        Tells `cursor`, up to which the reader needs nothing, `first` and `end` of the log, and the `node`.
-        With `resume` it must be there, or have left as one that may come back: raises Refused with the code
-        `gone` if its lease has ended, or somebody else has removed it.
+        A lease must be renewed before it ends; without one the reader stays until `leave`. Returns `cursor`,
+        up to which the reader needs nothing, `first` and `end` of the log, and the `node`. With `resume` the
+        reader must exist, or have left as `resumable`: raises Refused with the code `gone` if its lease has
+        ended or another client has removed it.
         """
         return self._runner.run(
             self._inner.reader(
@@ -599,29 +599,29 @@ class Log(Front[AsyncLog]):
         )
 
     def passed(self, name: str, position: int, *, timeout_s: float | None = None) -> None:
-        """The reader of that name needs nothing below this position any more."""
+        """Move the cursor of a reader: it needs nothing below this position any more."""
         self._runner.run(self._inner.passed(name, position, timeout_s=timeout_s))
 
     def keep(self, name: str, where: Filter | str, *, timeout_s: float | None = None) -> None:
-        """From now on what matches is kept in the log, whoever publishes it; nothing is made for that."""
+        """Store all matching events in the log from now on, without creating demand for them."""
         self._runner.run(self._inner.keep(name, where, timeout_s=timeout_s))
 
     def leave(
         self, name: str, *, owner: str | None = None, resumable: bool = False, timeout_s: float | None = None
     ) -> None:
-        """Nothing is kept, or made, under this name any more; nor is it an error if nothing was.
+        """Remove the reader or `keep` of that name, if there is one.
 
-        Who may manage the node may end what another client, the `owner`, has there. A reader that is
-        `resumable` may come back with `reader(…, resume=True)`.
+        A client with the right to manage may remove that of another client, the `owner`. A `resumable` reader
+        may come back with `reader(…, resume=True)`.
         """
         self._runner.run(self._inner.leave(name, owner=owner, resumable=resumable, timeout_s=timeout_s))
 
     def seal(self, *, timeout_s: float | None = None) -> int:
-        """Wait until all there is now lies in files; the last position that does."""
+        """Wait until the log as it is now is sealed, and return the last sealed position."""
         return self._runner.run(self._inner.seal(timeout_s=timeout_s))
 
     def sealed(self, position: int, *, timeout_s: float | None = None) -> None:
-        """Tell the node that files hold its log up to this position; for who seals."""
+        """Report to the node that files hold its log up to this position; called by the sealer."""
         self._runner.run(self._inner.sealed(position, timeout_s=timeout_s))
 
     def prune(
@@ -633,19 +633,19 @@ class Log(Front[AsyncLog]):
         force: bool = False,
         timeout_s: float | None = None,
     ) -> dict[str, Any]:
-        """Remove sealed files that end before a position or a time, or until so many bytes are left.
+        """Remove sealed files that end before a position or time, or until `size_max` bytes are left.
 
-        What a reader has not passed stays, unless forced. Tells the `first` position there is, and the names
-        of readers for whose sake more was `kept_for`.
+        Events that a reader has not passed stay, unless `force` is set. Returns the `first` position that is
+        left and, in `kept_for`, the names of readers that kept more.
         """
         return self._runner.run(
             self._inner.prune(before, since=since, size_max=size_max, force=force, timeout_s=timeout_s)
         )
 
     def verify(self, *, timeout_s: float | None = None) -> Iterator[tuple[list[str], int, int]]:
-        """Have all of the log read where it lies: what is wrong with each piece, where that ends, and all.
+        """Let the node check its log: yields the problems of each piece, its end, and the end of the log.
 
-        A piece is a sealed file, or some of what is not sealed yet.
+        A piece is a sealed file, or some events that are not sealed yet.
         """
         return each(self._runner, self._inner.verify(timeout_s=timeout_s))
 
@@ -659,9 +659,9 @@ class Sink(Front[AsyncSink]):
     def stage(
         self, run: str, attempt: str, number: int, raw: bytes, *, timeout_s: float | None = None
     ) -> int:
-        """Stage the piece of this number, an array of events with its head; the rows of the attempt so far.
+        """Stage a piece, an array of events with its head, and return the rows of the attempt so far.
 
-        Pieces of an attempt are numbered from 0 on.
+        The pieces of an attempt are numbered from 0.
         """
         return self._runner.run(self._inner.stage(run, attempt, number, raw, timeout_s=timeout_s))
 
@@ -676,14 +676,14 @@ class Sink(Front[AsyncSink]):
     ) -> bool:
         """Publish what these attempts have staged, each in so many pieces; False if it was done before.
 
-        `query` says whose batch it is: one of the same number that is of another query is refused.
+        `query` is the owner of the batch: the node refuses a batch of the same number from another query.
         """
         return self._runner.run(self._inner.commit(run, batch, attempts, query=query, timeout_s=timeout_s))
 
     def abort(
         self, run: str, attempts: Sequence[str] | None = None, *, timeout_s: float | None = None
     ) -> None:
-        """Forget what these attempts have staged, or all of the run."""
+        """Discard the staged pieces of these attempts, or of the whole run."""
         self._runner.run(self._inner.abort(run, attempts, timeout_s=timeout_s))
 
 
@@ -692,7 +692,7 @@ class Queue(Front[AsyncQueue]):
 
     @property
     def name(self) -> str:
-        """The name by which it was asked for; `name@node` if another node has it."""
+        """The name that the client used; `name@node` if another node has the queue."""
         return self._inner.name
 
     def __repr__(self) -> str:
@@ -700,19 +700,19 @@ class Queue(Front[AsyncQueue]):
 
     @property
     def description(self) -> Description:
-        """Everything there is to say about it, as it was last told; `describe` asks again."""
+        """The description that the node last returned; `describe` asks again."""
         return self._inner.description
 
     def describe(self, *, timeout_s: float | None = None) -> Description:
-        """Ask the node for the description, with the number of messages as it is now."""
+        """Ask the node for the description, with the current number of messages."""
         return self._runner.run(self._inner.describe(timeout_s=timeout_s))
 
     def is_empty(self) -> bool:
-        """Whether there is no message to be had; those in others' hands may come back."""
+        """Whether no message is available; messages in flight may come back."""
         return self._runner.run(self._inner.is_empty())
 
     def is_full(self) -> bool:
-        """Whether a further message would be refused."""
+        """Whether the queue would refuse a further message."""
         return self._runner.run(self._inner.is_full())
 
     def put(
@@ -727,8 +727,8 @@ class Queue(Front[AsyncQueue]):
     ) -> None:
         """Put an event, or one made of a type, attributes and header fields; it is in the queue on return.
 
-        In a persistent queue it is on disk then; in a transaction it is put when that commits. QueueFull if
-        there is no room. A put that is cancelled, or not accepted in time, may be done nonetheless.
+        In a persistent queue it is on disk then; in a transaction it is put when that commits. Raises
+        QueueFull if there is no room. A put that is cancelled or times out may still take effect.
         """
         self._runner.run(
             self._inner.put(
@@ -745,8 +745,8 @@ class Queue(Front[AsyncQueue]):
     ) -> None:
         """Put many events and wait once.
 
-        When some are refused nothing further is put; the error says in `put` how many are in the queue, and
-        in `left` which are not.
+        After a refusal nothing further is put; `put` of the error counts the events that are in the queue,
+        `left` lists those that are not.
         """
         self._runner.run(
             self._inner.put_all(list(events), transaction=inner_of(transaction), timeout_s=timeout_s)
@@ -761,7 +761,7 @@ class Queue(Front[AsyncQueue]):
         timeout_s: float | None = None,
         **fields: object,
     ) -> Event:
-        """Put a request and wait for the answer of whoever gets it; NoAnswer if none comes."""
+        """Put a request and return its consumer's answer; raises NoAnswer if none comes in time."""
         return self._runner.run(self._inner.request(event, attributes, timeout_s=timeout_s, **fields))
 
     def get(
@@ -772,11 +772,11 @@ class Queue(Front[AsyncQueue]):
         if_exists: bool = False,
         transaction: Transaction | None = None,
     ) -> Message:
-        """The first message that matches, acknowledged on arrival; QueueEmpty when none came in time.
+        """Get the first matching message, acknowledged on arrival; raises QueueEmpty if none comes in time.
 
-        On return the node has the acknowledgement, on disk if the queue is persistent: `timeout_s` is for the
-        message, and not for that. In a transaction the message is held, and gone when that commits.
-        `if_exists`: wait only while another client's transaction may give one back.
+        On return the node has the acknowledgement, on disk if the queue is persistent; `timeout_s` does not
+        cover that. In a transaction the message is held, and removed when that commits. `if_exists`: wait
+        only while another client's transaction may give one back.
         """
         return Message(
             self._runner,
@@ -788,10 +788,10 @@ class Queue(Front[AsyncQueue]):
         )
 
     def get_all(self, where: Where = None, *, transaction: Transaction | None = None) -> list[Message]:
-        """All messages that match and are in the queue now, acknowledged when all have arrived.
+        """Get all matching messages that are in the queue now, acknowledged when all have arrived.
 
-        On return the node has that, as with `get`. If it fails on the way, none of them was taken, in a
-        transaction either. It fails with MessageNotHeld when it takes longer than a message may be held, the
+        On return the node has the acknowledgements, as with `get`. If the call fails, no message was taken,
+        in a transaction either. It raises MessageNotHeld if it takes longer than a message may be held, the
         queue's `redelivery_s`.
         """
         return [
@@ -800,16 +800,16 @@ class Queue(Front[AsyncQueue]):
         ]
 
     def take(self, where: Where = None, *, timeout_s: float | None = None, if_exists: bool = False) -> Take:
-        """One message for a `with` block, acknowledged at its end and given back if it raises."""
+        """Take one message for a `with` block: acknowledged at its end, released if it raises."""
         return Take(self._runner, self._inner.take(where, timeout_s=timeout_s, if_exists=if_exists))
 
     def messages(
         self, where: Where = None, *, prefetch: int = PREFETCH, acknowledge: Acknowledge = "auto"
     ) -> Messages:
-        """The messages that match, as an iterator that waits for more.
+        """Consume the messages that match: an iterator that waits for more.
 
-        `acknowledge`: `auto`, each when the next one is asked for; `client`, by hand, for all that were
-        handed out so far; `dups-ok`, some at a time, so that a few may come again after a crash.
+        `acknowledge`: `auto`, each message when the next one is requested; `client`, by an explicit call, for
+        all messages delivered so far; `dups-ok`, some at a time, so a few may be redelivered after a crash.
         """
         return Messages(self._runner, self._inner.messages(where, prefetch=prefetch, acknowledge=acknowledge))
 
@@ -821,7 +821,7 @@ class Queue(Front[AsyncQueue]):
         if_exists: bool = False,
         transaction: Transaction | None = None,
     ) -> Event:
-        """The first message that matches, which stays in the queue; QueueEmpty when none came in time."""
+        """Read the first matching message, which stays in the queue; QueueEmpty if none comes in time."""
         return self._runner.run(
             self._inner.read(
                 where, timeout_s=timeout_s, if_exists=if_exists, transaction=inner_of(transaction)
@@ -829,11 +829,11 @@ class Queue(Front[AsyncQueue]):
         )
 
     def read_all(self, where: Where = None, *, transaction: Transaction | None = None) -> list[Event]:
-        """All messages that match and are in the queue now; they stay there."""
+        """Read all matching messages that are in the queue now; they stay there."""
         return self._runner.run(self._inner.read_all(where, transaction=inner_of(transaction)))
 
     def headers(self, where: Where = None) -> list[Event]:
-        """The same without their bodies."""
+        """Read the same messages without their bodies."""
         return self._runner.run(self._inner.headers(where))
 
     def watch(
@@ -845,10 +845,10 @@ class Queue(Front[AsyncQueue]):
         prefetch: int = PREFETCH_WATCH,
         timeout_s: float | None = None,
     ) -> Subscription:
-        """Copies of what is put into the queue from now on and matches; nothing is taken.
+        """Watch the queue: copies of matching messages that are put from now on; nothing is taken.
 
-        They come as the node has them: encrypted bodies stay so until `decrypt` is called, and of a long body
-        a copy has only the first part, SEGMENT_SIZE bytes.
+        Copies are as the node stores them: bodies stay encrypted until `decrypt` is called, and a copy holds
+        only the first SEGMENT_SIZE bytes of a long body.
         """
         return Subscription(
             self._runner,
@@ -858,20 +858,20 @@ class Queue(Front[AsyncQueue]):
         )
 
     def decrypt(self, copy: Event) -> Event:
-        """A copy that a watch has brought, as it was put; of a long body the copy has only a part."""
+        """Return a watch's copy decrypted; it holds only the first part of a long body."""
         return self._inner.decrypt(copy)
 
     def purge(self, where: Where = None, *, timeout_s: float | None = None) -> int:
-        """Throw away all messages that match; how many they were."""
+        """Delete all matching messages and return their number."""
         return self._runner.run(self._inner.purge(where, timeout_s=timeout_s))
 
     def renew(self, message: Event | Message | str, lease_s: float) -> float:
-        """Let a message, or the one with this id, live so long from now; what was granted, 0 if it ended."""
+        """Renew the lease of a message, given as such or by id; return the seconds granted, 0 if it ended."""
         return self._runner.run(self._inner.renew(inner_of(message), lease_s))
 
 
 class Space(Front[AsyncSpace]):
-    """A queue that is asked by content; made by `Bus.space`. Every operation can be part of a transaction."""
+    """A queue addressed by content; made by `Bus.space`. Every operation can be part of a transaction."""
 
     @property
     def queue(self) -> Queue:
@@ -883,20 +883,20 @@ class Space(Front[AsyncSpace]):
 
     @property
     def name(self) -> str:
-        """The name by which it was asked for."""
+        """The name that the client used."""
         return self._inner.name
 
     @property
     def description(self) -> Description:
-        """The description of the queue, as it was last told."""
+        """The description of the queue that the node last returned."""
         return self._inner.description
 
     def template(self, like: Like = None, /, **fields: Any) -> Template:
-        """A template, of any form of one and of fields by name: `template(type="shape", radius=float)`."""
+        """Make a template from any form of one and named fields: `template(type="shape", radius=float)`."""
         return self._inner.template(like, **fields)
 
     def snapshot(self, template: Like) -> Template:
-        """The template in a form that needs no more work, wherever and however often it is used."""
+        """Return the template compiled, for repeated use in any space."""
         return self._inner.snapshot(template)
 
     def write(
@@ -907,10 +907,10 @@ class Space(Front[AsyncSpace]):
         *,
         timeout_s: float | None = None,
     ) -> Lease:
-        """Write an entry, which is in the space on return, and for others when the transaction commits.
+        """Write an entry; it is in the space on return, and visible to others when the transaction commits.
 
-        It may stay for `lease_s` seconds; if that is None, for its own `ttl_s`, or as the space has it. The
-        lease says what was granted.
+        It may stay for `lease_s` seconds; if that is None, for its own `ttl_s`, or the default of the space.
+        The lease holds the time granted.
         """
         return Lease(
             self._runner,
@@ -920,7 +920,7 @@ class Space(Front[AsyncSpace]):
     def read(
         self, template: Like = None, *, timeout_s: float | None = None, transaction: Transaction | None = None
     ) -> Entry:
-        """The first entry that matches, which stays; in a transaction nobody else takes it until the end."""
+        """Read the first matching entry, which stays; in a transaction no one else takes it until the end."""
         return self._runner.run(
             self._inner.read(template, timeout_s=timeout_s, transaction=inner_of(transaction))
         )
@@ -928,7 +928,7 @@ class Space(Front[AsyncSpace]):
     def take(
         self, template: Like = None, *, timeout_s: float | None = None, transaction: Transaction | None = None
     ) -> Entry:
-        """The first entry that matches, which is gone; it comes back if the transaction is rolled back."""
+        """Take the first matching entry; it comes back if the transaction is rolled back."""
         return self._runner.run(
             self._inner.take(template, timeout_s=timeout_s, transaction=inner_of(transaction))
         )
@@ -936,7 +936,7 @@ class Space(Front[AsyncSpace]):
     def read_if_exists(
         self, template: Like = None, *, timeout_s: float | None = None, transaction: Transaction | None = None
     ) -> Entry:
-        """The same as `read`, but it waits only while an entry that matches is in others' transactions."""
+        """Read as `read` does, but wait only while a matching entry is in others' transactions."""
         return self._runner.run(
             self._inner.read_if_exists(template, timeout_s=timeout_s, transaction=inner_of(transaction))
         )
@@ -944,23 +944,23 @@ class Space(Front[AsyncSpace]):
     def take_if_exists(
         self, template: Like = None, *, timeout_s: float | None = None, transaction: Transaction | None = None
     ) -> Entry:
-        """The same as `take`, but it waits only while an entry that matches is in others' transactions."""
+        """Take as `take` does, but wait only while a matching entry is in others' transactions."""
         return self._runner.run(
             self._inner.take_if_exists(template, timeout_s=timeout_s, transaction=inner_of(transaction))
         )
 
     def scan(self, template: Like = None, *, transaction: Transaction | None = None) -> list[Entry]:
-        """All entries that match and are there now; they stay."""
+        """Read all matching entries that are there now; they stay."""
         return self._runner.run(self._inner.scan(template, transaction=inner_of(transaction)))
 
     def take_all(self, template: Like = None, *, transaction: Transaction | None = None) -> list[Entry]:
-        """All entries that match and are there now; they are gone."""
+        """Take all matching entries that are there now."""
         return self._runner.run(self._inner.take_all(template, transaction=inner_of(transaction)))
 
     def count(self, template: Like = None, *, transaction: Transaction | None = None) -> int:
-        """How many entries match; those that others' transactions have taken are not among them.
+        """Count the matching entries, without those that others' transactions have taken.
 
-        In a transaction its own count too, and what was counted nobody else takes until the end.
+        In a transaction its own entries count too, and no other client takes a counted entry until the end.
         """
         return self._runner.run(self._inner.count(template, transaction=inner_of(transaction)))
 
@@ -973,9 +973,9 @@ class Space(Front[AsyncSpace]):
         prefetch: int = PREFETCH_WATCH,
         timeout_s: float | None = None,
     ) -> Watch:
-        """The entries that are written from now on and match, as an iterator inside `with`.
+        """Watch for matching entries that are written from now on: an iterator inside `with`.
 
-        Each comes once, when its transaction commits, and stays in the space. The options are those of
+        Each is delivered once, when its transaction commits, and stays in the space. The options are those of
         `Queue.watch`.
         """
         return Watch(
@@ -987,10 +987,10 @@ class Space(Front[AsyncSpace]):
 
 
 class Transaction(BlockingContext[AsyncTransaction]):
-    """What is put, got and published together, or not at all; made by `Bus.transaction`.
+    """Puts, gets and publications that take effect together or not at all; made by `Bus.transaction`.
 
     It is entered once, with `with`: committed at the clean end of the block, else rolled back. A queue
-    is given as such or by its name.
+    is given as an object or by its name.
     """
 
     def __enter__(self) -> Self:
@@ -1044,7 +1044,7 @@ class Transaction(BlockingContext[AsyncTransaction]):
     def read(
         self, queue: Queue | str, where: Where = None, *, timeout_s: float | None = 0, if_exists: bool = False
     ) -> Event:
-        """Read a message, which others may read but not take until the end; see `Queue.read`."""
+        """Read a message, which other clients may read but not take until the end; see `Queue.read`."""
         return self._runner.run(
             self._inner.read(inner_of(queue), where, timeout_s=timeout_s, if_exists=if_exists)
         )
@@ -1066,10 +1066,10 @@ class Transaction(BlockingContext[AsyncTransaction]):
 
 
 class Message(Front[AsyncMessage]):
-    """An event from a queue; its fields are read here as there: `message["color"]`, `message.priority`.
+    """An event from a queue, with the event's fields: `message["color"]`, `message.priority`.
 
-    Whoever holds it acknowledges it, gives it back or rejects it, once: MessageNotHeld the second time, or
-    when it has gone back because its time was up. What was got with `get` is acknowledged already.
+    Its consumer acknowledges, releases or rejects it, once. The second time, or after it has gone back to the
+    queue because its time was up, that raises MessageNotHeld. `get` returns messages already acknowledged.
     """
 
     @property
@@ -1084,17 +1084,17 @@ class Message(Front[AsyncMessage]):
 
     @property
     def deliveries(self) -> int:
-        """How often it was handed out, this time included."""
+        """How often it was delivered, this time included."""
         return self._inner.deliveries
 
     @property
     def redelivered(self) -> bool:
-        """Whether it may have been dealt with before."""
+        """Whether it may have been processed before."""
         return self._inner.redelivered
 
     @property
     def outcome(self) -> int | None:
-        """What has become of it, as the protocol numbers that; None while it is held."""
+        """The protocol's number of its settlement; None while it is held."""
         return self._inner.outcome
 
     def __getattr__(self, name: str) -> Any:
@@ -1109,15 +1109,15 @@ class Message(Front[AsyncMessage]):
         return name in self._inner
 
     def acknowledge(self) -> None:
-        """It was dealt with, and is gone for good when this returns."""
+        """Acknowledge it as processed; on return it is removed for good."""
         self._runner.run(self._inner.acknowledge())
 
     def reject(self, reason: str = "") -> None:
-        """It can't be dealt with: it goes to the dead letters, with the reason."""
+        """Reject it as not processable: it goes to the dead letters, with the reason."""
         self._runner.run(self._inner.reject(reason))
 
     def release(self) -> None:
-        """It was not dealt with: it goes back to its old place, for whoever comes next."""
+        """Give it back unprocessed: it returns to its place in the queue for the next consumer."""
         self._runner.run(self._inner.release())
 
     def __repr__(self) -> str:
@@ -1127,7 +1127,7 @@ class Message(Front[AsyncMessage]):
 class Take(BlockingContext[AsyncTake]):
     """One message for the length of a `with` block; made by `Queue.take`.
 
-    It is acknowledged when the block ends, unless that was said by hand, and given back if the block raises.
+    It is acknowledged when the block ends, unless it was settled before, and released if the block raises.
     """
 
     def __enter__(self) -> Message:
@@ -1164,22 +1164,22 @@ class Messages(BlockingContext[AsyncMessages]):
 
 
 class Lease(Front[AsyncLease]):
-    """How long an entry may stay in its space; made by `Space.write`."""
+    """The time that an entry may stay in its space; made by `Space.write`."""
 
     @property
     def granted_s(self) -> float | None:
-        """Seconds from when it was granted, or its transaction was committed; None: without end."""
+        """Seconds from the grant, or from the commit of its transaction; None: without end."""
         return self._inner.granted_s
 
     def renew(self, lease_s: float) -> float:
-        """Let the entry stay for so long from now on; how long that is, as the space may shorten it.
+        """Renew the lease from now on and return the seconds granted, which the space may shorten.
 
-        MessageNotHeld if the entry has gone, is in a transaction, or its own has not been committed.
+        Raises MessageNotHeld if the entry is gone or in a transaction, or its own is not committed yet.
         """
         return self._runner.run(self._inner.renew(lease_s))
 
     def cancel(self) -> None:
-        """Take the entry away now; MessageNotHeld as above."""
+        """Remove the entry now; raises MessageNotHeld as `renew` does."""
         self._runner.run(self._inner.cancel())
 
     def __repr__(self) -> str:
@@ -1199,13 +1199,13 @@ class Watch(BlockingContext[AsyncWatch]):
 
     @property
     def copies(self) -> Subscription:
-        """The subscription they come by, which knows of gaps."""
+        """The subscription that delivers the entries and counts gaps."""
         copies = Subscription(self._runner, self._inner.copies)
         copies._is_entered = self._is_entered
         return copies
 
     def take(self) -> list[Entry]:
-        """The next entries, as many as have arrived: at least one, which is waited for."""
+        """Return all entries that have arrived; waits for at least one."""
         return self._runner.run(self._inner.take())
 
     def __iter__(self) -> Iterator[Entry]:

@@ -1,13 +1,13 @@
-"""The bus: what an application has of tidings, on asyncio.
+"""The bus: the asyncio client of a node.
 
     async with tidings.connect("tidings://127.0.0.1:7300") as bus:
         await bus.publish("air.pm10", value=41.2)
         async with bus.subscribe("value > 40") as events:
             async for event in events: ...
 
-A lost connection is waited out: calls go on when it is back, or raise Disconnected after their `timeout_s`
-(None waits, 0 does not), or at once if the bus was made with `reconnect=False`. A call that is cancelled
-leaves nothing behind; an event that was handed over before that may still be published.
+The bus reconnects when the connection is lost: a call goes on when it is back, or raises Disconnected after
+its `timeout_s` (None waits, 0 does not), or at once if the bus was made with `reconnect=False`. A cancelled
+call leaves nothing behind; an event that was handed over before may still be published.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ from tidings.transport.dial import ConnectTo
 from tidings.transport.link import CLOSE_S_MAX, TURN_EVENTS, Link
 
 CONNECT_S = 10.0
-"""How long the first connection may take, unless the caller says otherwise."""
+"""Seconds that the first connection may take by default."""
 PREFETCH = 16_384
 """Events that may be on their way to a subscription or wait in it."""
 PREFETCH_DURABLE = 4_096
-"""The same for durable ones: so many may come again to a client that has died."""
+"""The same for durable subscriptions: up to so many are redelivered after a client has died."""
 
 NodeFinder = Callable[[AsyncExitStack], Awaitable[ConnectTo]]
-"""Finds, or makes, the node; what the stack holds ends with the bus."""
+"""Finds or starts the node; the bus closes the stack when it ends."""
 
 
 class Bus(BusQueues):
     """A connection to a node, entered once; made by `tidings.connect` and `tidings.open`.
 
-    `name` is who the client says it is: the source of its events, and the owner of its durable subscriptions.
+    `name` is the client's name: the source of its events and the owner of its durable subscriptions.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Bus(BusQueues):
         says: CredentialsProvider | None = None,
         ids: Numbering = "clock",
     ) -> None:
-        """`says` gives the user and the secret of each connection, `ids` how events are numbered."""
+        """`says` returns the user and secret for each connection; `ids` says how events are numbered."""
         super().__init__()
         self._find = find
         self._timeout_s = timeout_s
@@ -110,7 +110,7 @@ class Bus(BusQueues):
             await self._close(self._link)
 
     async def _drain(self, link: Link) -> None:
-        """Wait until what was published is accepted, as far as that is to be had."""
+        """Wait until the node has accepted what was published, or does not answer in time."""
         link.flush()
         try:
             await link.wait_accepted(self._core.publications.last, CLOSE_S_MAX)
@@ -137,12 +137,12 @@ class Bus(BusQueues):
 
     @property
     def is_connected(self) -> bool:
-        """Whether the node is there just now."""
+        """Whether the client is connected to the node now."""
         return self._core.is_up
 
     @property
     def refused(self) -> int:
-        """How many transient events the node would not publish, of those it has answered for."""
+        """Transient events that the node has refused, of those it has answered for."""
         return self._publications.unasked
 
     # Publishing
@@ -158,9 +158,9 @@ class Bus(BusQueues):
     ) -> None:
         """Publish an event, or one made of a type, attributes and header fields.
 
-        A transient event is in the bounded send buffer when this returns, a reliable or persistent one is on
-        the node's disk; NotAllowed if the node would not have it. Of transient ones that it would not have,
-        the log of Python is told, and `refused` counts them.
+        On return a transient event is in the bounded send buffer, a reliable or persistent one on the node's
+        disk; if the node refuses it, `publish` raises NotAllowed. Refused transient events are logged with
+        `logging` and counted by `refused`.
         """
         # This is on the hot path: a transient event costs no task, no future and no write.
         if event.__class__ is not Event or fields or attributes is not None:
@@ -212,20 +212,20 @@ class Bus(BusQueues):
         prefetch: int | None = None,
         timeout_s: float | None = None,
     ) -> Subscription:
-        """The events that match, as an async iterator inside `async with`.
+        """Subscribe to the events that match: an async iterator inside `async with`.
 
-        `durable`: a name under which the node keeps it, and what it has not acknowledged. `since`: stored
-        events from this position or time on come first. `last`: the newest event of each thing comes first.
-        `passive`: take what flows without asking for it to be made. `on_slow`: what happens to events that
-        this client is too slow for; `latest` keeps the newest for each value of the attribute `slow_key`.
-        `order`: whether a durable subscription that comes back gets the oldest or the newest events first.
+        `durable`: a name under which the node keeps the subscription and its unacknowledged events. `since`:
+        deliver stored events from this position or time on first. `last`: deliver the newest event of each
+        thing first. `passive`: receive events without creating demand for them. `on_slow`: what the node does
+        with events when this client is too slow; `latest` keeps the newest for each value of the attribute
+        `slow_key`. `order`: whether a durable subscription that resumes gets the oldest or newest first.
         """
         if acknowledge not in ("auto", "client") or (acknowledge == "client" and durable is None):
-            raise UserError("acknowledge is 'auto', or 'client' on a durable subscription")
+            raise UserError("acknowledge must be 'auto', or 'client' on a durable subscription")
         if prefetch is None:
             prefetch = PREFETCH if durable is None else PREFETCH_DURABLE
         if prefetch < 1:
-            raise UserError(f"prefetch={prefetch}: at least one event must be on its way")
+            raise UserError(f"prefetch must be at least 1, not {prefetch}")
         time_us = plain_moment(since, "since") if isinstance(since, datetime) else None
         position = None if isinstance(since, datetime) else since
         wanted = Wanted(str(filter), durable, position, time_us, last, passive, on_slow, slow_key, order)
@@ -241,21 +241,21 @@ class Bus(BusQueues):
         return Listener(self.subscribe(filter, **options), callback)
 
     async def unsubscribe(self, durable: str, *, timeout_s: float | None = None) -> None:
-        """End a durable subscription for good; Refused with the code `not-found` if there is none."""
+        """Delete a durable subscription; raises Refused with the code `not-found` if there is none."""
         await self._link.call("unsubscribe", {"durable": durable}, timeout_s, "again")
 
     def advertise(self, filter: Filter | str = "", *, timeout_s: float | None = None) -> Interest:
-        """Say which events may be published; inside `async with` it tells whether anyone wants them."""
+        """Advertise the events that this client may publish, and learn of the demand inside `async with`."""
         return Interest(self._link, str(filter), timeout_s)
 
     async def advertisements(
         self, where: Filter | str = "", *, timeout_s: float | None = None
     ) -> list[Offered]:
-        """What others advertise and this client may subscribe to, as far as it overlaps a filter."""
+        """Return others' advertisements that overlap the filter and that this client may subscribe to."""
         return (await fetch_offers(self._link, str(where), timeout_s))[1]
 
     def watch_advertisements(self, where: Filter | str = "") -> Offers:
-        """The same as an async iterator: the list as it is, and again after each change."""
+        """Return the same as an async iterator: the current list, and the new one after each change."""
         return Offers(self._link, str(where))
 
     # Asking and answering
@@ -269,7 +269,7 @@ class Bus(BusQueues):
         timeout_s: float | None = None,
         **fields: object,
     ) -> Event:
-        """Publish a request and wait for the first answer, whoever it comes from; NoAnswer if none does."""
+        """Publish a request and return the first answer; raises NoAnswer if none comes in time."""
         return await self._asking.ask(event_of(event, attributes, fields), self.publish, timeout_s)
 
     async def reply(
@@ -280,9 +280,9 @@ class Bus(BusQueues):
         /,
         **fields: object,
     ) -> None:
-        """Answer a request that came as an event or in a queue, where it wants the answer to go.
+        """Answer a request that came as an event or in a queue, at its `reply_to`.
 
-        That is whoever asked, or a queue; EventError if its sender does not wait for an answer.
+        That is the requesting client or a queue; raises EventError if the request expects no answer.
         """
         asked = request.event if isinstance(request, Message) else request
         answered = answer_event(asked, event_of(answer, attributes, fields))
@@ -294,14 +294,14 @@ class Bus(BusQueues):
 
     @property
     def log(self) -> Log:
-        """The log of the node: events that were kept, and who reads them there."""
+        """The log of the node: its stored events and their readers."""
         return Log(self._link)
 
     def sink(self, name: str) -> Sink:
-        """Where a job of many tasks publishes all its rows at once, or none."""
+        """Return the sink of that name, by which a job of many tasks publishes all its rows or none."""
         return Sink(self._link, name)
 
     async def status(self, *, timeout_s: float | None = None) -> dict[str, Any]:
-        """What the node says of itself: counters and depths."""
+        """Return the node's status: counters and depths."""
         status: dict[str, Any] = await self._link.call("status", {}, timeout_s, "again")
         return status

@@ -1,13 +1,14 @@
-"""The log of a node, as its clients have it, `bus.log`, and the sinks by which jobs publish rows.
+"""The client's view of a node's log, `bus.log`, and the sinks by which jobs publish rows.
 
     async for position, event in bus.log.read(since=yesterday, where="type = 'air.pm10' AND value > 40"): ...
-    await bus.log.keep("dust", "type = 'air.pm10'")          # from now on these are kept, whoever listens
+    await bus.log.keep("dust", "type = 'air.pm10'")  # store these from now on, even without subscribers
     await bus.log.find([id])
 
-A position is where an event stands in its node's log; positions only grow. Whoever reads on from time to time
-opens a `reader` under a name: then the node keeps what it wants, and prunes nothing that it has not passed.
+A position is the place of an event in its node's log; positions only grow. A client that reads on from time
+to time opens a `reader` under a name: then the node stores the events that the reader wants, and prunes none
+that it has not passed.
 
-What these calls do is the same done twice, so a connection that breaks is waited out and they are said again.
+These calls are idempotent: after a lost connection the client repeats them.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ from tidings.log.chunks import LivePart, Part, SealedPart
 from tidings.transport.link import Link
 
 PIECE_SIZE = 1 << 20
-"""Bytes of events that are asked for at once, about."""
+"""Bytes of events per request, about."""
 
 
 class Log:
-    """The log of a node: events that were kept, and who reads them; made by `Bus.log`."""
+    """The log of a node: its stored events and their readers; made by `Bus.log`."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
 
     async def status(self, *, timeout_s: float | None = None) -> dict[str, Any]:
-        """Where the log begins and ends, what of it is sealed, and who reads it."""
+        """Return the first and end position of the log, how far it is sealed, and its readers."""
         status: dict[str, Any] = await self._call("log.status", {}, timeout_s)
         return status
 
@@ -56,10 +57,10 @@ class Log:
         skip: bool = False,
         skip_pruned: bool = False,
     ) -> AsyncIterator[tuple[int, Event]]:
-        """Each event that matches with its position, from `start` or `since` on and before `end` or `until`.
+        """Read matching events, each with its position, from `start` or `since` on, before `end` or `until`.
 
-        Without these it is all there is now. What is damaged raises Refused unless `skip`, what was pruned
-        unless `skip_pruned`. Times are when events were stored.
+        Without these it reads all that is stored now. A damaged part raises Refused unless `skip` is set, a
+        pruned one unless `skip_pruned` is. Times are when events were stored.
         """
         first, last = await self._bounds(start, end, since, until)
         async for parts, _ in self.parts(first, last, where, skip=skip, skip_pruned=skip_pruned):
@@ -79,9 +80,9 @@ class Log:
         columns: Sequence[str] | None = None,
         timeout_s: float | None = None,
     ) -> AsyncIterator[tuple[list[Part], int]]:
-        """The log in parts as they lie there, each with where to read on; the next is asked for meanwhile.
+        """Read the log in parts as stored, each with the next position; the next request is sent ahead.
 
-        Of parts that are sealed these columns are wanted, or all.
+        Sealed parts have these columns, or all.
         """
         few = columns if columns is None or len(columns) <= COLUMNS_MAX else None
         asked = {
@@ -110,7 +111,7 @@ class Log:
                 await reading
 
     async def find(self, ids: Iterable[str], *, timeout_s: float | None = None) -> list[Event]:
-        """The events with these ids, as many as the log has."""
+        """Return the events with these ids that are in the log."""
         wanted = list(ids)
         found: list[Event] = []
         for begin in range(0, len(wanted), IDS_MAX):
@@ -124,7 +125,7 @@ class Log:
         return found
 
     async def position_at(self, time: datetime, *, timeout_s: float | None = None) -> int:
-        """The position of the first event that was stored at or after a time, or one past the last."""
+        """Return the position of the first event stored at or after a time, or one past the last."""
         time_us = plain_moment(time, "time")
         position: int = (await self._call("log.at", {"time_us": time_us}, timeout_s))["position"]
         return position
@@ -157,12 +158,12 @@ class Log:
         resume: bool = False,
         timeout_s: float | None = None,
     ) -> dict[str, Any]:
-        """Be a reader under a name, or go on being one: what matches is made, and kept in the log.
+        """Open or renew a reader: it creates demand for matching events and keeps them in the log.
 
-        With a lease this lasts so long, and is to be said again before its end; without one, until `leave`.
-        Tells `cursor`, up to which the reader needs nothing, `first` and `end` of the log, and the `node`.
-        With `resume` it must be there, or have left as one that may come back: raises Refused with the code
-        `gone` if its lease has ended, or somebody else has removed it.
+        A lease must be renewed before it ends; without one the reader stays until `leave`. Returns `cursor`,
+        up to which the reader needs nothing, `first` and `end` of the log, and the `node`. With `resume` the
+        reader must exist, or have left as `resumable`: raises Refused with the code `gone` if its lease has
+        ended or another client has removed it.
         """
         asked = {"name": name, "where": str(where), "lease_s": lease_s, "start": start, "passive": passive}
         if resume:
@@ -171,11 +172,11 @@ class Log:
         return told
 
     async def passed(self, name: str, position: int, *, timeout_s: float | None = None) -> None:
-        """The reader of that name needs nothing below this position any more."""
+        """Move the cursor of a reader: it needs nothing below this position any more."""
         await self._call("log.passed", {"name": name, "position": position}, timeout_s)
 
     async def keep(self, name: str, where: Filter | str, *, timeout_s: float | None = None) -> None:
-        """From now on what matches is kept in the log, whoever publishes it; nothing is made for that."""
+        """Store all matching events in the log from now on, without creating demand for them."""
         await self._call("log.keep", {"name": name, "where": str(where)}, timeout_s)
 
     async def leave(
@@ -186,10 +187,10 @@ class Log:
         resumable: bool = False,
         timeout_s: float | None = None,
     ) -> None:
-        """Nothing is kept, or made, under this name any more; nor is it an error if nothing was.
+        """Remove the reader or `keep` of that name, if there is one.
 
-        Who may manage the node may end what another client, the `owner`, has there. A reader that is
-        `resumable` may come back with `reader(…, resume=True)`.
+        A client with the right to manage may remove that of another client, the `owner`. A `resumable` reader
+        may come back with `reader(…, resume=True)`.
         """
         asked: dict[str, Any] = {"name": name, "owner": owner}
         if resumable:
@@ -203,12 +204,12 @@ class Log:
     # Managing
 
     async def seal(self, *, timeout_s: float | None = None) -> int:
-        """Wait until all there is now lies in files; the last position that does."""
+        """Wait until the log as it is now is sealed, and return the last sealed position."""
         sealed: int = (await self._call("log.seal", {}, timeout_s))["sealed"]
         return sealed
 
     async def sealed(self, position: int, *, timeout_s: float | None = None) -> None:
-        """Tell the node that files hold its log up to this position; for who seals."""
+        """Report to the node that files hold its log up to this position; called by the sealer."""
         await self._call("log.sealed", {"position": position}, timeout_s)
 
     async def prune(
@@ -220,10 +221,10 @@ class Log:
         force: bool = False,
         timeout_s: float | None = None,
     ) -> dict[str, Any]:
-        """Remove sealed files that end before a position or a time, or until so many bytes are left.
+        """Remove sealed files that end before a position or time, or until `size_max` bytes are left.
 
-        What a reader has not passed stays, unless forced. Tells the `first` position there is, and the names
-        of readers for whose sake more was `kept_for`.
+        Events that a reader has not passed stay, unless `force` is set. Returns the `first` position that is
+        left and, in `kept_for`, the names of readers that kept more.
         """
         before_us = None if since is None else plain_moment(since, "since")
         asked = {"before": before, "before_us": before_us, "size_max": size_max, "force": force}
@@ -231,9 +232,9 @@ class Log:
         return told
 
     async def verify(self, *, timeout_s: float | None = None) -> AsyncIterator[tuple[list[str], int, int]]:
-        """Have all of the log read where it lies: what is wrong with each piece, where that ends, and all.
+        """Let the node check its log: yields the problems of each piece, its end, and the end of the log.
 
-        A piece is a sealed file, or some of what is not sealed yet.
+        A piece is a sealed file, or some events that are not sealed yet.
         """
         position, end = 0, 1
         while position < end:
@@ -254,7 +255,7 @@ class LogPage(msgspec.Struct, frozen=True):
 
 
 def events_of(part: Part) -> Sequence[tuple[int, Event]]:
-    """The events of a part, each with its position; MissingExtra if it was sealed and Arrow is not here."""
+    """Return the events of a part with their positions; MissingExtra if it is sealed and needs Arrow."""
     if isinstance(part, LivePart):
         return list(zip(part.positions(), part.events(), strict=True))
     assert isinstance(part, SealedPart)
@@ -276,9 +277,9 @@ class Sink:
     async def stage(
         self, run: str, attempt: str, number: int, raw: bytes, *, timeout_s: float | None = None
     ) -> int:
-        """Stage the piece of this number, an array of events with its head; the rows of the attempt so far.
+        """Stage a piece, an array of events with its head, and return the rows of the attempt so far.
 
-        Pieces of an attempt are numbered from 0 on.
+        The pieces of an attempt are numbered from 0.
         """
         piece = {"attempt": attempt, "number": number, "raw": raw}
         rows: int = (await self._call("sink.stage", run, piece, timeout_s))["rows"]
@@ -295,7 +296,7 @@ class Sink:
     ) -> bool:
         """Publish what these attempts have staged, each in so many pieces; False if it was done before.
 
-        `query` says whose batch it is: one of the same number that is of another query is refused.
+        `query` is the owner of the batch: the node refuses a batch of the same number from another query.
         """
         counted = {"batch": batch, "attempts": dict(attempts), "query": query}
         answer = await self._call("sink.commit", run, counted, timeout_s)
@@ -304,7 +305,7 @@ class Sink:
     async def abort(
         self, run: str, attempts: Sequence[str] | None = None, *, timeout_s: float | None = None
     ) -> None:
-        """Forget what these attempts have staged, or all of the run."""
+        """Discard the staged pieces of these attempts, or of the whole run."""
         await self._call("sink.abort", run, {"attempts": attempts}, timeout_s)
 
     async def _call(self, operation: str, run: str, said: dict[str, Any], timeout_s: float | None) -> Any:

@@ -1,4 +1,4 @@
-"""A message: an event that was taken out of a queue, and what becomes of it."""
+"""A message: an event from a queue, and its settlement."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _WORDS = {
 
 
 class Message:
-    """An event from a queue; its fields are read here as there: `message["color"]`, `message.priority`.
+    """An event from a queue, with the event's fields: `message["color"]`, `message.priority`.
 
-    Whoever holds it acknowledges it, gives it back or rejects it, once: MessageNotHeld the second time, or
-    when it has gone back because its time was up. What was got with `get` is acknowledged already.
+    Its consumer acknowledges, releases or rejects it, once. The second time, or after it has gone back to the
+    queue because its time was up, that raises MessageNotHeld. `get` returns messages already acknowledged.
     """
 
     __slots__ = ("_hands", "deliveries", "event", "number", "outcome", "redelivered")
@@ -37,11 +37,11 @@ class Message:
         self.number: int = hand.number
         """Its number at the node."""
         self.deliveries: int = hand.delivery
-        """How often it was handed out, this time included."""
+        """How often it was delivered, this time included."""
         self.redelivered: bool = hand.redelivered or hand.delivery > 1
-        """Whether it may have been dealt with before."""
+        """Whether it may have been processed before."""
         self.outcome: int | None = None
-        """What has become of it, as the protocol numbers that; None while it is held."""
+        """The protocol's number of its settlement; None while it is held."""
         self._hands = hands
 
     def __getattr__(self, name: str) -> Any:
@@ -56,11 +56,11 @@ class Message:
         return name in self.event
 
     async def acknowledge(self) -> None:
-        """It was dealt with, and is gone for good when this returns."""
+        """Acknowledge it as processed; on return it is removed for good."""
         await self._hands.settle(self, DONE)
 
     async def reject(self, reason: str = "") -> None:
-        """It can't be dealt with: it goes to the dead letters, with the reason."""
+        """Reject it as not processable: it goes to the dead letters, with the reason."""
         text = plain_text(reason, "$.reason")
         if len(text) > REASON_LENGTH_MAX:
             raise EventError(
@@ -69,7 +69,7 @@ class Message:
         await self._hands.settle(self, REJECT, text)
 
     async def release(self) -> None:
-        """It was not dealt with: it goes back to its old place, for whoever comes next."""
+        """Give it back unprocessed: it returns to its place in the queue for the next consumer."""
         await self._hands.settle(self, GIVE_BACK)
 
     def __repr__(self) -> str:
@@ -77,14 +77,14 @@ class Message:
 
 
 class Hands(Protocol):
-    """Whoever holds messages and says what becomes of them."""
+    """Holder of messages, which settles them."""
 
     async def settle(self, message: Message, outcome: int, text: str = "") -> None:
-        """Say it to the node, and wait until it has heard."""
+        """Send the settlement to the node, and wait until the node has it."""
 
 
 class Holder:
-    """Holds the messages of one queue for whoever has taken them."""
+    """Holds the messages that a consumer has taken from one queue."""
 
     def __init__(self, link: Link, queue: str, keys: QueueKeys | None) -> None:
         self.link = link
@@ -92,7 +92,7 @@ class Holder:
         self._keys = keys
 
     def say(self, message: Message, outcome: int, text: str = "") -> int:
-        """Say what becomes of a message, once; the counter of that."""
+        """Send the settlement of a message, once, and return its counter."""
         if message.outcome is not None:
             problem = f"message {message.number} was {_WORDS[message.outcome]}"
             raise MessageNotHeld(self.queue, problem)
@@ -102,33 +102,33 @@ class Holder:
         return counter
 
     def say_all(self, messages: list[Message], outcome: int) -> list[int]:
-        """Say the same of all of these that nothing was said of yet, while there is someone to say it to."""
+        """Send the same settlement for all that are not settled yet, while the connection has not failed."""
         if self.link.core.failure is not None:
             return []
         return [self.say(message, outcome) for message in messages if message.outcome is None]
 
     async def settle(self, message: Message, outcome: int, text: str = "") -> None:
-        """Say it, and wait until the node has heard."""
+        """Send the settlement, and wait until the node has it."""
         await self.wait(self.say(message, outcome, text))
 
     async def wait(self, counter: int) -> None:
-        """Wait until the node has heard; MessageNotHeld, with the name of the queue, if it was too late."""
+        """Wait until the node has a settlement; MessageNotHeld, with the queue's name, if it was too late."""
         try:
             await self.link.wait_done(counter, None)
         except MessageNotHeld as error:
             raise MessageNotHeld(self.queue, error.problem) from None
 
     def give_back(self, hands: list[ReceivedMessage], outcome: int = UNOPENED) -> None:
-        """Give back messages that nobody has had."""
+        """Give back messages that no consumer has seen."""
         if self.link.core.failure is None:
             for hand in hands:
                 self.link.core.settle(hand.number, hand.delivery, outcome)
             self.link.flush_soon()
 
     async def open(self, hands: list[ReceivedMessage]) -> list[Message]:
-        """The messages that were handed out; if that fails on the way, all of them are given back.
+        """Open the delivered messages; if that fails, all of them are given back.
 
-        For one that can't be decrypted that counts as a delivery, for those that came with it not.
+        That counts as a delivery of a message that can't be decrypted, but not of those that came with it.
         """
         messages: list[Message] = []
         try:
@@ -149,7 +149,7 @@ class Holder:
 async def wait_handed(
     link: Link, queue: str, arguments: dict[str, Any], timeout_s: float | None
 ) -> GetAnswer:
-    """At least one message; QueueEmpty if none came in time."""
+    """Wait for at least one message; QueueEmpty if none comes in time."""
     handed = await fetch(link, {"queue": queue, **arguments}, timeout_s)
     if not handed.messages:
         within = "" if not timeout_s else f" came within {timeout_s:g} s"
@@ -160,7 +160,7 @@ async def wait_handed(
 class Take:
     """One message for the length of an `async with` block; made by `Queue.take`.
 
-    It is acknowledged when the block ends, unless that was said by hand, and given back if the block raises.
+    It is acknowledged when the block ends, unless it was settled before, and released if the block raises.
     """
 
     def __init__(self, holder: Holder, arguments: dict[str, Any], timeout_s: float | None) -> None:

@@ -1,4 +1,4 @@
-"""How a program gets a bus: to a node at an address, to that of this machine, or to one in this process."""
+"""Ways to a bus: to the node at an address, the node of this machine, or a node in this process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tidings.transport.credentials import Credentials
 from tidings.transport.dial import ConnectTo, dial
 
 START_S = 130.0
-"""How long to wait for a node that may have to be started, and to compile its code for the first time."""
+"""Seconds to wait for a node that may have to be started, and to compile its code for the first time."""
 
 
 def connect(
@@ -38,25 +38,25 @@ def connect(
     random: Callable[[], float] = chance.random,
     ids: Numbering = "clock",
 ) -> Bus:
-    """A bus to the node at an address, to be entered with `async with`.
+    """Return a bus to the node at an address, to be entered with `async with`.
 
-    Without an address it is the node of this machine, which is started if there is none. `timeout_s` is for
-    the first connection. `name` is who the client says it is; with a user, that is the user, or begins with
+    Without an address it connects to the node of this machine, and starts one if there is none. `timeout_s`
+    is for the first connection. `name` is the client's name; with a user it is the user, or begins with
     `user/`.
 
-    At an address with TLS, a client proves who it is by a user and a password, a token, or a certificate and
-    its key. A password or a token that is a path is read from that file, for each connection anew. `ca` is
-    the file of whom to trust; without it, that is whom this system trusts.
+    At an address with TLS, a client authenticates with a user and a password, a token, or a certificate and
+    its key. A password or token given as a path is read from that file for each connection. `ca` is the file
+    of trusted certificates; the default is the system's.
 
-    `ids` says how the ids of what is published and put are made: `clock`, with the time of the start in them;
-    without the clock: `random`, or a path, a file that keeps a system and counts its starts; or an object of
-    one's own, as `tidings.ids.StoredIds`.
+    `ids` says how the ids of published and put events are made: `clock`, with the start time in them; without
+    the clock, `random` or the path of a file that keeps a system id and counts its starts; or an object of
+    your own, such as `tidings.ids.StoredIds`.
     """
     options: dict[str, Any] = {"name": name, "reconnect": reconnect, "random": random, "ids": ids}
     credentials = Credentials(_user(user, address), password, token, ca, cert, key)
     if address is None:
         if not credentials.is_empty:
-            raise UserError("who a client is matters at an address only, such as tidings+tls://HOST:PORT")
+            raise UserError("credentials need an address, such as tidings+tls://HOST:PORT")
         return Bus(machine_node, timeout_s=START_S if timeout_s is None else timeout_s, **options)
     reach = dial(address, credentials)
 
@@ -68,10 +68,10 @@ def connect(
 
 
 def _user(user: str | None, address: str | None) -> str | None:
-    """Whom the client means to be: as it was said, or as the address says."""
+    """Return the user: the argument, or the one in the address."""
     named = parse(address).user if address is not None else ""
     if user and named and user != named:
-        raise UserError(f"the address says that the user is {named!r}, and not {user!r}")
+        raise UserError(f"the address names the user {named!r}, the argument {user!r}; give one of them")
     return user or named or None
 
 
@@ -92,15 +92,15 @@ def open(
     key: str | Path | None = None,
     ids: Numbering = "clock",
 ) -> Bus:
-    """A bus to a node in this process, which ends with it; without a path it keeps nothing.
+    """Return a bus to a node in this process, which ends with the bus; without a path it stores nothing.
 
-    `queue_types` are the types of queues there are beside those that every node has. `peers` are other nodes,
-    addresses by name, whose queues are found and used from here as its own.
+    `queue_types` are queue types beside those that every node has. `peers` maps names of other nodes to their
+    addresses; the node finds and uses their queues like its own.
 
-    `upstream` is the address of a node to which goes on all that is published here, or what matches the
-    filter, each event once: at once while it can be reached, and otherwise when it can be again, the oldest
-    or the newest first. The rest says who this node is there, and at its peers, and how ids are made, as for
-    `connect`.
+    `upstream` is the address of a node to which this one forwards all published events, or those that match
+    `upstream_filter`, each once: at once while it is reachable, otherwise when it is again, the oldest or the
+    newest first. The other arguments are this node's credentials there and at its peers, and how ids are
+    made, as for `connect`.
     """
     credentials = Credentials(user, password, token, ca, cert, key)
     known = Neighbours({} if peers is None else check_peers(peers), credentials)
@@ -109,12 +109,12 @@ def open(
         credentials.user = credentials.user or parse(upstream).user
         above = Upstream(upstream, credentials, order, upstream_filter)
     elif upstream_filter is not None or not (credentials.is_empty or peers):
-        raise UserError("who a client is matters with an upstream or peers only, a filter with an upstream")
+        raise UserError("credentials need an upstream or peers; upstream_filter needs an upstream")
     return Bus(partial(process_node, path, queue_types, above, known), name=name, ids=ids)
 
 
 async def machine_node(_held: AsyncExitStack) -> ConnectTo:
-    """How to reach the node of this machine; it is looked for, and started, again after each loss."""
+    """Return how to reach the node of this machine, which is found or started again after each loss."""
     from tidings.node import local
 
     async def connect(protocol: asyncio.Protocol) -> None:
@@ -130,7 +130,7 @@ async def process_node(
     peers: Neighbours,
     held: AsyncExitStack,
 ) -> ConnectTo:
-    """How to reach a node that runs in this process until the stack is closed."""
+    """Return how to reach a node that runs in this process until the stack is closed."""
     from tidings.node import local
 
     node = await held.enter_async_context(local.run_in_process(path, queue_types, upstream, peers))

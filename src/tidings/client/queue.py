@@ -1,11 +1,11 @@
-"""A queue as an application sees it, wherever it is: put, get, look, and wait for what comes.
+"""The client's view of a queue, at this node or another: put, get, read and watch.
 
     queue = await bus.create_queue("jobs")
     await queue.put("job", number=1, color="blue")
     message = await queue.get(where="color = 'blue'", timeout_s=5)
 
-Which messages are meant is said by `where`: a filter, its text, or an example (an event or a mapping) of
-which every field must agree. `timeout_s` says how long to wait for one: None for ever, 0 not at all.
+`where` selects messages: a filter, its text, or an example (an event or a mapping) of which every field must
+be equal. `timeout_s` says how long to wait for a message: None for ever, 0 not at all.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from tidings.transport.link import Link
 ADDRESS_LENGTH_MAX = 2 * NAME_LENGTH_MAX + 1
 """Characters of `name@node`."""
 PREFETCH = 10
-"""Messages that a worker's loop fetches ahead, unless it says otherwise."""
+"""Messages that a worker's loop fetches ahead by default."""
 PREFETCH_MAX = 10_000
 PREFETCH_WATCH = 1_000
-"""Copies that may be on their way to a watch or wait in it, unless it says otherwise."""
+"""Copies that may be on their way to a watch or wait in it, by default."""
 GET_TRIES_MAX = 100
 """Messages that one `get` may lose to others before it has acknowledged them."""
 PAGE = 1_000
-"""Messages that are asked for at once by what wants them all."""
+"""Messages per request of calls that fetch all."""
 
 WatchSlow = Literal["drop-oldest", "latest", "block"]
-"""What happens to copies that a watch is too slow for."""
+"""What the node does with copies when a watch is too slow."""
 
 
 class Queue:
@@ -58,7 +58,7 @@ class Queue:
         keys: QueueKeys | None = None,
     ) -> None:
         self.name = name
-        """The name by which it was asked for; `name@node` if another node has it."""
+        """The name that the client used; `name@node` if another node has the queue."""
         self._link = link
         self._inbox = inbox
         self._description = description
@@ -71,13 +71,13 @@ class Queue:
 
     @property
     def description(self) -> Description:
-        """Everything there is to say about it, as it was last told; `describe` asks again."""
+        """The description that the node last returned; `describe` asks again."""
         if self._description is None:
-            raise UserError(f"queue {self.name!r} has not been described yet: await describe()")
+            raise UserError(f"queue {self.name!r} has no description yet; await describe() first")
         return self._description
 
     async def describe(self, *, timeout_s: float | None = None) -> Description:
-        """Ask the node for the description, with the number of messages as it is now."""
+        """Ask the node for the description, with the current number of messages."""
         asked = {"queue": self.name}
         self._description = read_description(
             await self._link.call("queue.describe", asked, check_time(timeout_s), "again")
@@ -85,11 +85,11 @@ class Queue:
         return self._description
 
     async def is_empty(self) -> bool:
-        """Whether there is no message to be had; those in others' hands may come back."""
+        """Whether no message is available; messages in flight may come back."""
         return (await self.describe()).messages == 0
 
     async def is_full(self) -> bool:
-        """Whether a further message would be refused."""
+        """Whether the queue would refuse a further message."""
         return (await self.describe()).is_full
 
     # Putting
@@ -106,8 +106,8 @@ class Queue:
     ) -> None:
         """Put an event, or one made of a type, attributes and header fields; it is in the queue on return.
 
-        In a persistent queue it is on disk then; in a transaction it is put when that commits. QueueFull if
-        there is no room. A put that is cancelled, or not accepted in time, may be done nonetheless.
+        In a persistent queue it is on disk then; in a transaction it is put when that commits. Raises
+        QueueFull if there is no room. A put that is cancelled or times out may still take effect.
         """
         made = event_of(event, attributes, fields)
         await put.put(self._link, self.name, made, transaction, check_time(timeout_s), self._keys)
@@ -121,8 +121,8 @@ class Queue:
     ) -> None:
         """Put many events and wait once.
 
-        When some are refused nothing further is put; the error says in `put` how many are in the queue, and
-        in `left` which are not.
+        After a refusal nothing further is put; `put` of the error counts the events that are in the queue,
+        `left` lists those that are not.
         """
         await put.put_all(self._link, self.name, events, transaction, check_time(timeout_s), self._keys)
 
@@ -135,7 +135,7 @@ class Queue:
         timeout_s: float | None = None,
         **fields: object,
     ) -> Event:
-        """Put a request and wait for the answer of whoever gets it; NoAnswer if none comes."""
+        """Put a request and return its consumer's answer; raises NoAnswer if none comes in time."""
         asked = event_of(event, attributes, fields)
         return await self._inbox.ask(asked, self.put, check_time(timeout_s))
 
@@ -149,11 +149,11 @@ class Queue:
         if_exists: bool = False,
         transaction: TransactionCore | None = None,
     ) -> Message:
-        """The first message that matches, acknowledged on arrival; QueueEmpty when none came in time.
+        """Get the first matching message, acknowledged on arrival; raises QueueEmpty if none comes in time.
 
-        On return the node has the acknowledgement, on disk if the queue is persistent: `timeout_s` is for the
-        message, and not for that. In a transaction the message is held, and gone when that commits.
-        `if_exists`: wait only while another client's transaction may give one back.
+        On return the node has the acknowledgement, on disk if the queue is persistent; `timeout_s` does not
+        cover that. In a transaction the message is held, and removed when that commits. `if_exists`: wait
+        only while another client's transaction may give one back.
         """
         arguments = self._taking(where, if_exists, transaction)
         holder, begun_at, left_s = Holder(self._link, self.name, self._keys), self._link.now, timeout_s
@@ -169,10 +169,10 @@ class Queue:
     async def get_all(
         self, where: Where = None, *, transaction: TransactionCore | None = None
     ) -> list[Message]:
-        """All messages that match and are in the queue now, acknowledged when all have arrived.
+        """Get all matching messages that are in the queue now, acknowledged when all have arrived.
 
-        On return the node has that, as with `get`. If it fails on the way, none of them was taken, in a
-        transaction either. It fails with MessageNotHeld when it takes longer than a message may be held, the
+        On return the node has the acknowledgements, as with `get`. If the call fails, no message was taken,
+        in a transaction either. It raises MessageNotHeld if it takes longer than a message may be held, the
         queue's `redelivery_s`.
         """
         arguments = {**self._taking(where, False, transaction), "queue": self.name, "count": PAGE}
@@ -188,20 +188,20 @@ class Queue:
         return await gathering.finish()
 
     def take(self, where: Where = None, *, timeout_s: float | None = None, if_exists: bool = False) -> Take:
-        """One message for an `async with` block, acknowledged at its end and given back if it raises."""
+        """Take one message for an `async with` block: acknowledged at its end, released if it raises."""
         arguments = self._taking(where, if_exists, None)
         return Take(Holder(self._link, self.name, self._keys), arguments, check_time(timeout_s))
 
     def messages(
         self, where: Where = None, *, prefetch: int = PREFETCH, acknowledge: Acknowledge = "auto"
     ) -> Messages:
-        """The messages that match, as an async iterator that waits for more.
+        """Consume the messages that match: an async iterator that waits for more.
 
-        `acknowledge`: `auto`, each when the next one is asked for; `client`, by hand, for all that were
-        handed out so far; `dups-ok`, some at a time, so that a few may come again after a crash.
+        `acknowledge`: `auto`, each message when the next one is requested; `client`, by an explicit call, for
+        all messages delivered so far; `dups-ok`, some at a time, so a few may be redelivered after a crash.
         """
         if acknowledge not in ("auto", "client", "dups-ok"):
-            raise UserError(f"acknowledge={acknowledge!r}: 'auto', 'client' or 'dups-ok'")
+            raise UserError(f"acknowledge must be 'auto', 'client' or 'dups-ok', not {acknowledge!r}")
         _check_count("prefetch", prefetch, 0, PREFETCH_MAX)
         worker = MessageLoop(self._link, self.name, self._keys, condition(where), prefetch, acknowledge)
         return Messages(worker)
@@ -214,10 +214,10 @@ class Queue:
     async def _opened(
         self, holder: Holder, handed: GetAnswer, transaction: TransactionCore | None
     ) -> list[Message]:
-        """Messages that were handed out, in the hands of the holder or of a transaction.
+        """Return the delivered messages, held by the holder or the transaction.
 
-        If that fails they are given back, save for one that can't be decrypted: it is counted as delivered
-        when the transaction is rolled back, and so does not come for ever.
+        If that fails they are given back, but a message that can't be decrypted counts as delivered when the
+        transaction is rolled back, so that it is not redelivered for ever.
         """
         if transaction is None:
             return await holder.open(handed.messages)
@@ -243,7 +243,7 @@ class Queue:
         if_exists: bool = False,
         transaction: TransactionCore | None = None,
     ) -> Event:
-        """The first message that matches, which stays in the queue; QueueEmpty when none came in time."""
+        """Read the first matching message, which stays in the queue; QueueEmpty if none comes in time."""
         arguments = {**self._taking(where, if_exists, transaction), "action": "read"}
         handed = await wait_handed(self._link, self.name, arguments, check_time(timeout_s))
         return await self._whole(handed.messages[0])
@@ -251,17 +251,17 @@ class Queue:
     async def read_all(
         self, where: Where = None, *, transaction: TransactionCore | None = None
     ) -> list[Event]:
-        """All messages that match and are in the queue now; they stay there."""
+        """Read all matching messages that are in the queue now; they stay there."""
         arguments = {**self._taking(where, False, transaction), "action": "read"}
         return [await self._whole(hand) for hand in await self._pages(arguments)]
 
     async def headers(self, where: Where = None) -> list[Event]:
-        """The same without their bodies."""
+        """Read the same messages without their bodies."""
         arguments = {**self._taking(where, False, None), "action": "read", "bodies": False}
         return [hand.event for hand in await self._pages(arguments)]
 
     async def _pages(self, arguments: dict[str, Any]) -> list[ReceivedMessage]:
-        """What is read page by page, up to what is in the queue at the beginning."""
+        """Read page by page, up to the message that is the last when the call begins."""
         asked = {**arguments, "queue": self.name, "count": PAGE}
         hands: list[ReceivedMessage] = []
         while True:
@@ -281,46 +281,46 @@ class Queue:
         prefetch: int = PREFETCH_WATCH,
         timeout_s: float | None = None,
     ) -> Subscription:
-        """Copies of what is put into the queue from now on and matches; nothing is taken.
+        """Watch the queue: copies of matching messages that are put from now on; nothing is taken.
 
-        They come as the node has them: encrypted bodies stay so until `decrypt` is called, and of a long body
-        a copy has only the first part, SEGMENT_SIZE bytes.
+        Copies are as the node stores them: bodies stay encrypted until `decrypt` is called, and a copy holds
+        only the first SEGMENT_SIZE bytes of a long body.
         """
         _check_count("prefetch", prefetch, 1, PREFETCH_MAX)
         wanted = Wanted(condition(where), on_slow=on_slow, slow_key=slow_key, queue=self.name)
         return Subscription(self._link, wanted, prefetch, "auto", check_time(timeout_s))
 
     def decrypt(self, copy: Event) -> Event:
-        """A copy that a watch has brought, as it was put; of a long body the copy has only a part."""
+        """Return a watch's copy decrypted; it holds only the first part of a long body."""
         if self._keys is None:
-            raise UserError(f"queue {self.name!r} was asked for without keys")
+            raise UserError(f"queue {self.name!r} was opened without keys; give them to Bus.queue")
         return self._keys.decrypt(copy)
 
     # Keeping order
 
     async def purge(self, where: Where = None, *, timeout_s: float | None = None) -> int:
-        """Throw away all messages that match; how many they were."""
+        """Delete all matching messages and return their number."""
         asked = {"queue": self.name, "where": condition(where)}
         return int(await self._link.call("queue.purge", asked, check_time(timeout_s)))
 
     async def renew(self, message: Event | Message | str, lease_s: float) -> float:
-        """Let a message, or the one with this id, live so long from now; what was granted, 0 if it ended."""
+        """Renew the lease of a message, given as such or by id; return the seconds granted, 0 if it ended."""
         identity = message if isinstance(message, str) else message.id
         if not identity:
             raise EventError("$.id", "is not set: only a message that came out of a queue has one")
         if check_time(lease_s, "lease_s") is None:
-            raise UserError(f"lease_s=None: 0 to {SECONDS_MAX:g} seconds")
+            raise UserError(f"lease_s must be 0 to {SECONDS_MAX:g} seconds, not None")
         asked = {"queue": self.name, "id": identity, "lease_s": lease_s}
         return float(await self._link.call("queue.renew", asked, None, "again"))
 
 
 def check_name(name: str) -> str:
-    """Refuse what can't be a queue's name, id or address."""
+    """Return the name, id or address of a queue; raises QueueError if it can't be one."""
     if type(name) is not str or not 1 <= len(name) <= ADDRESS_LENGTH_MAX:
-        raise QueueError(str(name), f"a queue is asked for by a name of 1 to {ADDRESS_LENGTH_MAX} characters")
+        raise QueueError(str(name), f"a queue's name must have 1 to {ADDRESS_LENGTH_MAX} characters")
     return name
 
 
 def _check_count(name: str, count: int, least: int, most: int) -> None:
     if type(count) is not int or not least <= count <= most:
-        raise UserError(f"{name}={count!r}: a whole number within {least}..{most}")
+        raise UserError(f"{name} must be a whole number within {least}..{most}, not {count!r}")

@@ -25,7 +25,7 @@ Scope = arguments.Scope
 
 
 class QueueOptions(TypedDict, total=False):
-    """What can be asked of a queue; `tidings.queues.description` says what each of these means."""
+    """The options of a queue; `tidings.queues.description` documents each."""
 
     text: str
     properties: Mapping[str, Property]
@@ -47,7 +47,7 @@ class QueueOptions(TypedDict, total=False):
 
 
 class BusQueues(ABC):
-    """The queues and spaces of a node, as a bus has them."""
+    """The part of a bus for the node's queues and spaces."""
 
     def __init__(self) -> None:
         self._keys: dict[str, QueueKeys] = {}  # by the names of queues
@@ -60,7 +60,7 @@ class BusQueues(ABC):
     @property
     @abstractmethod
     def _asking(self) -> Inbox:
-        """Where the answers to requests arrive."""
+        """The inbox where answers to requests arrive."""
 
     async def create_queue(
         self,
@@ -70,16 +70,16 @@ class BusQueues(ABC):
         timeout_s: float | None = None,
         **options: Unpack[QueueOptions],
     ) -> Queue:
-        """Make a queue, or find the one that has the same description; QueueExists if it has another.
+        """Create a queue, or return the existing one; raises QueueExists if its description differs.
 
-        Without a name it is called by its id; `QueueOptions` lists the options. With keys the bodies of its
-        messages are encrypted and decrypted here, and the node does not see them.
+        Without a name its id is its name; `QueueOptions` lists the options. With keys the client encrypts and
+        decrypts the bodies of messages, and the node does not see them.
         """
         asked = wished(name, dict(options))
         return self._described(await self._manage("queue.create", asked, timeout_s), name, keys)
 
     async def queue(self, name: str, *, keys: Keyring | None = None, timeout_s: float | None = None) -> Queue:
-        """The queue of this name, alias, id or `name@node`; QueueNotFound if there is none.
+        """Return the queue of this name, alias, id or `name@node`; raises QueueNotFound if there is none.
 
         For keys see `create_queue`.
         """
@@ -87,7 +87,7 @@ class BusQueues(ABC):
         return self._described(await self._manage("queue.describe", asked, timeout_s), name, keys)
 
     async def delete_queue(self, name: str, *, timeout_s: float | None = None) -> None:
-        """Delete a queue with all that is in it, or an alias alone."""
+        """Delete a queue with its messages, or only an alias."""
         session = self._link.core.session
         try:
             await self._manage("queue.delete", {"queue": check_name(name)}, timeout_s)
@@ -112,13 +112,13 @@ class BusQueues(ABC):
         timeout_s: float | None = None,
         **fields: Any,
     ) -> list[Description]:
-        """The descriptions of all queues that agree; what is left open agrees with anything.
+        """Return the descriptions of all queues that match the given arguments.
 
-        `fields` are others of the description, by their names: `type`, `persistent`, `keep`, `priorities`,
-        `expiry`, `max_messages` and so on, and `id`. A limit that is None finds queues without one.
+        `fields` are other fields of the description: `type`, `persistent`, `keep`, `priorities`, `expiry`,
+        `max_messages` and so on, and `id`. A limit of None finds queues without one.
         """
         if scope not in get_args(Scope):
-            raise UserError(f"scope={scope!r}: 'local', 'remote' or 'both'")
+            raise UserError(f"scope must be 'local', 'remote' or 'both', not {scope!r}")
         told = None if properties is None else dict(properties)
         elsewhere = None if scope == "local" else scope
         sought = read_fields(_plain(fields))
@@ -128,13 +128,13 @@ class BusQueues(ABC):
         if not isinstance(found, list):
             raise CodecError("$.queue.find", "is no list of descriptions")
         descriptions = [read_description(one) for one in found]
-        # A node that is older than this client passes the fields over.
+        # A node that is older than this client ignores the fields.
         return [one for one in descriptions if one.agrees(QueueSearch(fields=sought))]
 
     async def replay_dead(
         self, where: Where = None, queue: str | None = None, *, timeout_s: float | None = None
     ) -> int:
-        """Put dead letters back where they came from, or into another queue; how many they were."""
+        """Put dead letters back into their queues, or into another one, and return their number."""
         asked: dict[str, Any] = {"where": condition(where)}
         if queue is not None:
             asked["queue"] = check_name(queue)
@@ -143,9 +143,9 @@ class BusQueues(ABC):
     async def space(
         self, name: str, *, timeout_s: float | None = None, **options: Unpack[QueueOptions]
     ) -> Space:
-        """The space of this name, a queue that is asked by content; made if it is not there.
+        """Return the space of this name, a queue addressed by content; it is created if there is none.
 
-        `QueueOptions` lists the options; QueueExists if it is there with others.
+        `QueueOptions` lists the options; raises QueueExists if it exists with others.
         """
         if not options:
             with suppress(QueueNotFound):
@@ -154,27 +154,27 @@ class BusQueues(ABC):
         return Space(await self.create_queue(name, timeout_s=timeout_s, **wanted))
 
     def transaction(self, timeout_s: float | None = TRANSACTION_S) -> Transaction:
-        """A transaction over queues and publications, inside `async with`; lost when it takes longer."""
+        """Return a transaction over queues and publications, for `async with`; lost after `timeout_s`."""
         return Transaction(self._link, self._named, timeout_s)
 
     async def _manage(self, operation: str, arguments: dict[str, Any], timeout_s: float | None) -> Any:
-        """A request that may be repeated after a cut, as it changes nothing the second time."""
+        """Send an idempotent request, which is repeated after a lost connection."""
         return await self._link.call(operation, arguments, check_time(timeout_s), "again")
 
     def _named(self, name: str) -> Queue:
-        """The queue of this name, which is not asked for, with the keys that it had before."""
+        """Return the queue of this name, with the keys that it had before, without asking the node."""
         return Queue(self._link, self._asking, check_name(name), None, self._keys.get(name))
 
     def _described(self, told: Any, name: str | None, ring: Keyring | None) -> Queue:
         description = read_description(told)
         called = self._address(description, name)
         keys = None if ring is None else QueueKeys(ring, description.name)
-        if keys is not None:  # for whoever names the queue in a transaction, or gives it another name
+        if keys is not None:  # for transactions that name the queue, and for aliases
             self._keys[description.name] = self._keys[called] = keys
         return Queue(self._link, self._asking, called, description, keys)
 
     def _address(self, description: Description, name: str | None) -> str:
-        """How a queue is asked for from now on: others are asked for it once."""
+        """Return the name for further requests: with the node's, so that peers are asked only once."""
         node = description.node
         if node and node not in (self._link.core.node_name, self._link.core.node):
             return f"{description.name or name}@{node}"
@@ -182,12 +182,12 @@ class BusQueues(ABC):
 
 
 def wished(name: str | None, wish: dict[str, Any]) -> dict[str, Any]:
-    """What is asked for, as it is sent; QueueError if no queue can be so."""
+    """Return the description to request, as it is sent; raises QueueError if no queue can have it."""
     shown = name if isinstance(name, str) else ""
     if name is not None:
         wish["name"] = check_name(name)
     if wrong := sorted(TOLD & wish.keys()):
-        raise QueueError(shown, f"{wrong[0]} is told by the node, and can't be asked for")
+        raise QueueError(shown, f"{wrong[0]} is set by the node, and can't be requested")
     wish = _plain(wish)
     try:
         asked: dict[str, Any] = msgspec.to_builtins(msgspec.convert(wish, Description))

@@ -1,13 +1,13 @@
-"""A space: a queue that is asked by content. What is written stays until it is taken or its lease is over.
+"""A space: a queue addressed by content. An entry stays until it is taken or its lease ends.
 
     space = await bus.space("board")
     lease = await space.write(("temperature", "north", 21.5), lease_s=60)
     name, place, value = await space.take(("temperature", str, float), timeout_s=5)
 
 It is a view of a queue and adds nothing to it: to write is to put, to take is to get, a lease is the `ttl_s`
-of the message. An entry is an event, a mapping with a type, or a tuple of plain values. A template says which
-entries are meant: an example of one in which some fields are open, a filter or its text; None means any.
-`timeout_s` says how long to wait for one, None for ever; QueueEmpty if none came.
+of the message. An entry is an event, a mapping with a type, or a tuple of plain values. A template selects
+entries: an example in which some fields are open, a filter or its text; None means any. `timeout_s` says how
+long to wait for an entry, None for ever; if none comes in time, the call raises QueueEmpty.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from tidings.queues.description import SECONDS_MAX, Description
 
 
 class Lease:
-    """How long an entry may stay in its space; made by `Space.write`."""
+    """The time that an entry may stay in its space; made by `Space.write`."""
 
     def __init__(self, space: Space, identity: str, granted_s: float | None) -> None:
         self.granted_s = granted_s
-        """Seconds from when it was granted, or its transaction was committed; None: without end."""
+        """Seconds from the grant, or from the commit of its transaction; None: without end."""
         self._space = space
         self._identity = identity
 
     async def renew(self, lease_s: float) -> float:
-        """Let the entry stay for so long from now on; how long that is, as the space may shorten it.
+        """Renew the lease from now on and return the seconds granted, which the space may shorten.
 
-        MessageNotHeld if the entry has gone, is in a transaction, or its own has not been committed.
+        Raises MessageNotHeld if the entry is gone or in a transaction, or its own is not committed yet.
         """
         self._space.check_lease(lease_s)
         self.granted_s = await self._space.queue.renew(self._identity, lease_s)
         return self.granted_s
 
     async def cancel(self) -> None:
-        """Take the entry away now; MessageNotHeld as above."""
+        """Remove the entry now; raises MessageNotHeld as `renew` does."""
         self.granted_s = await self._space.queue.renew(self._identity, 0)
 
     def __repr__(self) -> str:
@@ -58,12 +58,12 @@ class Lease:
 
 
 class Space:
-    """A queue that is asked by content; made by `Bus.space`. Every operation can be part of a transaction."""
+    """A queue addressed by content; made by `Bus.space`. Every operation can be part of a transaction."""
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
         """The queue that it is a view of."""
-        # An entry is known by an id of its own, by which its lease is found.
+        # Every entry has an id of its own, by which its lease is found.
         self._ids = StoredIds(OWN_ID + new_system(os.urandom), 0)
 
     def __repr__(self) -> str:
@@ -71,22 +71,22 @@ class Space:
 
     @property
     def name(self) -> str:
-        """The name by which it was asked for."""
+        """The name that the client used."""
         return self.queue.name
 
     @property
     def description(self) -> Description:
-        """The description of the queue, as it was last told."""
+        """The description of the queue that the node last returned."""
         return self.queue.description
 
     # Templates
 
     def template(self, like: Like = None, /, **fields: Any) -> Template:
-        """A template, of any form of one and of fields by name: `template(type="shape", radius=float)`."""
+        """Make a template from any form of one and named fields: `template(type="shape", radius=float)`."""
         return Template(like, **fields)
 
     def snapshot(self, template: Like) -> Template:
-        """The template in a form that needs no more work, wherever and however often it is used."""
+        """Return the template compiled, for repeated use in any space."""
         return template_of(template)
 
     # Writing
@@ -99,10 +99,10 @@ class Space:
         *,
         timeout_s: float | None = None,
     ) -> Lease:
-        """Write an entry, which is in the space on return, and for others when the transaction commits.
+        """Write an entry; it is in the space on return, and visible to others when the transaction commits.
 
-        It may stay for `lease_s` seconds; if that is None, for its own `ttl_s`, or as the space has it. The
-        lease says what was granted.
+        It may stay for `lease_s` seconds; if that is None, for its own `ttl_s`, or the default of the space.
+        The lease holds the time granted.
         """
         event = written(entry)
         lease_s = self._lease_of(event, lease_s)
@@ -123,13 +123,13 @@ class Space:
         return event.ttl_s
 
     def check_lease(self, lease_s: float) -> None:
-        """Refuse what is no lease, and any where leases mean nothing."""
+        """Raise UserError if the value is no lease, or entries of this space never expire."""
         _check_seconds("lease_s", lease_s)
         if not self.description.expiry:
             raise UserError(f"lease_s={lease_s!r}: entries of {self.name!r} never expire (expiry=False)")
 
     def _granted(self, lease_s: float | None) -> float | None:
-        """What the node makes of a lease."""
+        """The seconds that the node grants for a lease."""
         about = self.description
         if not about.expiry:
             return None
@@ -148,7 +148,7 @@ class Space:
         timeout_s: float | None = None,
         transaction: TransactionCore | None = None,
     ) -> Entry:
-        """The first entry that matches, which stays; in a transaction nobody else takes it until the end."""
+        """Read the first matching entry, which stays; in a transaction no one else takes it until the end."""
         where = template_of(template).where
         return found(await self.queue.read(where, timeout_s=timeout_s, transaction=transaction))
 
@@ -159,7 +159,7 @@ class Space:
         timeout_s: float | None = None,
         transaction: TransactionCore | None = None,
     ) -> Entry:
-        """The first entry that matches, which is gone; it comes back if the transaction is rolled back."""
+        """Take the first matching entry; it comes back if the transaction is rolled back."""
         where = template_of(template).where
         message = await self.queue.get(where, timeout_s=timeout_s, transaction=transaction)
         return found(message.event)
@@ -171,7 +171,7 @@ class Space:
         timeout_s: float | None = None,
         transaction: TransactionCore | None = None,
     ) -> Entry:
-        """The same as `read`, but it waits only while an entry that matches is in others' transactions."""
+        """Read as `read` does, but wait only while a matching entry is in others' transactions."""
         where = template_of(template).where
         event = await self.queue.read(where, timeout_s=timeout_s, if_exists=True, transaction=transaction)
         return found(event)
@@ -183,7 +183,7 @@ class Space:
         timeout_s: float | None = None,
         transaction: TransactionCore | None = None,
     ) -> Entry:
-        """The same as `take`, but it waits only while an entry that matches is in others' transactions."""
+        """Take as `take` does, but wait only while a matching entry is in others' transactions."""
         where = template_of(template).where
         message = await self.queue.get(where, timeout_s=timeout_s, if_exists=True, transaction=transaction)
         return found(message.event)
@@ -191,21 +191,21 @@ class Space:
     # All at once
 
     async def scan(self, template: Like = None, *, transaction: TransactionCore | None = None) -> list[Entry]:
-        """All entries that match and are there now; they stay."""
+        """Read all matching entries that are there now; they stay."""
         events = await self.queue.read_all(template_of(template).where, transaction=transaction)
         return [found(event) for event in events]
 
     async def take_all(
         self, template: Like = None, *, transaction: TransactionCore | None = None
     ) -> list[Entry]:
-        """All entries that match and are there now; they are gone."""
+        """Take all matching entries that are there now."""
         messages = await self.queue.get_all(template_of(template).where, transaction=transaction)
         return [found(message.event) for message in messages]
 
     async def count(self, template: Like = None, *, transaction: TransactionCore | None = None) -> int:
-        """How many entries match; those that others' transactions have taken are not among them.
+        """Count the matching entries, without those that others' transactions have taken.
 
-        In a transaction its own count too, and what was counted nobody else takes until the end.
+        In a transaction its own entries count too, and no other client takes a counted entry until the end.
         """
         if transaction is not None:
             return len(await self.scan(template, transaction=transaction))
@@ -213,7 +213,7 @@ class Space:
             return (await self.queue.describe()).messages
         return len(await self.queue.headers(template_of(template).where))
 
-    # Being told
+    # Watching
 
     def watch(
         self,
@@ -224,9 +224,9 @@ class Space:
         prefetch: int = PREFETCH_WATCH,
         timeout_s: float | None = None,
     ) -> Watch:
-        """The entries that are written from now on and match, as an async iterator inside `async with`.
+        """Watch for matching entries that are written from now on: an async iterator inside `async with`.
 
-        Each comes once, when its transaction commits, and stays in the space. The options are those of
+        Each is delivered once, when its transaction commits, and stays in the space. The options are those of
         `Queue.watch`.
         """
         where = template_of(template).where
@@ -241,7 +241,7 @@ class Watch:
 
     def __init__(self, copies: Subscription) -> None:
         self.copies = copies
-        """The subscription they come by, which knows of gaps."""
+        """The subscription that delivers the entries and counts gaps."""
 
     async def __aenter__(self) -> Self:
         await self.copies.__aenter__()
@@ -259,10 +259,10 @@ class Watch:
         return found(await self.copies.__anext__())
 
     async def take(self) -> list[Entry]:
-        """The next entries, as many as have arrived: at least one, which is waited for."""
+        """Return all entries that have arrived; waits for at least one."""
         return [found(event) for event in await self.copies.take()]
 
 
 def _check_seconds(name: str, seconds: float) -> None:
     if type(seconds) not in (int, float) or not 0 < seconds <= SECONDS_MAX:
-        raise UserError(f"{name}={seconds!r}: a lease is more than 0 and at most {SECONDS_MAX:g} seconds")
+        raise UserError(f"{name}={seconds!r}: must be more than 0 and at most {SECONDS_MAX:g} seconds")

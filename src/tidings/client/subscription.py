@@ -1,13 +1,13 @@
-"""A subscription as an application sees it: an async iterator of events, inside an `async with` block.
+"""The client's view of a subscription: an async iterator of events, inside an `async with` block.
 
-It begins with the block, and what arrives is kept from then on, so nothing is lost before the first event is
-asked for; and nothing is handed out before. The rule kept on durable subscriptions: an event is acknowledged
-when the next one is asked for or when the block ends without an error, so one that was not dealt with comes
-again. Acknowledgements leave when the loop runs next, many in one.
+It begins with the block and keeps arriving events from then on, so none is lost before the first one is
+requested, and none is returned before. The rule for durable subscriptions: an event is acknowledged when the
+next one is requested or when the block ends without an error, so an event that was not processed is
+redelivered. Acknowledgements are sent when the loop runs next, many as one.
 
 A listener calls a function with each event instead, for as long as its block lasts.
 
-`__anext__` is on the hot path: while decoded events are there it waits for nothing.
+`__anext__` is on the hot path: while decoded events are there it does not wait.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Callback = Callable[[Event], Awaitable[None] | None]
 
 
 class SubscribeOptions(TypedDict, total=False):
-    """The options of `Bus.subscribe`, for what passes them on."""
+    """The options of `Bus.subscribe`, for callers that pass them on."""
 
     durable: str | None
     since: int | datetime | None
@@ -51,14 +51,14 @@ class SubscribeOptions(TypedDict, total=False):
 
 
 class Gap(NamedTuple):
-    """Events that never came: how many (0: nobody knows) and why."""
+    """Events that were not delivered: how many (0: unknown) and why."""
 
     dropped: int
     reason: str
 
 
 class ArrivedBatch(NamedTuple):
-    """A batch as it came."""
+    """A batch as it arrived."""
 
     batch: Batch
     positions: Sequence[int] | None
@@ -94,7 +94,7 @@ class Subscription:
 
     @property
     def is_stored(self) -> bool:
-        """Whether its events have positions: it is durable, or has a place in the stored stream."""
+        """Whether its events have positions: it is durable, or reads stored events."""
         return self._wanted.durable is not None or self._wanted.is_stream
 
     # The block
@@ -122,7 +122,7 @@ class Subscription:
         await self.leave()
 
     async def leave(self) -> None:
-        """End it, acknowledging nothing further; a durable subscription stays with the node."""
+        """End it without acknowledging anything further; the node keeps a durable subscription."""
         await self._link.outcome(self._leave())
 
     def _leave(self) -> Deferred[None]:
@@ -152,9 +152,9 @@ class Subscription:
         return event
 
     async def take(self) -> list[Event]:
-        """The next events, as many as are decoded already: at least one, which is waited for.
+        """Return all events that are decoded already; waits for at least one.
 
-        On a durable subscription all of them are acknowledged together, by what is asked for next.
+        On a durable subscription the next request acknowledges all of them together.
         """
         events = [await self.__anext__()]
         at, end = self._at, len(self._events)
@@ -165,7 +165,7 @@ class Subscription:
         return events
 
     async def _advance(self) -> None:
-        """Give others their turn, then go on with this delivery or wait for the next one."""
+        """Let other tasks run, then go on with this delivery or wait for the next one."""
         if self._at < len(self._events):
             await asyncio.sleep(0)
         else:
@@ -186,14 +186,14 @@ class Subscription:
             self._waiting = None
 
     def _raise_end(self) -> None:
-        """Nothing more will come: stop if it was ended on purpose, otherwise say why."""
+        """End the iteration: stop if the subscription was ended on purpose, otherwise raise the reason."""
         failure = self._link.core.failure
         if self._reason in ("left", "unsubscribed"):
             raise StopAsyncIteration
         raise failure or Refused("ended", f"the subscription was ended: {self._reason}")
 
     def _begin(self, delivery: ArrivedBatch) -> None:
-        """Hand out the events of a delivery; those acknowledged by hand keep their room until they are."""
+        """Begin a delivery; events with explicit acknowledgement use their credit until acknowledged."""
         batch, positions, redelivered = delivery
         assert self._intake is not None
         if not self._is_by_hand or positions is None:
@@ -204,7 +204,7 @@ class Subscription:
 
     @property
     def position(self) -> int | None:
-        """Where the last event is stored; None if it is not."""
+        """The position of the last event in the log; None if it is not stored."""
         return self._positions[self._at - 1] if self._positions is not None and self._at else None
 
     @property
@@ -221,14 +221,12 @@ class Subscription:
             self._link.flush_soon()
 
     async def acknowledge(self, event: Event) -> None:
-        """This event and all before it were dealt with; for `acknowledge="client"`.
+        """Acknowledge this event and all before it; for `acknowledge="client"`.
 
-        One that needs none, because it was acknowledged with a later one or is not stored, is passed over.
+        An event that is not stored, or was acknowledged with a later one, is ignored.
         """
         if not self._is_by_hand:
-            raise UserError(
-                "events are acknowledged by hand on durable subscriptions with acknowledge='client'"
-            )
+            raise UserError("acknowledge needs a durable subscription with acknowledge='client'")
         if all(event is not held for held, _ in self._open):
             return
         assert self._intake is not None
@@ -244,17 +242,17 @@ class Subscription:
     # What the core calls
 
     def deliver(self, batch: Batch, positions: Sequence[int] | None, redelivered: bool) -> None:
-        """Keep a batch until it is asked for."""
+        """Keep a batch until the application requests it."""
         self._arrived.append(ArrivedBatch(batch, positions, redelivered))
         self._notify()
 
     def gap(self, dropped: int, reason: str) -> None:
-        """Count what never came."""
+        """Count events that were not delivered."""
         self.gaps.append(Gap(dropped, reason))
         self.dropped += dropped
 
     def ended(self, reason: str) -> None:
-        """Stop, after what has arrived."""
+        """Stop after the events that have arrived."""
         self._reason = reason
         self._notify()
 
@@ -266,13 +264,13 @@ class Subscription:
 class Listener:
     """Calls a function or coroutine function with each event, one after the other; made by `Bus.listen`.
 
-    What the callback raises ends the listening, and is raised where the block ends or by `wait`. An event of
-    a durable subscription is acknowledged when the callback has returned.
+    An exception of the callback ends the listening and is raised at the end of the block or by `wait`. An
+    event of a durable subscription is acknowledged when the callback has returned.
     """
 
     def __init__(self, subscription: Subscription, callback: Callback) -> None:
         self.subscription = subscription
-        """The subscription that the events come by, which knows of gaps."""
+        """The subscription that delivers the events and counts gaps."""
         self._callback = callback
         self._task: asyncio.Task[None] | None = None
 
@@ -289,7 +287,7 @@ class Listener:
                 await result
 
     async def wait(self) -> None:
-        """Wait until the listening ends by itself: by an error, or with the subscription."""
+        """Wait until the listening ends: by an error, or with the subscription."""
         assert self._task is not None
         await asyncio.wait([self._task])
         self._task.result()
@@ -300,7 +298,7 @@ class Listener:
         assert self._task is not None
         self._task.cancel()
         await asyncio.wait([self._task])
-        # Events that were dealt with are acknowledged by now; one that was being dealt with must not be.
+        # Processed events are acknowledged by now; one whose callback was cancelled must not be.
         await self.subscription.leave()
         if kind is None and not self._task.cancelled():
             self._task.result()

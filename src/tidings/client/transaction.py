@@ -1,12 +1,12 @@
-"""Transactions: what is put, got and published in one is done together, or not at all.
+"""Transactions: puts, gets and publications that take effect together or not at all.
 
     async with bus.transaction() as tx:
         order = await tx.get("orders", timeout_s=5)
         await tx.put("bills", "bill", of=order["number"])
 
-It is committed at the clean end of the block and rolled back when the block raises. What was put is seen by
-others from the commit on, by the transaction itself at once; what was got comes back if it is rolled back.
-TransactionLost says that it was over before it could be committed: nothing of it was done.
+It is committed at the clean end of the block and rolled back when the block raises. Other clients see its
+puts from the commit on, the transaction itself at once; a rollback returns the messages that it got.
+TransactionLost means that it ended before it could be committed: nothing of it took effect.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from tidings.event import Event
 from tidings.transport.link import Link
 
 TRANSACTION_S = 30.0
-"""How long a transaction may take, unless the caller says otherwise."""
+"""Seconds that a transaction may take by default."""
 
 
 class Transaction(TransactionCore):
-    """What is put, got and published together, or not at all; made by `Bus.transaction`.
+    """Puts, gets and publications that take effect together or not at all; made by `Bus.transaction`.
 
     It is entered once, with `async with`: committed at the clean end of the block, else rolled back. A queue
-    is given as such or by its name.
+    is given as an object or by its name.
     """
 
     def __init__(self, link: Link, named: Callable[[str], Queue], timeout_s: float | None) -> None:
         """`named` finds a queue by its name."""
         if check_time(timeout_s) == 0:
-            raise UserError("timeout_s=0: a transaction takes some time")
+            raise UserError("timeout_s of a transaction must be more than 0")
         super().__init__(link, timeout_s)
         self._named = named
 
@@ -90,7 +90,7 @@ class Transaction(TransactionCore):
         timeout_s: float | None = 0,
         if_exists: bool = False,
     ) -> Event:
-        """Read a message, which others may read but not take until the end; see `Queue.read`."""
+        """Read a message, which other clients may read but not take until the end; see `Queue.read`."""
         own = self._queue(queue)
         return await own.read(where, timeout_s=timeout_s, if_exists=if_exists, transaction=self)
 
