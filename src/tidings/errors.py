@@ -1,29 +1,29 @@
-"""Every error tidings raises, as one tree.
+"""The errors of tidings, as one tree.
 
     TidingsError
-    ├── UserError                 what the caller did wrong
+    ├── UserError                 a mistake of the caller
     │   ├── EventError            a value, name or size that no event may have   (place)
-    │   ├── FilterError           a filter that can't be understood or is too large   (line, column, hint)
+    │   ├── FilterError           a filter that can't be parsed or is too large   (line, column, hint)
     │   ├── MissingExtra          a part of tidings that is not installed   (extra)
-    │   ├── ConfigError           a setting that can't be   (place, key)
-    │   ├── AddressError          a text that is no address of a node
+    │   ├── ConfigError           an invalid setting   (place, key)
+    │   ├── AddressError          an invalid address of a node
     │   ├── NotAllowed            an action the access list does not grant
     │   ├── QueueError                                                            (queue)
     │   │   ├── QueueEmpty   QueueFull   QueueNotFound   QueueExists   QueueAmbiguous
     │   │   └── MessageNotHeld    a message that the client does not hold, or not any more
     │   └── TransactionLost       a transaction that ended without being committed
-    ├── PeerError                 what the other side did wrong
+    ├── PeerError                 a fault of the other side
     │   ├── CodecError            bytes that are no event   (place)
     │   ├── DecryptionError       a body that can't be decrypted, or should have been encrypted   (queue, key)
-    │   ├── Disconnected          the connection was lost and not found again in time
-    │   ├── NoAnswer              whoever was asked did not answer in time
-    │   └── Refused               the other side would not do it, for a reason without its own error   (code)
-    ├── StoreError                what the disk did, or what lies on it   (path)
+    │   ├── Disconnected          the connection was lost and not restored in time
+    │   ├── NoAnswer              the node or another client did not answer in time
+    │   └── Refused               a refusal by the other side that has no error class of its own   (code)
+    ├── StoreError                a fault of the disk or of the files on it   (path)
     │   ├── StoreInUse            another process has the directory
     │   ├── StoreTooNew           it was written by a newer tidings
     │   ├── StoreDamaged          a record that is not as it was written
     │   └── StoreFailed           the disk is full or broken: nothing was changed
-    └── InternalError             what tidings did wrong: please report it
+    └── InternalError             a fault of tidings itself: please report it
 
 Errors carry fields, and name the place of the bad value: `line 3, column 14`, `$.sensors[2].value`.
 """
@@ -36,19 +36,19 @@ class TidingsError(Exception):
 
 
 class UserError(TidingsError):
-    """The caller asked for something that can't be done."""
+    """Mistake of the caller: a request that can't be carried out."""
 
 
 class PeerError(TidingsError):
-    """The other side of a connection, file or stream did something it must not."""
+    """Fault of the other side of a connection, file or stream."""
 
 
 class InternalError(TidingsError):
-    """An invariant of tidings itself was broken."""
+    """Broken invariant of tidings itself; please report it."""
 
 
 class EventError(UserError, ValueError):
-    """A value, name or size that no event may have; `place` says where it stands."""
+    """A value, name or size that no event may have; `place` says where it is."""
 
     def __init__(self, place: str, problem: str) -> None:
         super().__init__(f"{place}: {problem}")
@@ -60,7 +60,7 @@ class EventError(UserError, ValueError):
 
 
 class FilterError(UserError, ValueError):
-    """A filter that can't be understood or is too large.
+    """A filter that can't be parsed or is too large.
 
     `line` and `column` count from 1 and are None when the filter was not given as text.
     """
@@ -92,7 +92,7 @@ class MissingExtra(UserError, ImportError):
 
 
 class ConfigError(UserError, ValueError):
-    """A setting that can't be; `place` says where it stands, `key` which one it is."""
+    """An invalid setting; `place` says where it is, `key` which one it is."""
 
     def __init__(self, place: str, key: str, problem: str) -> None:
         super().__init__(f"{place}: {key}: {problem}" if key else f"{place}: {problem}")
@@ -105,15 +105,15 @@ class ConfigError(UserError, ValueError):
 
 
 class AddressError(UserError, ValueError):
-    """A text that is no address of a node."""
+    """An invalid address of a node."""
 
 
 class NotAllowed(UserError):
-    """The access list does not grant this action."""
+    """Denied action: the access list does not grant it."""
 
 
 class QueueError(UserError):
-    """A queue can't do what was asked; `queue` is its name."""
+    """A request that a queue can't carry out; `queue` is its name."""
 
     def __init__(self, queue: str, problem: str) -> None:
         super().__init__(f"queue {queue!r}: {problem}")
@@ -125,35 +125,35 @@ class QueueError(UserError):
 
 
 class QueueEmpty(QueueError):
-    """Nothing that matches is in the queue."""
+    """No matching message in the queue, or none in time."""
 
 
 class QueueFull(QueueError):
-    """The queue holds as many messages as it may."""
+    """A queue that holds as many messages as it may."""
 
 
 class QueueNotFound(QueueError):
-    """There is no queue of that name or id."""
+    """No queue of that name or id."""
 
 
 class QueueExists(QueueError):
-    """A queue of that name exists with another description."""
+    """An existing queue of that name with another description."""
 
 
 class QueueAmbiguous(QueueError):
-    """Several nodes have a queue of that name."""
+    """A name that queues of several nodes have."""
 
 
 class MessageNotHeld(QueueError):
-    """The message is not in this client's hands, or not any more: it can't be acknowledged or rejected."""
+    """A message that this client does not hold (any more), so it can't be acknowledged or rejected."""
 
 
 class TransactionLost(UserError):
-    """The transaction has ended without being committed; nothing of it was done."""
+    """A transaction that ended without being committed; nothing of it took effect."""
 
 
 class CodecError(PeerError, ValueError):
-    """Bytes or text that are no event; `place` says where the trouble stands."""
+    """Bytes or text that are no event; `place` says where the fault is."""
 
     def __init__(self, place: str, problem: str) -> None:
         super().__init__(f"{place}: {problem}")
@@ -165,7 +165,7 @@ class CodecError(PeerError, ValueError):
 
 
 class DecryptionError(PeerError):
-    """A message of a queue with keys can't be decrypted; `key` is the id of the key it asks for, or None."""
+    """A message that can't be decrypted; `key` is the id of the key that it needs, or None."""
 
     def __init__(self, queue: str, key: str | None, problem: str) -> None:
         which = "" if key is None else f"key {key}: "
@@ -179,15 +179,15 @@ class DecryptionError(PeerError):
 
 
 class Disconnected(PeerError, ConnectionError):
-    """The connection was lost and did not come back in time."""
+    """A connection that was lost and not restored in time."""
 
 
 class NoAnswer(PeerError, TimeoutError):
-    """The node, or whoever was asked, did not answer in time."""
+    """No answer in time from the node or another client."""
 
 
 class Refused(PeerError):
-    """The other side would not do it; `code` is one of the protocol's."""
+    """A refusal by the other side; `code` is one of the protocol's."""
 
     def __init__(self, code: str, problem: str) -> None:
         super().__init__(f"{problem} [{code}]")
@@ -199,7 +199,7 @@ class Refused(PeerError):
 
 
 class StoreError(TidingsError):
-    """What the disk did, or what lies on it; `path` says where."""
+    """A fault of the disk or of the files on it; `path` says where."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"{path}: {problem}")
@@ -211,16 +211,16 @@ class StoreError(TidingsError):
 
 
 class StoreInUse(StoreError):
-    """Another process has the directory."""
+    """A directory that another process uses."""
 
 
 class StoreTooNew(StoreError):
-    """The directory was written by a newer tidings."""
+    """A directory written by a newer tidings."""
 
 
 class StoreDamaged(StoreError):
-    """A record is not as it was written."""
+    """A record that is not as it was written."""
 
 
 class StoreFailed(StoreError):
-    """The disk is full or broken; what was to be written is not, and nothing else has changed."""
+    """A write that a full or broken disk did not take; nothing has changed."""
