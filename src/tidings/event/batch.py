@@ -1,8 +1,8 @@
-"""Many events that stand together: the sender's bytes, unchanged, and views of them made when asked for.
+"""A batch of events: the sender's bytes, unchanged, and views of them made on first use.
 
-A node passes most events on without reading them, so a batch keeps the bytes and decodes nothing until
-someone wants events, one event or columns. Taking some events out, and joining batches, copies runs of bytes
-and writes a new head.
+A node passes most events on without reading them, so a batch keeps the bytes and decodes nothing until a
+caller requests events, one event or columns. Taking events out and joining batches copies runs of bytes and
+writes a new head.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from tidings.event.wire import (
 from tidings.ids import Origin
 
 FEW = 16
-"""Rows up to which they are taken out one by one."""
+"""Rows up to which `raw_of` copies them one by one."""
 _HEAD_OF_ONE = array_head(1)
 
 
 class Batch:
-    """Events of one origin, as bytes; `Batch(raw)` looks at the head only, views raise CodecError.
+    """Events of one origin, as bytes; `Batch(raw)` checks the head only, views raise CodecError.
 
-    Whoever knows where the events begin, because they were checked, gives the `offsets`.
+    A caller that has checked the events passes their `offsets`.
     """
 
     __slots__ = ("_count", "_events", "_offsets", "_parts", "origin", "raw")
@@ -50,7 +50,7 @@ class Batch:
 
     @staticmethod
     def of(events: Iterable[Event]) -> Batch:
-        """The batch of these events, which must share one origin."""
+        """Return the batch of these events, which must share one origin."""
         held = list(events)
         origin = held[0].origin if held else None
         for row, event in enumerate(held):
@@ -62,7 +62,7 @@ class Batch:
 
     @staticmethod
     def join(batches: Sequence[Batch]) -> Batch:
-        """One batch of all events in order; the batches must share one origin."""
+        """Return one batch of all events in order; the batches must share one origin."""
         origin = batches[0].origin if batches else None
         for number, batch in enumerate(batches):
             if batch.origin != origin:
@@ -73,14 +73,14 @@ class Batch:
 
     @property
     def offsets(self) -> array[int]:
-        """Where each event begins in `raw`, and after them where the last one ends."""
+        """The offset of each event in `raw`, and the end of the last one."""
         if self._offsets is None:
             self._offsets = offsets_of(self.raw)
         return self._offsets
 
     @property
     def events(self) -> list[Event]:
-        """All events, decoded and checked on first use; not to be changed."""
+        """All events, decoded and checked on first use; the list must not be changed."""
         if self._events is None:
             self._events = decode_events(self.raw, self.origin)
         return self._events
@@ -91,7 +91,7 @@ class Batch:
         return self._events is not None
 
     def take(self, rows: Iterable[int]) -> Batch:
-        """The batch of the events in these rows, in that order; IndexError for a row not there."""
+        """Return the batch of the events in these rows, in that order; IndexError if a row is missing."""
         wanted = [int(row) for row in rows]
         if wanted and (min(wanted) < 0 or max(wanted) >= self._count):
             raise IndexError(f"a row is not within 0..{self._count - 1}")
@@ -103,14 +103,14 @@ class Batch:
         return taken
 
     def slice(self, start: int, end: int) -> Batch:
-        """The batch of the events from one row to before another, which must be there."""
+        """Return the batch of the rows from `start` to before `end`, which must exist."""
         offsets = self.offsets
         return Batch(array_head(end - start) + self.raw[offsets[start] : offsets[end]], self.origin)
 
     def cut(self, rows: Sequence[int], size_max: int) -> Iterator[Batch]:
-        """The events in these rows, ascending, in batches of at most so many bytes, save one large event.
+        """Yield these ascending rows in batches of at most `size_max` bytes, except for a larger event.
 
-        On the hot path: most often all rows are wanted, and then none of them is looked at by itself.
+        On the hot path: most often all rows are wanted, and then none of them is examined by itself.
         """
         if len(self.raw) <= size_max or not rows:
             yield self if len(rows) == self._count else self.take(rows)
@@ -134,9 +134,9 @@ class Batch:
             start = end
 
     def part(self, rows: Sequence[int]) -> Batch:
-        """The batch of the events in these rows, one for all who ask for the same; all rows are the batch.
+        """Return the batch of these rows, the same object for the same rows; for all rows, this batch.
 
-        Parts are remembered until `forget`.
+        Parts are cached until `forget`.
         """
         if len(rows) == self._count:
             return self
@@ -150,13 +150,13 @@ class Batch:
         return known
 
     def forget(self) -> None:
-        """Let go of all that was derived from the bytes, for one that is kept."""
+        """Drop all that was derived from the bytes, for a batch that is kept."""
         self._events = self._parts = None
 
     def raw_of(self, rows: Sequence[int]) -> bytes:
-        """The bytes of the events in these rows, which must be there, as an array with its head.
+        """Return the bytes of these rows, which must exist, as an array with its head.
 
-        On the hot path: most often few rows are wanted, and then looking for runs costs more than it saves.
+        On the hot path: most often few rows are wanted, and then searching for runs costs more than it saves.
         """
         count = len(rows)
         if count > FEW:
@@ -176,7 +176,7 @@ class Batch:
         return [raw[start:end] for start, end in pairwise(self.offsets)]
 
     def columns(self, names: Iterable[str]) -> dict[str, list[Any]]:
-        """For each name, attribute or header field, its value in every event, or None where it has none."""
+        """Return the values of each attribute or header field, one per event; None where it has none."""
         columns: dict[str, list[Any]] = {}
         for name in names:
             read = HEADER_READERS.get(name)
@@ -190,7 +190,7 @@ class Batch:
         return self._count
 
     def __getitem__(self, row: int) -> Event:
-        """One event, decoded alone unless all are decoded already."""
+        """Return one event, decoded alone unless all are decoded already."""
         if not -self._count <= row < self._count:
             raise IndexError(f"there is no row {row} in a batch of {self._count}")
         if self._events is not None:
@@ -216,7 +216,7 @@ class Batch:
 
 
 def _runs(rows: list[int]) -> Iterator[tuple[int, int]]:
-    """First and last of each run of rows that follow each other."""
+    """Yield the first and last of each run of consecutive rows."""
     first = 0
     for place in range(1, len(rows) + 1):
         if place == len(rows) or rows[place] != rows[place - 1] + 1:

@@ -1,7 +1,7 @@
-"""The header: what an event says about itself, beside type, time and attributes.
+"""The header: the fields of an event beside type, time and attributes.
 
-`Header` is a map on the wire, and absent when nothing in it is set. `read_field` turns a header field as
-callers spell it, also by its JMS name, into what is stored, or refuses it by its place.
+`Header` is a map on the wire, and absent when no field is set. `read_field` converts a header field, also
+given by its JMS name, to its stored value, or raises EventError with its place.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _Seconds = Annotated[float, Meta(ge=0, le=sys.float_info.max)]
 
 
 class Header(Struct, frozen=True, omit_defaults=True, gc=False):
-    """The header fields that are seldom set; fields that a newer peer adds are passed over."""
+    """The header fields that are seldom set; fields that a newer peer adds are ignored."""
 
     id: Annotated[str, Meta(min_length=1)] | None = None  # only an id given from outside
     received_us: TimeUs | None = None
@@ -95,7 +95,7 @@ def _one_of(words: tuple[str, ...]) -> Callable[[object, str], str]:
     return check
 
 
-# Every header field but type: how what the caller gave becomes what is stored.
+# Every header field but type: the function that converts the caller's value to the stored one.
 FIELD_CHECKS: dict[str, Callable[[object, str], object]] = {
     "id": _identity,
     "source": _identity,
@@ -115,12 +115,12 @@ FIELD_CHECKS: dict[str, Callable[[object, str], object]] = {
     "body": plain_bytes,
     "content_type": plain_text,
 }
-# The two JMS fields whose values are spelled otherwise too; JMS itself numbers its delivery modes 1 and 2.
+# Values of the JMS delivery mode, which JMS itself numbers 1 and 2.
 _JMS_MODES = {"PERSISTENT": "persistent", "NON_PERSISTENT": "transient", 2: "persistent", 1: "transient"}
 
 
 def read_field(name: str, value: object) -> tuple[str, object]:
-    """A header field by any of its spellings, as (its own name, the value that is stored for it)."""
+    """Return the own name and the stored value of a header field given by any of its names."""
     place = f"$.{name}"
     field = JMS_ALIASES.get(name, name)
     if name == "JMSTimestamp":
@@ -137,7 +137,7 @@ def read_field(name: str, value: object) -> tuple[str, object]:
 
 
 def header_of(fields: dict[str, Any]) -> Header | None:
-    """The header with these fields (as `read_field` gives them), or None when all have their defaults."""
+    """Return the header with these fields (as of `read_field`), or None if all have their defaults."""
     if "received" in fields:
         fields["received_us"] = fields.pop("received")
     header = Header(**fields)

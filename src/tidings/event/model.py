@@ -1,11 +1,11 @@
-"""The event: what happened, when, and what is said about it.
+"""The event: a type, a time, attributes and a header.
 
 Its fields are exactly the array on the wire, so that a whole batch is decoded in one call, plus the origin
-that all events of a section share. An event never changes; `evolve` makes a changed copy. Making one is on
-the hot path: a flat dict of plain scalars is looked through once and copied.
+that all events of a section share. An event is immutable; `evolve` makes a changed copy. Construction is on
+the hot path: a flat dict of plain scalars is checked once and copied.
 
 The names of header fields are reserved: no attribute is called `priority`, so that `event["priority"]`, a
-filter and a column always mean the same thing. Their JMS names are other spellings of them, everywhere.
+filter and a column always mean the same thing. Their JMS names are aliases everywhere.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from tidings.event.values import (
 from tidings.ids import Origin, make_id
 
 REPR_ATTRIBUTES_MAX = 8
-# The default of `origin`, which only decoding uses: another value there came from the wire and is refused.
+# The default of `origin`, which only decoding uses: the decoder refuses another value, as it came by wire.
 UNREAD = Origin()
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ _make = StructMeta.__call__
 
 
 class EventType(StructMeta):
-    """Gives `Event(type, attributes, **fields)` its signature; decoding does not come by here."""
+    """Metaclass that gives `Event(type, attributes, **fields)` its signature; decoding does not use it."""
 
     def __call__(
         cls,  # noqa: N805 - the instances of a metaclass are classes
@@ -79,7 +79,7 @@ class EventType(StructMeta):
 
 
 class _HeaderField(Generic[T]):
-    """Reads one field of the header, or its default where the event has no header."""
+    """Descriptor of one header field, with its default where the event has no header."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -98,8 +98,8 @@ class _HeaderField(Generic[T]):
 class Event(Struct, array_like=True, frozen=True, gc=False, forbid_unknown_fields=True, metaclass=EventType):
     """One event: `Event("air.pm10", {"value": 41.2}, priority=7)`.
 
-    A keyword that is a header field sets the header, any other is an attribute. `values` holds the attributes
-    themselves for those who read very many; it must not be changed.
+    A keyword that is a header field sets the header, any other is an attribute. `values` is the dict of
+    attributes itself, for fast reading; it must not be changed.
     """
 
     counter: Annotated[int, Meta(ge=0, le=INT_MAX)]  # 0: not numbered yet
@@ -139,7 +139,7 @@ class Event(Struct, array_like=True, frozen=True, gc=False, forbid_unknown_field
         body: bytes | None = None,
         origin: Origin | None = None,
     ) -> Event:
-        """An event of fields that were checked before; the dict is taken over, not copied."""
+        """Make an event from fields that were checked before; the dict is not copied."""
         event: Event = _make(Event, counter, kind, time_us, values, header, body, origin)
         return event
 
@@ -149,10 +149,10 @@ class Event(Struct, array_like=True, frozen=True, gc=False, forbid_unknown_field
         rename: Mapping[str, str] | None = None,
         lists: Literal["refuse", "body"] = "refuse",
     ) -> Event:
-        """An event of `type`, header fields and attributes side by side, as devices send them.
+        """Make an event from `type`, header fields and attributes in one mapping, as devices send them.
 
-        `rename` maps names at the top to others, before header fields are told from attributes. With
-        `lists="body"` members that are lists become a JSON body; with a body of its own they are refused.
+        `rename` maps top-level names to others, before header fields are separated from attributes. With
+        `lists="body"` members that are lists become a JSON body; beside a body they raise EventError.
         """
         fields: dict[str, object] = {}
         attributes: dict[str, object] = {}
@@ -169,7 +169,7 @@ class Event(Struct, array_like=True, frozen=True, gc=False, forbid_unknown_field
 
     @property
     def id(self) -> str | None:
-        """The id given from outside, else the one its number makes, else None."""
+        """The id set by the application, else the one made from origin and counter, else None."""
         if self.header is not None and self.header.id is not None:
             return self.header.id
         if self.counter and self.origin is not None and self.origin.system is not None:
@@ -183,12 +183,12 @@ class Event(Struct, array_like=True, frozen=True, gc=False, forbid_unknown_field
 
     @property
     def time(self) -> datetime:
-        """When it happened, in UTC."""
+        """The time of the event, in UTC."""
         return time_from_us(self.time_us)
 
     @property
     def received(self) -> datetime | None:
-        """When the first node or the queue took it, in UTC."""
+        """The time at which the first node or the queue accepted it, in UTC."""
         if self.header is None or self.header.received_us is None:
             return None
         return time_from_us(self.header.received_us)
@@ -199,7 +199,7 @@ class Event(Struct, array_like=True, frozen=True, gc=False, forbid_unknown_field
         return MappingProxyType(self.values)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The attribute or header field of that name, also by its JMS name."""
+        """Return the attribute or header field of that name, also by its JMS name."""
         value = self.values.get(name)
         if value is None and name in HEADER_READERS:
             value = HEADER_READERS[name](self)
@@ -211,15 +211,15 @@ class Event(Struct, array_like=True, frozen=True, gc=False, forbid_unknown_field
             raise KeyError(name)
         return value
 
-    __iter__ = None  # an event is asked by name, it is no sequence
+    __iter__ = None  # an event is read by name, it is no sequence
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self.get(name) is not None
 
     def evolve(self, **changes: object) -> Event:
-        """A changed copy, of keywords as in the constructor and `type`; None removes.
+        """Return a changed copy; keywords are those of the constructor and `type`, and None removes.
 
-        Number and origin stay, but for the source when it is among the changes.
+        Counter and origin stay, except a changed source.
         """
         header = {name: changes.pop(name) for name in list(changes) if name in RESERVED}
         replaced = {JMS_ALIASES.get(name, name) for name in header}
@@ -269,7 +269,7 @@ def _build(
     header: Mapping[str, object],
     lists: Literal["refuse", "body"] = "refuse",
 ) -> Event:
-    """An event of anything a caller may hand in: attributes nested, JMS names of header fields among them."""
+    """Make an event of any valid input: nested attributes, with JMS names of header fields among them."""
     if not isinstance(attributes, Mapping):
         raise EventError("$", f"{type(attributes).__name__} is not a mapping of attributes")
     fields: dict[str, object] = {}
@@ -290,7 +290,7 @@ def _build(
 
 
 def _read(fields: dict[str, object], given: Iterable[tuple[str, object]]) -> dict[str, object]:
-    """Put header fields, by any of their spellings, into `fields` as they are stored; None is left out."""
+    """Put header fields, given by any of their names, into `fields` as they are stored; None is left out."""
     for name, value in given:
         if value is None:
             continue
@@ -302,7 +302,7 @@ def _read(fields: dict[str, object], given: Iterable[tuple[str, object]]) -> dic
 
 
 def _finish(kind: object, values: dict[str, Value], fields: dict[str, Any]) -> Event:
-    """An event of values and header fields that were read; a JMSType among them replaces the type."""
+    """Make an event of checked values and header fields; a JMSType among them replaces the type."""
     kind = check_type(fields.pop("type", kind))
     time_us = fields.pop("time", None)
     source = fields.pop("source", None)
@@ -328,7 +328,7 @@ def _jms_delivery_mode(event: Event) -> str:
     return "NON_PERSISTENT" if event.delivery == "transient" else "PERSISTENT"
 
 
-# How filters and `event[name]` read what is no attribute: every header field, by each of its names.
+# Readers of every header field by each of its names, for filters and `event[name]`.
 HEADER_READERS: dict[str, Callable[[Event], Any]] = {
     **{name: _reader(name) for name in ("type", *FIELD_CHECKS)},
     **{alias: _reader(name) for alias, name in JMS_ALIASES.items()},
