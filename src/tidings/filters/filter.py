@@ -1,7 +1,7 @@
-"""The filter: one condition on events, written once and understood everywhere.
+"""The filter: one condition on events, the same in every part of the system.
 
-It is made from SQL text, a template, a list of terms or JSON, which all become the same tree. What is derived
-from the tree, the test, the normal form, the text, is made when first asked for and kept.
+It is made from SQL text, a template, a list of terms or JSON, which all become the same tree. Test, normal
+form and text are derived from the tree on first use and kept.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 class Filter:
     """A condition on events, in SQL: `Filter("type = 'air.pm10' AND value > :limit", limit=40)`.
 
-    Values are bound by name, never pasted into the text. The empty text matches everything. A mistake raises
-    FilterError with its line and column. With a taxonomy, IS_A knows its narrower terms and synonyms, which
-    are written out, so that the filter means the same elsewhere. A filter never changes.
+    Values are bound by name, never pasted into the text. The empty text matches everything. A syntax error
+    raises FilterError with its line and column. With a taxonomy, IS_A is expanded to the narrower terms and
+    synonyms, so that the filter means the same at every node. A filter is immutable.
     """
 
     __slots__ = ("_condition", "_normal", "_test", "_text", "exact")
@@ -42,7 +42,7 @@ class Filter:
     _test: Test | None
     _text: str | None
     exact: bool
-    """False for a merged filter that takes more than the filters it was made of."""
+    """False for a merged filter that matches more than the filters it was made of."""
 
     def __init__(self, text: str = "", /, *, taxonomy: Taxonomy | None = None, **parameters: Any) -> None:
         if not isinstance(text, str):
@@ -63,17 +63,17 @@ class Filter:
 
     @classmethod
     def template(cls, example: Event | Mapping[str, Any] | None = None, /, **fields: Any) -> Filter:
-        """A filter by example: each given field must be equal, the others are open.
+        """Make a filter by example: each given field must be equal, the others are open.
 
-        A type stands for any value of that type: `Filter.template(color="blue", number=int)`. Of an event,
-        its type, attributes and those header fields that were set count, not its time.
+        A type stands for any value of that type: `Filter.template(color="blue", number=int)`. An event
+        contributes its type, its attributes and the header fields that are set, but not its time.
         """
         text, parameters = forms.from_template(example, fields)
         return cls(text, **parameters)
 
     @classmethod
     def from_terms(cls, terms: Iterable[tuple[Any, ...]]) -> Filter:
-        """A conjunction of SIENA's terms (name, operator, value): `[("price", ">", 10), ("id", "any")]`.
+        """Make a conjunction of SIENA's terms (name, operator, value): `[("price", ">", 10), ("id", "any")]`.
 
         Operators: any = != < <= > >= prefix (>*) suffix (*<) contains (*).
         """
@@ -82,24 +82,24 @@ class Filter:
 
     @classmethod
     def from_json(cls, document: str | bytes | Mapping[str, Any]) -> Filter:
-        """A filter from the JSON that `to_json` writes; docs/filters.md has the form."""
+        """Make a filter from the JSON that `to_json` returns; docs/filters.md documents the form."""
         text, parameters = forms.from_json(document)
         return cls(text, **parameters)
 
     def to_json(self) -> dict[str, Any]:
-        """The filter as JSON values: terms under "and", "or" and "not"; what is no term, as its text."""
+        """Return the filter as JSON values: terms under "and", "or" and "not", other conditions as text."""
         return forms.to_json(self._condition)
 
     @staticmethod
     def from_spark(filters: Any, *, nan: bool = True) -> tuple[Filter, list[Any]]:
-        """A filter that takes all that Spark's conditions take, and those that Spark must still apply itself.
+        """Return a filter that covers Spark's conditions, and the conditions that Spark must still apply.
 
-        `filters` are those of `DataSourceReader.pushFilters`, all of which hold. What can't be told as a
-        filter is only in the list; what is told with room to spare, as comparisons with floats are, is in
-        both, and `exact` is False then. To Spark NaN is above all numbers, to filters it compares with
-        nothing, so `value > 40` of a float becomes `value IS NOT NULL`; with `nan=False` it is translated,
-        and rows with NaN may be lost. One Column is read as a filter too, whole and with a filter's rules,
-        where it is made of columns, constants and what filters have; else FilterError says what is not.
+        `filters` are those of `DataSourceReader.pushFilters`, a conjunction. A condition that no filter can
+        express is only in the list; one that the filter covers but does not equal, such as a comparison with
+        floats, is in both, and then `exact` is False. In Spark NaN is above all numbers, in filters it
+        compares with nothing, so `value > 40` of a float becomes `value IS NOT NULL`; with `nan=False` it is
+        translated, and rows with NaN may be lost. A single Column of columns, constants and the operators of
+        filters is translated whole, with the filter's rules; any other raises FilterError, naming the part.
         """
         with _needs_spark():
             from tidings.pipeline.predicates import from_spark
@@ -112,13 +112,13 @@ class Filter:
         attributes: str | None = None,
         python: bool = True,
     ) -> Column:
-        """The filter as a Spark Column: true, false, or NULL for unknown. `df.where(f.to_spark(df))`.
+        """Return the filter as a Spark Column: true, false, or NULL for unknown. `df.where(f.to_spark(df))`.
 
-        Header fields and attributes are the columns of their names, as the source gives them. With `columns`,
-        a DataFrame or its schema, types are known beforehand and an attribute that is no column is unknown;
-        without, every name must be a column. `attributes` names the map column of sealed files, where an
-        attribute is looked for that has no column, or none of its kind. What Spark has no equal for is
-        tested in its Python workers, or raises FilterError with `python=False`.
+        Header fields and attributes are the columns of their names, as the source returns them. With
+        `columns`, a DataFrame or its schema, types are known beforehand and an attribute without a column is
+        unknown; without it, every name must be a column. `attributes` names the map column of sealed files,
+        which holds attributes that have no column, or none of their kind. A condition without an equal in
+        Spark is tested in its Python workers, or raises FilterError with `python=False`.
         """
         with _needs_spark():
             from tidings.pipeline.columns import to_column
@@ -138,7 +138,7 @@ class Filter:
 
     @property
     def test(self) -> Test:
-        """The condition as a function of an event, with the answers True, False and None for unknown."""
+        """The condition as a function of an event, which returns True, False, or None for unknown."""
         made = self._test
         if made is None:
             made = condition_test(self._condition)
@@ -147,7 +147,7 @@ class Filter:
 
     @property
     def condition(self) -> Condition:
-        """The tree."""
+        """The tree of the condition."""
         return self._condition
 
     @property
@@ -160,20 +160,20 @@ class Filter:
         return made
 
     def covers(self, other: Filter) -> bool:
-        """Whether every event the other matches is matched here; may say no when unsure."""
+        """Whether this filter matches every event that the other matches; False if undecided."""
         return self == other or covers(self.normal, other.normal)
 
     def overlaps(self, other: Filter) -> bool:
-        """Whether some event may match both; may say yes when unsure."""
+        """Whether some event may match both; True if undecided."""
         return overlaps(self.normal, other.normal)
 
     def merge(self, other: Filter) -> Filter:
-        """A filter that covers both; its `exact` tells whether it matches nothing more."""
+        """Return a filter that covers both; its `exact` says whether it matches nothing more."""
         united, exact = unite(self.normal, other.normal)
         return Filter._of(condition_of(united), united, exact and self.exact and other.exact)
 
     def simplify(self) -> Filter:
-        """A filter that matches the same events, told more shortly where the normal form allows it."""
+        """Return a filter that matches the same events, shorter where the normal form allows it."""
         simpler = condition_of(simplify(self.normal))
         if size_of(simpler) > size_of(self._condition):
             return self
@@ -221,7 +221,7 @@ class Filter:
 
 @contextmanager
 def _needs_spark() -> Iterator[None]:
-    """For importing, when it is asked for, what lies above this layer and needs PySpark."""
+    """Guard a late import from a higher layer that needs PySpark: raises MissingExtra without it."""
     try:
         yield
     except ModuleNotFoundError as error:
