@@ -1,10 +1,10 @@
-"""The index: which of many filters does an event match?
+"""The index: finds those of many filters that an event matches.
 
-Up to PLAIN_MAX filters are asked in plain Python, those that demand one value only by events that have it
+Up to PLAIN_MAX filters are evaluated in plain Python, those that demand one value only on events that have it
 (`equalities.py`); beyond that, where numba is installed, a compiled engine takes over (`engine.py`). Once it
-is there, whole batches are given to it even if there are few filters: it need not decode them. Filters by the
+is ready it gets whole batches even if there are few filters, as it need not decode them. Filters by the
 levels of a topic or by a piece of text are found by clues (`patterns.py`). Filters that match everything, or
-nothing, are kept apart. What is left must be asked about every event, and is counted.
+nothing, are kept apart. The rest must be evaluated on every event, and is counted.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 def prepare() -> None:
-    """Let numba compile the engine, or load from disk what it compiled before; without numba, nothing.
+    """Let numba compile the engine, or load the compiled code from disk; without numba, do nothing.
 
-    The first index to outgrow PLAIN_MAX does so anyway, and then its caller waits some ten seconds for it;
-    but an index that is `patient` waits for this, which may be called in another thread.
+    The first index to outgrow PLAIN_MAX does so anyway, and then its caller waits some ten seconds for it; a
+    `patient` index waits for this call instead, which may be made in another thread.
     """
     global _is_prepared
     from tidings.filters import Filter
@@ -59,9 +59,9 @@ _is_prepared = False
 
 
 CROWD_MAX = 16
-"""Filters with one clue, beyond which those that demand a value too are found by that."""
+"""Filters with one clue, beyond which those that also demand a value are found by the value."""
 ROWS_COMPILED = 16
-"""Rows of a batch from which on the engine is quicker, however few filters there are."""
+"""Rows of a batch from which on the engine is faster, however few filters there are."""
 ROWS_MANY = 64
 """Rows of a key from which on an array is better than a list."""
 
@@ -86,9 +86,9 @@ class Matches(NamedTuple, Generic[Key]):
 class Index(Generic[Key]):
     """Filters under keys, matched against events; each key comes once, in no promised order.
 
-    A `patient` index stays with plain evaluation until `prepare` has been run: for a loop that must not wait
-    for a compiler. `capacity` and `pending_max` size the engine's blocks: leave them alone except to test it.
-    `seed` is the secret under which names are hashed; without one it is drawn from the system.
+    A `patient` index uses plain evaluation until `prepare` has been run: for a loop that must not wait for a
+    compiler. `capacity` and `pending_max` size the engine's blocks; set them only in tests. `seed` is the
+    secret under which names are hashed; by default it is random.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Index(Generic[Key]):
         self._patterns: Patterns[Key] = Patterns(self._seed)
 
     def add(self, key: Key, wanted: Filter) -> None:
-        """Take a filter in under a key; a filter that was there under it is replaced."""
+        """Add a filter under a key, replacing the filter that the key had."""
         normal = wanted.normal
         if key in self:
             self.remove(key)
@@ -136,7 +136,7 @@ class Index(Generic[Key]):
             self._outgrow()
 
     def _add_by_clues(self, key: Key, wanted: Filter) -> bool:
-        """Take in a filter that has clues, unless too many have the same and a value finds it better."""
+        """Add a filter that has clues, unless too many have the same and a value finds it better."""
         way, clues = way_of(wanted)
         if way is Way.UNINDEXED:
             self._unindexed.add(key)
@@ -146,7 +146,7 @@ class Index(Generic[Key]):
         return True
 
     def remove(self, key: Key) -> None:
-        """Take the filter of a key out; KeyError if there is none."""
+        """Remove the filter of a key; KeyError if there is none."""
         self._unindexed.discard(key)
         if key in self._patterns:
             self._patterns.remove(key)
@@ -167,7 +167,7 @@ class Index(Generic[Key]):
             raise KeyError(key)
 
     def _outgrow(self) -> None:
-        """Let the engine take over if there are many filters, and it need not be waited for."""
+        """Let the engine take over if there are many filters and it is ready."""
         if self._plain_max is None or len(self._plain) + len(self._demanding) <= self._plain_max:
             return
         if self._is_patient and not _is_prepared:
@@ -180,7 +180,7 @@ class Index(Generic[Key]):
         self._plain, self._demanding = {}, Equalities()
 
     def settle(self) -> None:
-        """Make ready for the next batch what was added: otherwise whoever comes with that waits for it."""
+        """Prepare added filters for the next batch, so that its caller does not wait for that."""
         engine = self._engine or self._twin
         if engine is not None:
             engine.settle()
@@ -191,7 +191,7 @@ class Index(Generic[Key]):
         return Engine(self._seed, **self._sizes)
 
     def _engine_for(self, rows: int) -> Engine | None:
-        """What matches a batch of so many rows, None for plain evaluation."""
+        """Return the engine for a batch of so many rows, None for plain evaluation."""
         if self._engine is None:
             self._outgrow()
         if self._engine is not None or rows < ROWS_COMPILED or not _is_prepared:
@@ -220,27 +220,27 @@ class Index(Generic[Key]):
 
     @property
     def unindexed(self) -> int:
-        """How many filters must be asked about every event, because nothing tells which could match."""
+        """Filters that must be evaluated on every event, because no index narrows them down."""
         return len(self._unindexed)
 
     @property
     def tried(self) -> int:
-        """How many filters are asked one by one about each event of a batch, for want of compiled code."""
+        """Filters that are evaluated one by one on each event of a batch, for lack of compiled code."""
         return 0 if self._engine is not None or _is_prepared else len(self._plain)
 
     @property
     def asked(self) -> int:
-        """How many filters may have to be asked about one event, in the worst case."""
+        """Filters that may have to be evaluated on one event, in the worst case."""
         engine = self._engine or self._twin
         plain = len(self._plain) + len(self._demanding) if engine is None else engine.rough
         return len(self._patterns) + plain
 
     def is_unindexed(self, key: Key) -> bool:
-        """Whether the filter of a key is one of these."""
+        """Whether the filter of a key is one of the `unindexed`."""
         return key in self._unindexed
 
     def match(self, event: Event) -> list[Key]:
-        """The keys whose filters match the event."""
+        """Return the keys whose filters match the event."""
         if self._engine is None:
             found = [key for key, wanted in self._plain.items() if wanted.matches(event)]
             found += self._demanding.match(event)
@@ -252,7 +252,7 @@ class Index(Generic[Key]):
         return found
 
     def match_batch(self, events: Sequence[Event]) -> list[list[Key]]:
-        """The keys for each event."""
+        """Return the keys for each event."""
         if self._engine is None:
             return [self.match(event) for event in events]
         runs = groupby(events, key=attrgetter("origin"))  # one batch has one origin
@@ -271,7 +271,7 @@ class Index(Generic[Key]):
         return keys
 
     def match_rows(self, batch: Batch) -> Matches[Key]:
-        """The rows of a batch that each key's filter matches; CodecError if not all of it is events."""
+        """Return the rows of a batch that each key's filter matches; CodecError if not all are events."""
         engine = self._engine_for(len(batch))
         if engine is not None:
             return self._match_compiled(engine, batch)
@@ -280,7 +280,7 @@ class Index(Generic[Key]):
         return matches
 
     def match_items(self, batch: Batch) -> Iterable[tuple[Key, Sequence[int] | Ints]]:
-        """The same as pairs; quicker where there are few filters, or none but those that match everything."""
+        """Return the same as pairs; faster with few filters, or with only filters that match everything."""
         engine = self._engine_for(len(batch))
         if engine is not None:
             return self._match_compiled(engine, batch).items()
@@ -320,13 +320,13 @@ class Index(Generic[Key]):
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes the engine holds, by part: Python objects estimated, filters it must keep left out."""
+        """Bytes that the engine holds, by part: Python objects are estimated, filters are not counted."""
         engine = self._engine or self._twin
         return {} if engine is None else engine.memory
 
 
 def _laid_out(by_key: Mapping[Any, Sequence[int]]) -> tuple[array[int], array[int]]:
-    """Where the rows of each key begin (and end), and these rows."""
+    """Return the offsets of each key's rows (and the end), and the rows."""
     ends = accumulate(map(len, by_key.values()), initial=0)
     return array("i", ends), array("i", chain.from_iterable(by_key.values()))
 
@@ -334,7 +334,7 @@ def _laid_out(by_key: Mapping[Any, Sequence[int]]) -> tuple[array[int], array[in
 def _joined(
     keys: list[Key], offsets: Ints, rows: Ints, more: dict[Key, list[int]]
 ) -> tuple[list[Key], Ints, Ints]:
-    """What the engine has found, and rows of other keys."""
+    """Join the engine's result with rows of other keys."""
     import numpy as np
 
     ends, found = (np.frombuffer(part, np.int32) for part in _laid_out(more))
