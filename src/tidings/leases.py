@@ -26,7 +26,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Leases(Generic[Key]):
-    """See the module; of leases that end at the same moment, the one that was watched first comes first."""
+    """Leases by key; of those that end at the same moment, the one that was watched first comes first."""
 
     __slots__ = ("_ends_at", "_timers")
 

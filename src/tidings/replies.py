@@ -27,7 +27,7 @@ class _State(Enum):
 
 
 class Deferred(Generic[Value]):
-    """See the module. `on_cancel` is called once, if it is cancelled before it has an outcome."""
+    """Reply that comes later. `on_cancel` is called once, if it is cancelled before it has an outcome."""
 
     __slots__ = ("_callbacks", "_on_cancel", "_outcome", "_state")
 

@@ -27,7 +27,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Timers(Generic[Key]):
-    """See the module; of keys that are due at the same moment, the one that was set first comes first."""
+    """Keys with due times; of keys due at the same moment, the one that was set first comes first."""
 
     __slots__ = ("_entries", "_heap", "_made")
 

@@ -1,4 +1,4 @@
-"""A unit of work: what is done in it is done together when it is committed, or not at all.
+"""A transaction at the client: its changes take effect together when it is committed, or not at all.
 
 The node keeps it under a number of the client's until it is committed, rolled back, out of time, or its
 client has been gone for too long. A commit is one of the client's numbered items, so a cut does no harm to
@@ -17,11 +17,11 @@ from tidings.transport.link import CLOSE_S_MAX, Link
 
 
 class TransactionCore:
-    """See the module; entered once, with `async with`: committed at its clean end, else rolled back."""
+    """Transaction, entered once with `async with`: committed at its clean end, else rolled back."""
 
     def __init__(self, link: Link, timeout_s: float | None) -> None:
         self.putting = asyncio.Lock()
-        """Held by whoever puts something that must not be mixed with other puts."""
+        """Held by a caller whose puts must not be mixed with others."""
         self._link = link
         self._timeout_s = timeout_s
         self._number = 0
@@ -36,7 +36,7 @@ class TransactionCore:
         return self._number
 
     def spoil(self, reason: str) -> None:
-        """It must not be committed any more."""
+        """Let the transaction be rolled back at its end, for this reason."""
         self._spoilt = self._spoilt or reason
 
     async def __aenter__(self) -> Self:

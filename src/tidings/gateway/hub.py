@@ -72,7 +72,7 @@ class Clocks(NamedTuple):
 
 
 class Hub:
-    """See the module. `soon` has something called in the next turn of the loop."""
+    """Hub between the ports of a gateway and its node. `soon` calls a function in the loop's next turn."""
 
     def __init__(
         self,

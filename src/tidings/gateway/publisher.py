@@ -52,7 +52,7 @@ class Numbered(Struct, frozen=True):
 
 
 class ReadingPublisher:
-    """See the module."""
+    """Publisher of readings: gathers those of a turn and sends them to the node together."""
 
     def __init__(self, uplink: Uplink, clock: Callable[[], float]) -> None:
         """`clock` is the wall clock, which stamps events."""

@@ -1,7 +1,7 @@
-"""What a gateway says to its node: an ordinary client that advertises, hears what is demanded, and publishes.
+"""The gateway's connection to its node: a client that advertises, follows the demand, and publishes.
 
-It does what the gateway wants the node to be told; what survives a cut is the connection's. It also answers
-whoever asks on the bus what the gateway knows.
+It carries out the gateway's effects at the node; the connection's core deals with cuts. It also answers
+requests on the bus for what the gateway knows.
 """
 
 from __future__ import annotations
@@ -51,9 +51,10 @@ class Journaling(Protocol):
 
 
 class Uplink:
-    """See the module. `journal` has what is on its way and must not be counted twice; None: nobody minds.
+    """Client by which a gateway speaks to its node.
 
-    A driver moves `core` as any connection, and calls `on_progress` when something has come.
+    `journal` keeps messages that are under way, so that none is counted twice; None: repeats may count. A
+    driver runs `core` as any connection, and calls `on_progress` when something has arrived.
     """
 
     def __init__(self, core: Connection, log: Log, journal: Journaling | None = None) -> None:

@@ -1,11 +1,11 @@
-"""The audience of one advertisement: the demands that overlap it, and what its source is told of them.
+"""The audience of one advertisement: the demands that overlap it, and the filters reported to its source.
 
-Up to a limit they are listed and told one by one. Past it the source is told one *cover*: at first its own
-filter, since it can make nothing else, then a merged filter that is worked out step by step. A demand that
-comes widens the cover at once by one merge; one that goes only makes it *loose*. Far past the limit the
-demands are not even listed, so that an audience takes a bounded amount of memory, but counted.
+Up to a limit demands are listed and reported one by one. Past it the source gets one *cover*: at first its
+own filter, since it can make nothing else, then a merged filter that is computed step by step. A new demand
+widens the cover at once by one merge; one that goes only makes it *loose*. Far past the limit demands are
+only counted, so that an audience takes a bounded amount of memory.
 
-The rule kept: whatever the source may make and somebody demands is matched by a filter that it is told.
+The rule kept: a reported filter matches every event that the source may make and a subscription demands.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Cover:
 
 
 class Audience:
-    """See the module."""
+    """Audience of one advertisement: the demands that overlap it, listed, covered or only counted."""
 
     __slots__ = (
         "_listed_max",

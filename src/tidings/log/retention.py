@@ -1,6 +1,6 @@
-"""What becomes of a log in time: sealed into files, given up by the store, pruned, looked through for damage.
+"""Retention of the log: sealing into files, release by the store, pruning, and checks for damage.
 
-Others write the files: who seals asks up to where that is wanted, and tells how far it came.
+Another process writes the files: the sealer asks how far to seal, and reports how far it has come.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class RetentionTerms(Struct, frozen=True):
 
 
 class LogRetention:
-    """See the module."""
+    """Sealing, release, pruning and verification of a node's log."""
 
     def __init__(
         self, broker: Broker, history: History, retention: RetentionTerms, seal_s: float | None, go: Go

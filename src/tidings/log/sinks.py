@@ -95,7 +95,7 @@ class Abort(Struct, frozen=True):
 
 
 class Sinks(Service):
-    """See the module; a service of the broker, behind that of the queues, in whose store pieces lie."""
+    """Service for the sinks of a node; added after that of the queues, in whose store pieces lie."""
 
     def __init__(self, manager: QueueManager, staged: Sequence[StoredMessage] = ()) -> None:
         """`staged` is what was stored for sinks among the messages of queues."""

@@ -24,7 +24,7 @@ WHOLE = Piece(None, False, None, False)
 
 
 class AttributeIndex:
-    """See the module.
+    """Index of stored events by their value of one attribute or header field.
 
     Each ordered kind of value has a run of its own, as in a Constraint. So have FALSE, TRUE, NaN and the lack
     of a value: the events there are told apart by their place only.

@@ -21,7 +21,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Equalities(Generic[Key]):
-    """See the module; each condition has a key."""
+    """Index of conditions that demand one value; each condition has a key."""
 
     def __init__(self) -> None:
         self._places: dict[str, dict[Value, dict[Key, Filter]]] = {}

@@ -117,7 +117,7 @@ def _without_repeats(entries: Iterator[ShelfEntry]) -> Iterator[ShelfEntry]:
 
 
 class Search(Generic[Key]):
-    """See the module; to be iterated once, which gives keys, and None wherever a step ends.
+    """Search of a shelf in steps; iterated once, it yields keys, and None wherever a step ends.
 
     Without a filter everything is found. With `after`, only entries of higher orders are found. One that
     `is_bounded` ends at the entry that is the last one when it begins, however quickly others come.

@@ -4,7 +4,7 @@ The asyncio driver, the simulator and the rigs of tests build a node here and no
 runs is what a node runs. It lies beside the daemon because it is the first module that may import all
 systems; it imports nothing else of `node`.
 
-Services are told who comes and goes, and what became of commits, in the order in which they are added here.
+The broker notifies services of sessions and commits in the order in which they are added here.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class CoreSettings(Struct, frozen=True, kw_only=True):
 
 
 class NodeCore:
-    """See the module; `now` is steady time, `entropy` gives random bytes.
+    """Core of a node: the broker with its services. `now` is steady time, `entropy` returns random bytes.
 
-    Without `turns` everything is done as soon as it is asked. Peers are dialled from `start` on.
+    Without `turns` every request is carried out at once. Peers are dialled from `start` on.
     """
 
     def __init__(

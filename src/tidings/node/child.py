@@ -1,7 +1,7 @@
 """A child of the node: a process that is started, watched, started again, and ended with the node.
 
-It is told its settings in its only argument, and comes to the node as an ordinary client, by a Unix socket.
-It ends when its standard input does, which is when the node is gone. What it says there is, it prints.
+It gets its settings in its only argument, and connects to the node as an ordinary client, by a Unix socket.
+It ends when its standard input does, which is when the node is gone. It prints its reports to the node.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tidings.node import logs
 START_S_MAX = 60.0
 """How long a child may take until it says what it is waited for."""
 STOP_S_MAX = 10.0
-"""How long one that is told to stop may take."""
+"""Seconds that a child may take to stop."""
 GOOD_S = 60.0
 """After so long the death of a child is an accident, and it is started again at once."""
 
@@ -33,13 +33,13 @@ ChildSettings = TypeVar("ChildSettings", bound=msgspec.Struct)
 
 
 class ChildProcess(Generic[ChildSettings]):
-    """See the module."""
+    """Process that the node starts, watches, restarts and ends."""
 
     may_leave = False
     """Whether it may end by itself when it is not needed."""
 
     def __init__(self, name: str, module: str, settings: ChildSettings) -> None:
-        """`name` is what the log calls it, `module` what is run, `settings` what it is told at each start."""
+        """`name` is its name in the log, `module` is run, `settings` are passed at each start."""
         self.starts = 0
         self._settings = settings
         self._name = name

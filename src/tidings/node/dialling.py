@@ -1,6 +1,6 @@
-"""Carries out on the loop what a node's core says of the connections that it makes: sockets, TLS and tasks.
+"""Driver of a node's outbound connections on the loop: sockets, TLS and tasks.
 
-What is decided is decided by the core (`tidings.peers.dialling`): when to dial, whom to believe, what to say.
+All decisions are the core's (`tidings.peers.dialling`): when to dial, which peer to accept, what to send.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Wire(Carrier):
 
 
 class Dialler:
-    """See the module; one for each driver."""
+    """Driver of a node's outbound connections; one for each driver of a node."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver

@@ -38,7 +38,7 @@ PARTS_SIZE_MAX = 256 << 20
 
 
 class Forwarded(Service):
-    """See the module; a service of the broker, behind that of the queues."""
+    """Service that accepts forwarded events from other nodes; added after that of the queues."""
 
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager

@@ -48,7 +48,7 @@ _ANYTHING = Filter()
 
 
 class Forwarder:
-    """See the module. A driver connects `senders`, and sends what they have to say when it is told."""
+    """Forwarder of one transmission queue. A driver connects `senders`, and sends their output on notice."""
 
     def __init__(
         self, outgoing: OutgoingMessage, order: ForwardOrder = "oldest", says: Says | None = None

@@ -95,7 +95,7 @@ class ForwarderRun:
 
 
 class Forwarding:
-    """See the module. `reach` finds the peer of a name, None if there is none."""
+    """Forwarders of a node. `reach` finds the peer of a name, None if there is none."""
 
     def __init__(
         self, transmission: Transmission, dialling: Dialling, reach: Callable[[str], PeerReach | None]

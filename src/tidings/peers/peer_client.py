@@ -1,9 +1,9 @@
-"""What goes to one peer over its connection, and what comes back: requests, what becomes of messages, copies.
+"""The client of one peer: sends requests and settlements over its connection, and receives copies.
 
-The peer answers as a node answers any client, and its errors are handed on as they are, with the queue called
-`name@node`. What is held there is held by this node, whose connection numbers what it says and says it again
-after a cut. A cut is waited out: by a `get` for as long as it may wait, by anything else for AWAY_S; what
-can't wait is told at once that the node is away. Describing a queue then tells what is known of it.
+The peer answers as a node answers any client, and its errors are passed on unchanged, with the queue called
+`name@node`. Messages are held there by this node, whose connection numbers its items and repeats them after a
+cut. During a cut a `get` waits for as long as it may, any other request for AWAY_S; one that can't wait fails
+at once, as the node is away. Describing a queue then returns its last known description.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ KNOWN_MAX = 1_000
 
 
 class PeerClient:
-    """See the module. There is one for each peer, whatever connections it has one after the other.
+    """Client of one peer, across all connections to it.
 
-    Whoever drives it calls `begin` with a new connection, and `changed` after all that happens to that.
+    Its driver calls `begin` with a new connection, and `changed` after each input to that.
     """
 
     def __init__(self, peer: Peer, timers: Alarms, clock: Callable[[], float]) -> None:

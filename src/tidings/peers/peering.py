@@ -25,9 +25,9 @@ REFUSED_S = 30.0
 
 
 class Peering(Service):
-    """See the module; a service of the broker, which tells how peers stand.
+    """Connections to the peers of a node; a service of the broker, which reports their states.
 
-    `system` is who this node is as a client of others, in this life.
+    `system` is this node's id as a client of others, in this life.
     """
 
     def __init__(

@@ -91,7 +91,7 @@ class Peer:
 
 
 class PeerRegistry:
-    """See the module. `name` and `node` are those of this node."""
+    """Registry of the nodes that this one knows. `name` and `node` are this node's own."""
 
     def __init__(self, name: str, node: str, peers: Mapping[str, str], now: float) -> None:
         """`peers` are the settings: addresses by name."""

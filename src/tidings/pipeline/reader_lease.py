@@ -112,7 +112,7 @@ ENDING: Final = QueryEnding()
 
 
 class LeasedReaders:
-    """See the module. Connected when made; `name` is what the readers are called at the nodes."""
+    """Leased readers of a query at its nodes, connected when made; `name` is their name at the nodes."""
 
     def __init__(self, options: ReadOptions, passive: bool = False) -> None:
         self.name = options.durable or f"{_MADE}{uuid.uuid4().hex}"

@@ -1,7 +1,7 @@
-"""One transaction on behalf of many: what it changes, who is told of it, and what is answered after it.
+"""One transaction on behalf of many jobs: its changes, notifications, and the answers after it.
 
-Nothing is answered and nobody is woken before the commit; if that fails, all of it is done anew. What is
-noticed is told to all nodes by NOTIFY, in the same transaction, and to our own readers at once.
+Nothing is answered and no reader is woken before the commit; if that fails, all of it is done anew. Notices
+go to all nodes by NOTIFY, in the same transaction, and to our own readers at once.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PUT, RETURNED, CREATED, DELETED = "put", "returned", "created", "deleted"
 
 
 class UnitOfWork:
-    """See the module. `number` tells this turn from others of the same life."""
+    """Transaction on behalf of many jobs. `number` distinguishes this turn from others of the same life."""
 
     def __init__(self, cursor: Cursor[Row], life: int, number: int) -> None:
         self.cursor = cursor

@@ -1,8 +1,8 @@
-"""The thread that asks the database: takes turns while there is a connection, and finds it again when lost.
+"""The thread that uses the database: takes turns while there is a connection, and reconnects when it is lost.
 
-All jobs that wait are done in one transaction. If the connection is lost, what was under way is done again on
-the next one: events are counted, a settlement that finds nothing was made, and what was taken but never told
-goes back first. Jobs that can't wait for that fail with Disconnected.
+All waiting jobs are done in one transaction. If the connection is lost, jobs under way are done again on the
+next one: events are counted, a settlement that finds nothing was made, and messages that were taken but never
+delivered go back first. Jobs that can't wait for that fail with Disconnected.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ OnCopies = Callable[[int, list[QueuedMessage]], None]
 
 
 class PostgresWorker:
-    """See the module. `call` has things called on the loop: answers, and `tell` and `on_copies`."""
+    """Thread that uses the database. `call` runs functions on the loop: answers, `tell` and `on_copies`."""
 
     def __init__(
         self, link: PostgresConnection, catalog: Catalog, call: Call, tell: Tell, on_copies: OnCopies

@@ -52,7 +52,7 @@ NONE = Mentions({}, {})
 
 
 class Answers:
-    """See the module. Users are those whom rules bind."""
+    """Requests that users may answer; users are principals bound by rules."""
 
     def __init__(self) -> None:
         self._until: OrderedDict[tuple[str, bytes], float] = OrderedDict()  # the oldest delivery first

@@ -33,7 +33,7 @@ NO_CREDIT = "no-credit"
 
 
 class BlockingConsumer(DroppingConsumer):
-    """See the module."""
+    """Consumer of `on_slow='block'`: holds up publishers while events wait for it."""
 
     def __init__(self, session: Session, number: int, credit: int) -> None:
         super().__init__(session, number, credit)

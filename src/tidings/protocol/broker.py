@@ -96,7 +96,7 @@ class Published(NamedTuple):
 
 
 class Broker:
-    """See the module."""
+    """All sessions of a node around one exchange and one stream of stored events."""
 
     def __init__(
         self,

@@ -59,9 +59,9 @@ _FATAL = {"protocol", "version", "too-large", "event", "not-allowed"}
 
 
 class Connection(KeepAlive):
-    """See the module. `ids` numbers the events, `name` is who the client says it is.
+    """Client's end of a connection. `ids` numbers the events, `name` is the client's name.
 
-    `says` gives the user and the secret of each HELLO; it is called when a transport is there.
+    `says` returns the user and secret for each HELLO; it is called when a transport is there.
     """
 
     def __init__(self, ids: Ids, name: str = "", says: Callable[[], tuple[str, str]] | None = None) -> None:

@@ -63,7 +63,7 @@ class CursorConsumer(Sink, Protocol):
 
 
 class Cursor:
-    """See the module. What is asked for is stored; what was granted of that is only in the subscription."""
+    """Place of an owner on the stored stream. It stores the wish; the granted part is the subscription's."""
 
     ends_at = inf
     """When its lease ends, by the clock that never jumps."""

@@ -57,7 +57,7 @@ class ForwardListener(Protocol[_Item]):
 
 
 class ForwardSender(KeepAlive, Generic[Item]):
-    """See the module; `says` gives the user and the secret of each HELLO."""
+    """Sending end of FORWARD to another node; `says` returns the user and secret for each HELLO."""
 
     def __init__(
         self,

@@ -42,7 +42,7 @@ def identity_of(origin: Origin) -> ProducerKey:
 
 
 class Ledger:
-    """See the module: the receiving ends of all clients, and which of them wait for which commit."""
+    """Receiving ends of all clients' numbered streams, and the commits for which they wait."""
 
     def __init__(self, counters: Iterable[Counter]) -> None:
         self._clients: Producers[ProducerKey, Client] = Producers(SYSTEMS_MAX)

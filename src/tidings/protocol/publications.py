@@ -1,12 +1,12 @@
 """A client's numbered stream on its way to the node: kept until accepted, sent again after a cut.
 
-All that changes something at the node travels in it, under one count: events that are published, events that
-are put into queues, what becomes of messages, and commits. They are encoded as they come and gathered into
-*runs*, one frame each, of items that fit one frame: of one sort, and publications of one reliability only,
-since after a restart of the node the transient ones must not be sent again and all else must be.
-The rules kept: no more bytes are under way than the node's window, no more are held than SEND_BUFFER_MAX
-(whoever publishes looks at `is_full` first), and runs leave in the order of their counters. What the node
-would not do is noted under its counter until it is asked for.
+All changes travel in it, under one count: publications, puts, settlements and commits. They are encoded as
+they come and gathered into *runs*, one frame each, of items that fit one frame: of one sort, and publications
+of one reliability only, since after a restart of the node the transient ones must not be sent again and all
+else must be.
+The rules kept: no more bytes are under way than the node's window, no more are held than SEND_BUFFER_MAX (the
+caller checks `is_full` first), and runs leave in the order of their counters. A refusal is kept under its
+counter until the caller takes it.
 
 `publish` is on the hot path: it makes one bytes object and nothing else.
 """
@@ -64,7 +64,7 @@ class PublicationRun:
 
 
 class Publications:
-    """See the module."""
+    """Sending end of a client's numbered stream."""
 
     def __init__(self, ids: Ids) -> None:
         self.accepted = 0

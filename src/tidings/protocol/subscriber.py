@@ -1,6 +1,6 @@
 """The client's end of a subscription: credit, acknowledgements, and what was had before a cut.
 
-Beside it the client's end of an advertisement: what is offered, and who is told of the demand for it.
+Beside it the client's end of an advertisement: its filter, and the listener to the demand for it.
 
 The node sends no more than it has credit for, and gets credit for as many events as the application has
 taken, so `prefetch` bounds what is held here. After a cut the subscription is made again from where it stood:
@@ -66,7 +66,7 @@ class Wanted(Struct, frozen=True, omit_defaults=True):
 
 
 class ClientSubscription:
-    """See the module. `prefetch` is the number of events that may be on their way or held."""
+    """Client's end of a subscription. `prefetch` is the number of events that may be under way or held."""
 
     def __init__(self, number: int, wanted: Wanted, subscriber: Subscriber, prefetch: int) -> None:
         self.number = number

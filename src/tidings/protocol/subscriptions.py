@@ -1,7 +1,7 @@
-"""What one client subscribes to and advertises, as the node sees it.
+"""The subscriptions and advertisements of one client, at the node.
 
-All of it ends with the session, save durable subscriptions. The rules of the client's principal are ANDed to
-what it asks for, so a subscription can't reach past what was granted, whether it is live, stored or both.
+All of them end with the session, except durable subscriptions. The rules of the client's principal are ANDed
+to its filter, so a subscription can't exceed the grant, whether it is live, stored or both.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Begun = dict[str, Any] | Steps[dict[str, Any]] | Deferred[dict[str, Any]]
 
 
 class Subscriptions:
-    """See the module."""
+    """Subscriptions and advertisements of one session."""
 
     def __init__(self, session: Session) -> None:
         self._session = session

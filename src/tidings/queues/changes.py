@@ -1,8 +1,8 @@
-"""What clients change in their numbered streams: what they put, what becomes of messages, what they commit.
+"""Changes in clients' numbered streams: puts, settlements and commits.
 
-It comes numbered, so it is done once however often it is sent. Whatever grows with what was sent is done in
-steps. Of one frame so much is counted as had as was done: if its connection ends in between, the client sends
-the rest again.
+They are numbered, so each is done once however often it is sent. Work that grows with the input is done in
+steps. A frame is counted as received as far as it was done: if its connection ends in between, the client
+sends the rest again.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Awaited = list[tuple[int, Deferred[None]]]
 
 
 class Changes:
-    """See the module."""
+    """Puts, settlements and commits from clients' numbered streams."""
 
     def __init__(
         self, manager: QueueManager, readers: QueueReaders, transactions: Transactions, targets: Targets

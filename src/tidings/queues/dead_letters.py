@@ -1,7 +1,7 @@
-"""What becomes of messages that could not be dealt with, and who is told what has become of others.
+"""Dead letters: messages that could not be processed; and reports on what became of messages.
 
-The dead letters are a queue like any other: a message is there with three attributes more, which say why. A
-message may want to be reported, in its attribute `report`, to the queue or the subject in its `reply_to`.
+The dead letters are a queue like any other: a message there has three more attributes, which say why. A
+message may request a report, in its attribute `report`, to the queue or the subject in its `reply_to`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ REPORTS = ("delivered", "expired", "undeliverable")
 
 
 class DeadLetters:
-    """See the module."""
+    """Dead letters of a node, and the reports that messages request."""
 
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager

@@ -1,7 +1,7 @@
-"""The queues of one node: made, found, restored and deleted, and all that they share.
+"""The queues of one node: created, found, restored and deleted, and all that they share.
 
-There is one manager in a node, and it manages that node's queues only. It numbers their messages, tells the
-broker what to store, knows the messages in flight, and has the dead letters, a queue like any other.
+A node has one manager, which manages that node's queues only. It numbers their messages, hands the broker
+what to store, knows the messages in flight, and has the dead letters, a queue like any other.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ LOOKED_AT_ONCE = 128
 
 
 class QueueManager:
-    """See the module. `lasts` says whether what is stored is there after a restart."""
+    """Manager of a node's queues. `lasts` says whether the store survives a restart."""
 
     def __init__(self, broker: Broker, lasts: bool, types: Iterable[type[Volatile]] = ()) -> None:
         self.broker = broker

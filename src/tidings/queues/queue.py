@@ -1,11 +1,11 @@
 """One queue: messages on a shelf, those in readers' hands, and readers that wait for more.
 
 A message is in one place at a time: on the shelf, or held by one reader until it is settled. So two readers
-never hold the same one, and what is given back is where it was, since its place never changes. A message
-that comes goes to whoever has waited longest for it, and only on the shelf if nobody has.
+never hold the same one, and a message that is given back is where it was, since its place never changes. A
+new message goes to the reader that has waited longest for it, and only on the shelf if none waits.
 
-`put` and `take` are on the hot path: they work on plain calls, and tell the manager what must be stored.
-What takes longer the more messages there are is in `serving.py`, and done in steps.
+`put` and `take` are on the hot path: they work on plain calls, and hand the manager what must be stored.
+Work that grows with the number of messages is in `serving.py`, and done in steps.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ Undo = Callable[[], None]
 
 
 class MessageQueue:
-    """See the module."""
+    """Queue of a node: its messages on the shelf and in flight, and its waiting readers."""
 
     def __init__(
         self, key: int, description: Description, kind: Volatile, manager: QueueManager, handed: int = 0

@@ -1,7 +1,7 @@
-"""What clients may do with queues: what they say in the numbered stream, and what they ask for.
+"""The queue service: clients' changes in the numbered stream, and their requests.
 
-All of it names a queue by its address. The service finds that (`finding.py`), checks once what the client may
-do there, and has the rest done where it is: in this node (`local.py`) or by a backend (`remote.py`).
+Each names a queue by its address. The service finds the queue (`finding.py`), checks the client's rights
+once, and has the rest done where the queue is: in this node (`local.py`) or by a backend (`remote.py`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ STATUS_QUEUES_MAX = 10_000
 
 
 class QueueService(Service):
-    """See the module; the broker sends watches of queues here."""
+    """Service for clients' operations on queues; the broker sends watches of queues here."""
 
     def __init__(self, manager: QueueManager) -> None:
         self.manager = manager

@@ -106,9 +106,10 @@ class Bridged(Struct):
 
 
 class Bridge:
-    """See the module. `run` ends only when it is cancelled; `tally` is right at any time.
+    """Bridge from an MQTT broker to a gateway. `run` ends only when cancelled; `tally` is current.
 
-    `filters` None: what the map needs. `only_asked`: what nobody wants is acknowledged and left out.
+    `filters` None: those that the map needs. `only_asked`: messages without demand are acknowledged and
+    dropped.
     """
 
     def __init__(

@@ -86,10 +86,10 @@ class _Client(aiomqtt.Client):
 
 
 class MqttSession:
-    """See the module. `run` keeps it connected until it is cancelled.
+    """Session at an MQTT broker. `run` keeps it connected until it is cancelled.
 
-    `on_message` is called for each message, `on_connected` and `on_disconnected` when the connection comes
-    and goes, and `tell` with a sentence when something is wrong that may pass.
+    It calls `on_message` for each message, `on_connected` and `on_disconnected` when the connection comes
+    and goes, and `tell` with a sentence on a transient fault.
     """
 
     def __init__(

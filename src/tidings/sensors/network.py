@@ -106,10 +106,10 @@ def encode_sensing(sensing_id: str, readings: Iterable[SensorReading], seq: int 
 
 
 class SensorNetwork:
-    """See the module.
+    """Core of one sensor network.
 
     `seq`: the number before its first message; None: messages are not numbered, and may be lost. `lease_s`:
-    it speaks in datagrams, and must be heard of that often. `always`: it sends without being asked.
+    it sends datagrams, and renews its lease that often. `always`: it sends without demand.
     """
 
     def __init__(

@@ -76,7 +76,7 @@ class Tally(Struct):
 
 
 class Simulation:
-    """See the module. `report` is called about once a second; `tally` is right at any time."""
+    """Simulated city against a real gateway. `report` is called about once a second; `tally` is current."""
 
     def __init__(
         self, place: GatewayPlace, load: Load, report: Callable[[Tally], None] | None = None

@@ -38,10 +38,10 @@ FIRST_S_MAX = 5.0
 
 
 class Speaker:
-    """See the module; an asynchronous context manager, which waits for the first connection.
+    """Client of a gateway for many networks; an async context manager that waits for the first connection.
 
-    `on_arrived` is called with the tag of readings that have arrived, once each; `on_switched` with a network
-    of which sensors were switched on or off; `tell` with a sentence when something is wrong.
+    It calls `on_arrived` with the tag of readings that have arrived, once each; `on_switched` with a network
+    whose sensors were switched on or off; `tell` with a sentence on a fault.
     """
 
     def __init__(

@@ -30,7 +30,7 @@ class SubscriberAccount:
 
 
 class StormAccount:
-    """See the module."""
+    """Account of what was published, accepted and delivered in a simulation."""
 
     def __init__(self) -> None:
         self.events: dict[Identity, Event] = {}

@@ -1,6 +1,6 @@
-"""The connections that a simulated node makes to others: what its core says of them is carried out here.
+"""Driver of a simulated node's outbound connections.
 
-A node is found by the host of its address, which is its name. Nobody shows a certificate.
+A node is found by the host of its address, which is its name. No node shows a certificate.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class SimulatedCalls:
-    """See the module; there is another one in each life of a node."""
+    """Driver of a simulated node's outbound connections; each life of a node has its own."""
 
     def __init__(self, node: SimulatedNode) -> None:
         self._node = node

@@ -1,7 +1,7 @@
 """Simulated applications that use queues: the connection's core in virtual time, and a mind of their own.
 
 Each puts, gets, settles and runs transactions as chance has it, on all queues; in the end all of them empty
-the queues. What they are told of what they said goes into the account.
+the queues. The answers that they get go into the account.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Hands = list[list[Any]]
 
 
 class QueueClient(SimulatedClient):
-    """See the module."""
+    """Simulated application that uses queues."""
 
     outcomes: Sequence[int] = OUTCOMES
 

@@ -66,7 +66,7 @@ class SaidOutcome(Struct):
 
 
 class QueueWatch(Service, DiskWatch):
-    """See the module; `queues` are all that there are, but for the dead letters."""
+    """Watch over the queues of a node; `queues` are all of them, except the dead letters."""
 
     def __init__(self, queues: Iterable[Description], clock: Clock) -> None:
         super().__init__()

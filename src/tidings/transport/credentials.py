@@ -1,7 +1,7 @@
-"""Who a client is, and how it proves that.
+"""Credentials: the user that a client is, and its proof.
 
-The rule kept: a secret is in memory, in its file and inside TLS, and nowhere else. What lies in files is read
-again for each connection, so that a secret or a certificate that was replaced is used from then on.
+The rule kept: a secret is in memory, in its file and inside TLS, and nowhere else. Files are read again for
+each connection, so that a replaced secret or certificate is used from then on.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ CredentialsProvider = Callable[[], tuple[str, str]]
 
 
 class Credentials:
-    """See the module. `ca` is the file of whom to trust; without it, that is whom this system trusts.
+    """Credentials of a client. `ca` is the file of trusted certificates; the default is the system's.
 
-    `checks_host` is False for who goes by the name in a certificate of that CA, wherever its owner is.
+    `checks_host` is False where the name in a certificate of that CA counts, whatever its owner's host.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """The asyncio driver of a connection: sockets, timers, reconnecting, and the futures that callers wait on.
 
-It is thin: what is said to the node and what survives a cut is the core's (`tidings.protocol.connection`).
+It is thin: the core decides what to send and what survives a cut (`tidings.protocol.connection`).
 One task dials, waits until the connection is lost and dials again; all else happens in callbacks of the loop.
-What is published goes out when the loop runs next, so many calls cost one write.
+Publications are sent when the loop runs next, so many calls cost one write.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Wait = asyncio.Future[Any]
 
 
 class Link(Carrier):
-    """See the module."""
+    """Asyncio driver of a client's connection, which reconnects when it is lost."""
 
     def __init__(self, core: Connection, reconnect: bool, random: Callable[[], float]) -> None:
         super().__init__(core)

@@ -35,7 +35,7 @@ LEDGER = "ledger"
 
 
 class People:
-    """See the module."""
+    """Citizens, ledger and mayor of the demo."""
 
     def __init__(self, address: str, note: Note) -> None:
         self.ledger_got = 0

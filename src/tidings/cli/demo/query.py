@@ -41,7 +41,7 @@ class Said(Struct, frozen=True):
 
 
 class Query:
-    """See the module. `run` it beside everything else; `stop` it once."""
+    """City pipeline of the demo. `run` it beside everything else; `stop` it once."""
 
     def __init__(self, address: str, folder: Path, note: Note) -> None:
         """`folder` is for its checkpoint, and for what it complains of."""

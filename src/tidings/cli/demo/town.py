@@ -155,9 +155,9 @@ def _waiting(status: dict[str, Any], durable: str) -> int:
 
 
 class Town:
-    """See the module. `spark`: whether there is Spark; else a mayor wants the readings.
+    """Whole system of the demo. `spark`: whether there is Spark; else a mayor wants the readings.
 
-    `tell` is called with all that happens, and with the figures of each second.
+    `tell` is called with each occurrence, and with the figures of each second.
     """
 
     def __init__(self, home: Home, spark: bool, tell: Callable[[Told], None]) -> None:

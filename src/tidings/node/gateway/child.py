@@ -1,6 +1,6 @@
 """The gateway as the child of a node.
 
-It keeps its port: what it was given at the first start it is told at every further one.
+It keeps its port: the node passes the port of the first start to every further one.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ def settings_of(config: NodeConfig, socket: Path, journal: Path) -> GatewayConfi
 
 
 class GatewayProcess(ChildProcess[GatewayConfig]):
-    """See the module."""
+    """Child process of a node that runs the gateway."""
 
     def __init__(self, config: GatewayConfig) -> None:
         super().__init__("gateway", "tidings.node.gateway.main", config)
         self.addresses: list[str] = []
         self.figures: dict[str, int] = {}
-        """What the gateway that runs has counted, as it said last."""
+        """The figures that the running gateway has last reported."""
 
     async def _greet(self, process: asyncio.subprocess.Process) -> None:
-        """Hear where it listens, which it is told from then on."""
+        """Read the addresses at which it listens; further starts get the same ones."""
         assert process.stdout is not None
         addresses: list[str] = []
         while len(addresses) < _LINES + (self._settings.http_port is not None):
