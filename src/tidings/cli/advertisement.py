@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True)
 
-Wanted = Annotated[str, typer.Argument(metavar="[FILTER]", help="Only those that offer some of this.")]
+Wanted = Annotated[str, typer.Argument(metavar="[FILTER]", help="Only those that overlap this filter.")]
 Count = Annotated[int | None, typer.Option(min=1, help="End after so many lists.")]
 
 
 @app.callback()
 def advertisement() -> None:
-    """Show what sources say that they may publish."""
+    """Show advertisements: the events that sources may publish."""
 
 
 @app.command("list")
 @connects
 async def show_list(text: Wanted = "", node: Address = None, json: Json = False) -> None:
-    """Show what is advertised now."""
+    """Show the current advertisements."""
     wanted = parse(text, json)
     async with bus_of(node) as bus:
         _print(await bus.advertisements(wanted), json)
@@ -37,7 +37,7 @@ async def show_list(text: Wanted = "", node: Address = None, json: Json = False)
 @app.command()
 @connects
 async def watch(text: Wanted = "", count: Count = None, node: Address = None, json: Json = False) -> None:
-    """Show what is advertised, and again after each change, until Ctrl-C or --count."""
+    """Show the advertisements, and again after each change, until Ctrl-C or --count."""
     wanted, left = parse(text, json), count
     async with bus_of(node) as bus:
         async for offers in bus.watch_advertisements(wanted):

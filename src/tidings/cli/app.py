@@ -44,17 +44,17 @@ app.command()(top.top)
 app.command()(backup.backup)
 app.command()(backup.restore)
 app.command()(demo.demo)
-app.add_typer(queue.app, name="queue", help="Make queues, put messages into them and get them out.")
-app.add_typer(advertisement.app, name="advertisement", help="Show what sources may publish.")
-app.add_typer(log.app, name="log", help="Read what a node has kept, and look after it.")
+app.add_typer(queue.app, name="queue", help="Create queues, put messages into them and get them out.")
+app.add_typer(advertisement.app, name="advertisement", help="Show the events that sources may publish.")
+app.add_typer(log.app, name="log", help="Read and manage the log of a node.")
 app.add_typer(peer.app, name="peer", help="Show the other nodes that a node knows.")
-app.add_typer(security.app, name="security", help="Make and check what lets others come to a node safely.")
-app.add_typer(user.app, name="user", help="Say who may come to a node, and by what.")
-app.add_typer(sensor.app, name="sensor", help="Look at sensor networks, and bring readings to a gateway.")
-app.add_typer(pipeline.app, name="pipeline", help="Run pipelines on Spark, and pack what they need.")
+app.add_typer(security.app, name="security", help="Make and check the security directory of a node.")
+app.add_typer(user.app, name="user", help="Manage the users of a node and their credentials.")
+app.add_typer(sensor.app, name="sensor", help="Show sensor networks, and send readings to a gateway.")
+app.add_typer(pipeline.app, name="pipeline", help="Run pipelines on Spark, and pack their environment.")
 app.add_typer(filter.app, name="filter", help="Check filters, and try them on events.")
-app.add_typer(simulate.app, name="simulate", help="Let storms rage in virtual time, or a city measure.")
-app.add_typer(bench.app, name="bench", help="Measure, beside reference code in the same run.")
+app.add_typer(simulate.app, name="simulate", help="Simulate faults in virtual time, or a city of sensors.")
+app.add_typer(bench.app, name="bench", help="Run benchmarks, beside reference code in the same run.")
 
 
 def show_version(wanted: bool) -> None:
@@ -70,7 +70,7 @@ def options(
         bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Take the options that stand before the command."""
+    """Take the options before the command."""
 
 
 @app.command(hidden=True)

@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from tidings.store.backup import BackupSummary
 
 Source = Annotated[Path, typer.Argument(metavar="DIR", help="The directory of the node, which may run.")]
-Target = Annotated[Path, typer.Argument(metavar="FILE", help="The backup that is to be made.")]
-Replace = Annotated[bool, typer.Option("--replace", help="Let it take the place of a file that is there.")]
+Target = Annotated[Path, typer.Argument(metavar="FILE", help="The backup to write.")]
+Replace = Annotated[bool, typer.Option("--replace", help="Replace an existing file.")]
 Backup = Annotated[Path, typer.Argument(metavar="FILE", help="The backup.")]
-Home = Annotated[Path, typer.Argument(metavar="DIR", help="A directory without a store; made if need be.")]
+Home = Annotated[Path, typer.Argument(metavar="DIR", help="A directory without a store; created if missing.")]
 NewName = Annotated[
     bool, typer.Option("--new-name", help="For a copy beside the node that the backup was made of.")
 ]
 
 
 def backup(directory: Source, file: Target, replace: Replace = False, json: Json = False) -> None:
-    """Write all that a node keeps to one file, as it is at this moment; the node goes on meanwhile.
+    """Write a snapshot of a node's store to one file, while the node runs.
 
     The backup is read through and checked before it has its name. The exit code is 1 if records in it are
     damaged.
@@ -40,9 +40,9 @@ def backup(directory: Source, file: Target, replace: Replace = False, json: Json
 
 
 def restore(file: Backup, directory: Home, new_name: NewName = False, json: Json = False) -> None:
-    """Make the directory of a node out of a backup; `tidings node --dir DIR` then goes on from there.
+    """Restore the directory of a node from a backup; `tidings node --dir DIR` then continues from there.
 
-    What was done after the backup is lost. What may have been delivered since comes again, marked so. The
+    Changes after the backup are lost. Deliveries since then may be repeated, marked as redelivered. The
     exit code is 1 if records of the backup are damaged: they are left out.
     """
     from tidings.store.backup import restore as restore_from

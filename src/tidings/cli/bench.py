@@ -19,7 +19,7 @@ CHECKOUT_FILES = ("benchmarks/__init__.py", "src/tidings/__init__.py")
 
 app = typer.Typer(no_args_is_help=True)
 
-Quick = Annotated[bool, typer.Option("--quick", help="Small sizes: a look, not a figure to quote.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Small sizes: a quick look, not figures to quote.")]
 JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures here.")]
 
 
@@ -30,37 +30,37 @@ def group() -> None:
 
 @app.command()
 def matching(quick: Quick = False, json: JsonFile = None) -> None:
-    """Measure how many events a second the index matches against many filters."""
+    """Measure the rate at which the index matches events against many filters."""
     measure("matching", quick, json)
 
 
 @app.command()
 def node(quick: Quick = False, json: JsonFile = None) -> None:
-    """Measure how much a node carries, beside the brokers that are installed on this machine."""
+    """Measure the throughput of a node, beside the brokers installed on this machine."""
     measure("node", quick, json)
 
 
 @app.command()
 def queue(quick: Quick = False, json: JsonFile = None) -> None:
-    """Measure how fast queues store, search and hand out messages, beside the brokers that are installed."""
+    """Measure how fast queues store, search and deliver messages, beside the brokers installed."""
     measure("queue", quick, json)
 
 
 @app.command()
 def secure(quick: Quick = False, json: JsonFile = None) -> None:
-    """Measure what encryption and rules cost, and how fast nodes forward to each other and are searched."""
+    """Measure the cost of encryption and rules, and the speed of forwarding and searching between nodes."""
     measure("secure", quick, json)
 
 
 @app.command()
 def gateway(quick: Quick = False, json: JsonFile = None) -> None:
-    """Measure how many readings a gateway carries, of how many sensor networks, beside Mosquitto."""
+    """Measure how many readings and sensor networks a gateway carries, beside Mosquitto."""
     measure("gateway", quick, json)
 
 
 @app.command()
 def pipeline(quick: Quick = False, json: JsonFile = None) -> None:
-    """Measure how fast the log takes readings and Spark reads them, and how small and how soon they are."""
+    """Measure speed, size and latency of readings written to the log and read by Spark."""
     measure("pipeline", quick, json)
 
 
@@ -71,9 +71,9 @@ def fair(
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="ROW", help="Only this row; may be repeated.")
     ] = None,
-    rows: Annotated[bool, typer.Option("--rows", help="List the rows, and do nothing.")] = False,
+    rows: Annotated[bool, typer.Option("--rows", help="Only list the rows.")] = False,
 ) -> None:
-    """Measure what one client can do to others: how long they wait, what they keep of their rate, memory."""
+    """Measure how one client affects others: their waiting time, their rate, and memory."""
     known = benchmark("fair_rows").ROWS
     unknown = [name for name in only or () if name not in known]
     if rows:

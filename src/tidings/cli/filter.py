@@ -22,7 +22,7 @@ Text = Annotated[str, typer.Argument(metavar="FILTER", help="A condition, such a
 
 @app.command()
 def check(text: Text, json: Json = False) -> None:
-    """Print FILTER as tidings writes it, or show where the mistake is and exit with 2."""
+    """Print FILTER in its normal text, or show its error and exit with 2."""
     wanted = parse(text, json)
     typer.echo(to_json({"filter": str(wanted)}) if json else str(wanted))
 
@@ -32,7 +32,7 @@ def try_on_lines(text: Text, json: Json = False) -> None:
     """Print the lines of standard input whose event matches FILTER.
 
     Each line is one event as JSON. With --json, print for each line its number and whether it matches. A line
-    that is no event is reported and passed over, and the exit code is then 2.
+    that is no event is reported and skipped, and the exit code is then 2.
     """
     wanted = parse(text, json)
     bad_lines = 0

@@ -12,7 +12,9 @@ from tidings.errors import UserError
 
 Journal = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help="What it has handed on, so that a new start counts nothing twice."),
+    typer.Option(
+        metavar="FILE", help="A file of forwarded messages, so that none counts twice after a restart."
+    ),
 ]
 SETTINGS = settings_options(
     "host",
@@ -36,7 +38,7 @@ SETTINGS = settings_options(
 def gateway(node: Address = None, journal: Journal = None, **given: Any) -> None:
     """Run a gateway between sensor networks and a node, until it is stopped with Ctrl-C or SIGTERM.
 
-    The first lines printed say where sensor networks may speak. If the node goes away, it is waited for.
+    The first lines printed are its addresses for sensor networks. If the node is away, the gateway waits.
     """
     import msgspec
 

@@ -43,16 +43,16 @@ LOOK_S = 0.25
 
 Where = Annotated[str, typer.Option(metavar="FILTER", help="Only events that match, such as: value > 40")]
 Lines = Annotated[int, typer.Option("-n", "--lines", min=0, help="Begin with so many events.")]
-Follow = Annotated[bool, typer.Option("--follow/--no-follow", help="Go on with what comes, until Ctrl-C.")]
+Follow = Annotated[bool, typer.Option("--follow/--no-follow", help="Follow new events, until Ctrl-C.")]
 Start = Annotated[int | None, typer.Option(min=0, help="The position to begin at.")]
 End = Annotated[int | None, typer.Option(min=0, help="The position to end before.")]
 Since = Annotated[
-    str | None, typer.Option(metavar="WHEN", help="Begin with what was stored then: a time, or 12h ago.")
+    str | None, typer.Option(metavar="WHEN", help="Begin with events stored then: a time, or 12h ago.")
 ]
-Until = Annotated[str | None, typer.Option(metavar="WHEN", help="End with what was stored before then.")]
+Until = Annotated[str | None, typer.Option(metavar="WHEN", help="End with events stored before then.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="End after so many events.")]
 Ids = Annotated[str | None, typer.Option(metavar="ID,…", help="The events with these ids, however old.")]
-Skip = Annotated[bool, typer.Option("--skip", help="Pass over what was pruned or is damaged.")]
+Skip = Annotated[bool, typer.Option("--skip", help="Skip pruned and damaged parts.")]
 Place = Annotated[
     str | None,
     typer.Option("--folder", metavar="PATH|URI", help="The files in a folder, without asking a node."),
@@ -62,20 +62,22 @@ OlderThan = Annotated[str | None, typer.Option(metavar="AGE", help="Files older 
 Size = Annotated[
     str | None, typer.Option(metavar="SIZE", help="The oldest files, until this much is left: 20GB.")
 ]
-Force = Annotated[bool, typer.Option("--force", help="Also what readers have not read yet.")]
-Text = Annotated[str | None, typer.Argument(metavar="[FILTER]", help="What to keep: type LIKE 'air.%'")]
-Name = Annotated[str | None, typer.Option(help="A name for it; without one, it is made of the filter.")]
-Listed = Annotated[bool, typer.Option("--list", help="Show what is kept.")]
+Force = Annotated[bool, typer.Option("--force", help="Also files that readers still need.")]
+Text = Annotated[str | None, typer.Argument(metavar="[FILTER]", help="The events to keep: type LIKE 'air.%'")]
+Name = Annotated[str | None, typer.Option(help="Its name; by default, derived from the filter.")]
+Listed = Annotated[bool, typer.Option("--list", help="List the filters to keep.")]
 Owner = Annotated[
     str | None,
-    typer.Option("--owner", metavar="CLIENT", help="With --remove: whose it is, a reader too; needs manage."),
+    typer.Option(
+        "--owner", metavar="CLIENT", help="With --remove: its owner, also of a reader; needs manage."
+    ),
 ]
-Removed = Annotated[str | None, typer.Option("--remove", metavar="NAME", help="Keep this no longer.")]
+Removed = Annotated[str | None, typer.Option("--remove", metavar="NAME", help="Remove this name.")]
 
 
 @app.callback()
 def log() -> None:
-    """Read what a node has kept, seal it into files, and say for how long."""
+    """Read and manage the log of a node: seal it into files, prune it, and select events to keep."""
 
 
 # Events
@@ -86,7 +88,7 @@ def log() -> None:
 async def tail(
     where: Where = "", lines: Lines = 10, follow: Follow = True, node: Address = None, json: Json = False
 ) -> None:
-    """Show the last events of the log, and go on with what comes.
+    """Show the last events of the log, and follow new ones.
 
     For example: tidings log tail; or: tidings log tail -n 100 --no-follow --where "type = 'air.pm10'"
     """
@@ -160,7 +162,7 @@ async def read(
 @app.command("list")
 @connects
 async def show_list(folder: Place = None, node: Address = None, json: Json = False) -> None:
-    """Show where the log begins and ends, what of it is sealed into files, and who reads it.
+    """Show the bounds of the log, its sealed files, and its readers.
 
     For example: tidings log list; or: tidings log list --folder s3://city-log/hall
     """
@@ -215,9 +217,9 @@ def _print_files(files: list[FileInfo], json: bool) -> None:
 @app.command()
 @connects
 def verify(folder: Place = None, node: Address = None, json: Json = False) -> None:
-    """Read all of the log where it lies, and tell what is not as it was written.
+    """Check the whole log where it is stored, and report damage.
 
-    The exit code is 1 if anything is.
+    The exit code is 1 if there is any.
 
     For example: tidings log verify; or: tidings log verify --folder /var/lib/tidings/log
     """
@@ -271,7 +273,7 @@ def _progress() -> AbstractContextManager[Callable[[int, int | None], None]]:
 @app.command()
 @connects
 async def seal(node: Address = None, json: Json = False) -> None:
-    """Have all there is now sealed into files, and wait for that.
+    """Seal the log as it is now into files, and wait until that is done.
 
     For example: tidings log seal
     """
@@ -292,7 +294,7 @@ async def prune(
 ) -> None:
     """Remove sealed files, the oldest first: whole ones only, and none that a reader still needs.
 
-    With --before, only files that end before that position; of these, those that are too old or too much.
+    With --before, only files that end before that position; of these, those past the age or size.
 
     For example: tidings log prune --older-than 30d; or: tidings log prune --size 20GB
     """
@@ -326,7 +328,7 @@ async def keep(
     node: Address = None,
     json: Json = False,
 ) -> None:
-    """From now on keep in the log what matches FILTER, whoever publishes it.
+    """Keep all events that match FILTER in the log from now on.
 
     For example: tidings log keep "type LIKE 'air.%'" --name air; or: tidings log keep --remove air
     """

@@ -1,6 +1,6 @@
-"""`tidings queue put | get | read | headers | watch`: what goes in, comes out and is in there.
+"""`tidings queue put | get | read | headers | watch`: the messages of a queue.
 
-`tidings queue dead` is about the messages that could not be dealt with, and what is to become of them.
+`tidings queue dead` shows, replays and purges dead letters.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ PAGE = 100
 """Messages that are taken, printed and acknowledged together when all are wanted."""
 
 PutCount = Annotated[int, typer.Option("--count", min=1, help="Put the event so many times.")]
-GetCount = Annotated[int, typer.Option("--count", min=1, help="Get so many.")]
-GetAll = Annotated[bool, typer.Option("--all", help="Get all that are in it now.")]
-ReadAll = Annotated[bool, typer.Option("--all", help="Read all that are in it now.")]
-WatchCount = Annotated[int | None, typer.Option("--count", min=1, help="End after so many.")]
+GetCount = Annotated[int, typer.Option("--count", min=1, help="Get so many messages.")]
+GetAll = Annotated[bool, typer.Option("--all", help="Get all messages that are in it now.")]
+ReadAll = Annotated[bool, typer.Option("--all", help="Read all messages that are in it now.")]
+WatchCount = Annotated[int | None, typer.Option("--count", min=1, help="End after so many messages.")]
 Into = Annotated[
     str | None,
-    typer.Option("--queue", metavar="QUEUE", help="Put them in here, not where they came from."),
+    typer.Option("--queue", metavar="QUEUE", help="Put them into this queue instead."),
 ]
 
 
@@ -82,7 +82,7 @@ async def put(
 
 
 class Filler:
-    """Puts events into a queue and counts them; a refusal says how many were put before it."""
+    """Puts events into a queue and counts them; the error of a refusal has the number put before it."""
 
     def __init__(self, queue: Queue) -> None:
         self.done = 0
@@ -112,11 +112,11 @@ async def get(
     """Take messages out of a queue and print them: the first, --count or --all.
 
     A message is acknowledged when it has been printed. The exit code is 1 if there were fewer than wanted.
-    What --json prints, `tidings queue put` reads.
+    `tidings queue put` reads the output of --json.
     """
     wanted = parse(where, json)
     if all and count > 1:
-        raise UserError("--all and --count can't be had together")
+        raise UserError("--all and --count exclude each other; give one of them")
     _check_all(all, timeout, wait)
     with _empty_is_an_answer():
         async with bus_of(node) as bus:
@@ -137,7 +137,7 @@ def _check_all(all: bool, timeout_s: float, wait: bool) -> None:
 async def _take_all(bus: Bus, queue: Queue, wanted: Filter, json: bool) -> None:
     """Take page after page, each in a transaction that ends when it has been printed.
 
-    Others may go on putting: no more are taken than there were at the beginning.
+    It takes no more messages than there were at the beginning, even if other clients go on putting.
     """
     left = queue.description.messages
     while left > 0:
@@ -182,7 +182,7 @@ async def read(
 
 @connects
 async def headers(queue: QueueName, where: Where = "", node: Address = None, json: Json = False) -> None:
-    """Show what is in a queue, without the bodies; nothing is taken."""
+    """Show the messages of a queue without their bodies; nothing is taken."""
     wanted = parse(where, json)
     async with queue_of(queue, node) as found:
         events = await found.headers(wanted)
@@ -208,7 +208,7 @@ async def watch(
     node: Address = None,
     json: Json = False,
 ) -> None:
-    """Print what is put into a queue from now on, until Ctrl-C or --count; nothing is taken."""
+    """Print messages that are put into a queue from now on, until Ctrl-C or --count; nothing is taken."""
     wanted = parse(where, json)
     async with queue_of(queue, node, name, reconnect=True) as found, found.watch(wanted) as events:
         typer.echo(f"watching {queue}; Ctrl-C ends", err=True)
@@ -217,7 +217,7 @@ async def watch(
 
 @contextmanager
 def _empty_is_an_answer() -> Iterator[None]:
-    """Have an empty queue told by the exit code 1."""
+    """Turn an empty queue into the exit code 1."""
     try:
         yield
     except QueueEmpty as error:
@@ -231,7 +231,7 @@ def _print(message: Message, json: bool) -> None:
 
 
 def age_of(event: Event) -> str:
-    """How long ago the queue took it in."""
+    """Return how long ago the queue accepted it."""
     received = event.received
     return age_text(None if received is None else max(0.0, time.time() - received.timestamp()))
 
@@ -247,9 +247,9 @@ async def show_dead(
     node: Address = None,
     json: Json = False,
 ) -> None:
-    """Show the dead letters: messages that were rejected, handed out too often or had no room.
+    """Show the dead letters: messages that were rejected, delivered too often or had no room.
 
-    Where a letter came from and why it is dead are attributes of it, so --where can ask for them:
+    The queue of a letter and the reason are attributes, so --where can select them:
     tidings queue dead --where "dead.queue = 'jobs'"
     """
     if context.invoked_subcommand is not None:
@@ -263,7 +263,7 @@ async def show_dead(
 
 
 def _refuse_options(context: typer.Context, command: str) -> None:
-    """Refuse options that stand before the command and would be passed over, such as --where."""
+    """Refuse options before the command, such as --where, which would have no effect."""
     for name in context.params:
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
@@ -271,7 +271,7 @@ def _refuse_options(context: typer.Context, command: str) -> None:
 
 
 async def _letters(bus: Bus, wanted: Filter) -> list[Event]:
-    """The dead letters that match, without their bodies; none if there never were any."""
+    """Return the dead letters that match, without their bodies; none if there never were any."""
     from tidings.queues.dead_letters import DEAD
 
     try:
@@ -299,7 +299,7 @@ def _letter_table(letters: Sequence[Event]) -> Table:
 async def replay_dead(
     where: Where = "", queue: Into = None, node: Address = None, json: Json = False
 ) -> None:
-    """Put dead letters back into the queues they came from, as far as these are there, or into another."""
+    """Put dead letters back into their queues, if these still exist, or into another queue."""
     wanted = parse(where, json)
     async with bus_of(node) as bus:
         if queue is not None:
@@ -314,7 +314,7 @@ async def replay_dead(
 @dead.command("purge")
 @connects
 def purge_dead(where: Where = "", yes: Yes = False, node: Address = None, json: Json = False) -> None:
-    """Throw away dead letters, or those that match."""
+    """Delete all dead letters, or those that match."""
     wanted = parse(where, json)
 
     async def look() -> int:

@@ -13,7 +13,7 @@ from tidings.node.settings import as_toml, load
 
 Config = Annotated[Path | None, typer.Option(metavar="FILE", help="A TOML file with these settings.")]
 ShowConfig = Annotated[
-    bool, typer.Option("--show-config", help="Print all settings that would hold, as such a file, and end.")
+    bool, typer.Option("--show-config", help="Print the effective settings as such a file, and end.")
 ]
 
 

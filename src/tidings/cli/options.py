@@ -1,8 +1,8 @@
 """Options that several commands have.
 
 Those of a node's settings are made from `NodeConfig`, which is the only place where the settings are written.
-A secret is in a file or in the environment, or is asked for; it is never an argument, which all others on the
-machine could see.
+A secret is in a file or in the environment, or is entered at a prompt; it is never an argument, which all
+users of the machine could see.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tidings.node.settings import SETTINGS, Setting
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 NODE = "tidings://127.0.0.1:7300"
-"""Where a node is looked for that is not this machine's own."""
+"""Address of a node that is not this machine's own, by default."""
 GATEWAY = "127.0.0.1:4242"
 _TLS = "With TLS"
 
@@ -33,21 +33,22 @@ Address = Annotated[
         show_default=f"this machine's, or {NODE}",
     ),
 ]
-Name = Annotated[str, typer.Option(help="Who this client says it is.")]
+Name = Annotated[str, typer.Option(help="The client's name.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 # Events and queues
 
 Kind = Annotated[
-    str | None, typer.Argument(metavar="TYPE", help="The type; without it, events come as lines of JSON.")
+    str | None,
+    typer.Argument(metavar="TYPE", help="The type; without it, standard input has events as lines of JSON."),
 ]
 Fields = Annotated[
     list[str] | None,
     typer.Argument(metavar="NAME=VALUE", help="Attributes and header fields; body=@FILE for a file."),
 ]
 QueueName = Annotated[
-    str, typer.Argument(metavar="QUEUE", help="Its name, another name of it, or its id.", show_default=False)
+    str, typer.Argument(metavar="QUEUE", help="Its name, an alias, or its id.", show_default=False)
 ]
 Where = Annotated[
     str, typer.Option(metavar="FILTER", help="Only messages that match, such as: color = 'blue'")
@@ -55,31 +56,31 @@ Where = Annotated[
 Timeout = Annotated[
     float, typer.Option("--timeout", min=0.0, metavar="SECONDS", help="How long to wait for a message.")
 ]
-Wait = Annotated[bool, typer.Option("--wait", help="Wait for as long as it takes.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait without a time limit.")]
 
 # A gateway, spoken to as sensors do
 
 Gateway = Annotated[
     str, typer.Option(envvar="TIDINGS_GATEWAY", metavar="HOST:PORT", help="The gateway; the port is 4242.")
 ]
-Udp = Annotated[bool, typer.Option("--udp", help="Speak in datagrams.")]
-Tls = Annotated[bool, typer.Option("--tls", help="Speak TLS.", rich_help_panel=_TLS)]
+Udp = Annotated[bool, typer.Option("--udp", help="Use UDP.")]
+Tls = Annotated[bool, typer.Option("--tls", help="Use TLS.", rich_help_panel=_TLS)]
 Ca = Annotated[
     Path | None,
-    typer.Option("--ca", metavar="FILE", help="Whom to trust; speaks TLS.", rich_help_panel=_TLS),
+    typer.Option("--ca", metavar="FILE", help="Trusted certificates; implies TLS.", rich_help_panel=_TLS),
 ]
 TokenFile = Annotated[
     Path | None,
-    typer.Option("--token-file", metavar="FILE", help="A token that says who this is.", rich_help_panel=_TLS),
+    typer.Option("--token-file", metavar="FILE", help="The token of the user.", rich_help_panel=_TLS),
 ]
-OnlyAsked = Annotated[bool, typer.Option("--only-asked", help="Leave out what nobody has subscribed to.")]
+OnlyAsked = Annotated[bool, typer.Option("--only-asked", help="Leave out readings without a subscription.")]
 
 
 # Options that are made
 
 
 def with_options(*options: inspect.Parameter) -> Callable[[Command], Command]:
-    """Give a command further options, which it takes as keywords."""
+    """Add options to a command, which gets them as keywords."""
 
     def extend(command: Command) -> Command:
         hints = get_type_hints(command, include_extras=True)
@@ -96,15 +97,15 @@ def with_options(*options: inspect.Parameter) -> Callable[[Command], Command]:
 
 
 def options_of(table: type) -> Iterator[inspect.Parameter]:
-    """The options that a TypedDict has; one that is not given is None."""
+    """Yield the options of a TypedDict; one that is not given is None."""
     for name, annotation in get_type_hints(table, include_extras=True).items():
         yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 def settings_options(*names: str, **defaults: Any) -> Iterator[inspect.Parameter]:
-    """Options for settings of a node, all or those that are named; one that is not given is None.
+    """Yield options for all or the named settings of a node; one that is not given is None.
 
-    The help tells the default of the setting, or the one that is said here.
+    The help shows the default of the setting, or the one given here.
     """
     for name in names or SETTINGS:
         setting = SETTINGS[name]
@@ -124,15 +125,15 @@ CREDENTIALS = {
     "user": "The user.",
     "password_file": "The user's password.",
     "token_file": "A token of the user.",
-    "ca": "Whom to trust.",
+    "ca": "Trusted certificates.",
     "cert": "A certificate.",
     "key": "The key of the certificate.",
 }
-"""The options that say who a client is, with their help."""
+"""The options for a client's credentials, with their help."""
 
 
 def credential_options(panel: str = _TLS, prefix: str = "", /, **helps: str) -> Iterator[inspect.Parameter]:
-    """Options that say who a client is; with a prefix, they may also be in variables that begin so."""
+    """Yield the options for credentials; with a prefix, variables that begin with it may hold them too."""
     for name, help in {**CREDENTIALS, **helps}.items():
         variable = prefix + name.upper() if prefix else None
         metavar = "NAME" if name == "user" else "FILE"
@@ -141,6 +142,6 @@ def credential_options(panel: str = _TLS, prefix: str = "", /, **helps: str) -> 
 
 
 def _option(name: str, kind: type, option: Any) -> inspect.Parameter:
-    """An option that is None unless it is given."""
+    """Return an option that is None unless it is given."""
     annotation = Annotated[kind | None, option]  # type: ignore[valid-type]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)

@@ -25,7 +25,7 @@ def peer() -> None:
 @app.command("list")
 @connects
 async def show_list(node: Address = None, json: Json = False) -> None:
-    """Show how each peer of the node stands, and how many messages wait there for it."""
+    """Show the state of each peer of the node, and how many messages wait there for it."""
     async with bus_of(node) as bus:
         peers: list[dict[str, Any]] = (await bus.status()).get("peers", [])
     print_found(peers, json, to_json, peer_table, "no peers: a node is told of them with --peers")

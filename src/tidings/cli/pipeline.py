@@ -35,27 +35,32 @@ Node = Annotated[
         show_default="127.0.0.1:7300",
     ),
 ]
-Where = Annotated[str | None, typer.Option(metavar="FILTER", help="Which events are readings.")]
-Rules = Annotated[Path | None, typer.Option(metavar="FILE", help="What is believed, and what is an alarm.")]
+Where = Annotated[str | None, typer.Option(metavar="FILTER", help="The filter of readings.")]
+Rules = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="The limits of plausible values and of alarms.")
+]
 Window = Annotated[
-    str | None, typer.Option(metavar="TIME", help="How long a window is, such as '5 minutes'.")
+    str | None, typer.Option(metavar="TIME", help="The length of a window, such as '5 minutes'.")
 ]
 Watermark = Annotated[
-    str | None, typer.Option(metavar="TIME", help="How long a window waits for readings that come late.")
+    str | None, typer.Option(metavar="TIME", help="How long a window waits for late readings.")
 ]
 CellSize = Annotated[float | None, typer.Option(help="The side of a cell, in the units of posx and posy.")]
 Continuous = Annotated[
     bool, typer.Option("--continuous", help="One query until Ctrl-C or SIGTERM, instead of one run.")
 ]
-Trigger = Annotated[str, typer.Option(metavar="TIME", help="With --continuous: how often Spark looks.")]
+Trigger = Annotated[
+    str, typer.Option(metavar="TIME", help="With --continuous: how often Spark starts a batch.")
+]
 SilentBy = Annotated[
-    str, typer.Option(metavar="clock|time", help="With --continuous: by what a sensor is silent.")
+    str,
+    typer.Option(metavar="clock|time", help="With --continuous: measure silence by the clock or event time."),
 ]
 Starting = Annotated[
     str | None,
     typer.Option(
         metavar="earliest|latest",
-        help="Where to begin the first time.",
+        help="Where the first run begins.",
         show_default="latest if --continuous, else earliest",
     ),
 ]
@@ -63,19 +68,22 @@ Checkpoint = Annotated[
     str | None,
     typer.Option(
         metavar="DIR",
-        help="Where the run keeps its place, and without --continuous its tables.",
+        help="The checkpoint, and without --continuous the tables.",
         show_default=f"./{FOLDER}; with --continuous it is forgotten",
     ),
 ]
 Durable = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="The node keeps what comes between runs for the reader of this name."),
+    typer.Option(metavar="NAME", help="A durable reader, for which the node keeps readings between runs."),
 ]
 AllowLoss = Annotated[
-    bool, typer.Option("--allow-loss", help="Go on though events are gone that should have been read.")
+    bool, typer.Option("--allow-loss", help="Go on if events are gone that should have been read.")
 ]
-Sink = Annotated[str | None, typer.Option(metavar="NAME", help="By what the node knows what it was given.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only look whether it could run.")]
+Sink = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="The name of the sink, by which the node recognises repeats."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only check whether it could run.")]
 Master = Annotated[
     str | None,
     typer.Option(
@@ -122,9 +130,9 @@ def run(
     json: Json = False,
     **who: Any,
 ) -> None:
-    """Read a node's readings with Spark and publish what they amount to there.
+    """Read a node's readings with Spark, and publish aggregates and alarms there.
 
-    Without --continuous what has come since the last run is read into tables, and the command ends.
+    Without --continuous the readings since the last run are read into tables, and the command ends.
     """
     check_name(name)
     from tidings.pipeline.city.settings import CitySettings, time_span
@@ -155,13 +163,13 @@ def run(
 
 @app.command()
 def pack(
-    file: Annotated[Path, typer.Argument(metavar="OUT.zip", help="Where to.", show_default=False)],
+    file: Annotated[Path, typer.Argument(metavar="OUT.zip", help="The file to write.", show_default=False)],
     small: Annotated[
         bool, typer.Option("--small", help="Leave out pyarrow, pandas and numpy: the executors have them.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Pack what executors need whose Python has no tidings: same system and Python version as here."""
+    """Pack the packages for executors whose Python has no tidings: same system and Python version as here."""
     from tidings.pipeline.executor_archive import pack as pack_all
 
     packed = pack_all(file, small)

@@ -12,7 +12,7 @@ from tidings.cli.options import Address, Fields, Json, Kind, Name
 from tidings.cli.printing import to_json
 
 Delivery = Annotated[
-    str | None, typer.Option(metavar="HOW", help="transient, reliable or persistent: how safe it must be.")
+    str | None, typer.Option(metavar="HOW", help="The delivery mode: transient, reliable or persistent.")
 ]
 Count = Annotated[int, typer.Option(min=1, help="Publish the event so many times.")]
 

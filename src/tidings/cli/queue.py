@@ -1,4 +1,4 @@
-"""`tidings queue`: make, find and delete queues; what goes in and out of them is in `messages`."""
+"""`tidings queue`: create, find and delete queues; `messages` has the commands for their messages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ app = typer.Typer(no_args_is_help=True)
 
 
 class Scope(StrEnum):
-    """Where queues are looked for."""
+    """Nodes at which queues are looked up."""
 
     local = "local"
     remote = "remote"
@@ -46,24 +46,23 @@ class Scope(StrEnum):
 Name = Annotated[str | None, typer.Argument(metavar="NAME", help="The name; without it, the id.")]
 Properties = Annotated[
     list[str] | None,
-    typer.Option("--property", "-p", metavar="NAME=VALUE", help="What it can be found by; may be repeated."),
+    typer.Option("--property", "-p", metavar="NAME=VALUE", help="A property to find it by; may be repeated."),
 ]
-Bind = Annotated[
-    str | None, typer.Option(metavar="FILTER", help="Fill it with publications that match this.")
-]
+Bind = Annotated[str | None, typer.Option(metavar="FILTER", help="Put publications that match this into it.")]
 NameSought = Annotated[str | None, typer.Argument(metavar="NAME", help="Only the queue of this name or id.")]
-TextPart = Annotated[str | None, typer.Option(help="Only those whose text has this in it.")]
-ScopeSought = Annotated[Scope, typer.Option(help="Where to look: at the node, elsewhere, or both.")]
-Target = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue that is meant.")]
-NewName = Annotated[str, typer.Argument(metavar="NAME", help="The further name.")]
+TextPart = Annotated[str | None, typer.Option(help="Only those whose text contains this.")]
+ScopeSought = Annotated[Scope, typer.Option(help="Where to look: at the node, at other nodes, or both.")]
+Target = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.")]
+NewName = Annotated[str, typer.Argument(metavar="NAME", help="The alias.")]
 
 
 class Wish(TypedDict):
-    """What a queue may be made with, by the names of `Description`; None: it is not said."""
+    """Options for creating a queue, by the names of `Description`; None: not given."""
 
-    text: Annotated[str | None, typer.Option(help="What it is for, in words.")]
+    text: Annotated[str | None, typer.Option(help="Its purpose, in words.")]
     type: Annotated[
-        str | None, typer.Option(help="How messages are kept: sqlite, volatile or one the node was given.")
+        str | None,
+        typer.Option(help="How messages are stored: sqlite, volatile or a type added to the node."),
     ]
     persistent: Annotated[
         bool | None,
@@ -71,36 +70,36 @@ class Wish(TypedDict):
     ]
     keep: Annotated[
         bool | None,
-        typer.Option("--keep/--no-keep", help="Whether the queue itself does; if not said, as its messages."),
+        typer.Option("--keep/--no-keep", help="Whether the queue itself does; by default, as its messages."),
     ]
-    priorities: Annotated[bool | None, typer.Option("--priorities", help="The highest priority first.")]
-    priority: Annotated[int | None, typer.Option(help="The priority of messages that name none, 0 to 9.")]
-    ageing_s: Annotated[float | None, typer.Option(help="So much waiting is worth a level of priority.")]
+    priorities: Annotated[
+        bool | None, typer.Option("--priorities", help="Deliver the highest priority first.")
+    ]
+    priority: Annotated[int | None, typer.Option(help="The default priority of messages, 0 to 9.")]
+    ageing_s: Annotated[float | None, typer.Option(help="Waiting time that counts as one level of priority.")]
     expiry: Annotated[bool | None, typer.Option("--expiry", help="Drop messages when their ttl_s is over.")]
-    ttl_s: Annotated[float | None, typer.Option(help="The ttl_s of messages that name none.")]
-    lease_s_max: Annotated[float | None, typer.Option(help="Shorten a ttl_s that is longer.")]
-    max_messages: Annotated[int | None, typer.Option(help="Refuse more than so many.")]
-    passive: Annotated[
-        bool | None, typer.Option("--passive", help="Such a queue asks nobody to make events.")
-    ]
+    ttl_s: Annotated[float | None, typer.Option(help="The default ttl_s of messages.")]
+    lease_s_max: Annotated[float | None, typer.Option(help="The longest ttl_s; a longer one is shortened.")]
+    max_messages: Annotated[int | None, typer.Option(help="The most messages that it accepts.")]
+    passive: Annotated[bool | None, typer.Option("--passive", help="Create no demand for events.")]
     redelivery_s: Annotated[
         float | None,
         typer.Option(
             min=0.0,
-            help="Hand a message out again if it is not acknowledged in this time; 60 unless said, 0: never.",
+            help="Redeliver a message that is not acknowledged in this time; default 60, 0: never.",
         ),
     ]
     deliveries_max: Annotated[
         int | None,
         typer.Option(
-            min=0, help="Handed out so often in vain, a message is a dead letter; 10 unless said, 0: never."
+            min=0, help="Deliveries after which a message becomes a dead letter; default 10, 0: never."
         ),
     ]
     compress: Annotated[bool | None, typer.Option("--compress", help="Compress messages on disk.")]
 
 
 class Sought(TypedDict):
-    """What a queue may be looked for by, likewise."""
+    """Options for finding queues, likewise."""
 
     id: Annotated[str | None, typer.Option(help="Only the one with this id.")]
     type: Annotated[str | None, typer.Option(help="Only those of this type.")]
@@ -134,9 +133,9 @@ async def create(
     json: Json = False,
     **given: Unpack[Wish],
 ) -> None:
-    """Make a queue, such as: tidings queue create jobs --priorities
+    """Create a queue, such as: tidings queue create jobs --priorities
 
-    If it is there already and is as described, nothing changes; if it is otherwise, that is an error.
+    If it exists with the same description, nothing changes; if it differs, that is an error.
     """
     wish = said(given)
     wish |= {key: wish[key] or None for key in ("redelivery_s", "deliveries_max") if key in wish}  # 0: never
@@ -152,7 +151,7 @@ async def create(
 @app.command()
 @connects
 def delete(queue: QueueName, yes: Yes = False, node: Address = None, json: Json = False) -> None:
-    """Delete a queue with all that is in it, or a further name of one alone."""
+    """Delete a queue with its messages, or only an alias."""
 
     async def look() -> Description:
         async with bus_of(node) as bus:
@@ -183,7 +182,7 @@ async def show_list(
     json: Json = False,
     **given: Unpack[Sought],
 ) -> None:
-    """Show the queues of the node, or those that agree with what is said."""
+    """Show the queues of the node, or those that match the options."""
     wanted, sought = read_fields(properties or []), said(given)
     if given["max_messages"] == 0:
         sought["max_messages"] = None
@@ -210,7 +209,7 @@ def _queue_table(found: Sequence[Description], has_nodes: bool) -> Table:
 
 
 def about(one: Description) -> str:
-    """What there is to say about a queue, on one line."""
+    """Return a summary of a queue, on one line."""
     if one.alias_of is not None:
         return f"another name of {one.alias_of}"
     parts = [shown(one.text)] if one.text else []
@@ -224,7 +223,7 @@ def about(one: Description) -> str:
 @app.command()
 @connects
 async def describe(queue: QueueName, node: Address = None, json: Json = False) -> None:
-    """Show all there is to say about a queue."""
+    """Show the description of a queue."""
     async with queue_of(queue, node) as found:
         told = found.description
         typer.echo(description_json(told) if json else _facts(told))
@@ -249,7 +248,7 @@ def _fact(value: object) -> str:
 @app.command()
 @connects
 async def alias(name: NewName, queue: Target, node: Address = None, json: Json = False) -> None:
-    """Give a queue a further name."""
+    """Give a queue an alias."""
     async with bus_of(node) as bus:
         told = (await bus.create_alias(name, queue)).description
     text = f"{name} is another name of {told.name}"
@@ -261,7 +260,7 @@ async def alias(name: NewName, queue: Target, node: Address = None, json: Json =
 def purge(
     queue: QueueName, where: Where = "", yes: Yes = False, node: Address = None, json: Json = False
 ) -> None:
-    """Throw away the messages of a queue, or those that match."""
+    """Delete the messages of a queue, or those that match."""
     wanted = parse(where, json)
 
     async def look() -> int:
@@ -281,7 +280,7 @@ def purge(
 
 
 def description_json(told: Description) -> str:
-    """Everything about a queue as one line of JSON, with what was left as it is by default."""
+    """Return the description of a queue as one line of JSON, with its defaults."""
     return to_json(msgspec.structs.asdict(told))
 
 

@@ -33,13 +33,11 @@ Name = Annotated[
 ]
 Hosts = Annotated[
     list[str] | None,
-    typer.Option(
-        "--host", metavar="NAME_OR_IP", help="Under what others reach the node; may be given again."
-    ),
+    typer.Option("--host", metavar="NAME_OR_IP", help="A host name or address of the node; may be repeated."),
 ]
-AdminName = Annotated[str, typer.Option(metavar="NAME", help="The user who may do everything.")]
+AdminName = Annotated[str, typer.Option(metavar="NAME", help="The administrator, who has full access.")]
 NodeName = Annotated[str, typer.Argument(metavar="NAME", help="The name of the other node.")]
-UserName = Annotated[str, typer.Argument(metavar="USER", help="The user whom the certificate names.")]
+UserName = Annotated[str, typer.Argument(metavar="USER", help="The user that the certificate names.")]
 From = Annotated[Path, typer.Option("--from", metavar="DIR", help="A security directory with ca.key in it.")]
 To = Annotated[Path, typer.Option("--to", metavar="DIR", help="The directory to make.")]
 
@@ -54,8 +52,8 @@ def init(
 ) -> None:
     """Make a security directory: certificates, an administrator, a user for devices, and rules.
 
-    The administrator's password is asked for, or is in a file or in TIDINGS_PASSWORD. Where there is no
-    terminal one is made up, and written to DIR/admin.password.
+    The administrator's password is entered at a prompt, or read from a file or from TIDINGS_PASSWORD. Without
+    a terminal the command makes one up and writes it to DIR/admin.password.
     """
     from tidings.security.directory import SecurityDirectory
     from tidings.security.provision import Admin, make_security, node_name, own_certificate, refuse_place
@@ -75,7 +73,7 @@ def init(
 
 @app.command("node")
 def add_node(name: NodeName, home: From, to: To, host: Hosts = None) -> None:
-    """Make a security directory for another node, so that it and this one know each other."""
+    """Make a security directory for another node, so that it and this one trust each other."""
     from tidings.security.certificates import HOSTS
     from tidings.security.directory import SecurityDirectory
     from tidings.security.provision import make_sibling, own_certificate
@@ -95,7 +93,7 @@ def add_node(name: NodeName, home: From, to: To, host: Hosts = None) -> None:
 
 @app.command()
 def certificate(user: UserName, home: From, to: To) -> None:
-    """Make a certificate by which a client comes in as USER, who may be new."""
+    """Make a certificate by which a client logs in as USER, who may be new."""
     from tidings.security.provision import make_client
 
     here = directory_of(home)
@@ -110,7 +108,7 @@ def certificate(user: UserName, home: From, to: To) -> None:
 def renew(directory: There, host: Hosts = None) -> None:
     """Make a new certificate for the node; without --host it has the names and addresses of the old one.
 
-    A running node takes it up by itself; clients need nothing new.
+    A running node loads it by itself; clients need no change.
     """
     from tidings.security.provision import renew_node
 
@@ -120,7 +118,7 @@ def renew(directory: There, host: Hosts = None) -> None:
 
 @app.command()
 def check(directory: There, json: Json = False) -> None:
-    """Read everything as a node would, and tell what it says; exit with 2 if something is wrong."""
+    """Read the security directory as a node would, and report on it; exit with 2 if something is wrong."""
     from tidings.security.provision import report_on
 
     home = directory_of(directory)

@@ -38,10 +38,11 @@ LIST = "tidings.gateway.list"
 Timeout = Annotated[float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="How long to wait.")]
 Where = Annotated[str, typer.Option("--network", metavar="ID", help="Only this network.")]
 File = Annotated[
-    Path, typer.Argument(metavar="FILE", help="CSV with a line of names, perhaps .gz.", show_default=False)
+    Path,
+    typer.Argument(metavar="FILE", help="CSV with a header line; may be gzipped (.gz).", show_default=False),
 ]
 Speed = Annotated[
-    float, typer.Option(min=0.0, metavar="N", help="N times as fast as it was; 0: as fast as it goes.")
+    float, typer.Option(min=0.0, metavar="N", help="N times as fast as recorded; 0: as fast as possible.")
 ]
 ColumnsOption = Annotated[
     str | None,
@@ -61,22 +62,26 @@ NetworkColumn = Annotated[
 MqttBroker = Annotated[str, typer.Option(metavar="HOST[:PORT]", help="The MQTT broker.", show_default=False)]
 Topics = Annotated[
     list[str] | None,
-    typer.Option("--topics", metavar="FILTER", help="What to subscribe to; without it, what the map needs."),
+    typer.Option(
+        "--topics", metavar="FILTER", help="The topics to subscribe to; by default, those of the map."
+    ),
 ]
 MapFile = Annotated[
     Path,
     typer.Option("--map", metavar="FILE", help="How messages become readings, as TOML.", show_default=False),
 ]
-Username = Annotated[str | None, typer.Option(metavar="NAME", help="Who this is at the broker.")]
-PasswordFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="The password for the broker is in here.")
-]
+Username = Annotated[str | None, typer.Option(metavar="NAME", help="The user at the broker.")]
+PasswordFile = Annotated[Path | None, typer.Option(metavar="FILE", help="The password for the broker.")]
 SessionName = Annotated[
-    str, typer.Option("--session", metavar="NAME", help="By this the broker knows the bridge again.")
+    str,
+    typer.Option(
+        "--session", metavar="NAME", help="The MQTT client id, by which the broker keeps the session."
+    ),
 ]
-BrokerTls = Annotated[bool, typer.Option("--broker-tls", help="Speak TLS to the broker.")]
+BrokerTls = Annotated[bool, typer.Option("--broker-tls", help="Use TLS to the broker.")]
 BrokerCa = Annotated[
-    Path | None, typer.Option("--broker-ca", metavar="FILE", help="Whom to trust as broker; speaks TLS.")
+    Path | None,
+    typer.Option("--broker-ca", metavar="FILE", help="Trusted certificates of the broker; implies TLS."),
 ]
 
 
@@ -86,7 +91,7 @@ BrokerCa = Annotated[
 @app.command("list")
 @connects
 async def show(node: Address = None, network: Where = "", timeout: Timeout = 5.0, json: Json = False) -> None:
-    """List sensor networks and their sensors: which are on, what they were asked for, and by whom."""
+    """List sensor networks and their sensors: which are on, the requested range and rate, and for whom."""
     async with bus_of(node, reconnect=True) as bus:
         try:
             answer = await bus.request(LIST, timeout_s=timeout)
@@ -175,7 +180,7 @@ def replay(
 ) -> None:
     """Play recorded readings to a gateway, in the order and with the pauses of their times.
 
-    Every reading keeps its time, and has arrived when the command ends. Lines that can't be read are named.
+    Every reading keeps its time, and has arrived when the command ends. Invalid lines are reported.
     """
     from tidings.sensors.columns import parse_columns
     from tidings.sensors.link import place_of
@@ -252,10 +257,10 @@ def mqtt(
     token_file: TokenFile = None,
     json: Json = False,
 ) -> None:
-    """Have the devices of an MQTT broker appear as sensor networks, until Ctrl-C.
+    """Bridge the devices of an MQTT broker to a gateway as sensor networks, until Ctrl-C.
 
-    Messages are acknowledged to the broker after the gateway has them. What is asked of a network is kept at
-    the broker under tidings/interest/NETWORK, for its devices to see.
+    The bridge acknowledges a message to the broker after the gateway has it, and publishes the demand for a
+    network, retained, under tidings/interest/NETWORK for its devices.
     """
     from tidings.sensors.link import host_and_port, place_of
     from tidings.sensors.mqtt import Bridge, session_class

@@ -22,33 +22,35 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True)
 
 Seed = Annotated[int, typer.Option(help="The seed of the first storm; the others follow.")]
-Runs = Annotated[int, typer.Option(min=1, help="How many storms.")]
-Duration = Annotated[float, typer.Option("--duration-s", min=0.1, help="How long each one lasts, simulated.")]
-Nodes = Annotated[
-    int, typer.Option(min=1, max=5, metavar="N", help="How many nodes, whose clients use the queues of all.")
+Runs = Annotated[int, typer.Option(min=1, help="The number of storms.")]
+Duration = Annotated[
+    float, typer.Option("--duration-s", min=0.1, help="The simulated seconds of each storm.")
 ]
-Networks = Annotated[int, typer.Option(min=1, metavar="N", help="How many networks.")]
+Nodes = Annotated[
+    int, typer.Option(min=1, max=5, metavar="N", help="The number of nodes; clients use the queues of all.")
+]
+Networks = Annotated[int, typer.Option(min=1, metavar="N", help="The number of networks.")]
 Sensors = Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="Sensors of each network.")]
 Types = Annotated[
     list[str] | None, typer.Option("--type", metavar="TYPE", help="What they measure; may be repeated.")
 ]
 Rate = Annotated[
-    float, typer.Option(min=0.0, metavar="N", help="Messages a second and network; 0: as many as go.")
+    float, typer.Option(min=0.0, metavar="N", help="Messages a second and network; 0: as many as possible.")
 ]
 Readings = Annotated[int, typer.Option(min=1, metavar="N", help="Readings of each message.")]
-Mobility = Annotated[float, typer.Option(min=0.0, metavar="M/S", help="How fast one network in four drives.")]
+Mobility = Annotated[float, typer.Option(min=0.0, metavar="M/S", help="The speed of every fourth network.")]
 Churn = Annotated[
-    float, typer.Option(min=0.0, metavar="N", help="Networks a minute that leave or break off.")
+    float, typer.Option(min=0.0, metavar="N", help="Networks a minute that leave or lose their connection.")
 ]
 Smog = Annotated[
-    int, typer.Option(min=0, metavar="N", help="So many networks stand in a corner where the air is bad.")
+    int, typer.Option(min=0, metavar="N", help="The number of networks in a corner with bad air.")
 ]
 CitySeed = Annotated[int, typer.Option("--seed", help="The seed of the city and its values.")]
 HowLong = Annotated[
     float | None,
     typer.Option("--duration", min=0.1, metavar="SECONDS", help="How long; without it, until Ctrl-C."),
 ]
-Always = Annotated[bool, typer.Option("--always", help="Send without being asked.")]
+Always = Annotated[bool, typer.Option("--always", help="Send without demand.")]
 Connections = Annotated[
     int | None,
     typer.Option(min=1, metavar="N", help="Connections that networks share; without it, one each."),
@@ -58,10 +60,10 @@ T = TypeVar("T")
 
 @app.command("storm")
 def run_storms(seed: Seed = 0, runs: Runs = 10, duration_s: Duration = 15.0, json: Json = False) -> None:
-    """Let storms rage over the node's own code: cuts, partitions, slow links, crashes, a full disk.
+    """Run the node's own code through storms of faults: cuts, partitions, slow links, crashes, a full disk.
 
     Nothing promised may be lost, nothing may come twice unmarked, and order must hold; then everything is
-    healed and must arrive. A storm that fails is told with its seed, and the exit code is 1.
+    healed and must arrive. A storm that fails is reported with its seed, and the exit code is 1.
     """
     from tidings.simulator import storm
 
@@ -78,9 +80,9 @@ def run_storms(seed: Seed = 0, runs: Runs = 10, duration_s: Duration = 15.0, jso
 def run_queue_storms(
     seed: Seed = 0, runs: Runs = 10, duration_s: Duration = 15.0, nodes: Nodes = 1, json: Json = False
 ) -> None:
-    """Let the same storms rage over queues: puts, gets, settlements and transactions on queues of all kinds.
+    """Run queues of all kinds through the same storms: puts, gets, settlements and transactions.
 
-    No message may be lost, in two hands at once or handed out again unmarked, and a transaction is done whole
+    No message may be lost, held by two clients or redelivered unmarked, and a transaction is done whole
     or not at all; then everything is healed and the queues must run empty. With several nodes, clients use
     the queues of all of them, and the log and a sink of their own.
     """
@@ -129,10 +131,10 @@ def _run(seeds: range, run: Callable[[int], T], tell: Callable[[T], str], json: 
 
 @app.command("city")
 def run_cities(seed: Seed = 0, runs: Runs = 1, duration_s: Duration = 60.0, json: Json = False) -> None:
-    """Let a city of 1,000 sensors live in virtual time, with a gateway, a node, and people who want things.
+    """Simulate a city of 1,000 sensors in virtual time, with a gateway, a node, and subscribers.
 
-    Networks move, leave and break off. Every reading that is wanted arrives where it should, what is sent
-    beyond what an all-knowing gateway would ask for is one per cent at most, and in the end all are silent.
+    Networks move, leave and lose connections. Every wanted reading arrives where it should, at most one per
+    cent more is sent than an all-knowing gateway would request, and in the end all are silent.
     """
     from tidings.simulator.city import city
 
@@ -167,10 +169,10 @@ def run_sensors(
     token_file: TokenFile = None,
     json: Json = False,
 ) -> None:
-    """Let a city full of sensors speak to a real gateway, and send what it is asked for.
+    """Simulate a city of sensors that send a real gateway the readings that it requests.
 
-    Values follow a daily curve, with noise and outliers. With --always they are sent whether anyone wants
-    them or not, which is what sensors do that nobody can ask.
+    Values follow a daily curve, with noise and outliers. With --always they are sent without demand, as
+    sensors do that can't be controlled.
     """
     from tidings.sensors.city import KINDS
     from tidings.sensors.link import place_of

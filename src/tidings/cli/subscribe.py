@@ -16,14 +16,14 @@ from tidings.errors import UserError
 
 Text = Annotated[str, typer.Argument(metavar="[FILTER]", help="A condition, such as: value > 40")]
 Durable = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Have the node keep what comes while this is away.")
+    str | None, typer.Option(metavar="NAME", help="The name of a durable subscription, kept by the node.")
 ]
 Since = Annotated[
     str | None,
     typer.Option(metavar="WHEN", help="Begin with stored events: a position, or a time in ISO 8601."),
 ]
 Last = Annotated[bool, typer.Option("--last", help="Begin with the newest event of each thing.")]
-Passive = Annotated[bool, typer.Option("--passive", help="Take what flows; ask nobody to make events.")]
+Passive = Annotated[bool, typer.Option("--passive", help="Create no demand for events.")]
 Count = Annotated[int | None, typer.Option(min=1, help="End after so many events.")]
 
 

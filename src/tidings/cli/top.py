@@ -28,13 +28,13 @@ QUEUES_SHOWN = 20
 PEERS_SHOWN = 20
 
 Once = Annotated[bool, typer.Option("--once", help="Show one screen and end.")]
-Every = Annotated[float, typer.Option(min=0.01, metavar="SECONDS", help="How often to look.")]
+Every = Annotated[float, typer.Option(min=0.01, metavar="SECONDS", help="Seconds between two samples.")]
 
 Status = Mapping[str, Any]
 
 
 class Counted(Struct, frozen=True):
-    """Something that is counted: how often in all, and each second of late."""
+    """A counter: its total, and its recent rate per second."""
 
     what: str
     reason: str
@@ -52,7 +52,7 @@ class Waiting(Struct, frozen=True):
 
 
 class Queued(Struct, frozen=True):
-    """A queue: what waits in it, is in readers' hands, and waits for it; and how long the next has waited."""
+    """A queue: its messages, those in flight, its waiting readers, and the age of the next message."""
 
     name: str
     messages: int
@@ -62,7 +62,7 @@ class Queued(Struct, frozen=True):
 
 
 class Neighbour(Struct, frozen=True):
-    """Another node, how it stands, and how many messages wait here for it."""
+    """Another node, its state, and how many messages wait here for it."""
 
     name: str
     state: str
@@ -86,7 +86,7 @@ class Summary(Struct, frozen=True):
 
 @connects
 async def top(node: Address = None, once: Once = False, every: Every = 1.0, json: Json = False) -> None:
-    """Show rates, subscriptions, what waits and what was dropped, until Ctrl-C."""
+    """Show rates, subscriptions, waiting messages and dropped events, until Ctrl-C."""
     address = find_node(node)
     async with bus_at(address) as bus:
         await (_print(bus, once, every, json) if once or json else _watch(bus, address, every))
@@ -130,7 +130,7 @@ _NEIGHBOUR = Neighbour.__struct_fields__
 
 
 def summarize(before_s: float, before: Status, after_s: float, after: Status) -> Summary:
-    """What two samples say; a node that was restarted in between has counted from nothing."""
+    """Compute a screen from two samples; a node that was restarted in between has counted from 0."""
     known = {(what, reason): times for what, reason, times in before["counts"]}
     elapsed_s = max(after_s - before_s, 1e-9)
     counts = [

@@ -38,12 +38,14 @@ PasswordFile = Annotated[
         show_default=f"{VARIABLE}, or asked for at the terminal",
     ),
 ]
-Certificate = Annotated[bool, typer.Option("--certificate", help="Let in by a certificate, not a password.")]
-Node = Annotated[bool, typer.Option("--node", help="Another node, which is let in by its certificate.")]
-Label = Annotated[str, typer.Option(help="What the token is called: for which machine it is, say.")]
+Certificate = Annotated[
+    bool, typer.Option("--certificate", help="The user logs in by a certificate, not a password.")
+]
+Node = Annotated[bool, typer.Option("--node", help="Another node, which logs in by its certificate.")]
+Label = Annotated[str, typer.Option(help="The name of the token, such as the machine it is for.")]
 Until = Annotated[str | None, typer.Option(metavar="DATE", help="Its last day, such as 2027-01-31.")]
-To = Annotated[Path | None, typer.Option(metavar="FILE", help="Write it here, and do not print it.")]
-OldLabel = Annotated[str, typer.Argument(metavar="LABEL", help="What the token is called.")]
+To = Annotated[Path | None, typer.Option(metavar="FILE", help="Write it to this file, and do not print it.")]
+OldLabel = Annotated[str, typer.Argument(metavar="LABEL", help="The name of the token.")]
 
 
 @app.command()
@@ -54,7 +56,7 @@ def add(
     password_file: PasswordFile = None,
     security: Security = None,
 ) -> None:
-    """Add a user who comes in with a password: asked for, in a file, or in TIDINGS_PASSWORD."""
+    """Add a user with a password: entered at a prompt, in a file, or in TIDINGS_PASSWORD."""
     from tidings.security.directory import edited
     from tidings.security.users import Credential, name_problem, refuse
 
@@ -76,7 +78,7 @@ def add(
 
 @app.command("list")
 def show(security: Security = None, json: Json = False) -> None:
-    """List the users, by what they may come in, and how many rules they have."""
+    """List the users, their credentials, and how many rules they have."""
     from tidings.security.provision import tell_users
 
     users, rules = directory_of(security).load()
@@ -90,7 +92,7 @@ def show(security: Security = None, json: Json = False) -> None:
 
 @app.command()
 def remove(name: UserName, security: Security = None) -> None:
-    """Remove a user with all credentials; a running node parts from those who came by them."""
+    """Remove a user with all credentials; a running node closes the connections made with them."""
     from tidings.security.directory import edited
 
     home = directory_of(security)
@@ -106,7 +108,7 @@ def remove(name: UserName, security: Security = None) -> None:
 
 @app.command()
 def password(name: UserName, password_file: PasswordFile = None, security: Security = None) -> None:
-    """Give a user another password; those who came by the old one have to come again."""
+    """Change a user's password; clients that used the old one have to log in again."""
     from tidings.security.directory import edited
 
     home = directory_of(security)
@@ -127,9 +129,9 @@ def token(
     to: To = None,
     security: Security = None,
 ) -> None:
-    """Make a token, by which a user comes in without a password; it is told once. NAME may be new.
+    """Make a token, by which a user logs in without a password; it is printed once. NAME may be new.
 
-    The token is all that goes to standard output, so it can be sent on from there.
+    Standard output has only the token, so it can be piped.
     """
     from tidings.security.directory import edited, write_new
     from tidings.security.passwords import Token, hash_token, make_token
@@ -149,7 +151,7 @@ def token(
 
 @app.command()
 def revoke(name: UserName, label: OldLabel, security: Security = None) -> None:
-    """Take a token back; a running node parts from those who came by it."""
+    """Revoke a token; a running node closes the connections made with it."""
     from tidings.security.directory import edited
 
     home = directory_of(security)

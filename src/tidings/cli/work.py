@@ -34,24 +34,28 @@ if TYPE_CHECKING:
 PAUSE_S = 1.0
 
 Command = Annotated[
-    str, typer.Argument(metavar="COMMAND", help="What the shell is to run, in quotes: 'python job.py'")
+    str, typer.Argument(metavar="COMMAND", help="The shell command, in quotes: 'python job.py'")
 ]
 RejectOn = Annotated[
     list[int] | None,
     typer.Option(
-        "--reject-on", min=1, max=255, metavar="CODE", help="With this exit code it is a dead letter."
+        "--reject-on",
+        min=1,
+        max=255,
+        metavar="CODE",
+        help="Reject the message on this exit code, as a dead letter.",
     ),
 ]
 Count = Annotated[int | None, typer.Option(min=1, help="End after so many messages.")]
 Timeout = Annotated[
     float | None,
-    typer.Option("--timeout", min=0.0, metavar="SECONDS", help="End when none came for so long."),
+    typer.Option("--timeout", min=0.0, metavar="SECONDS", help="End when no message has come for so long."),
 ]
 Pause = Annotated[
-    float, typer.Option("--pause", min=0.0, metavar="SECONDS", help="Rest so long after one failed.")
+    float, typer.Option("--pause", min=0.0, metavar="SECONDS", help="Pause after a failed message.")
 ]
 Reconnect = Annotated[
-    bool, typer.Option("--reconnect/--no-reconnect", help="Whether to wait for a node that has gone.")
+    bool, typer.Option("--reconnect/--no-reconnect", help="Reconnect when the node is gone.")
 ]
 
 

@@ -20,7 +20,7 @@ from tidings.cli.options import Json
 from tidings.errors import UserError
 
 SECONDS = 120.0
-"""How long it lasts where nobody watches."""
+"""Seconds that it lasts without a terminal."""
 LATE_S_MAX = 120.0
 """How much longer it then waits for the first alarm: a slow machine is no failure."""
 
@@ -29,20 +29,18 @@ Seconds = Annotated[
     typer.Option(
         min=1.0,
         metavar="N",
-        help="End after so long.",
+        help="End after so many seconds.",
         show_default="on a terminal with Ctrl-C, else after 120",
     ),
 ]
-Spark = Annotated[
-    bool, typer.Option("--spark/--no-spark", help="Whether Spark takes part, which needs Java.")
-]
+Spark = Annotated[bool, typer.Option("--spark/--no-spark", help="Run Spark too, which needs Java.")]
 
 
 def demo(seconds: Seconds = None, spark: Spark = True, json: Json = False) -> None:
-    """Run a node, a gateway, a city of sensors, a queue with workers and Spark, and show what they do.
+    """Run a node, a gateway, a city of sensors, a queue with workers and Spark, and show their work.
 
-    Where it ends by itself, the exit code is 1 unless readings were logged, an alarm came back from Spark,
-    and sensors went off when the query stopped.
+    If it ends by itself, the exit code is 1 unless readings were logged, an alarm came back from Spark, and
+    sensors went off when the query stopped.
     """
     if spark:
         check_spark()
@@ -50,7 +48,7 @@ def demo(seconds: Seconds = None, spark: Spark = True, json: Json = False) -> No
 
 
 def check_spark() -> None:
-    """Raise an error that names what Spark lacks here, and how to do without it."""
+    """Raise an error that names what Spark lacks on this machine, and the option to leave it out."""
     from tidings.pipeline.session import check_java, check_packages
 
     try:
