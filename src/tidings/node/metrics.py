@@ -1,11 +1,11 @@
-"""Metrics: what the node counts, as the text that Prometheus reads.
+"""Metrics: the node's counters and gauges, in the text format of Prometheus.
 
 Counters are the broker's tallies, one name for each thing that is counted and a `reason` where it has one;
-gauges are read off when they are asked for.
+gauges are read at each request.
 
-How long durable subscriptions have been behind is asked of the store, and seldom. When the first event behind
-a cursor was stored stays the same until the cursor moves, so it is asked once for each place where a cursor
-stands, and for some places at a time: others want to read, too.
+The age of durable subscriptions' oldest events is read from the store, and seldom. The storing time of the
+first event behind a cursor stays the same until the cursor moves, so it is read once for each cursor, and for
+some cursors at a time, so that other readers have their turn.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ HELP = {
     "closed": "Connections that the node ended, by reason.",
     "refused": "Requests that were refused, by reason.",
     "turned_away": "Connections that were not accepted, by reason.",
-    "logins_denied": "Clients that were not let in, by reason.",
-    "reloads": "How often users and rules were read again, by how that went.",
+    "logins_denied": "Logins that were denied, by reason.",
+    "reloads": "Reloads of users and rules, by outcome.",
     "commits": "Commits of the store.",
-    "failures": "What the store could not do, by reason.",
+    "failures": "Failures of the store, by reason.",
     "put": "Messages that were put into queues.",
-    "forwarded": "Events that other nodes have handed on to this one.",
-    "handed_out": "Messages that readers were told.",
-    "acknowledged": "Messages that were dealt with.",
+    "forwarded": "Events that other nodes have forwarded to this one.",
+    "handed_out": "Messages delivered to consumers.",
+    "acknowledged": "Messages that were acknowledged.",
     "buried": "Messages that became dead letters.",
-    "transactions": "Transactions that ended, by how.",
-    "clients_ahead": "Clients that know of more than the store has: it is an older copy.",
-    "leases_ended": "Readers of the log that were not heard of in time.",
+    "transactions": "Transactions that ended, by outcome.",
+    "clients_ahead": "Clients that are ahead of the store, which is an older copy.",
+    "leases_ended": "Readers of the log that did not renew their lease in time.",
 }
 
 Labels = Mapping[str, str]
 PUBLIC_LABELS = frozenset({"reason"})
-"""Labels whose values are words of the node's own, and no names."""
+"""Labels whose values are the node's own words, not names."""
 AGES_MAX = 1_000
 """Durable subscriptions whose oldest event is looked up."""
 AT_ONCE = 20
-"""Places that are looked up in one question to the store."""
+"""Cursors that are looked up in one request to the store."""
 
 Look = Callable[[int], int | None]
-"""When the first event from a position on was stored, None if there is none; called in a thread."""
+"""Returns when the first event from a position on was stored, None if there is none; called in a thread."""
 Ask = Callable[..., Future[Any]]
 
 
@@ -62,21 +62,21 @@ class Metric(NamedTuple):
 
 
 def counters(tallies: Mapping[tuple[str, str], int]) -> Iterable[Metric]:
-    """One counter for each thing that is counted."""
+    """Yield one counter for each thing that is counted."""
     for what, group in groupby(sorted(tallies.items()), key=lambda item: item[0][0]):
         values = [({"reason": reason} if reason else {}, float(times)) for (_, reason), times in group]
         yield Metric(f"tidings_{what}_total", "counter", HELP.get(what, f"How often: {what}."), values)
 
 
 def gauge(name: str, help: str, value: float) -> Metric:
-    """One value without labels."""
+    """Return a gauge of one value without labels."""
     return Metric(f"tidings_{name}", "gauge", help, [({}, float(value))])
 
 
 def durable_gauges(
     durables: Iterable[Mapping[str, Any]], ages_s: Mapping[tuple[str, str], float]
 ) -> Iterable[Metric]:
-    """Depth and oldest age of each durable subscription; the age is 0 where nothing waits."""
+    """Yield depth and oldest age of each durable subscription; the age is 0 where nothing waits."""
     labelled = [
         (
             {"name": one["name"], "owner": one["owner"]},
@@ -100,41 +100,41 @@ def durable_gauges(
 
 
 def peer_gauges(peers: Iterable[Mapping[str, Any]]) -> Iterable[Metric]:
-    """How each peer stands."""
+    """Yield the state and backlog of each peer."""
     there = [({"peer": one["name"]}, float(one["state"] == "there")) for one in peers]
-    yield Metric("tidings_peer_there", "gauge", "Whether a peer is there.", there)
+    yield Metric("tidings_peer_there", "gauge", "Whether a peer is connected.", there)
     waiting = [({"peer": one["name"]}, float(one["waiting"])) for one in peers]
     yield Metric("tidings_peer_waiting", "gauge", "Messages that wait here for a peer.", waiting)
 
 
 def queue_gauges(queues: Sequence[Mapping[str, Any]]) -> Iterable[Metric]:
-    """How each queue stands."""
+    """Yield the depth, readers and age of each queue."""
     for field, name, help in (
         ("messages", "messages", "Messages that wait in a queue."),
-        ("in_flight", "in_flight", "Messages of a queue that are in readers' hands."),
+        ("in_flight", "in_flight", "Messages of a queue that are in flight."),
         ("waiting", "waiting_readers", "Readers that wait at a queue."),
-        ("age_s", "next_age_seconds", "How long the message that is next has waited."),
+        ("age_s", "next_age_seconds", "Time that the next message has waited."),
     ):
         values = [({"queue": one["name"]}, float(one[field])) for one in queues]
         yield Metric(f"tidings_queue_{name}", "gauge", help, values)
 
 
 def log_gauges(log: Mapping[str, Any]) -> Iterable[Metric]:
-    """How the log stands."""
+    """Yield positions and sizes of the log."""
     yield gauge("log_first", "The lowest position in the log.", log["first"])
-    yield gauge("log_end", "The position behind the last one in the log.", log["end"])
+    yield gauge("log_end", "The position after the last one in the log.", log["end"])
     yield gauge("log_sealed", "The position up to which the log is sealed.", log["sealed"])
     yield gauge("log_files", "Files that the log is sealed into.", log["files"])
     yield gauge("log_sealed_bytes", "Bytes of these files.", log["sealed_bytes"])
     yield Metric(
-        "tidings_logged_bytes_total", "counter", "Bytes that went into the log.", [({}, float(log["bytes"]))]
+        "tidings_logged_bytes_total", "counter", "Bytes written to the log.", [({}, float(log["bytes"]))]
     )
 
 
 def nameless(metric: Metric) -> Metric:
-    """The same for one who may not know what queues, subscriptions, users and peers there are.
+    """Return the metric for a client that may not learn names of queues, subscriptions, users and peers.
 
-    All values of a metric that is told by name are one: their sum, or the highest of seconds.
+    The values of a metric with names become one: their sum, or the highest of seconds.
     """
     if all(labels.keys() <= PUBLIC_LABELS for labels, _ in metric.values):
         return metric
@@ -143,7 +143,7 @@ def nameless(metric: Metric) -> Metric:
 
 
 def render(metrics: Iterable[Metric]) -> str:
-    """The text; metrics without values are left out."""
+    """Return the text of the page; metrics without values are left out."""
     lines: list[str] = []
     for metric in metrics:
         if metric.values:
@@ -168,7 +168,7 @@ def _number(value: float) -> str:
 
 
 class Ages:
-    """Knows when what durable subscriptions wait for was stored. `ask` has something done in a thread."""
+    """Ages of the oldest events of durable subscriptions. `ask` runs a function in a thread."""
 
     def __init__(self, look: Look, ask: Ask) -> None:
         self._look = look
@@ -176,7 +176,7 @@ class Ages:
         self._stored_us: dict[int, int] = {}  # by cursor
 
     async def oldest_s(self, durables: Iterable[dict[str, Any]], now: float) -> dict[tuple[str, str], float]:
-        """Seconds since the oldest event behind each cursor was stored, by owner and name; those with any."""
+        """Return the seconds since the oldest event behind each cursor was stored, by owner and name."""
         behind = [one for one in durables if one["depth"]][:AGES_MAX]
         cursors = {one["cursor"] for one in behind}
         known = {cursor: at_us for cursor, at_us in self._stored_us.items() if cursor in cursors}

@@ -370,17 +370,19 @@ class Node:
         driver, broker = self.driver, self.driver.broker
         status = broker.status()
         yield from metrics.counters(broker.tallies)
-        yield metrics.gauge("connections", "Connections there are.", driver.connections)
-        yield metrics.gauge("subscriptions", "Subscriptions there are.", status["subscriptions"])
+        yield metrics.gauge("connections", "Open connections.", driver.connections)
+        yield metrics.gauge("subscriptions", "Subscriptions.", status["subscriptions"])
         yield metrics.gauge(
             "subscriptions_unindexed", "Subscriptions tried on every event.", status["unindexed"]
         )
-        yield metrics.gauge("advertisements", "Advertisements there are.", status["advertisements"])
+        yield metrics.gauge("advertisements", "Advertisements.", status["advertisements"])
         yield metrics.gauge("position", "Position of the last stored event.", status["position"])
         yield metrics.gauge("outbox_bytes", "Bytes that wait to be sent.", driver.outbox_size)
         yield metrics.gauge("memory_bytes", "Bytes held for clients.", broker.memory.node.used)
-        yield metrics.gauge("memory_max_bytes", "The budget for that.", broker.memory.node.limit)
-        yield metrics.gauge("loop_lag_seconds", "By how much the loop was late lately.", driver.lag_s)
+        yield metrics.gauge(
+            "memory_max_bytes", "The budget for `tidings_memory_bytes`.", broker.memory.node.limit
+        )
+        yield metrics.gauge("loop_lag_seconds", "Recent delay of the event loop.", driver.lag_s)
         yield from metrics.durable_gauges(status["durables"], ages_s)
         yield from metrics.queue_gauges(status["queues"])
         yield from metrics.log_gauges(status["log"])
