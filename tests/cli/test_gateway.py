@@ -18,7 +18,7 @@ from tidings.errors import TidingsError
         (("--node", "tidings://127.0.0.1:1", "--host", "0.0.0.0"), "can be reached from other machines"),
         (("--node", "tidings://127.0.0.1:1", "--sensor-port", "99999"), "65535"),
         (("--node", "tidings://127.0.0.1:1", "--log-level", "loud"), "loud"),
-        (("--node", "tidings://127.0.0.1:1", "--user", "ada"), "with TLS only"),
+        (("--node", "tidings://127.0.0.1:1", "--user", "ada"), "credentials need TLS"),
         (("--node", "tidings://127.0.0.1:1", "--security", "nowhere"), "nowhere"),
     ],
 )

@@ -180,7 +180,7 @@ def test_lines_that_cannot_be_read_are_named(beside: Beside, tmp_path: Path) -> 
         (("--columns", "name"), "--columns, entry 1: name: must be WHAT=COLUMN"),
         ((), "say with --columns which column is what; there are when, who, dust"),
         (("--gateway", "nowhere:x"), "'nowhere:x' is no HOST:PORT"),
-        (("--token-file", "t"), "a token is told inside TLS only"),
+        (("--token-file", "t"), "a token is sent over TLS only"),
     ],
 )
 def test_what_cannot_be_is_one_line(tmp_path: Path, options: tuple[str, ...], problem: str) -> None:

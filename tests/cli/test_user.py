@@ -225,7 +225,11 @@ def test_a_password_that_is_not_taken_is_not_shown(password: str) -> None:
 
 def test_without_a_directory_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TIDINGS_SECURITY", raising=False)
-    assert user("list") == (2, "", "tidings: which directory? --security DIR or TIDINGS_SECURITY says so\n")
+    assert user("list") == (
+        2,
+        "",
+        "tidings: no security directory; give --security DIR or set TIDINGS_SECURITY\n",
+    )
 
 
 @pytest.mark.parametrize("command", ["add", "password", "token"])

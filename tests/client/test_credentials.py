@@ -127,7 +127,7 @@ def test_a_client_that_was_there_waits_for_a_node_whose_certificate_is_wrong_for
     ("options", "problem"),
     [
         ({"password": "x"}, "a password needs a user"),
-        ({"user": "ada", "password": "x", "token": "y"}, "not both"),
+        ({"user": "ada", "password": "x", "token": "y"}, "exclude each other"),
         ({"key": "k.pem"}, "a key needs its certificate"),
         (
             {"address": "tidings+tls://ada@127.0.0.1", "user": "bob"},

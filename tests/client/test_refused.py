@@ -55,4 +55,4 @@ def test_transient_events_that_are_refused_are_counted_and_logged(
     with caplog.at_level(logging.WARNING, "tidings"):
         run(work())
     (line,) = [record.getMessage() for record in caplog.records if record.name == "tidings"]
-    assert line == "the node would not publish 3 events: 'device' may not publish this"
+    assert line == "the node refused 3 events: 'device' may not publish this"

@@ -650,7 +650,7 @@ def test_a_client_has_only_so_many_readers(monkeypatch: pytest.MonkeyPatch) -> N
     ask(ann, "log.reader", name="b")
     assert refusal(ann, "log.reader", name="c") == (
         "limit",
-        "'ann' has READERS_MAX = 2 readers of the log: end one first",
+        "'ann' has READERS_MAX = 2 readers of the log; end one first",
     )
     ask(ann, "log.reader", name="a", lease_s=5)
     ask(ann, "log.keep", name="k", where="")
@@ -703,7 +703,7 @@ def test_a_user_has_only_so_many_filters_kept_whatever_its_clients_are_called(
     for client in clients[:2]:
         ask(client, "log.keep", name="k")
     code, text = refusal(clients[2], "log.keep", name="k")
-    assert (code, text) == ("limit", "'ann' has KEPT_MAX = 2 filters kept in the log: end one first")
+    assert (code, text) == ("limit", "'ann' has KEPT_MAX = 2 filters kept in the log; end one first")
     ask(clients[0], "log.keep", name="k", where="n = 1")  # which is there
     ask(clients[2], "log.reader", name="r", lease_s=60)
     ask(come(rig, "bob"), "log.keep", name="k")

@@ -214,7 +214,7 @@ def test_a_node_that_is_not_let_in_says_why(tmp_path: Path) -> None:
         async with running(**settings(there, "kitchen")) as kitchen:
             peers = f"kitchen={tls(kitchen)}"
             async with running(**settings(here, "home", peers=peers)) as home, visitor(home) as ann:
-                await wait_error(ann, "kitchen", "not let in")
+                await wait_error(ann, "kitchen", "may not log in")
 
     run(work())
 
@@ -230,7 +230,7 @@ def test_a_peer_that_lets_this_node_in_later_is_found_later(
         async with running(**settings(there, "kitchen")) as kitchen:
             peers = f"kitchen={tls(kitchen)}"
             async with running(**settings(here, "home", peers=peers)) as home, visitor(home) as ann:
-                await wait_error(ann, "kitchen", "not let in")
+                await wait_error(ann, "kitchen", "may not log in")
                 there.write_users("home node\n")
                 there.write_access(f'[[allow]]\nusers = ["home"]\nactions = {ALL}\n')
                 kitchen.reload()

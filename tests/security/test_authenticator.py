@@ -153,7 +153,7 @@ def test_a_certificate_that_does_not_let_in_is_named(authenticator: UserAuthenti
     for name in ("ada", "carol", "zoe"):
         denied = refusal(authenticator, claim(certificate=name))
         assert denied.reason == "certificate"
-        assert f"{name!r}, who is not let in here by one" in str(denied)
+        assert f"{name!r}, who may not log in here by one" in str(denied)
 
 
 def test_a_certificate_that_does_not_let_in_by_itself_goes_with_a_secret_of_the_same_user(

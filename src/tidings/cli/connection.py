@@ -36,9 +36,9 @@ IDENTITY = tuple(
     credential_options(
         "With TLS",
         "TIDINGS_",
-        password_file="Your password; without it, you are asked.",
+        password_file="Your password; without it, it is prompted for.",
         token_file="A token, which may also be in TIDINGS_TOKEN.",
-        ca="Whom to trust; without it, whom this system trusts.",
+        ca="Trusted certificates; by default, the system's.",
     )
 )
 

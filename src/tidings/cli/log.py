@@ -299,7 +299,7 @@ async def prune(
     For example: tidings log prune --older-than 30d; or: tidings log prune --size 20GB
     """
     if before is None and older_than is None and size is None:
-        raise UserError("say what is to go: --before, --older-than or --size")
+        raise UserError("no limit is given; use --before, --older-than or --size")
     age = None if older_than is None else read_age(older_than, "--older-than")
     asked = {
         "since": None if age is None else datetime.now(UTC) - age,
@@ -333,7 +333,7 @@ async def keep(
     For example: tidings log keep "type LIKE 'air.%'" --name air; or: tidings log keep --remove air
     """
     if sum((text is not None, listed, remove is not None)) != 1:
-        raise UserError("say what to keep, or --list, or --remove NAME")
+        raise UserError("give either a filter to keep, --list or --remove NAME")
     wanted = None if text is None else parse(text, json)
     async with bus_of(node) as bus:
         if wanted is not None:

@@ -131,7 +131,7 @@ async def get(
 
 def _check_all(all: bool, timeout_s: float, wait: bool) -> None:
     if all and (timeout_s or wait):
-        raise UserError("--all is for what is there now, without --timeout or --wait")
+        raise UserError("--all does not wait; leave out --timeout and --wait")
 
 
 async def _take_all(bus: Bus, queue: Queue, wanted: Filter, json: bool) -> None:

@@ -28,7 +28,7 @@ async def show_list(node: Address = None, json: Json = False) -> None:
     """Show the state of each peer of the node, and how many messages wait there for it."""
     async with bus_of(node) as bus:
         peers: list[dict[str, Any]] = (await bus.status()).get("peers", [])
-    print_found(peers, json, to_json, peer_table, "no peers: a node is told of them with --peers")
+    print_found(peers, json, to_json, peer_table, "no peers; start the node with --peers to add some")
 
 
 def peer_table(peers: Sequence[dict[str, Any]]) -> Table:

@@ -200,13 +200,13 @@ def spark_config(pairs: list[str], archive: Path | None) -> dict[str, str]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key.startswith("spark."):
-            raise ConfigError("--conf", "", f"{pair!r} is no setting of Spark: spark.KEY=VALUE is meant")
+            raise ConfigError("--conf", "", f"{pair!r} is no setting of Spark; use spark.KEY=VALUE")
         config[key] = value
     return config
 
 
 def check(settings: CitySettings, silent_by: str) -> None:
-    """Raise an error for whatever can be seen to be wrong before Spark is started, which takes a while."""
+    """Raise an error for mistakes that can be found before Spark is started, which takes a while."""
     from tidings.pipeline.options import read_options
     from tidings.pipeline.session import check_packages
 

@@ -162,11 +162,11 @@ def revoke(name: UserName, label: OldLabel, security: Security = None) -> None:
 
 
 def directory_of(path: Path | None) -> SecurityDirectory:
-    """The directory that was named."""
+    """Return the security directory that was named."""
     from tidings.security.directory import SecurityDirectory, check_directory
 
     if path is None:
-        raise UserError("which directory? --security DIR or TIDINGS_SECURITY says so")
+        raise UserError("no security directory; give --security DIR or set TIDINGS_SECURITY")
     check_directory(path)
     return SecurityDirectory(path)
 

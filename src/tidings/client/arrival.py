@@ -1,13 +1,13 @@
-"""Acknowledging messages as they arrive: `get` and `get_all` return when the node has that, on disk if due.
+"""Acknowledgement on arrival: `get` and `get_all` return when the node has it, on disk if the queue persists.
 
 Many gets of one client share the cost: their acknowledgements leave in one frame, and one commit of the node
-is for all of them. The rule kept: what is acknowledged reaches the caller. A caller that is cancelled while
-the node is being told has the messages first, and is cancelled where it waits next; so `asyncio.timeout`
-around a `get` loses nothing.
+covers all of them. The rule kept: an acknowledged message reaches the caller. A caller that is cancelled
+while the acknowledgement is under way gets the messages first, and is cancelled where it waits next; so
+`asyncio.timeout` around a `get` loses nothing.
 
-All messages of a queue are had when the last page of them has come, or not at all. They are held until then.
-What the node takes back meanwhile is not had: after a cut it is asked for again, and when there are more than
-can be got in the time for which one may be held, that is an error.
+`get_all` returns all messages of a queue when the last page has arrived, or none; they are held until then.
+Messages that the node takes back meanwhile do not count: after a cut they are requested again, and if there
+are more than can be fetched in the time for which one may be held, the call raises an error.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tidings.protocol.messages import DONE, UNOPENED, error_of
 from tidings.transport.link import Link
 
 CANCELLED_S = 1.0
-"""How long a caller that was cancelled is kept while the node is told; then its messages may be lost."""
+"""Seconds that a cancelled caller waits for its acknowledgements; after that its messages may be lost."""
 
 
 async def acknowledge(holder: Holder, messages: list[Message]) -> list[Message]:
-    """Acknowledge messages and wait until the node has that; those that were held until then.
+    """Acknowledge messages, wait until the node has that, and return those that were held until then.
 
-    The others have gone back to the queue meanwhile, and come again. Disconnected if the node is gone for
-    good, and it is not known whether it has heard.
+    The others have gone back to the queue, and are redelivered. Raises Disconnected if the node is gone for
+    good, and it is not known whether it has the acknowledgements.
     """
     link = holder.link
     link.core.check()
@@ -48,7 +48,7 @@ async def acknowledge(holder: Holder, messages: list[Message]) -> list[Message]:
 
 
 def _settled(link: Link, said: dict[int, Message]) -> list[Message]:
-    """The messages whose acknowledgement was not refused; the others are dropped from what was said."""
+    """Return the messages whose acknowledgement was not refused; the others are dropped."""
     for counter, failure in link.core.publications.refusals(said).items():
         error = error_of(failure)
         if not isinstance(error, MessageNotHeld):
@@ -58,7 +58,7 @@ def _settled(link: Link, said: dict[int, Message]) -> list[Message]:
 
 
 async def _wait_on(link: Link, counter: int) -> bool:
-    """Wait a while longer, unless there is nobody to wait for; whether the node has heard."""
+    """Wait a while longer, unless the connection has failed; return whether the node has it."""
     if link.core.failure is not None or not link.core.is_up:
         return False
     try:
@@ -69,7 +69,7 @@ async def _wait_on(link: Link, counter: int) -> bool:
 
 
 def _cancel_soon(link: Link) -> None:
-    """Cancel the task that runs now when it waits next, unless whoever cancelled it has taken that back."""
+    """Cancel the task that runs now when it waits next, unless the cancellation was taken back."""
     task = asyncio.current_task()
     assert task is not None
     requests = task.cancelling()  # with those of before, which it may have dealt with
@@ -83,7 +83,7 @@ def _cancel_soon(link: Link) -> None:
 
 
 class PageCollector:
-    """All messages that match, page by page: those so far, in the hands of the holder or of a transaction."""
+    """Collector of matching messages, page by page, held by the holder or a transaction."""
 
     def __init__(self, holder: Holder, transaction: TransactionCore | None) -> None:
         self._holder = holder
@@ -95,7 +95,7 @@ class PageCollector:
         self._late_at = inf
 
     def expects(self, handed: GetAnswer) -> bool:
-        """Whether a page that has come has messages; MessageNotHeld if those before are held for too long."""
+        """Whether an arrived page has messages; MessageNotHeld if those before are held for too long."""
         if self._hands != self._link.core.hands:  # those before are in the queue again, and may come again
             self._hands, self._messages, self._late_at = self._link.core.hands, [], inf
         if self._link.now >= self._late_at:
@@ -112,7 +112,7 @@ class PageCollector:
         self._requests.append(handed.request)
 
     def give_back(self) -> None:
-        """Let it be as if none had been taken."""
+        """Give all back, as if none had been taken."""
         if self._transaction is None:
             self._holder.say_all(self._messages, UNOPENED)
             return
@@ -120,7 +120,7 @@ class PageCollector:
             give_up(self._link, request)
 
     async def finish(self) -> list[Message]:
-        """All have come: acknowledge them, unless a transaction has them; those that were held until then."""
+        """Acknowledge all, unless a transaction holds them, and return those that were held until then."""
         if self._transaction is not None or not self._messages:
             return self._messages
         had = await acknowledge(self._holder, self._messages)

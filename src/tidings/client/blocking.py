@@ -1054,13 +1054,13 @@ class Transaction(BlockingContext[AsyncTransaction]):
         return self._runner.run(self._inner.read_all(inner_of(queue), where))
 
     def commit(self) -> None:
-        """Have all of it done, now; TransactionLost if nothing of it was."""
+        """Commit now; raises TransactionLost if nothing of it took effect."""
         self._runner.run(self._inner.commit())
 
     def rollback(self) -> None:
-        """Have nothing of it done; one that is lost already, or with the connection, is as well.
+        """Roll back; a transaction that is lost, or ends with the connection, counts as rolled back.
 
-        If the node will not do it, the transaction is open as before.
+        If the node refuses, the transaction stays open.
         """
         self._runner.run(self._inner.rollback())
 
@@ -1135,11 +1135,11 @@ class Take(BlockingContext[AsyncTake]):
 
 
 class Messages(BlockingContext[AsyncMessages]):
-    """The messages of a queue as an iterator, inside `with` or as it is; from `Queue.messages`.
+    """The messages of a queue as an iterator, with or without `with`; made by `Queue.messages`.
 
-    Left by `break` or an error, what was fetched ahead goes back, and so does the last message unless it was
-    settled: at the end of the block, or else when nothing refers to this any more. A block that ends without
-    an error acknowledges it.
+    After `break` or an error, messages that were fetched ahead go back, and so does the last message unless
+    it was settled: at the end of the block, or else when nothing refers to this object any more. A block that
+    ends without an error acknowledges the last message.
     """
 
     def __init__(self, runner: Runner, inner: AsyncMessages) -> None:
@@ -1151,7 +1151,7 @@ class Messages(BlockingContext[AsyncMessages]):
         return self
 
     def close(self) -> None:
-        """End it; what was not acknowledged goes back."""
+        """End it; unacknowledged messages go back."""
         self._runner.run(self._inner.aclose())
 
     def __iter__(self) -> Iterator[Message]:

@@ -1,16 +1,16 @@
-"""Bodies that only those who have the key can read: encrypted before they leave, decrypted when they arrive.
+"""End-to-end encryption of bodies: the client encrypts them before sending and decrypts them on arrival.
 
     ring = Keyring.from_file("jobs.keys")
     queue = await bus.create_queue("jobs", keys=ring)
 
-The node carries and keeps what it can't read. The cipher is AES-256-GCM with a new random nonce for each
-body, and what it encrypts is the body with its content type. Bound to it, though in clear, are the queue, the
-type and the object class: a body that turns up elsewhere is refused like one that was changed. On the wire:
+The node stores and delivers bodies that it can't read. The cipher is AES-256-GCM with a new random nonce for
+each body; it encrypts the body with its content type. Queue, type and object class are in clear but bound to
+it: a body that turns up elsewhere is refused like a changed one. On the wire:
 
     form (1 byte) | id of the key (8) | nonce (12) | encrypted content type and body | tag (16)
 
-The rule kept: in a queue with keys every message is encrypted, also one without a body, and nothing else is
-accepted from there; so no body can be left out, or put in by someone who has no key.
+The rule kept: in a queue with keys every message is encrypted, also one without a body, and the client
+accepts nothing else from it; so no body can be removed, or added without a key.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 ENCRYPTED = "application/vnd.tidings.encrypted"
 """The content type of an encrypted body."""
 VARIABLE = "TIDINGS_KEYS"
-"""Where keys stand in the environment, unless the caller says otherwise."""
+"""The environment variable of keys, by default."""
 KEY_SIZE = 32
 KEYS_MAX = 1_000
 """Keys of a ring."""
@@ -56,14 +56,14 @@ _inside = msgspec.msgpack.Decoder(tuple[str | None, bytes | None])
 
 
 def generate_key() -> str:
-    """A new key, as it stands in a file or in the environment: 32 random bytes in base64."""
+    """Return a new key for a file or the environment: 32 random bytes in base64."""
     return b64encode(os.urandom(KEY_SIZE)).decode()
 
 
 class Keyring:
-    """Keys, each known by an id that is made of it: the last one encrypts, all decrypt.
+    """Keys, each with an id that is derived from it: the last one encrypts, all decrypt.
 
-    ConfigError if there is none, or one is not as `generate_key` makes them; it never shows a key.
+    Raises ConfigError if there is none, or one is not as of `generate_key`; the error never shows a key.
     """
 
     def __init__(self, keys: Iterable[str]) -> None:
@@ -77,7 +77,7 @@ class Keyring:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Keyring:
-        """The keys in a file, one in a line, that only its owner may read; `#` begins a comment."""
+        """Read keys from a file that only its owner may read, one per line; `#` begins a comment."""
         try:
             with Path(path).open("rb") as file:
                 mode, text = os.fstat(file.fileno()).st_mode, file.read(FILE_SIZE_MAX + 1)
@@ -91,7 +91,7 @@ class Keyring:
 
     @classmethod
     def from_environment(cls, variable: str = VARIABLE) -> Keyring:
-        """The keys in a variable of the environment, one in a line."""
+        """Read keys from an environment variable, one per line."""
         return cls._of_lines(variable, os.environ.get(variable, ""))
 
     @classmethod
@@ -113,13 +113,13 @@ class Keyring:
         return f"<Keyring {' '.join(self.ids)}>"
 
     def encrypt(self, plain: bytes, about: bytes) -> bytes:
-        """Encrypt with the last key, bound to what it is about."""
+        """Encrypt with the last key, bound to the given data."""
         identity, cipher = next(reversed(self._ciphers.items()))
         head, nonce = _FORM + identity, os.urandom(_NONCE_SIZE)
         return head + nonce + cipher.encrypt(nonce, plain, head + about)
 
     def decrypt(self, queue: str, encrypted: bytes, about: bytes) -> bytes:
-        """What was encrypted; DecryptionError, with the name of the queue, if it is not as it was then."""
+        """Decrypt; DecryptionError, with the name of the queue, if anything was changed."""
         head, rest = encrypted[:_HEAD_SIZE], encrypted[_HEAD_SIZE:]
         if len(rest) < _NONCE_SIZE + _TAG_SIZE or not head.startswith(_FORM):
             raise DecryptionError(queue, None, "the body is cut short, or of a form that is not known here")
@@ -144,7 +144,7 @@ class QueueKeys:
         self._queue = queue
 
     def encrypt(self, event: Event) -> Event:
-        """The event as it leaves."""
+        """Return the event encrypted."""
         plain = msgspec.msgpack.encode((event.content_type, event.body))
         if len(plain) > PLAIN_SIZE_MAX:
             raise EventError("$.body", f"more than {PLAIN_SIZE_MAX} bytes can't be encrypted")
@@ -153,7 +153,7 @@ class QueueKeys:
         return replace(event, header=header, body=body)
 
     def decrypt(self, event: Event) -> Event:
-        """The event as it was put; DecryptionError if it is not encrypted, or can't be decrypted."""
+        """Return the event decrypted; DecryptionError if it is not encrypted, or can't be decrypted."""
         queue = self._origin(event)
         if event.content_type != ENCRYPTED or event.body is None:
             raise DecryptionError(queue, None, "the message is not encrypted")
@@ -171,7 +171,7 @@ class QueueKeys:
 
 
 def _about(queue: str, event: Event) -> bytes:
-    """What a body is bound to."""
+    """Return the data that a body is bound to."""
     return msgspec.msgpack.encode((queue, event.type, event.object_class))
 
 

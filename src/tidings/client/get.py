@@ -1,8 +1,8 @@
-"""How messages come out of a queue: the one request that all ways of getting them are made of.
+"""The request `get`, which all ways of getting messages use.
 
-The node answers it when there is a message, or when its time is up. The rule kept: whoever does not take the
-answer says so, whether he was cancelled or ran out of patience, and then the node gives back at once what it
-has handed out for it.
+The node answers it when there is a message, or when its time is up. The rule kept: a caller that does not
+take the answer, because it was cancelled or timed out, reports that, and then the node gives back at once the
+messages that it has delivered for it.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from tidings.queues.description import SECONDS_MAX
 from tidings.transport.link import Link
 
 ANSWER_S = 10.0
-"""How long a node that is there may take to answer, beyond the time it was given."""
+"""Seconds that a connected node may take to answer, beyond the time it was given."""
 LATE = 0.9
 """The part of the time that a message may be held after which it is not begun with, but given back."""
 
 Where = Filter | str | Event | Mapping[str, Any] | None
-"""Which messages are meant: a filter, or an example of which all that it says must agree; None: any."""
+"""Selects messages: a filter, or an example of which every field must be equal; None: any."""
 
 
 class ReceivedMessage(Struct, array_like=True, frozen=True):
-    """A message as it was handed out: `raw` is its event, `parts` how many further parts its body has."""
+    """A message as delivered: `raw` is its event, `parts` is the number of further parts of its body."""
 
     number: int
     delivery: int
@@ -50,7 +50,7 @@ class ReceivedMessage(Struct, array_like=True, frozen=True):
 
     @property
     def event(self) -> Event:
-        """The event, with the first part of its body; the queue took it in at the time that is its number."""
+        """The event, with the first part of its body; its number is the time when the queue accepted it."""
         event = decode_event(self.raw, Origin(self.system, self.epoch, self.source))
         received_us = min(self.number if self.received is None else self.received, TIME_US_MAX)
         force_setattr(event, "header", replace(event.header or EMPTY_HEADER, received_us=received_us))
@@ -58,7 +58,7 @@ class ReceivedMessage(Struct, array_like=True, frozen=True):
 
 
 class GetAnswer(Struct, frozen=True):
-    """An answer: messages, the number of the last that the queue took in, and where reading goes on.
+    """An answer: messages, the number of the queue's last message, and where reading goes on.
 
     The messages may be held for `held_s` seconds (None: as long as the client is there); `request` is the
     number of the request, by which they can be given back.
@@ -72,7 +72,7 @@ class GetAnswer(Struct, frozen=True):
 
 
 async def fetch(link: Link, arguments: dict[str, Any], timeout_s: float | None) -> GetAnswer:
-    """Messages, now or when there are some; none if none came in time, Disconnected if no node was there."""
+    """Fetch messages, now or when there are some; none if none comes in time, Disconnected without a node."""
     session = link.core.session
     call = link.core.request("get", {**arguments, "wait_s": timeout_s}, "again")
     wait, number = link.outcome(call), call.number
@@ -95,13 +95,13 @@ async def fetch(link: Link, arguments: dict[str, Any], timeout_s: float | None) 
 
 
 def give_up(link: Link, request: int) -> None:
-    """Nobody has had what a `get` is answered with: it goes back, as if it had not been taken."""
+    """Give back the messages that a `get` is answered with, as if they had not been taken."""
     link.core.cancel_get(request)
     link.flush_soon()
 
 
 def read_answer(result: Any, request: int) -> GetAnswer:
-    """The answer to a `get` with this number; CodecError if it is none."""
+    """Decode the answer to the `get` of this number; CodecError if it is none."""
     try:
         return replace(msgspec.convert(result, GetAnswer), request=request)
     except msgspec.ValidationError as error:
@@ -109,7 +109,7 @@ def read_answer(result: Any, request: int) -> GetAnswer:
 
 
 async def whole(link: Link, queue: str, hand: ReceivedMessage, keys: QueueKeys | None) -> Event:
-    """The event of a message, with all parts of its body, decrypted if there are keys."""
+    """Return the event of a message, with all parts of its body, decrypted if there are keys."""
     event = hand.event
     if hand.parts:
         event = await _joined(link, queue, hand, event)
@@ -128,7 +128,7 @@ async def _joined(link: Link, queue: str, hand: ReceivedMessage, event: Event) -
 
 
 def condition(where: Where) -> str:
-    """What is meant, as the text of a filter."""
+    """Return the condition as the text of a filter."""
     if where is None:
         return ""
     if isinstance(where, str | Filter):
@@ -139,7 +139,7 @@ def condition(where: Where) -> str:
 
 
 def check_time(timeout_s: float | None, name: str = "timeout_s") -> float | None:
-    """Refuse what is no time to wait."""
+    """Return the timeout; raises UserError if it can't be one."""
     if timeout_s is None:
         return None
     if type(timeout_s) not in (int, float) or not 0 <= timeout_s <= SECONDS_MAX:

@@ -1,8 +1,8 @@
-"""How a bus numbers what it publishes and puts: the ids of its events are made of these numbers.
+"""Numbering of published and put events; their ids are made of these numbers.
 
-Within an epoch a client counts 1, 2, 3; what must be chosen is the epoch, which no other start of the same
-system may have. By default that is the time of the start. A device whose clock can't be relied on takes one
-of the other ways: a system that is new each time, or an epoch that is kept in a file.
+Within an epoch a client counts 1, 2, 3; every start of the same system needs an epoch of its own. By default
+that is the time of the start. A device with an unreliable clock uses a new random system for each start, or
+an epoch that is kept in a file.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ FILE_SIZE_MAX = 256
 """Bytes of a file that keeps a system and its epoch."""
 
 Numbering = Ids | Path | Literal["clock", "random"]
-"""`clock`, `random`, the file of an epoch, or ids of one's own."""
+"""`clock`, `random`, the file of an epoch, or an object of your own."""
 
 
 def ids_of(chosen: Numbering) -> Ids:
-    """The ids that were chosen; UserError if nothing was, ConfigError for a file that can't be used."""
+    """Return the chosen ids; UserError for an invalid choice, ConfigError for a file that can't be used."""
     if isinstance(chosen, Path):
         return kept_ids(chosen)
     if chosen == "clock":
@@ -37,7 +37,7 @@ def ids_of(chosen: Numbering) -> Ids:
 
 
 def kept_ids(path: Path) -> StoredIds:
-    """Ids of the system that a file names, with the next epoch, which is on disk on return.
+    """Return ids of the system that a file names, with the next epoch, which is on disk on return.
 
     The file is made if there is none. Several processes may share it: each has an epoch of its own.
     """

@@ -1,8 +1,8 @@
-"""How events come into a queue: one, many, and those too long for one frame.
+"""Putting events into a queue: one, many, and those too long for one frame.
 
-Callers give an event that is made already, or a type with attributes and header fields.
-A body longer than SEGMENT_SIZE travels in parts, in a transaction: so nobody sees half of it, and no frame
-holds up the others. The node keeps the parts, and whoever gets the message has its body whole.
+Callers give an event, or a type with attributes and header fields.
+A body longer than SEGMENT_SIZE travels in parts, in a transaction: so no consumer sees half of it, and no
+frame holds up the others. The node stores the parts, and a consumer gets the whole body.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tidings.transport.link import TURN_EVENTS, Link
 SEGMENT_SIZE = 1 << 20
 """Bytes of a body, and of each part of one that is longer."""
 LONG_S_MAX = 300.0
-"""How long it may take to send one, as far as the node allows it."""
+"""Seconds that sending a long event may take, as far as the node allows it."""
 LONG_TRIES_MAX = 10
 """How often a long event is begun anew after its transaction was lost with the connection."""
 
 
 def event_of(kind: Event | str, attributes: Mapping[str, object] | None, fields: dict[str, object]) -> Event:
-    """The event itself, or one made of a type, attributes and header fields."""
+    """Return the event itself, or one made of a type, attributes and header fields."""
     if not isinstance(kind, Event):
         return Event(kind, attributes, **fields)
     if attributes is not None or fields:
@@ -56,7 +56,7 @@ async def put(
 async def _hand_over(
     link: Link, queue: str, event: Event, transaction: TransactionCore | None, timeout_s: float | None
 ) -> int:
-    """Number an event when there is room for it; its counter."""
+    """Number an event when there is room for it, and return its counter."""
     if transaction is None:
         return await _number(link, queue, event, 0, timeout_s)
     async with transaction.putting:
@@ -84,7 +84,7 @@ async def _put_long(
 
 
 async def _put_alone(link: Link, queue: str, event: Event) -> None:
-    """Put an event in parts, in a transaction of its own, until that is not lost with the connection."""
+    """Put an event in parts, in a transaction of its own, repeated if that is lost with the connection."""
     for tries in range(1, LONG_TRIES_MAX + 1):
         try:
             async with TransactionCore(link, LONG_S_MAX) as own:
@@ -126,8 +126,8 @@ async def put_all(
 ) -> None:
     """Put many events, encrypted if there are keys, and wait once.
 
-    When the node refuses some, nothing further is put, and the error says in `put` how many events are in the
-    queue and in `left` which are not, in their order.
+    After a refusal nothing further is put; `put` of the error counts the events that are in the queue, `left`
+    lists those that are not, in their order.
     """
     batch = _Many(link, queue, transaction, keys)
     remaining = iter(events)
@@ -139,7 +139,7 @@ async def put_all(
 
 
 class _Many:
-    """Events that are put together: those that were handed over, and what was refused of them."""
+    """Events that are put together, and their refusals."""
 
     def __init__(
         self, link: Link, queue: str, transaction: TransactionCore | None, keys: QueueKeys | None
@@ -155,7 +155,7 @@ class _Many:
         self._put = 0
 
     async def add(self, turn: list[Event], timeout_s: float | None) -> None:
-        """Hand over some more, unless one was refused."""
+        """Send some more, unless one was refused."""
         for event in turn:
             if self.failure is not None:
                 self._left.append(event)
@@ -179,13 +179,13 @@ class _Many:
             self._handed[counter] = event
 
     def _look(self) -> None:
-        """Take in what was refused so far."""
+        """Collect the refusals so far."""
         for counter, failure in self._link.core.publications.refusals(self._handed).items():
             self.failure = self.failure or error_of(failure)
             self._refused[counter] = self._handed.pop(counter)
 
     async def finish(self, remaining: Iterator[Event], timeout_s: float | None) -> None:
-        """Wait until all is accepted; raise the first refusal."""
+        """Wait until all are accepted; raise the first refusal."""
         if self._handed:
             await self._link.wait_accepted(next(reversed(self._handed)), timeout_s)
             self._look()

@@ -1,9 +1,8 @@
 """Requests and answers over events: an inbox of the client's own, and a name for each request.
 
-A request is published like any event, so whoever subscribes to it may answer: the asker need not know who
-that is, and the first answer wins. It says in `reply_to` where the answer is to go, which is the subject of a
-passive subscription that all requests of a client share, and in `correlation_id` which request it is. Both
-are random, so that nobody who was not told can guess them.
+A request is published like any event, so every subscriber may answer, and the first answer wins. Its
+`reply_to` is the subject of a passive subscription that all requests of a client share, its `correlation_id`
+names the request. Both are random, so that they can't be guessed.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ SECRET_SIZE = 16
 
 
 class Inbox:
-    """Where the answers to a client's requests arrive; subscribed to with the first request."""
+    """Inbox for the answers to a client's requests; subscribed to with the first request."""
 
     def __init__(self, link: Link, system: str) -> None:
         self.name = ""  # known when it is open, as the node says who the client is
@@ -43,7 +42,7 @@ class Inbox:
     async def ask(
         self, asked: Event, send: Callable[[Event], Awaitable[None]], timeout_s: float | None
     ) -> Event:
-        """Send a request and wait for its first answer; NoAnswer or Disconnected if none comes in time."""
+        """Send a request and return its first answer; NoAnswer or Disconnected if none comes in time."""
         number = ""
         try:
             async with asyncio.timeout(timeout_s):
@@ -71,20 +70,20 @@ class Inbox:
         await asyncio.shield(self._opening)
 
     def address(self, event: Event) -> tuple[Event, str, Wait]:
-        """The request as it is published, its number, and what its answer will end."""
+        """Return the request as published, its number, and the future that its answer resolves."""
         number = _unguessable()
         header = structs.replace(event.header or EMPTY_HEADER, reply_to=self.name, correlation_id=number)
         wait = self._waiting[number] = self._link.future()
         return structs.replace(event, header=header), number, wait
 
     def forget(self, number: str) -> None:
-        """Nobody waits for the answer any more."""
+        """Forget a request; its answer is not awaited any more."""
         self._waiting.pop(number, None)
 
     # What the core calls
 
     def deliver(self, batch: Batch, _positions: Sequence[int] | None, _redelivered: bool) -> None:
-        """Give each answer to whoever waits for it; late and further ones are let go."""
+        """Give each answer to the caller that waits for it; late and further ones are dropped."""
         for event in batch.events:
             wait = self._waiting.pop(event.correlation_id or "", None)
             if wait is not None and not wait.done():
@@ -93,7 +92,7 @@ class Inbox:
         self._link.core.consume(self._intake, len(batch))
 
     def gap(self, dropped: int, reason: str) -> None:
-        """Requests whose answers were dropped wait until their time is up."""
+        """Ignore the gap: requests whose answers were dropped wait until their time is up."""
 
     def ended(self, _reason: str) -> None:
         """Begin anew with the next request."""
@@ -106,14 +105,14 @@ class Inbox:
 
 
 def _unguessable() -> str:
-    """A name that nobody else can make up."""
+    """Return a name that can't be guessed."""
     return os.urandom(SECRET_SIZE).hex()
 
 
 def answer_event(request: Event, answer: Event) -> Event:
-    """The answer, addressed to who asked; its own subject, if it has one, gives way to an inbox."""
+    """Return the answer addressed to the requester; an inbox replaces its own subject, if it has one."""
     if request.reply_to is None:
-        raise EventError("$.reply_to", "is not set: nobody waits for an answer to this event")
+        raise EventError("$.reply_to", "is not set: this event expects no answer")
     header = structs.replace(
         answer.header or EMPTY_HEADER, correlation_id=request.correlation_id or request.id
     )

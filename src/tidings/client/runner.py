@@ -1,4 +1,4 @@
-"""What the blocking client is made of: a thread with an event loop, and what is used in it from others.
+"""Base classes of the blocking client: a thread with an event loop, and objects that use it from others.
 
 `blocking.py` is generated (`scripts/blocking_client.py`): each of its classes has an object of the async
 client, its `inner`, and runs that one's coroutines in the thread of the bus.
@@ -33,10 +33,12 @@ class Runner:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """What the coroutine returns or raises; it is cancelled if the wait is interrupted."""
+        """Return the coroutine's result, or raise its error; cancel it if the wait is interrupted."""
         if threading.current_thread() is self._thread:
             work.close()
-            raise UserError("a blocking call inside the thread that would have to carry it out")
+            raise UserError(
+                "a blocking call in the bus's own thread would never return; make it in another thread"
+            )
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
@@ -46,7 +48,7 @@ class Runner:
 
     @property
     def is_running(self) -> bool:
-        """Whether it can run anything any more."""
+        """Whether it can still run coroutines."""
         return self._thread.is_alive()
 
     def stop(self) -> None:
@@ -69,7 +71,7 @@ def inner_of(given: Front[Inner]) -> Inner: ...
 @overload
 def inner_of(given: Plain) -> Plain: ...
 def inner_of(given: Front[Any] | Event | str | None) -> Any:
-    """The async object of what a caller has given; what has none stays as it is."""
+    """Return the async object of a blocking one; any other value as it is."""
     return given._inner if isinstance(given, Front) else given
 
 

@@ -65,16 +65,16 @@ class TransactionCore:
             raise TransactionLost(f"the transaction was rolled back: {self._spoilt}")
 
     async def commit(self) -> None:
-        """Have all of it done, now; TransactionLost if nothing of it was."""
+        """Commit now; raises TransactionLost if nothing of it took effect."""
         counter = self._link.core.commit(self.number)
         self._is_over = True
         self._link.flush_soon()
         await self._link.wait_done(counter, None)
 
     async def rollback(self) -> None:
-        """Have nothing of it done; one that is lost already, or with the connection, is as well.
+        """Roll back; a transaction that is lost, or ends with the connection, counts as rolled back.
 
-        If the node will not do it, the transaction is open as before.
+        If the node refuses, the transaction stays open.
         """
         if self._is_over:
             return
@@ -94,11 +94,11 @@ class TransactionCore:
             raise
 
     async def settle(self, message: Message, _outcome: int, _text: str = "") -> None:
-        """Messages that were got in it are settled by its end, and not by hand."""
+        """Refuse: the end of the transaction settles its messages."""
         raise UserError(f"message {message.number} is settled when its transaction ends")
 
     def _forget(self) -> None:
-        """Have it rolled back without waiting for that."""
+        """Request the rollback without waiting for it."""
         self._is_over = True
         if self._link.core.failure is None:
             self._link.core.request("rollback", {"transaction": self._number}, "again")

@@ -1,9 +1,9 @@
 """Entries of a space as events, and templates as filters.
 
-A tuple is an event of the type `tidings.tuple`. Its length is an attribute, and so is each of its fields, and
-the name of that tells kind and place: `("hello", 3, 4.5)` has `length`, `str_0`, `int_1` and `float_2`. So a
-template is a plain condition that every index understands, `3` and `3.0` are never mixed up, and a filter may
-say more about a field (`int_1 > 2`). Whatever is not so is an event, and is found as one.
+A tuple is an event of the type `tidings.tuple`. Its length is an attribute, and so is each of its fields,
+named by kind and place: `("hello", 3, 4.5)` has `length`, `str_0`, `int_1` and `float_2`. So a template is a
+plain condition that every index can use, `3` and `3.0` are never confused, and a filter may say more about a
+field (`int_1 > 2`). Any other entry is an event, and is found as one.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ TUPLE = "tidings.tuple"
 FIELDS_MAX = ATTRIBUTES_MAX - 1
 """Fields of a tuple; its length is an attribute too."""
 OWN_ID = "entry-"
-"""How the ids begin that a space gives to its entries."""
+"""Prefix of the ids that a space gives to its entries."""
 
 ANYTHING = Filter()
 KINDS = frozenset((bool, int, float, str, datetime, bytes))
 Entry: TypeAlias = Any
-"""What comes out of a space: an Event, or a tuple where one was written. Only the template's author knows."""
+"""An entry as read: an Event, or a tuple where one was written. Only the template's author knows."""
 Written = Event | Mapping[str, Any] | tuple[Any, ...]
-"""What goes into one; a mapping is an event whose members stand side by side."""
+"""An entry as written; a mapping is an event with type, header fields and attributes in one."""
 
 
 # Entries
 
 
 def written(entry: Written) -> Event:
-    """The event of an entry; EventError names the value that no event may have."""
+    """Return the event of an entry; EventError names the value that no event may have."""
     if isinstance(entry, Event):
         return entry
     if isinstance(entry, tuple):
@@ -70,7 +70,7 @@ def _name(kind: type, place: int) -> str:
 
 
 def found(event: Event) -> Entry:
-    """The entry of an event: the tuple, if it is one, else the event as it was written."""
+    """Return the entry of an event: the tuple, if it is one, else the event as it was written."""
     if event.type == TUPLE:
         length, fields = event.values.get("length"), tuple(event.values.values())[1:]
         names = [_name(type(value), place) for place, value in enumerate(fields)]
@@ -86,10 +86,10 @@ def found(event: Event) -> Entry:
 
 
 class Template:
-    """Which entries are meant, understood once and used again and again; made by `Space.template`.
+    """A compiled selection of entries; made by `Space.template`.
 
-    `one & other` are those that both mean, `one | other` those that either does. FilterError if it can be
-    told that no entry will ever match: whoever waits for one would wait for ever.
+    `one & other` matches the entries that both match, `one | other` those that either does. Raises
+    FilterError if no entry can ever match, since a call would wait for ever.
     """
 
     __slots__ = ("filter", "where")
@@ -121,11 +121,11 @@ class Template:
 
 
 Like = Template | Event | Mapping[str, Any] | tuple[Any, ...] | Filter | str | None
-"""What says which entries are meant; None means all."""
+"""Any form of a template; None means all entries."""
 
 
 def template_of(like: Like) -> Template:
-    """The template itself, or the one that says this."""
+    """Return the template itself, or one made of another form."""
     return like if isinstance(like, Template) else Template(like)
 
 

@@ -1,9 +1,9 @@
-"""The loop of a worker: messages one after the other, some of them fetched before they are asked for.
+"""The loop of a worker: messages one after the other, some of them fetched ahead.
 
-One request is under way at a time and asks for as many as there is room for; the next goes out when half of
-them are used up, so a worker waits for the node only when the queue is empty. The rules kept: what was
-fetched and not looked at goes back unopened at the end, and before the node takes it back because its time is
-up; at the end goes back what was not acknowledged, too.
+One request is under way at a time and asks for as many as there is room for; the next is sent when half of
+them are used up, so a worker waits for the node only when the queue is empty. The rules kept: the loop gives
+back unopened messages at its end, and before the node takes them back because their time is up; at its end
+it gives back unacknowledged messages, too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Acknowledge = Literal["auto", "client", "dups-ok"]
 
 
 class Fetched(NamedTuple):
-    """A message that was not looked at, of which hands it is, and its times on the clock of the loop."""
+    """A message that was fetched ahead, its holder, and its times on the clock of the loop."""
 
     hand: ReceivedMessage
     hands: int
@@ -42,9 +42,9 @@ class Fetched(NamedTuple):
 
 
 class MessageLoop(Holder):
-    """What a loop holds; `Messages` is how it is used.
+    """State of a worker's loop, which applications use by `Messages`.
 
-    It is kept apart from that, so that a loop which was left is found out by its `Messages` being gone.
+    It is a separate object, so that an abandoned loop is found by its `Messages` being gone.
     """
 
     def __init__(
@@ -98,12 +98,12 @@ class MessageLoop(Holder):
         self._set_timer()
 
     def _go_on(self) -> None:
-        """Have whoever waits for a message look again."""
+        """Wake the task that waits for a message."""
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
     async def next(self) -> Message:
-        """The next message, which is waited for; the one before it counts as dealt with unless by hand."""
+        """Wait for the next message; the one before counts as processed unless acknowledged by calls."""
         self._leave_current()
         if self._has_asked:
             self._has_asked = False
@@ -151,14 +151,14 @@ class MessageLoop(Holder):
                 self._timer = self.link.call_at(at, self._age)
 
     def _age(self) -> None:
-        """Acknowledge what was dealt with, and give back what was not begun with, before it is too late."""
+        """Acknowledge processed messages, and give back unopened ones, before their time is up."""
         self._timer = None
         self._acknowledge_handed()
         self._let_go()
         self._set_timer()
 
     def _let_go(self) -> None:
-        """Give back what is late, and forget what the node has taken back: it will be handed out again."""
+        """Give back late messages, and forget those that the node has taken back and will redeliver."""
         now, hands = self.link.now, self.link.core.hands
         late: list[ReceivedMessage] = []
         while self._fetched and (self._fetched[0].hands != hands or self._fetched[0].late_at <= now):
@@ -171,7 +171,7 @@ class MessageLoop(Holder):
     # Acknowledging
 
     def _leave_current(self) -> None:
-        """The message that was handed out last is behind us."""
+        """Note that the last message was processed."""
         message, self._current = self._current, None
         if message is None or message.outcome is not None:
             return
@@ -190,7 +190,7 @@ class MessageLoop(Holder):
             self._handed.clear()
 
     async def settle(self, message: Message, outcome: int, text: str = "") -> None:
-        """Settle a message by hand; with `client` an acknowledgement is for all that were handed out."""
+        """Settle a message by a call; with `client` an acknowledgement covers all messages delivered."""
         if self._by != "client" or outcome != DONE:
             await super().settle(message, outcome, text)
             return
@@ -206,9 +206,9 @@ class MessageLoop(Holder):
     # The end
 
     def end(self, is_clean: bool = False) -> int:
-        """Give back what was not dealt with; at a clean end the last message was, unless it is by hand.
+        """Give back unprocessed messages; a clean end acknowledges the last one, except with `client`.
 
-        The counter of the last thing said, 0 if there is nothing to say.
+        Returns the counter of the last settlement, 0 if there was none.
         """
         was_over, self.is_over, self._error = self.is_over, True, None
         self.link.loops.discard(self.leave)
@@ -230,17 +230,17 @@ class MessageLoop(Holder):
         return self.link.core.publications.last
 
     def leave(self) -> None:
-        """End it because the bus is closed, which whoever goes on with the loop is told."""
+        """End it because the bus is closed; a caller that goes on with the loop gets an error."""
         self.end()
         self._error = Disconnected("the bus was closed")
 
 
 class Messages:
-    """The messages of a queue as an async iterator, inside `async with` or as it is; from `Queue.messages`.
+    """The messages of a queue as an async iterator, with or without `async with`; made by `Queue.messages`.
 
-    Left by `break` or an error, what was fetched ahead goes back, and so does the last message unless it was
-    settled: at the end of the block, or else when nothing refers to this any more. A block that ends without
-    an error acknowledges it.
+    After `break` or an error, messages that were fetched ahead go back, and so does the last message unless
+    it was settled: at the end of the block, or else when nothing refers to this object any more. A block that
+    ends without an error acknowledges the last message.
     """
 
     def __init__(self, worker: MessageLoop) -> None:
@@ -264,7 +264,7 @@ class Messages:
         return await self._worker.next()
 
     async def aclose(self) -> None:
-        """End it; what was not acknowledged goes back."""
+        """End it; unacknowledged messages go back."""
         self._worker.end()
 
     def __del__(self) -> None:

@@ -60,7 +60,7 @@ ADDRESSES_MAX = 100_000
 """Addresses of which it is known who sends from there; the one that was heard of first is forgotten."""
 CLOSE_S_MAX = 1.0
 """How long a gateway that stops deals with what it has read."""
-WHO = "this gateway wants to know who you are: give a token"
+WHO = "this gateway requires a login; give a token"
 
 
 class Clocks(NamedTuple):

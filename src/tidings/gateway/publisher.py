@@ -177,7 +177,7 @@ class ReadingPublisher:
         refused = mapped.total - len(allowed)
         if not refused:
             return mapped, []
-        told = Error(f"{refused} of the readings you may not publish", "$.sensing", one.message.sensing_id)
+        told = Error(f"you may not publish {refused} of the readings", "$.sensing", one.message.sensing_id)
         return Mapped(encode_events(allowed), len(allowed), mapped.errors), [told]
 
     def _note(self, specials: list[Special], first: int, totals: list[int], last: int) -> None:

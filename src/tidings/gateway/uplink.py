@@ -208,11 +208,11 @@ class _Requests:
         self._uplink.flush_soon()
 
     def gap(self, dropped: int, reason: str) -> None:
-        """Those whose requests were dropped ask again."""
+        """Ignore the gap: clients whose requests were dropped ask again."""
 
     def ended(self, reason: str) -> None:
         """Called by the connection."""
-        self._uplink.ended("nobody can ask the gateway any more", reason)
+        self._uplink.ended("the gateway no longer answers requests", reason)
 
 
 def _as_json(networks: Iterator[dict[str, Any] | None]) -> Steps[bytes]:

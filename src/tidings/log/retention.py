@@ -125,7 +125,7 @@ class LogRetention:
         if self._schedule.wait_s is None:
             if last <= self.sealed_last:
                 return {"sealed": last}
-            raise Refused("not-found", "this node seals nothing: it has no directory, or was told so")
+            raise Refused("not-found", "this node seals nothing: it has no directory, or sealing is off")
         self._schedule.grown(last, self._broker.size_logged, self._broker.now)
         self._schedule.ask(last)
         sealed: Deferred[Any] = Deferred()
@@ -184,7 +184,7 @@ class LogRetention:
     def _prune(self, asked: IncomingRequest, told: arguments.Prune) -> Any:
         asked.session.principal.check_manage()
         if told.before is None and told.before_us is None and told.size_max is None:
-            raise Refused("not-understood", "say before which position or time, or to which size")
+            raise Refused("not-understood", "no limit is given; name a position, a time or a size")
         top = self._broker.end_logged if told.before is None else told.before
         limit = top if told.force else min(top, self.needed)
 

@@ -156,7 +156,7 @@ def _decoded(part: LivePart, decoder: msgspec.msgpack.Decoder[Any]) -> list[Any]
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise CodecError("$", str(error)) from None
     if part.rows and len(part.rows) != 4 * len(rows):
-        raise CodecError("$", f"{len(part.rows) // 4} rows are told of {len(rows)} events")
+        raise CodecError("$", f"{len(part.rows) // 4} rows are given for {len(rows)} events")
     return rows
 
 

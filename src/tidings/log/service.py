@@ -93,7 +93,7 @@ class LogService(Service):
         user = asked.session.principal.user
         terms = Terms(True, wanted.lease_s, until, user=user)
         if wanted.resume and self._broker.cursors.find(asked.session.owner, wanted.name) is None:
-            problem = "its lease has ended, or somebody has removed it; what nobody else wanted was not kept"
+            problem = "its lease has ended, or it was removed; events that only it wanted were not kept"
             raise Refused("gone", f"the reader {wanted.name!r} is gone: {problem}")
         archive = self._open(asked.session, wanted.name, wanted.where, terms, wanted.passive, wanted.start)
         return {
@@ -150,9 +150,9 @@ class LogService(Service):
         )
         who = repr(terms.user or session.owner)
         if terms.holds and own >= READERS_MAX:
-            raise Refused("limit", f"{who} has READERS_MAX = {READERS_MAX} readers of the log: end one first")
+            raise Refused("limit", f"{who} has READERS_MAX = {READERS_MAX} readers of the log; end one first")
         if not terms.holds and own >= KEPT_MAX:
-            raise Refused("limit", f"{who} has KEPT_MAX = {KEPT_MAX} filters kept in the log: end one first")
+            raise Refused("limit", f"{who} has KEPT_MAX = {KEPT_MAX} filters kept in the log; end one first")
 
     def _passed(self, asked: IncomingRequest, told: arguments.Passed) -> Any:
         self._named(asked.session.owner, told.name).pass_to(told.position - 1)
@@ -184,7 +184,7 @@ class LogService(Service):
     def _named(self, owner: str, name: str) -> Archive:
         found = self._broker.cursors.find_archive(owner, name)
         if found is None or found.has_left:
-            raise Refused("not-found", f"nobody reads the log under the name {name!r}")
+            raise Refused("not-found", f"no reader of the log has the name {name!r}")
         return found
 
     # Reading

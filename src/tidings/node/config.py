@@ -255,8 +255,8 @@ def _check_mdns(config: NodeConfig, place: str) -> None:
         raise ConfigError(
             place,
             "mdns",
-            "who is found on the network is believed by its certificate, so the node needs --security DIR,"
-            " and a TCP port at which it is found itself",
+            "nodes found on the network are authenticated by their certificates; give --security DIR, and a"
+            " TCP port at which this node is found itself",
         )
 
 

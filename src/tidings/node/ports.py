@@ -72,7 +72,7 @@ class Port(asyncio.Protocol):
         if self._driver.is_closed:
             self._refuse("shutdown", "the node stops")
         elif self._driver.connections >= self._connections_max:
-            self._refuse("limit", f"this node has {self._connections_max} connections, and no more")
+            self._refuse("limit", f"this node has {self._connections_max} connections, and accepts no more")
         else:
             caller = PeerInfo("unix") if self._is_own else caller_of(transport)
             self._session = self._driver.connect(self, caller)

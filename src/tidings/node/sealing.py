@@ -161,7 +161,7 @@ class Sealer:
         parts = msgspec.convert(answer["parts"], list[Part])
         live = [part for part in parts if isinstance(part, LivePart)]
         if len(live) < len(parts):
-            raise InternalError(f"what stands from {start} on was sealed before")
+            raise InternalError(f"the log from position {start} on was sealed before")
         return live, answer["next"]
 
     async def _write(self, cut: FileCut) -> int:

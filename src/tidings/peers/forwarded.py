@@ -69,7 +69,7 @@ class Forwarded(Service):
     def _take(self, session: Session, message: Forward, events: bytes) -> None:
         assert session.origin is not None
         if self._newest.get(identity_of(session.origin)) is not session:
-            raise Refused("exists", "whoever hands this on has come again on another connection")
+            raise Refused("exists", "the forwarding node has reconnected on another connection")
         self._broker.ledger.see(session.origin, message.seen)
         checked = check(events)
         batch = Batch(events, _origin(session, message), checked.offsets)

@@ -144,7 +144,7 @@ class PeerClient:
         return getting.reply
 
     def named(self, queue: str, error: TidingsError) -> TidingsError:
-        """An error of the peer's, as it is told here."""
+        """Return an error of the peer's with the names used here."""
         if isinstance(error, QueueError):
             return type(error)(f"{queue}@{self.peer.name}", error.problem)
         if isinstance(error, NotAllowed):
@@ -154,13 +154,13 @@ class PeerClient:
     # What becomes of messages
 
     def settle(self, queue: str, number: int, delivery: int, outcome: int, text: str) -> Deferred[None]:
-        """Say what becomes of a message; the reply is there when the peer has heard it, or may not."""
+        """Settle a message; the reply comes when the peer has it, or may not have it."""
         if self.connection is None or self.connection.failure is not None:
             return failed(self.away())
         reply: Deferred[None] = Deferred()
         counter = self.connection.settle(number, delivery, outcome, text)
         if self._is_given_up and not self.is_up:
-            reply.fail(self.away("what becomes of the message is said when it is back"))
+            reply.fail(self.away("the settlement of the message is sent when it is back"))
         else:
             self._settling.append((counter, queue, reply))
         self.flush()
@@ -176,7 +176,7 @@ class PeerClient:
     def _fail_settling(self) -> None:
         settling, self._settling = self._settling, deque()
         for _, _, reply in settling:
-            reply.fail(self.away("whether it has heard what became of the message is not known"))
+            reply.fail(self.away("whether it has the settlement of the message is not known"))
 
 
 class PeerCall:

@@ -235,7 +235,7 @@ def _reach(given: Mapping[str, str]) -> NodeReach:
         _value(given, "key", _name, None),
     )
     if is_secured and (plain := [node for node in reach.nodes if parse(node).kind != "tls"]):
-        raise option_error("node", f"{plain[0]} is without TLS; who one is can be told with TLS only")
+        raise option_error("node", f"{plain[0]} is without TLS; credentials need TLS")
     return reach
 
 

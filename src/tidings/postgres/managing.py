@@ -90,7 +90,7 @@ def _lock_message(turn: UnitOfWork, known: Known, identity: str) -> QueuedMessag
                 message.number,
             ):
                 return message
-    raise MessageNotHeld(known.name, f"there is no message {identity}, or it is in someone's hands")
+    raise MessageNotHeld(known.name, f"there is no message {identity}, or it is in flight")
 
 
 def _prolong(turn: UnitOfWork, known: Known, message: QueuedMessage, granted_s: float) -> None:

@@ -67,21 +67,17 @@ class SubscribeRequest(Struct, frozen=True):
     queue: str | None = None  # copies of what is put into it, instead of what is published
 
     def check(self) -> None:
-        """Refuse what does not go together, rather than pass over half of it."""
+        """Refuse options that exclude each other, rather than ignore some of them."""
         if self.queue is not None and (self.last or self.is_stored or self.on_slow == "spill"):
-            raise Refused("protocol", "a queue is watched from now on: without last, durable, since or spill")
+            raise Refused("protocol", "a watch of a queue excludes last, durable, since and spill")
         if self.last and (self.is_stored or self.on_slow == "spill"):
-            raise Refused("protocol", "last values go with neither durable, since nor spill")
+            raise Refused("protocol", "last excludes durable, since and spill")
         if self.durable is not None and self.on_slow != "drop-oldest":
-            raise Refused(
-                "protocol", "what a durable subscription can't take is stored: on_slow says nothing"
-            )
+            raise Refused("protocol", "a durable subscription stores its events, so it excludes on_slow")
         if self.order == "newest" and self.durable is None:
-            raise Refused("protocol", "the newest first is for durable subscriptions that come back")
+            raise Refused("protocol", "order='newest' needs a durable subscription")
         if (self.on_slow == "latest") is not bool(self.slow_key):
-            raise Refused(
-                "protocol", "latest and slow_key, the attribute of which to keep the newest, go together"
-            )
+            raise Refused("protocol", "on_slow='latest' and slow_key, its attribute, need each other")
 
     @property
     def options(self) -> bytes:

@@ -482,9 +482,9 @@ class Session(SessionWorker):
         if self.principal.rules is None:
             return filter
         if action == "subscribe" and own_inboxes(self.principal.user).covers(filter):
-            return filter  # who may ask may hear the answer
+            return filter  # a client that may ask may hear the answer
         if action == "subscribe" and self.bound is not None and INBOXES.covers(filter):
-            raise NotAllowed(f"{self.principal.user!r} may not hear the inbox of another")
+            raise NotAllowed(f"{self.principal.user!r} may not subscribe to the inbox of another")
         granted = self.principal.grant(action)
         if granted is None:
             return filter

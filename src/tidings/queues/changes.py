@@ -227,11 +227,11 @@ class Changes:
         return refused, awaited
 
     def _is_forgotten(self, session: Session, counter: int, number: int) -> bool:
-        """Refuse what is said of a message of a backend that may have heard it before."""
+        """Refuse a settlement of a backend's message that the backend may have had before."""
         if not self._in_flight.is_forgotten(number):
             return False
         # Not that it is not held: a client takes that, of a restarted node, for having been settled.
-        problem = "this node was started anew, or the queue's has not confirmed what was said of the message"
+        problem = "this node was restarted, or the queue's node has not confirmed the message's settlement"
         self._broker.refuse(session, counter, counter, Disconnected(problem))
         return True
 

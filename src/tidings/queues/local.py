@@ -138,7 +138,7 @@ class LocalQueue:
                 yield
             elif not queue.is_expired(number):
                 return queue.renew(number, wanted.lease_s)
-        raise MessageNotHeld(queue.name, f"there is no message {wanted.id}, or it is in someone's hands")
+        raise MessageNotHeld(queue.name, f"there is no message {wanted.id}, or it is in flight")
 
     def watch(self, subscription: Subscription) -> tuple[Callable[[], None], None]:
         """Deliver copies of what is put to a subscription; what ends that."""

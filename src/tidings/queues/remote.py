@@ -145,7 +145,7 @@ class RemoteQueue:
         if granted is not None:
             user = session.principal.user
             problem = f"{user!r} may get only what matches {granted} from queue {self.address!r}"
-            raise NotAllowed(f"{problem}, and of this message that can't be told here: take it")
+            raise NotAllowed(f"{problem}, which can't be checked for this message here; get it instead")
 
     def watch(self, subscription: Subscription) -> tuple[Callable[[], None], Deferred[Any]]:
         """Deliver copies of what is put to a subscription; what ends that, and whether it has begun."""

@@ -97,7 +97,7 @@ class UserAuthenticator:
             if principal is not None:
                 return self._beside(principal, claim.secret)
             if not claim.secret:
-                told = f"the certificate is for {caller.certificate!r}, who is not let in here by one"
+                told = f"the certificate is for {caller.certificate!r}, who may not log in here by one"
                 raise Denied(CERTIFICATE, told)
         user = claim.user or caller.certificate or ""
         if is_token(claim.secret):
@@ -150,7 +150,7 @@ class UserAuthenticator:
 
     def _by_password(self, secret: str, name: str, host: str, now: float) -> Principal | Check:
         if not secret or not name:
-            raise Denied("none", "this node wants to know who you are: a user and password, or a token")
+            raise Denied("none", "this node requires a login; give a user and password, or a token")
         user = self._users.get(name)
         password = None if user is None or user.is_locked else user.password
         attempt = _Attempt(host, name, password or self._nobody, secret, self._key)

@@ -61,7 +61,7 @@ def place_of(
     if udp and (is_tls or token):
         raise UserError("datagrams can't be encrypted: --udp goes without --tls, --ca and --token-file")
     if token and not is_tls:
-        raise UserError("a token is told inside TLS only, where nobody can read it: use --tls or --ca")
+        raise UserError("a token is sent over TLS only; use --tls or --ca")
     place = GatewayPlace(host, port, udp, is_tls, ca, token)
     login_line(place)
     tls_context(place)

@@ -37,11 +37,11 @@ class Credentials:
         checks_host: bool = True,
     ) -> None:
         if password is not None and token is not None:
-            raise UserError("either a password or a token says who a client is, not both")
+            raise UserError("a password and a token exclude each other; give one of them")
         if password is not None and not user:
-            raise UserError("a password needs a user: whose is it?")
+            raise UserError("a password needs a user; give user=NAME")
         if key is not None and cert is None:
-            raise UserError("a key needs its certificate: cert=FILE")
+            raise UserError("a key needs its certificate; give cert=FILE")
         self.user = user or ""
         self.ca = _path(ca)
         self.cert = _path(cert)

@@ -44,7 +44,7 @@ def dial(address: str, credentials: Credentials | None = None) -> ConnectTo:
     if place.kind == "tls":
         return dial_tls(place, given)
     if not given.is_empty:
-        raise UserError(f"{address}: who a client is can be told with TLS only, use tidings+tls://HOST:PORT")
+        raise UserError(f"{address}: credentials need TLS; use tidings+tls://HOST:PORT")
     return dial_unix(place.path) if place.kind == "unix" else dial_tcp(place.host, place.port)
 
 

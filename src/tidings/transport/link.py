@@ -139,27 +139,27 @@ class Link(Carrier):
         if self.core.older > self._older:
             self._older = self.core.older
             logging.getLogger("tidings").warning(
-                "the store of node %s is older than what it has told before: what was accepted since is lost",
+                "the store of node %s is an older copy: events that it accepted since are lost",
                 self.core.node,
             )
         self.flush()
 
     def _warn(self) -> None:
-        """Say that transient events were refused, which nobody waits to hear; now and then is enough."""
+        """Log that transient events were refused, at most once in WARN_S seconds."""
         publications = self.core.publications
         if self._loop.time() >= self._warn_at and publications.unasked_failure is not None:
             self._warn_at = self._loop.time() + WARN_S
             refused, self._unasked = publications.unasked - self._unasked, publications.unasked
             logging.getLogger("tidings").warning(
-                "the node would not publish %d events: %s", refused, publications.unasked_failure.text
+                "the node refused %d events: %s", refused, publications.unasked_failure.text
             )
 
     def _warn_parted(self) -> None:
-        """Say why what must be stored still waits, which may be for long; each reason once."""
+        """Log why events that must be stored still wait, which may be for long; each reason once."""
         if self.core.parting != self._warned:
             self._warned = self.core.parting
             logging.getLogger("tidings").warning(
-                "the node has ended the connection, and what it has not accepted is sent again: %s",
+                "the node has ended the connection; events that it has not accepted are sent again: %s",
                 self.core.parting,
             )
 

@@ -33,7 +33,7 @@ from tidings.security.authenticator import FAILURES_MAX
 from tidings.transport.tls import client_context
 
 LOGIN: Object = {"login": {"token": TOKEN}}
-WHO = "wants to know who you are"
+WHO = "requires a login"
 WRONG_TOKEN = TOKEN[:-4] + "AAAA"
 
 
@@ -177,7 +177,7 @@ where = "type = 'temp' AND value < 10"
             for seq in (None, 7):
                 network.say(sensing("n", 1, 20, 3, **({} if seq is None else {"seq": seq})))
                 error = (await network.hear())["error"]
-                assert "1 of the readings you may not publish" in error["problem"]
+                assert "you may not publish 1 of the readings" in error["problem"]
                 assert await values(aiter(events), 2) == [1, 3]
             assert await network.hear() == {"ack": {"sensing-id": "n", "seq": 7}}
 

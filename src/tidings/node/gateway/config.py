@@ -80,8 +80,8 @@ def check(config: GatewayConfig) -> None:
         raise ConfigError(
             "the settings",
             "host",
-            f"{config.host} can be reached from other machines, so the gateway must know whose networks these"
-            " are: --security DIR says where that stands; or use a loopback address such as 127.0.0.1",
+            f"{config.host} can be reached from other machines, so the gateway needs users and rules; give"
+            " --security DIR, or use a loopback address such as 127.0.0.1",
         )
 
 
