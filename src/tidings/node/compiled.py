@@ -1,10 +1,10 @@
 """Compiled code in a node: made before the port opens, loaded when there is work for it.
 
-Code that numba has compiled lies in a cache, which all nodes of a user share. Whether the cache is good is
-told by a mark in it; if not, a child process compiles, so that the node itself stays small. A node loads the
-code, and numba with it, when it becomes busy or has many filters: in a thread, while the loop goes on.
+Code that numba has compiled lies in a cache, which all nodes of a user share. A mark in the cache says if it
+is good; if not, a child process compiles, so that the node itself stays small. A node loads the code, and
+numba with it, when it becomes busy or has many filters: in a thread, while the loop goes on.
 
-What lies in the cache is run as it is, so nobody else may be able to put anything there.
+The node runs the contents of the cache unchecked, so no other user may be able to write there.
 """
 
 from __future__ import annotations

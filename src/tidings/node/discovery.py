@@ -1,9 +1,9 @@
-"""Nodes found by multicast DNS: each says on its network that it is there, and hears of the others.
+"""Nodes found by multicast DNS: each announces itself on its network, and receives the others' announcements.
 
 A node announces the service `_tidings._tcp.local.` under its id, with its name, its port and its addresses.
-What is heard is from strangers: anyone on the network can say anything, also in another's name. So it is
-checked as a stranger's word is, and what comes of it is a *candidate*: a name, an id and an address that may
-be tried. Whether the node of that name is there is told by its certificate, when it is dialled.
+Announcements are not trusted: anyone on the network can send any, also in another's name. They are checked as
+untrusted input, and yield a *candidate*: a name, an id and an address that may be tried. The certificate
+shows whether the node of that name is there, when it is dialled.
 
 The rules kept: a candidate never stands in for a peer that was configured; its address is an IP address of
 a network that this machine is on, and never of this machine's loopback unless the node itself is there; no
@@ -117,7 +117,7 @@ class Candidates:
         self._on_found(candidate)
 
     def _pass_over(self) -> None:
-        """Say it once: whoever floods the network with announcements must not fill the log too."""
+        """Log it once: a flood of announcements on the network must not fill the log too."""
         if not self._passed_over:
             self._passed_over = True
             logs.warning("too many nodes announce themselves", kept=CANDIDATES_MAX)

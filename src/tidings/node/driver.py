@@ -359,7 +359,7 @@ class Driver:
             self.schedule()
 
     def _is_sound(self, stream: StoredConsumer, answer: Future[Any]) -> bool:
-        """Whether the store has answered; if not, the client is told, and may try again."""
+        """Whether the store has answered; if not, the client gets an error, and may try again."""
         error = answer.exception()
         if error is None:
             self._reading.succeed()
@@ -383,7 +383,7 @@ class Driver:
     # Time
 
     def time(self) -> float:
-        """The time that goes into cores; the broker is told it, and how the wall clock stands to it."""
+        """Return the time for cores, and set it in the broker with its difference to the wall clock."""
         now = self.clock.now()
         self.broker.now, self.broker.shift = now, self.clock.shift(now)
         return now

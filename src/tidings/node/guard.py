@@ -31,7 +31,7 @@ from tidings.transport.tls import (
 HTTP = "127.0.0.1"
 """Where requests over HTTP come from, as attempts with wrong tokens are counted."""
 SOON_S = 30 * 86_400.0
-"""So long before the node's certificate expires, that is told once a day."""
+"""Time before the node's certificate expires from which on a warning is logged once a day."""
 
 
 class Guard:

@@ -81,7 +81,7 @@ def machine_socket() -> Path:
 
 
 def as_machine_node(config: NodeConfig) -> NodeConfig:
-    """A node that was not told where to listen is the node of this machine, if there is none yet."""
+    """Make a node without an address the node of this machine, if there is none yet."""
     if config.port is None and config.unix is None and not answers(path := machine_socket()):
         return msgspec.structs.replace(config, port=config.tcp_port, unix=str(path))
     return config

@@ -162,7 +162,7 @@ class Logins:
         return [reason for reason, times in self._counts.items() if times > before.get(reason, 0)]
 
     def wake(self) -> None:
-        """Log how many were not told; called by the driver every second."""
+        """Log how many denials were not logged; called by the driver every second."""
         if self._untold:
             warning("more logins were denied", count=self._untold)
         self._told = self._untold = 0

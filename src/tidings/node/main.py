@@ -24,7 +24,7 @@ reader it waits this long each time, a dozen times. With Python's own 5 ms it ta
 
 
 def run(config: NodeConfig) -> None:
-    """Run a node until it is told to stop by a signal; errors that keep it from starting are raised."""
+    """Run a node until a signal stops it; raise errors that keep it from starting."""
     logs.show(config.log_level, config.log_form)
     sys.setswitchinterval(SWITCH_S)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:

@@ -1,12 +1,12 @@
-"""The process that seals, a child of its node: what the node tells it, its lock, its loop, and how it ends.
+"""The sealing process, a child of its node: its settings, its lock, its loop, and its end.
 
 It is the only one that writes files of its node, which the lock sees to: one whose node was killed may be at
 it still when the next one comes. It gives way to whatever else wants the processor.
 
-It reads the log of the node, writes it into files, and tells the node; then it joins files that are small.
+It reads the log of the node, writes it into files, and reports that to the node; then it joins small files.
 It may be killed at any moment. A file is there whole or not at all, and goes on where the one before it ends;
-the node is told after it is there, and forgets nothing before. Who begins finds in the folder how far the one
-before came.
+the process reports a file when it is there, and the node releases nothing before. A new process finds in the
+folder how far the last one came.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ class Sealer:
 
 
 async def run(config: SealingConfig) -> None:
-    """Seal until told to stop, or there was nothing to do for a while."""
+    """Seal until stopped, or until there was nothing to do for a while."""
     stopped = asyncio.Event()
     watch_parent(stopped.set)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)

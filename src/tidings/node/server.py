@@ -297,7 +297,7 @@ class Node:
         return Port(self.driver, self._connections_max)
 
     def _make_own_port(self) -> Port:
-        """For whoever comes by a way that only the owner of the node has."""
+        """Make a port for a connection that only the owner of the node can open."""
         return Port(self.driver, self._connections_max, is_own=True)
 
     def _context(self) -> SSLContext | None:
@@ -329,7 +329,7 @@ class Node:
         connect_pipe(self._make_own_port(), client)
 
     async def close(self) -> None:
-        """Take no more connections, tell those there are, have everything stored, and end."""
+        """Accept no more connections, end the open ones, have everything stored, and end."""
         for child in (self._gateway, self._sealing):
             if child is not None:
                 await child.close()

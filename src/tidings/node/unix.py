@@ -1,11 +1,11 @@
 """A Unix socket at which a node listens, put back if it is removed, and temporary folders for it.
 
-Who cleans up temporary folders removes sockets too: the node would go on listening where nobody finds it.
+Programs that clean up temporary folders remove sockets too: then no client would find the node.
 
 Temporary folders go with their node, or are removed by the next one if it was killed. A folder `tidings-*`
-has a lock file that its process holds (flock), so it can be told whether that is still there. Folders that
-other programs of ours make, or older versions made, have no such file: of these only one that holds nothing
-but a socket at which nobody listens is removed.
+has a lock file that its process holds (flock), which shows whether the process still runs. Folders that other
+programs of ours make, or older versions made, have no such file: of these only one that holds nothing but a
+socket without a listener is removed.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Temporary:
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
         self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)  # another that looks whether it is free has it for a moment
-        os.write(self._lock, f"{os.getpid()}\n".encode())  # from now on it can be told whose it is
+        os.write(self._lock, f"{os.getpid()}\n".encode())  # from now on it shows its owner
         atexit.register(self.close)
 
     def close(self) -> None:

@@ -28,7 +28,7 @@ from tidings.gateway.policy import Cell, GatewayGrid, Policy
 from tidings.node.logs import Form, Level
 
 PORT = 4242
-"""Where a gateway listens for sensor networks unless it is told otherwise."""
+"""The port at which a gateway listens for sensor networks, by default."""
 FAILED = "failed: "
 """Before what the child of a node says that can't start."""
 FIGURES = "figures: "

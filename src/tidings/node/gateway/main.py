@@ -25,7 +25,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def run(config: GatewayConfig) -> None:
-    """Run a gateway until it is told to stop by a signal; errors that keep it from starting are raised."""
+    """Run a gateway until a signal stops it; raise errors that keep it from starting."""
     from tidings.node.main import loop_factory
 
     logs.show(config.log_level, config.log_form)
@@ -61,7 +61,7 @@ async def _run(config: GatewayConfig) -> None:
 
 
 async def _start(server: Server, stopped: asyncio.Event) -> bool:
-    """Start, and wait for the node, unless it is told to stop meanwhile; whether it has started."""
+    """Start, and wait for the node, unless stopped meanwhile; return whether it has started."""
     starting, stopping = asyncio.ensure_future(server.start()), asyncio.ensure_future(stopped.wait())
     await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
@@ -90,7 +90,7 @@ def _orphan(server: Server, stopped: asyncio.Event) -> None:
 
 
 def main() -> None:
-    """Run the child of a node, whose settings are its only argument; what keeps it from starting is told."""
+    """Run the child of a node, whose settings are its only argument; report errors of the start."""
     try:
         run(msgspec.json.decode(sys.argv[1], type=GatewayConfig))
     except TidingsError as error:

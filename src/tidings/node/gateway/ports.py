@@ -59,7 +59,7 @@ class SensorPort(asyncio.Protocol):
         self._hub.feed(self._key, data)
 
     def pause_writing(self) -> None:
-        """Called when the network does not take what it is told."""
+        """Called when the network does not read what is sent to it."""
         self._transport.abort()
 
     def connection_lost(self, _error: Exception | None) -> None:
@@ -120,7 +120,7 @@ class Datagrams(asyncio.DatagramProtocol):
         self.is_gone.set()
 
     def error_received(self, exc: Exception) -> None:
-        """Called when a datagram could not leave: whoever is not there is asked again, or forgotten."""
+        """Called when a datagram could not be sent: the gateway asks the network again, or forgets it."""
 
 
 class GatewayPorts:

@@ -79,7 +79,7 @@ class WebPort(asyncio.Protocol):
                 self._go_on()
 
     def pause_writing(self) -> None:
-        """Called when the other side does not take what it is told."""
+        """Called when the other side does not read what is sent to it."""
         self._transport.abort()
 
     def connection_lost(self, _error: Exception | None) -> None:

@@ -20,7 +20,7 @@ BODY_SIZE_MAX = 1 << 20
 QUERY_MAX = 20
 COOKIE = "tidings-network"
 TOKEN = "sensing-token"
-"""The field in which a network that keeps no cookies says who it is, and is told so."""
+"""The field by which a network that keeps no cookies identifies itself, in requests and answers."""
 
 _SINGLE = {
     "authorization",
