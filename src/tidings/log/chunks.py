@@ -1,6 +1,6 @@
 """Parts of the log, as answers carry them: live ones as the sender sent them, sealed ones as Arrow tables.
 
-A live part costs the node nothing but copying; whoever asked makes events or columns of it. Sealed files are
+A live part costs the node nothing but copying; the client makes events or columns of it. Sealed files are
 called `NODE-FIRST-LAST.parquet`, which is what they claim to hold. Needs msgspec only: devices read the log
 too.
 """

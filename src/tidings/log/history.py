@@ -188,7 +188,7 @@ class History:
         found = self._store.read(position, 1)
         return found[0].stored_us if found else None
 
-    # For whoever asks for the log
+    # Reading
 
     def read(
         self,
@@ -316,7 +316,7 @@ class History:
         below = _last(stored[0]) if stored else 0
         return [batch for batch in sealed if batch.first > below] or _up_to_leap(stored)
 
-    # For whoever manages it
+    # Managing
 
     def verify(self, start: int, end: int) -> tuple[list[str], int]:
         """What is wrong with a piece of the log from `start` on, and where to go on: `end` at the end."""

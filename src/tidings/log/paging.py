@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SIZE_KEPT: Final = 128 << 20
-"""Bytes of tables that are kept for whoever reads on; several may be views of the same ones."""
+"""Bytes of tables that are kept for readers that go on; several may be views of the same ones."""
 COUNT_KEPT: Final = 256
 """How many of these are kept, however small: who asks chooses what they are kept under."""
 

@@ -9,8 +9,8 @@
 | an attribute's name | the values of the kind that its column has in this folder; numbers are doubles |
 | `attributes` | a map with all the rest: seldom attributes, and values of other kinds; null when empty |
 
-Whoever reads files without tidings wants one column of numbers, of the same type in all files, whether or not
-the sensor wrote 41 or 41.2. So a column of numbers is of doubles, and its field says if the whole ones among
+A reader of files without tidings needs one column of numbers, of the same type in all files, whether the
+sensor wrote 41 or 41.2. So a column of numbers is of doubles, and its field says if the whole ones among
 them were integers: then they are again. Where whole numbers came as both, the integers stand in the map, too,
 which is believed rather than the column. Integers that no double is the same as are in the map alone, or in a
 column of integers if the first file that had a column for the attribute had no other numbers for it.

@@ -1,7 +1,7 @@
 """When the log is sealed, into which files, and which of these are joined: decided here, done by others.
 
-A node says up to which position its log is to be sealed (`Schedule`). Whoever seals reads it from where the
-files end, and cuts it into files (`FileCutter`): where the date changes, and where a file is large, always
+A node says up to which position its log is to be sealed (`Schedule`). The sealer reads it from the end of the
+files on, and cuts it into files (`FileCutter`): where the date changes, and where a file is large, always
 at the end of a batch. The claims of the files of a node adjoin, whatever holes its log has. A log that is
 sealed every few minutes makes many small files: those that adjoin on a date are joined, eight or more of a
 size at once, so that no event is written again more often than the logarithm of its date's files (`to_join`).
@@ -117,7 +117,7 @@ class FileCutter:
 
     def _ends_before(self, part: LivePart) -> bool:
         last = self._parts[-1]
-        if part.first == last.first:  # the rest of a batch that was told in pieces
+        if part.first == last.first:  # the rest of a batch that came in pieces
             return False
         return date_of(part.stored_us) != date_of(last.stored_us) or self._size >= FILE_SIZE_MAX
 

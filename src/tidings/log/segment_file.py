@@ -211,7 +211,7 @@ class OpenFile:
     """
 
     def __init__(self, source: Any, path: str, metadata: pq.FileMetaData | None = None) -> None:
-        """Opens it; whoever has its `metadata` from before spares reading them again."""
+        """Open it; with its `metadata` from before, they are not read again."""
         self.path = path
         self._file = open_file(source, path, metadata)
         self.metadata: pq.FileMetaData = self._file.metadata

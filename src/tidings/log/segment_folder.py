@@ -3,9 +3,9 @@
     FOLDER/date=YYYY-MM-DD/NODE-FIRST-LAST.parquet
 
 The rule kept: a file that can be seen is whole. It is written under a hidden name, synced, and then renamed.
-A file whose claim lies within that of another one of its node is *superseded*, and is passed over: so several
-small files are replaced by one by writing that and then removing them, and whoever is stopped in between has
-lost and doubled nothing. What was left behind is removed by `clean`.
+A file whose claim lies within that of another one of its node is *superseded*, and is ignored: so several
+small files are replaced by one by writing that and then removing them, and a writer that is stopped in
+between loses and doubles nothing. `clean` removes what was left behind.
 
 Files are added by one writer for each node, and read by anybody at the same time. FileNotFoundError says that
 a file was replaced after it was listed: list again.

@@ -1,8 +1,8 @@
 """The files of one node's log, as the node reads them.
 
-Others write here: who seals adds files and joins small ones, so a file that was listed may be gone when it is
-opened. Then the folder is listed again, and what the file held is in another one. Reading is for any thread.
-What a row group gives beyond the size that was asked for is kept a while, for whoever reads on.
+The sealer adds files here and joins small ones, so a file that was listed may be gone when it is opened. Then
+the folder is listed again, and another file has the contents. Reading is for any thread. Rows of a group
+beyond the requested size are kept a while, for a reader that goes on.
 
 Arrow is loaded when something is read, in the thread that reads; listing and pruning do without.
 """
@@ -105,7 +105,7 @@ class SealedFiles:
                 if found is None and following == position + SCAN_MAX < end:
                     following = self._next_event(following, end)
             except _Lost as lost:
-                if not skip and streams:  # who asks on from here is told
+                if not skip and streams:  # a request from here on gets the error
                     break
                 if not skip:
                     raise Refused("corrupt", lost.text) from None
@@ -113,7 +113,7 @@ class SealedFiles:
                 continue
             if found is not None:
                 size += size_of(found)
-                if streams and size > 2 * size_max:  # a large event, which is told alone
+                if streams and size > 2 * size_max:  # a large event, which is sent alone
                     break
                 streams.append(stream_of(found))
             position = following
@@ -236,7 +236,7 @@ class SealedFiles:
             if file.date >= day:
                 try:
                     found = self.folder.position_at(file, time_us)
-                except (FileNotFoundError, StoreDamaged):  # whoever reads there is told
+                except (FileNotFoundError, StoreDamaged):  # a reader gets the error
                     found = file.claim.first
                 if found is not None:
                     return found

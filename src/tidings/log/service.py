@@ -245,7 +245,7 @@ class LogService(Service):
         return reading.map(answer)
 
     def parted(self, session: Session, is_clean: bool) -> None:  # noqa: ARG002
-        """A session has ended; what is still read for it is told to nobody."""
+        """Forget a session that has ended; what is still read for it is dropped."""
         self._reads.pop(session, None)
         self.custody.parted(session)
 
@@ -279,10 +279,10 @@ class LogService(Service):
         for operation in broker.cursors.trim(after=1):  # discarded is what earlier commits have trimmed
             broker.store(operation)
 
-    # What is told
+    # Status
 
     def _status(self, asked: IncomingRequest, _told: arguments.Nothing) -> Any:
-        """What everyone may know who may subscribe; who else reads, and where, is told to who may manage."""
+        """Return the status, which needs the right to subscribe; other readers need the right to manage."""
         broker, session = self._broker, asked.session
         manages = session.principal.manages
         if not manages:

@@ -198,7 +198,7 @@ class Done(Struct, frozen=True, omit_defaults=True):
     """What was published of a sink: up to which batch, of which query, and the last runs that had none."""
 
     batch: int | None = None
-    query: int = 0  # a digest, 0 if it was not told
+    query: int = 0  # a digest, 0 if it was not given
     runs: tuple[int, ...] = ()  # digests of their names, the last one last
     used_us: int = 0  # when the last of it was
 
