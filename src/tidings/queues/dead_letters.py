@@ -109,7 +109,7 @@ class DeadLetters:
             return None
 
     def report(self, queue: MessageQueue, message: QueuedMessage, kind: str, reason: str = "") -> None:
-        """Tell whoever wanted to know what has become of a message."""
+        """Send the report on a message, if it requests one."""
         if b"report" not in message.raw:  # most want none, and need not be decoded for that
             return
         event = message.event

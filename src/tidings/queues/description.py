@@ -33,7 +33,7 @@ Property = str | int | float | bool
 
 
 class Description(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Everything there is to say about a queue; the last group is how it stands and is told by the node."""
+    """Description of a queue; the last group is its state, which the node sets."""
 
     name: Annotated[str, Meta(max_length=NAME_LENGTH_MAX)] = ""  # the id, if nothing else is said
     text: Annotated[str, Meta(max_length=TEXT_LENGTH_MAX)] = ""
@@ -60,7 +60,7 @@ class Description(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_
     messages: int = 0
     in_flight: int = 0
     waiting: int = 0
-    full: bool = False  # told where the counts don't say it: a client is told of what it may get
+    full: bool = False  # set where the counts don't show it, as they count only what a client may get
     node: str = ""  # the name of the node that has it; empty if it is in no node, or that has no name
     is_away: bool = False  # that node is not there: this is what was known of the queue, if anything
 

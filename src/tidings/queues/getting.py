@@ -1,8 +1,8 @@
-"""Getting messages: readers served at once or when something comes, and what they are told.
+"""Getting messages: readers are answered at once or when messages come.
 
-There is one way to get messages, the request `get`. A reader that has to wait is told when its tick ends,
-with all that has come until then; one whose connection is replaced asks again under the same number, and is
-told what it was told before (`inflight.py`).
+There is one way to get messages, the request `get`. A reader that has to wait is answered when its tick ends,
+with all messages that have come until then; one whose connection is replaced asks again under the same
+number, and gets the same answer (`inflight.py`).
 
 A search that takes more than a step goes on while others have their turn, see `serving.py`. It always goes on
 to its end: the time that a reader may wait counts from its request on, but what is there it gets even if that
@@ -119,7 +119,7 @@ class QueueReaders:
             reply.then(lambda _handed: self._forget(asked), lambda _error: self._forget(asked))
 
     def _serve_again(self, reader: QueueReader) -> bool:
-        """Give a reader what it was told on an earlier connection, as far as it still holds that."""
+        """Repeat the answer that a reader got on an earlier connection, as far as it still holds that."""
         in_flight, asked = self._manager.in_flight, reader.asked
         if asked.session in in_flight.told:
             for held in in_flight.take_again(asked.session, asked.number, reader.queue.name):
@@ -170,7 +170,7 @@ class QueueReaders:
         return True
 
     def _conclude(self, reader: QueueReader, wait_s: float | None, is_final: bool, begun_at: float) -> None:
-        """A search has ended: its reader is told what it has got, or goes on waiting."""
+        """End a search: its reader gets its messages, or goes on waiting."""
         queue = reader.queue
         if queue.is_closed:
             self._dismiss(reader)
@@ -200,7 +200,7 @@ class QueueReaders:
         self.give_up(reader)
 
     def _abandon(self, reader: QueueReader) -> None:
-        """A reader is not to be told anything: what it has got goes back as if it had not been handed out."""
+        """Drop a reader's answer: its messages go back as if they had not been delivered."""
         self._dismiss(reader)
         reader.is_over = True
         for message, held in reader.taken:
@@ -230,7 +230,7 @@ class QueueReaders:
                 self.give_up(reader)
 
     def give_up(self, reader: QueueReader) -> None:
-        """A reader waits no longer, and is told what it has got."""
+        """End a reader's wait, and answer with its messages."""
         self._dismiss(reader)
         self._tell(reader)
 
@@ -306,7 +306,7 @@ class QueueReaders:
             if not count % serving.AT_ONCE:
                 yield
 
-    # What they are told
+    # Answers
 
     def _tell(self, reader: QueueReader) -> None:
         queue, mark = reader.queue, reader.queue.handed_mark

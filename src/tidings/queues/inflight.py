@@ -130,7 +130,7 @@ class RemoteInFlight:
         self.number = number  # here
         self.theirs = row.number  # there
         self.delivery = row.delivery
-        self.row = replace(row, number=number, received=row.number)  # as the client is told
+        self.row = replace(row, number=number, received=row.number)  # as the client gets it
         self.is_over: bool = False
 
     @property
@@ -282,7 +282,7 @@ class InFlightTable:
             self._manager.timers.cancel(held.lot.timer)
 
     def take_again(self, session: Session, request: int, address: str) -> list[Holding]:
-        """What a client was told for this request on an earlier connection, as far as it still holds it."""
+        """Return the answer to this request on an earlier connection, as far as the client still holds it."""
         told = self.told.get(session)
         again = () if told is None else told.pop(request, ())
         return [held for held in again if not held.is_over and held.address == address]

@@ -208,7 +208,7 @@ def reach(session: Session, address: str) -> Filter | None:
 
 
 def described(session: Session, queue: MessageQueue, told: Description | None = None) -> Steps[Description]:
-    """A description of a queue of this node, as it is told to a client."""
+    """Return the description of a queue of this node for a client."""
     told = queue.describe() if told is None else told
     granted = reach(session, queue.name)
     if granted is None:

@@ -181,7 +181,7 @@ class QueueManager:
         return queue
 
     def _bind(self, queue: MessageQueue, wanted: str) -> None:
-        """Put into a queue what is published and matches, as far as whoever made it may subscribe to that."""
+        """Put matching publications into a queue, as far as its creator may subscribe to them."""
         asked, principal = Filter(wanted), self._maker(queue)
         queue.binding = Subscription(
             principal.reach(asked),
@@ -340,7 +340,7 @@ class QueueManager:
         return _follow(steps) if self.broker.background.begin(steps) else None
 
     def ready(self, reader: QueueReader) -> None:
-        """A reader has got something, and is to be told when the tick ends."""
+        """Note a reader that has got messages, to be answered when the tick ends."""
         self.ready_readers[reader] = None
 
     def grow(self, size: int) -> None:
@@ -392,7 +392,7 @@ class QueueManager:
         return kept
 
     def _look_again(self, reader: QueueReader) -> None:
-        """Take from a reader that is not told yet what was undone; with nothing left, it waits on."""
+        """Take undone messages from a reader that is not answered yet; with none left, it waits on."""
         queue = reader.queue
         reader.keep(queue.is_still_with)
         reader.is_cut = False

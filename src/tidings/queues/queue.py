@@ -104,7 +104,7 @@ class MessageQueue:
         return number in self.shelf or number in self.held
 
     def shows(self, number: int, granted: Filter | None) -> bool:
-        """Whether a message can be read by whoever was granted this, None being all of them."""
+        """Whether a message can be read under this grant, None being all of them."""
         return number in self.shelf and (granted is None or granted.matches(sight(self.shelf[number])))
 
     def describe(self) -> Description:
@@ -204,7 +204,7 @@ class MessageQueue:
                 watcher.sink.deliver(batch, (0,), (None,))
 
     def _place(self, message: QueuedMessage) -> None:
-        """Hand it to whoever has waited longest for it, or put it on the shelf."""
+        """Hand it to the reader that has waited longest for it, or put it on the shelf."""
         if len(self.waiting) and self._offer(message):
             return
         self.shelf.add(message.number, message, self.kind.place(message))
@@ -225,7 +225,7 @@ class MessageQueue:
                 continue
             if reader.is_content:
                 self.waiting.remove(reader)
-            if not reader.is_searching:  # otherwise it is told when the search ends
+            if not reader.is_searching:  # otherwise it is answered when the search ends
                 self._manager.ready(reader)
             if not reader.is_copier:
                 return True
@@ -297,7 +297,7 @@ class MessageQueue:
         return held
 
     def _note(self, held: InFlight) -> None:
-        """Have it stored, before a message is told, that this delivery was begun.
+        """Have it stored, before a message is delivered, that this delivery was begun.
 
         Only of those that may have been in someone's hands when the node ended: what makes a node end, or
         comes with what does, is such a message from the next start on. Of what comes with one request only
@@ -339,7 +339,7 @@ class MessageQueue:
             reader.transaction.locked[self, message.number] = None
 
     def is_still_with(self, reader: QueueReader, message: QueuedMessage, held: InFlight | None) -> bool:
-        """Whether what a reader has got, and was not told yet, is still in its hands, or there to be read."""
+        """Whether messages of a reader that is not answered yet are still held by it, or there to be read."""
         if held is not None:
             return self.held.get(message.number) is held
         transaction = reader.transaction

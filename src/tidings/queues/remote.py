@@ -192,7 +192,7 @@ def _nothing() -> None:
 
 
 def described_elsewhere(session: Session, address: str, told: Description) -> Description:
-    """Describe a queue elsewhere: what of it a client may get can't be counted here, so it is told 0."""
+    """Describe a queue elsewhere with counts of 0, as what a client may get can't be counted here."""
     if reach(session, address) is None:
         return told
     return replace(told, messages=0, in_flight=0, full=told.is_full)

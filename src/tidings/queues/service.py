@@ -30,7 +30,7 @@ from tidings.steps import Steps
 from tidings.store.interface import Operation
 
 STATUS_QUEUES_MAX = 10_000
-"""Queues that are told one by one in what a node says of itself."""
+"""Queues that the status of a node lists one by one."""
 
 
 class QueueService(Service):
@@ -118,7 +118,7 @@ class QueueService(Service):
         return self._located(self.manager.alias(wanted.name, wanted.target).describe())
 
     def _replay(self, asked: IncomingRequest, wanted: arguments.Replay) -> Steps[int]:
-        """Whoever puts letters back must manage them, and be allowed to put whatever was in that queue."""
+        """Put dead letters back; needs the rights to manage them and to put any message into that queue."""
         asked.session.allow("manage", DEAD)
         if wanted.queue is not None and self._targets.resolve(wanted.queue).queue is None:
             problem = f"queue {wanted.queue!r} is elsewhere: dead letters are put back where they lie"

@@ -55,7 +55,7 @@ class OpenTransaction:
     """What one client has begun and not ended."""
 
     def __init__(self, session: Session, number: int, grow: Callable[[int], None]) -> None:
-        """`grow` is told how many bytes it holds more, or fewer."""
+        """`grow` is called with the bytes that it holds more, or fewer."""
         self.session = session
         self.number = number
         self._tell = grow

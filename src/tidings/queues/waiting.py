@@ -104,9 +104,9 @@ class QueueReader:
         self.is_cut = False  # there was one more, which did not fit
         self.turn = 0  # its place in the line; 0 while it does not wait
         self.line: ReaderLine | None = None  # where it waits
-        self.is_searching = False  # what is there is looked through for it, and it is told when that ends
+        self.is_searching = False  # the queue is searched for it, and it is answered when that ends
         self.search: SearchProgress | None = None  # how far that has come
-        self.is_over = False  # it is not to be told anything any more
+        self.is_over = False  # it must not be answered any more
         self.timer: Alarm | None = None
 
     @property
@@ -228,22 +228,22 @@ class WaitingReaders:
                 del self._lines[id(line.filter)]
 
     def watch(self, subscription: Subscription) -> None:
-        """Have someone told of all messages that match."""
+        """Add a watch of all messages that match."""
         self._watchers[subscription] = None
         self._index.add(subscription, subscription.filter)
 
     def is_unindexed(self, subscription: Subscription) -> bool:
-        """Whether someone who is told must be asked about every message."""
+        """Whether the filter of a watch must be evaluated on every message."""
         return self._index.is_unindexed(subscription)
 
     def unwatch(self, subscription: Subscription) -> None:
-        """It is to be told no longer; one that is not told is passed over."""
+        """Remove a watch, if it is there."""
         if subscription in self._watchers:
             del self._watchers[subscription]
             self._index.remove(subscription)
 
     def readers(self, message: QueuedMessage) -> Iterable[QueueReader]:
-        """Those who may have this message, who has waited longest first."""
+        """Return the readers that may have this message, the one that has waited longest first."""
         if not self._lines:
             return self._any
         event = message.shown
@@ -255,21 +255,21 @@ class WaitingReaders:
 
     @property
     def has_watchers(self) -> bool:
-        """Whether anyone is to be told of messages that come."""
+        """Whether the queue is watched."""
         return bool(self._watchers)
 
     def watchers(self, message: QueuedMessage) -> list[Subscription]:
-        """Those who are to be told of this message."""
+        """Return the watches that match this message."""
         if not self._watchers:
             return []
         return [one for one in self._index.match(message.shown) if isinstance(one, Subscription)]
 
     def everyone(self) -> list[QueueReader]:
-        """All readers that wait."""
+        """Return all waiting readers."""
         return [*self._any.readers, *(reader for line in self._lines.values() for reader in line.readers)]
 
     def all_watchers(self) -> list[Subscription]:
-        """All who are told of new messages."""
+        """Return all watches."""
         return list(self._watchers)
 
 
