@@ -80,7 +80,7 @@ class Principal(Struct, frozen=True):
     """Who a client is, and what it may do; rules are None for the owner of the node, who may do all."""
 
     user: str = ""
-    credential: str = ""  # by which it was let in, so that what is revoked can be told
+    credential: str = ""  # by which it logged in, so that a revoked one can be recognised
     is_node: bool = False  # may hand on what others have said, under their names
     rules: tuple[Rule, ...] | None = None
 
@@ -149,7 +149,7 @@ _DOING: dict[Action, str] = {"put": "put into", "get": "get from", "manage": "ma
 
 
 def not_allowed(principal: Principal, action: Action, queue: str) -> NotAllowed:
-    """What one is told who may not do this with a queue, whether or not there is one."""
+    """Return the error for a client that may not do this with a queue, whether or not there is one."""
     return NotAllowed(f"{principal.user!r} may not {_DOING[action]} queue {queue!r}")
 
 
@@ -194,7 +194,7 @@ class Authenticator(Protocol):
         """The same when the check is done; Denied if it has not passed."""
 
     def renew(self, principal: Principal) -> Principal | None:
-        """What whoever has this principal may do now; None if that credential is not good any more."""
+        """Return the current rights of this principal; None if its credential is not valid any more."""
 
     def principal_of(self, user: str) -> Principal | None:
         """What a user may do who need not be there; None if there is none of that name."""

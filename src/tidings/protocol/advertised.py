@@ -1,8 +1,8 @@
-"""What is advertised, as consumers may see it: a list, and word of each change of it.
+"""Advertisements as consumers may see them: a list, and a notification of each change.
 
-A client is shown the advertisements that overlap what it may subscribe to, each as far as it may: so nobody
-learns here what is offered to others. Whoever watches asks to be told when anything has changed, and then for
-the list again, at its own pace; many changes in a row are one.
+A client gets the advertisements that overlap its grant to subscribe, each narrowed to that: so no client
+learns what is offered to others. A watching client waits for a change, and then asks for the list again, at
+its own pace; many changes in a row are one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LOOKED_AT_ONCE = 16
 WAITING_MAX = 100
 """Requests of one session that wait for a change; of more the oldest is answered."""
 PAUSE_S = 0.1
-"""The time between two changes that are told, at least."""
+"""The least time between two notifications of changes."""
 
 
 class AdvertisementSearch(Struct, frozen=True):
@@ -109,7 +109,7 @@ class Advertised(Service):
         self._waiting.pop(session, None)
 
     def finish_tick(self) -> None:
-        """Tell those who wait of a change, unless they were told of one just now."""
+        """Notify waiting clients of a change, unless they were notified of one just now."""
         if not self._waiting or self._waits_since == self.version:
             return
         if self._broker.now < self._pause_until:
@@ -127,7 +127,7 @@ class Advertised(Service):
 def _shown(
     session: Session, advertisement: Advertisement, theirs: Weight, wanted: Filter, weight: Weight
 ) -> str | None:
-    """An advertisement as a client may see it, None if it may not, or if that can't be told in time."""
+    """Return an advertisement as a client may see it, None if it may not, or that is too costly to decide."""
     is_free = session.principal.rules is None
     if comparing(theirs, weight) > COMPARED_MAX:
         return str(advertisement.asked) if is_free else None

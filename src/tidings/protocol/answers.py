@@ -169,7 +169,7 @@ class Answers:
 
 
 def hears(user: str | None, event: Event) -> bool:
-    """Whether an event may be told to a user, None being one whom no rules bind, as far as inboxes go."""
+    """Whether an event may be delivered to a user as far as inboxes go; None is one bound by no rules."""
     subject = event.subject
     return (
         user is None

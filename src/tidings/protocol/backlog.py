@@ -1,10 +1,10 @@
 """Events that wait to be matched with filters of one session that must be tried on every event.
 
-Whoever publishes does not pay for such filters: it only puts its batch in here, and the batch is matched and
-delivered when it is the turn of those who subscribed, in their share of the time. So a subscription gets its
-events in the order in which they were published, perhaps later than others do. A backlog that grows past
-BACKLOG_SIZE_MAX, or past what its session may hold, loses the oldest events, which its client is told: as
-nobody has looked at them, each subscription that was there for any counts all of them.
+A publisher does not pay for such filters: it only puts its batch in here, and the batch is matched and
+delivered in the turn of the subscriber, in its share of the time. So a subscription gets its events in the
+order in which they were published, perhaps later than others do. A backlog that grows past BACKLOG_SIZE_MAX,
+or past what its session may hold, drops the oldest events and reports that to its client: as they were not
+matched, each subscription that was there for any counts all of them.
 
 Only what is not stored for its subscriber, and holds nobody up, waits here: what must be known when an event
 is accepted is matched while it is published.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 BACKLOG_SIZE_MAX = 64 << 20
 """Bytes of events that wait to be matched for one session."""
 LOST_AT_ONCE = 1 << 20
-"""Bytes that are dropped when there is no room: so clients are not told of each event."""
+"""Bytes that are dropped at once when there is no room, so that not each event is reported."""
 ROWS_AT_FIRST = 8
 """Events that are matched in one step, until it is known how long that takes."""
 UNTRIED = "untried"
@@ -55,7 +55,7 @@ class Backlog:
         self._number = 0  # of the last batch
         self._row = 0  # of the first batch that waits, to go on with
         self._rows = ROWS_AT_FIRST
-        self._untried = 0  # events that were dropped and are not told yet
+        self._untried = 0  # events that were dropped and are not reported yet
         self._number_lost = 0  # of the last batch of which any were
         self._why = UNTRIED
         self.size = 0  # bytes of what waits

@@ -114,9 +114,9 @@ class Broker:
         self.node = state.node
         self.name = name
         self.boot = state.boot
-        self.life = state.boot << 20  # what clients are told of as `boot`: it changes with failed commits too
+        self.life = state.boot << 20  # sent to clients as `boot`: it changes with failed commits too
         self.now = now  # steady: it never jumps, and deadlines go by it
-        self.shift = 0.0  # wall clock minus `now`; set by whoever drives the broker
+        self.shift = 0.0  # wall clock minus `now`; set by the driver
         self.authenticator: Authenticator = OpenAuthenticator()
         self.exchange = Exchange()
         self.answers = Answers()
@@ -153,7 +153,7 @@ class Broker:
         self._flying: deque[tuple[int, list[Operation]]] = deque()  # commits that are not on disk yet
         self._dirty: dict[Session, None] = {}
         self._waiting: dict[Session, None] = {}  # those whose frames wait for a commit
-        self._owing: dict[Session, None] = {}  # those that may have to be told that something was accepted
+        self._owing: dict[Session, None] = {}  # those to which an acceptance may have to be sent
         self._sessions_made = 0
         self.cursors = Cursors(self, state)
         self.add(Advertised(self))
@@ -253,7 +253,7 @@ class Broker:
             self._waiting[session] = None
 
     def owe(self, session: Session) -> None:
-        """A session may have to be told, when the tick ends, that what it published is accepted."""
+        """Note a session to which an acceptance may have to be sent when the tick ends."""
         self._owing[session] = None
         self._dirty[session] = None
 

@@ -42,7 +42,7 @@ class Call(Deferred[Any]):
         self.operation = operation
         self.arguments = arguments
         self.on_cut = on_cut
-        self.was_cut = False  # it may have been done without our being told
+        self.was_cut = False  # it may have been done, though no answer came
         self.was_sent = False
 
     def send(self) -> bytes:

@@ -5,7 +5,7 @@ A client gives each subscription credit, a number of events. What exceeds it wai
 
 | on_slow | what exceeds the limit |
 | --- | --- |
-| drop-oldest | the oldest that wait are dropped, and the client is told how many |
+| drop-oldest | the oldest that wait are dropped, and their number is reported to the client |
 | latest | only the newest event for each value of one attribute waits |
 | block | publishers get no acceptance until there is room again, so their windows fill (`blocking.py`) |
 | spill | events are stored and read back when there is credit (`streams.py`) |
@@ -58,7 +58,7 @@ class Consumer(ABC):
         self.dropped = 0
         self._origin: Origin | None = None  # of the last plain delivery
         self._head: bytes | None = None  # kind and header of it, with the number
-        self.lost = 0  # dropped and not told yet
+        self.lost = 0  # dropped and not reported yet
         self.size = 0  # bytes of what waits here
         self._why_lost = "slow"
         self.mark = 0  # of the last commit that anything taken depends on
@@ -134,7 +134,7 @@ class Consumer(ABC):
         self.mark = self.session.broker.promise
 
     def lose(self, dropped: int, reason: str) -> None:
-        """Count events that are dropped, to be told when the client can take more."""
+        """Count dropped events, to be reported when the client can take more."""
         self.dropped += dropped
         self.lost += dropped
         self._why_lost = MEMORY if reason == MEMORY else "slow"
@@ -148,7 +148,7 @@ class Consumer(ABC):
         self.release()
 
     def tell_gap(self) -> None:
-        """Tell the client how many events were dropped, if any were since it was last told."""
+        """Report to the client how many events were dropped since the last report, if any were."""
         if self.lost:
             notice = Notice("gap", self.number, {"dropped": self.lost, "reason": self._why_lost})
             self.session.post(encode(notice))

@@ -214,7 +214,7 @@ class Archive(Cursor):
         return self.broker.position
 
     def principal(self, authenticator: Authenticator) -> Principal:
-        """What whoever has it may do, as the rules are now."""
+        """Return the owner's rights by the current rules."""
         return (authenticator.principal_of(self.terms.user) or NOBODY) if self.terms.user else OWNER
 
     def review(self) -> None:
@@ -235,7 +235,7 @@ class Archive(Cursor):
             self.acknowledge(position)
 
     def demand(self, passive: bool) -> None:
-        """Have sources told of what it wants, unless it is passive."""
+        """Create demand for what it wants, unless it is passive."""
         subscription, exchange = self.subscription, self.broker.exchange
         if subscription.passive is not passive:
             exchange.unsubscribe(subscription)

@@ -1,8 +1,8 @@
 """The sending end of FORWARD: one numbered stream to another node, without I/O.
 
-Unlike a client's `Connection`, it numbers nothing itself and stores nothing: whoever stores what it sends has
-numbers that grow, and says the same ones again after a cut or a crash, under the same system and epoch. The
-node at the other end tells, whenever it welcomes the stream, up to which number it has had everything.
+Unlike a client's `Connection`, it numbers nothing itself and stores nothing: its user stores the events with
+ascending numbers, and sends the same ones again after a cut or a crash, under the same system and epoch. When
+the other node welcomes the stream, it reports up to which number it has had everything.
 
 A driver moves it as it moves a Connection: `connect`, `receive`, `lost`, `wake` at `wake_at`, and `output`
 after each of these and after what was sent.

@@ -64,7 +64,7 @@ class LastValuesSink(Sink):
         return is_any
 
     def pass_on(self) -> Steps[None]:
-        """Give the outlet what has waited, after what was lost of it is told; nothing is left in the end."""
+        """Give the outlet all that has waited, after the report of what was dropped."""
         self._outlet.release()
         for _ in range(GATHERED_STEPS_MAX):
             for _ in range(min(len(self._parts), GATHERED_AT_ONCE)):

@@ -1,12 +1,12 @@
-"""How far each client has counted: what was had is not done twice, and what was refused can be told again.
+"""The ledger: how far each client has counted, so that no item is done twice and refusals can be repeated.
 
-Everything that a client does is numbered, by its system and in its epoch, so the highest number tells what
-was done. That is stored with whatever else a commit holds of the client's doing, unless it can be told from
-that; what was refused is remembered until the client says that it has seen the answer. What was counted but
-is being done elsewhere is *pending*: nothing from there on is safe yet.
+Every item of a client is numbered, by its system and in its epoch, so the highest number shows what was done.
+A commit stores that number with the client's items, unless it follows from them; a refusal is kept until the
+client says that it has seen the answer. An item that was counted but is being done elsewhere is *pending*:
+nothing from there on is safe yet.
 
-Whose numbers they are is part of who a client is: another user who says that it is the same system counts by
-itself, so nobody can count in another's name, nor keep another from counting.
+The user is part of a client's identity: another user that uses the same system counts by itself, so no one
+can count in another's name, nor keep another from counting.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class Ledger:
         self._due.setdefault(identity_of(origin), False)
 
     def gone(self, origin: Origin, counter: int) -> None:
-        """Something that told how far a client has counted is not stored any more."""
+        """Note that a record that showed a client's count is not stored any more."""
         if isinstance(origin, ForwardedOrigin):
             return
         identity = identity_of(origin)
@@ -213,7 +213,7 @@ class Ledger:
         return uncounted
 
     def keep_again(self, identities: Iterable[ProducerKey]) -> None:
-        """Have counts stored again: what told them may be gone with what is stored nonetheless."""
+        """Have counts stored again, as the records that showed them may be gone with what is stored."""
         self._due.update({one: True for one in identities if self._client(one).stored})
 
 

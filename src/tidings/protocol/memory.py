@@ -5,9 +5,9 @@ filters, and bytes of frames that have not come whole. Rows that were staged for
 count as well. Each session has an account within that of its user, and users have theirs within that of the
 node; the owner of the node has none beside the node's.
 
-Past a budget the largest waiter below it loses its oldest events, which its client is told and metrics count;
-one that holds nothing that could be dropped is parted from. Whatever asks for memory first, such as a filter,
-is refused instead.
+Past a budget the largest waiter below it loses its oldest events, which is reported to its client and counted
+in metrics; a client that holds nothing that could be dropped is disconnected. A request that needs memory
+first, such as a filter, is refused instead.
 """
 
 from __future__ import annotations

@@ -189,7 +189,7 @@ class Publications:
         head = replace(sort, first=self.last - len(fresh) + 1, handles=b"".join(fresh))
         return PublicationRun(b"", head, self.last, True)
 
-    # What the node is told, and says
+    # Frames to and from the node
 
     def take(self) -> list[bytes]:
         """The frames that may leave now: within the window, but always one if none is under way."""
@@ -266,7 +266,7 @@ class Publications:
             del self._refused[next(iter(self._refused))]
 
     def refusal(self, counter: int) -> Failure | None:
-        """Why the node has not done what has this counter, None if it has; it is told once."""
+        """Return why the node refused the item of this counter, None if it did not; returned once."""
         return self._refused.pop(counter, None)
 
     def refusals(self, counters: Iterable[int]) -> dict[int, Failure]:

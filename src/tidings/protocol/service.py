@@ -1,10 +1,10 @@
-"""What is built on the broker, and how it hears of what clients ask for.
+"""Services of the broker: their operations, frames and notifications.
 
-A service adds operations, which are asked for by requests, and frames of the numbered stream: those that a
-client sends again after a cut, and that the broker lets through once. It is told when clients come and go,
-when a tick ends and what became of its commit. What it does at a time, it sets in `Broker.timers`.
+A service adds operations, which clients call by requests, and frames of the numbered stream: those that a
+client sends again after a cut, and that the broker lets through once. The broker notifies it when clients
+come and go, when a tick ends, and of the outcome of its commit. It sets timers in `Broker.timers`.
 
-A service does no I/O itself. It says what is to be run in a thread, and gets a reply:
+A service does no I/O itself. It has work run in a thread, and gets a reply:
 
     broker.offload(lambda: folder.read(…)).then(answer, asked.fail)
 """
@@ -55,7 +55,7 @@ class IncomingRequest:
         self.number = number
 
     def answer(self, result: Any, mark: int) -> None:
-        """This is the result, to be told when the mark is durable; one that no frame can hold is not."""
+        """Answer with this result when the mark is durable; one that no frame can hold is an error."""
         frame = encode(Reply(self.number, result))
         if len(frame) > REPLY_MAX:
             self.fail(Refused("limit", f"the answer has {len(frame)} bytes: ask for less"))

@@ -76,7 +76,7 @@ class StoredConsumer(Consumer):
         return self.cursor.consumer is not self
 
     def begin(self, position: int) -> None:
-        """The position that `since_us` stands for; called by whoever drives the broker, before reading."""
+        """Set the position for `since_us`; called by the driver of the broker, before reading."""
         self.since_us = None
         if self.cursor.consumer in (self, None):  # else another client is there, and begins for itself
             self.next = position
@@ -90,7 +90,7 @@ class StoredConsumer(Consumer):
         self.broker.cursors.detach(self)
 
     def part(self, reason: str) -> None:
-        """End it for its client, who is told why."""
+        """End it and report the reason to its client."""
         self.session.end(self.number, reason)
 
     def grant(self, total: int) -> None:
@@ -169,7 +169,7 @@ class StoredConsumer(Consumer):
         return self.next
 
     def take(self, stored: Sequence[StoredBatch]) -> None:
-        """Stored events have been read, from `place` on; called by whoever drives the broker."""
+        """Take stored events that were read from `place` on; called by the driver of the broker."""
         if not self.is_over:
             self.session.do(self._taking(stored))
 

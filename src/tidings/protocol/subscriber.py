@@ -203,7 +203,7 @@ class ClientSubscription:
 
 
 def _last_counter(batch: Batch) -> int:
-    """The counter of the last event; 0 where the bytes are no events, as who read them was told."""
+    """Return the counter of the last event; 0 where the bytes are no events, which the reader reports."""
     try:
         return batch.events[-1].counter
     except CodecError:
@@ -227,7 +227,7 @@ class InterestListener(Protocol):
         """These filters want it now; called whenever they change, and after each new connection."""
 
     def ended(self, reason: str) -> None:
-        """Nothing more will be told; called once, and not when the application itself has withdrawn it."""
+        """End the notifications; called once, and not when the application itself has withdrawn it."""
 
 
 class ClientAdvertisement:

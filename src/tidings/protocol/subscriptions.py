@@ -43,7 +43,7 @@ SUBSCRIPTIONS_MAX = 10_000
 """Subscriptions, and advertisements, of one session."""
 
 Begun = dict[str, Any] | Steps[dict[str, Any]] | Deferred[dict[str, Any]]
-"""What a client is told of a subscription that has begun: now, after some steps, or later."""
+"""The answer to a client whose subscription has begun: now, after some steps, or later."""
 
 
 class Subscriptions:
