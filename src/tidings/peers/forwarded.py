@@ -138,7 +138,7 @@ class Forwarded(Service):
         try:
             queue = self._manager.find(name)
         except QueueNotFound:
-            session.allow("put", name)  # who may not put there is not told whether there is one
+            session.allow("put", name)  # a client that may not put there does not learn whether there is one
             raise
         if queue.name.startswith(TRANSMISSION):
             session.allow("manage", queue.name)  # what is put there is not checked again on its way
@@ -198,7 +198,7 @@ def _no_way(_node: str) -> None:
 
 
 def _origin(session: Session, message: Forward) -> ForwardedOrigin:
-    """Where events come from, as far as whoever hands them on is believed."""
+    """Return the origin of events, as far as the forwarding client is trusted."""
     try:
         if message.system is not None:
             check_system(message.system)

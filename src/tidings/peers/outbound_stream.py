@@ -1,7 +1,7 @@
 """A lane: one numbered stream to another node, and the messages of a transmission queue that are on it.
 
-It is told what becomes of them, and settles them in the order in which they were sent. Answers are kept by
-the other node until what came of them is on disk here: `seen` says how far that is.
+It gets the answers to them, and settles them in the order in which they were sent. The other node keeps an
+answer until its result is on disk here: `seen` says how far that is.
 """
 
 from __future__ import annotations

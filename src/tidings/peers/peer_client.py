@@ -244,7 +244,7 @@ class PeerCall:
 class PeerGet(PeerCall):
     """A request for messages: what it got is given back if nobody takes it.
 
-    The peer waits as long as it was told to, anew after each cut; so it is here that the time is watched.
+    The peer waits for the requested time, anew after each cut; so the time is watched here.
     """
 
     def __init__(

@@ -39,7 +39,7 @@ _NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{NAME_LENGTH_MAX}}}")
 
 
 class Neighbours(NamedTuple):
-    """What a node is told of others: their addresses by name, and who it is at those with TLS."""
+    """Configured peers of a node: their addresses by name, and its credentials at those with TLS."""
 
     addresses: Mapping[str, str]
     credentials: Credentials

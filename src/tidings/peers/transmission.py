@@ -1,12 +1,12 @@
-"""Transmission queues: where a node keeps what is for queues of other nodes, until those have it.
+"""Transmission queues: messages for queues of other nodes, stored until those have them.
 
 There is one for each queue elsewhere, an ordinary queue of this node named `to:jobs@kitchen`; what goes to
 everybody at another node is in `to:@upstream`. A *forwarder* empties it (`forwarder.py`). A queue of such a
-name may also be made by whoever manages the node, say with a limit; it must keep the order of arrival.
+name may also be created by an administrator, say with a limit; it must keep the order of arrival.
 
-While the other node is there, whoever puts is told what that node says, so an error there is an error here.
-Otherwise, and when it goes away meanwhile, what is put is safe once it is stored here, and what the other
-node will not have then becomes a dead letter.
+While the other node is connected, a put returns that node's answer, so an error there is an error here.
+Otherwise, and when it goes away meanwhile, a put is safe once it is stored here, and a message that the other
+node refuses then becomes a dead letter.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _key(queue: MessageQueue) -> tuple[str]:
 
 
 class AwaitedReply(NamedTuple):
-    """Who is to be told what another node says of a message."""
+    """The client that gets another node's answer to a message."""
 
     session: Session
     reply: Deferred[None]
@@ -142,7 +142,7 @@ class OutgoingMessage:
         self.tell(number, error_of(failure))
 
     def tell(self, number: int, error: TidingsError | None) -> None:
-        """Tell whoever has put a message what has become of it."""
+        """Answer the client that has put a message."""
         waiting = self.waiting.pop(number, None)
         if waiting is not None:
             waiting.reply.take(None, error)

@@ -72,7 +72,7 @@ class SharedQueues(QueueBackend):
 
     @property
     def absent(self) -> Collection[str]:
-        """What can't be asked, for whoever has not found what he sought."""
+        """Return what can't be asked now, for the error of a search without a result."""
         return () if self._problem is None else (self._conninfo.shown,)
 
     def close(self) -> None:

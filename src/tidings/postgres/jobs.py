@@ -93,12 +93,12 @@ class Jobs:
         return overdue
 
     def wake(self) -> None:
-        """Have whoever waits at `wake_fd` look."""
+        """Wake the thread that waits at `wake_fd`."""
         with suppress(BlockingIOError):  # it is full: there is enough to wake up for
             os.write(self._wake_in, b"!")
 
     def calm(self) -> None:
-        """Whoever waits has looked."""
+        """Clear `wake_fd` after a wake."""
         with suppress(BlockingIOError):
             while os.read(self.wake_fd, 4096):
                 pass

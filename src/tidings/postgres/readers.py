@@ -67,7 +67,7 @@ class PostgresReader:
         self.reply: Deferred[GetReply] = Deferred()
         self.fail = self.reply.fail
         self.deadline: float | None = None  # by then it fails, if the database is away
-        self.due = inf  # by then it is told that there is nothing
+        self.due = inf  # by then it gets an empty answer
         self.is_cancelled = False
         self.begin()
 

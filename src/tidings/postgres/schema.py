@@ -2,14 +2,14 @@
 
 A message is a row from its put until it is settled; `place` is its place in the queue, as in a queue of a
 node, and its number the microsecond at which it came by the clock of the server. Numbers are given while the
-row of the queue is locked, so they grow in the order of the commits, and who has seen a number has seen all
-before it. Who holds a message is told by `holder`, a life of a node, and since which of its turns.
+row of the queue is locked, so they grow in the order of the commits, and a reader that has seen a number has
+seen all before it. `holder` is the life of the node that holds a message, with the turn in which it took it.
 
 Where a message is meant by its number, or by its time, statements ask for `coalesce(holder, 0)`: so the
 server can't use an index for them that is made for what is in nobody's hands, and read all of that.
 
-What is of a queue does not refer to it in SQL, as each new row would be checked; whoever puts holds the lock
-of the queue's row, and so does whoever deletes it with all that is of it.
+Rows of a queue have no foreign key to it, as each new row would be checked; a put holds the lock of the
+queue's row, and so does the deletion of a queue with all its rows.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def return_all(turn: UnitOfWork, catalog: Catalog, life: int) -> None:
 
 
 def return_untold(turn: UnitOfWork, catalog: Catalog, number: int) -> None:
-    """Give back what was taken in a turn of ours of which nobody was told, as if it had not been."""
+    """Give back messages taken in a turn of ours that was never answered, as if they had not been taken."""
     rows = turn.rows(_HELD + " WHERE holder = %s AND turn = %s FOR UPDATE", turn.life, number)
     return_rows(turn, catalog, rows, False, "")
 

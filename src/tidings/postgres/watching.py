@@ -1,7 +1,7 @@
 """Watching: copies of all that is put into a queue, also of what is taken at once.
 
-While anybody watches a queue, whoever puts into it writes a copy beside each message. The copies are read
-when a put is noticed, and thrown away after a while. A node that was away for longer misses some.
+While a queue is watched, each put writes a copy beside the message. Nodes read the copies when they are
+notified of a put, and delete them after a while. A node that was away for longer misses some.
 """
 
 from __future__ import annotations
