@@ -1,10 +1,10 @@
-"""Advertisements: what the networks of a gateway can deliver, told to the node, one per type.
+"""Advertisements to the node of what the networks of a gateway can deliver, one per type.
 
 They only ever grow: a sensor that is covered costs nothing, one that is not makes its type's advertisement
 wider, and a sensor that goes leaves it as it is. So networks may come and go as they like. An advertisement
 is withdrawn when nothing at all has been left behind it for a while.
 
-In one advertisement the conditions on one key are alternatives, told as one range over all of them;
+In one advertisement the conditions on one key are alternatives, written as one range over all of them;
 different keys are all required, and a place that is not known is no contradiction.
 """
 

@@ -1,11 +1,11 @@
 """What may be said where: over a connection anything, to an address only what can do no harm.
 
-The sender's address of a datagram can be forged, and then whoever answers it floods someone else. So until an
+The sender's address of a datagram can be forged, and then an answer floods someone else. So until an
 address has sent back the cookie it was given, its host is sent FACTOR times as many bytes as came from there
 at most, over all its datagrams. Two parts of what came may be spent on starting sensors only: a network that
-was told to stop is silent, and brings in nothing with which it could be told to start again. So a stop is
-said when the next start is paid for too. A network that is told nothing for want of bytes is one that goes on
-sending, and each reading of it pays for more.
+was stopped is silent, and brings in nothing that would pay for starting it again. So a stop is sent when the
+next start is paid for too. A network that gets no command for want of bytes goes on sending, and each reading
+of it pays for more.
 
 The cookie is worked out from the address and a secret, so nothing is kept for addresses that never answer.
 """

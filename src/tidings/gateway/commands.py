@@ -1,4 +1,4 @@
-"""From what the node demands to what networks are told, and only what has changed.
+"""Commands to networks, derived from the node's demands; only changes are sent.
 
 A filter counts as demanded while it is under one advertisement at least. Noting a demand may concern every
 sensor there is and take long, so what the node says stands in line until there is time for it.
@@ -166,7 +166,7 @@ class Asker:
     ) -> None:
         key = network.key
         if key is None:
-            return  # it is told when it is back
+            return  # it gets the command when it is back
         for some in _parts(asks, DATAGRAM_SENSORS_MAX if isinstance(key, DatagramAddress) else len(asks)):
             named = [self._named(instrument, span) for instrument, span in some]
             restart = self._restart_size(network, some) if kind is UnsubscribeSensors else 0

@@ -122,7 +122,7 @@ class Hub:
     # What ports call
 
     def opened(self, key: Key, caller: PeerInfo, send: Send, close: Act, pause: Pause | None = None) -> None:
-        """A connection is there; with security, whoever shows a certificate is known by it."""
+        """Add a connection; with security, its certificate names the user, if it shows one."""
         peer = self._peers[key] = NetworkConnection(caller, send, close, pause, self._release)
         if self._entrance is not None:
             peer.standing = self._entrance.by_certificate(caller)
@@ -249,7 +249,7 @@ class Hub:
         self._progressed()
 
     def review(self) -> None:
-        """Who may do what was read anew: those who may not be here any more are told, and go."""
+        """Apply new rules: connections that are not allowed any more get an error and are closed."""
         assert self._entrance is not None
         for key, peer in list(self._peers.items()):
             standing, peer.standing = peer.standing, self._entrance.renewed(peer.standing)

@@ -306,7 +306,7 @@ def _types(want: Want) -> list[str] | None:
 
 
 def _has_changed(instrument: Instrument, span: RangeSpan | None) -> bool:
-    """Whether a sensor must be told that this is wanted; also that nothing is, if it may go on sending."""
+    """Whether a sensor must get this demand; also that there is none, if it may go on sending."""
     is_doubtful = span is None and instrument.is_doubtful
     return is_doubtful or _ends(span) != _ends(instrument.asked)
 

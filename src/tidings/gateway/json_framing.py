@@ -4,7 +4,7 @@ An object is found by its braces, outside of texts; whether it is JSON is the de
 objects are depends on the bytes alone and not on where chunks end, and no more than one object is ever held.
 The rule: whatever comes, what stands behind it is found again.
 
-- Bytes between objects other than blanks are told once, and passed over up to the next `{`.
+- Bytes between objects other than blanks are reported once, and skipped up to the next `{`.
 - A line that ends within a text ends the object too: JSON has no such texts, so a quote is missing.
 - A line that begins as a message does begins a new object: the one before it was cut short.
 - At the end of any other line, what there is of an object is given up if it can't become JSON any more. To

@@ -77,7 +77,7 @@ def read_message(members: Any, noted: list[EventError]) -> Steps[list[Said]]:
 
 
 def told(noted: list[EventError], sensing_id: str | None = None) -> list[Error]:
-    """The mistakes in one object as the network is told them; of very many, how many there are."""
+    """Return the mistakes in one object as sent to the network; of very many, only their number."""
     of = UNSET if sensing_id is None else sensing_id
     errors = [Error(mistake.problem, mistake.place, of) for mistake in noted[:TOLD_MAX]]
     if len(noted) > TOLD_MAX:

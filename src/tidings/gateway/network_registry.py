@@ -49,7 +49,7 @@ class MessageRefusal(Exception):
         self.problem = problem
 
     def message(self, title: str, sensing_id: str) -> Error:
-        """The error as the network is told it."""
+        """The error as it is sent to the network."""
         return Error(self.problem, f"$.{title}.{self.member}", sensing_id[:NAME_LENGTH_MAX])
 
 

@@ -1,6 +1,6 @@
 """Sensor networks: whose each is, how it is reached, how long it is there, and which of its numbers were had.
 
-A network belongs to whoever registered its sensing-id first, as long as it is there: to a user where users
+A network belongs to the first that registered its sensing-id, as long as it is there: to a user where users
 are known, else to the connection, or to the host it spoke from. One whose connection broke keeps its
 place for GRACE_S. One that speaks in datagrams has a lease: when that is over it is asked, and after another
 lease of silence it is gone.

@@ -45,7 +45,7 @@ class NetworkRights(Struct, frozen=True):
 
 
 ANYONE = NetworkRights()
-"""Whoever comes where users are not known."""
+"""The peer of all connections where users are not known."""
 
 
 class Entrance:

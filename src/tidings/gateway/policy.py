@@ -1,7 +1,7 @@
 """What a gateway lets happen, what it counts, and how several gateways share the world.
 
 They share it by a grid of square cells, each of which is one gateway's. A cell's gateway is named in a list,
-or found by rendezvous hashing: every member works out the same without being told, and when one leaves, only
+or found by rendezvous hashing: every member computes the same by itself, and when one leaves, only
 its cells move. A network goes by the middle of its area, so exactly one gateway is its; one that has no area
 goes by its sensing-id.
 """

@@ -29,7 +29,7 @@ READINGS_MAX = SENSORS_MAX
 PERSISTENT = Header(delivery="persistent")
 
 Failed = tuple[Key, Error]
-"""Who is to be told what."""
+"""The messages to send, with their receivers."""
 
 
 class Special(Struct, frozen=True):
@@ -161,14 +161,14 @@ class ReadingPublisher:
             self._note(specials, firsts[0], totals, last)
 
     def _whole(self, specials: list[Special], first: int, now_us: int) -> bytes | None:
-        """The events of all, if nobody has to be told anything."""
+        """Return the events of all, if there is no error to report."""
         if any(one.grant is not None for one in specials):
             return None
         mapped = self._mapper.map([one.message for one in specials], first, now_us, PERSISTENT)
         return None if mapped.errors else mapped.raw
 
     def _one(self, one: Special, first: int, now_us: int) -> tuple[Mapped, list[Error]]:
-        """(the events of one message that may be published, what is to be told of the others)."""
+        """Return the events of one message that may be published, and the errors for the others."""
         header = None if one.message.seq is None else PERSISTENT
         mapped = self._mapper.map([one.message], first, now_us, header)
         if one.grant is None:

@@ -147,7 +147,7 @@ class Uplink:
     # What others may know
 
     def answer(self, overview: Overview, figures: Figures, do: Do) -> None:
-        """Answer whoever asks on the bus for all networks; `do` has that done in steps."""
+        """Answer requests on the bus for all networks; `do` has that done in steps."""
         subscriber = _Requests(self, overview, figures, do)
         wanted = Wanted(f"type = '{LIST}'", passive=True)
         subscriber.intake = self.core.subscribe(wanted, subscriber, REQUESTS_AHEAD)

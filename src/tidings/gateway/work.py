@@ -3,7 +3,7 @@
 What comes is dealt with at once, for as long as its connection has not used up its slice and the turn of the
 loop is not over. What is left then waits in line, and the connection is held up: nothing more is read from it
 until everything it has sent is dealt with. So a connection holds no more than what was read from it in one
-go, and whoever sends little is served next, however much others have sent.
+go, and one that sends little is served next, however much others have sent.
 """
 
 from __future__ import annotations
