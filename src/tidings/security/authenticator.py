@@ -3,7 +3,7 @@
 Certificates have been checked by the transport, and tokens are checked at once. A password takes scrypt, and
 that is left to a thread: `admit` gives a check, and `conclude` decides when it has run. The rules kept:
 
-- Whoever is denied is told the same, whether user, password or token is wrong, after the same work.
+- A denied client gets the same answer, whether user, password or token is wrong, after the same work.
 - An attempt counts as failed from the moment its check is handed out until it has passed, so neither many at
   once nor going away before the answer gets a host more of them than FAILURES_MAX allows.
 - A password that has passed is remembered, as a hash under a key of this process, for the host it came from:
@@ -44,7 +44,7 @@ FAILURE_S = 2.0
 HOSTS_MAX = 10_000
 """Hosts that are remembered; the one that was heard of the longest ago is forgotten first."""
 REASONS = ("none", "user", "password", "token", "expired", "certificate", "proofs", "limit", "busy")
-"""Why clients are denied, as it is counted; they are not told which."""
+"""Reasons for denials, as counted; clients do not learn them."""
 
 WRONG = "user or secret is wrong"
 BUSY = "too many passwords are being checked: come again"
@@ -121,7 +121,7 @@ class UserAuthenticator:
         return principal
 
     def renew(self, principal: Principal) -> Principal | None:
-        """What whoever has this principal may do now; None if that credential is not good any more."""
+        """Return the current rights of this principal; None if its credential is not valid any more."""
         return OWNER if principal.rules is None else self._principal_for(principal.user, principal.credential)
 
     def principal_of(self, user: str) -> Principal | None:
@@ -173,7 +173,7 @@ class UserAuthenticator:
     # How often
 
     def _failed(self, reason: str, host: str, now: float) -> Denied:
-        """What one is told who has failed."""
+        """Return the error for a failed attempt."""
         self._count(host, now)
         return Denied(reason, WRONG)
 

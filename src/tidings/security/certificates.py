@@ -1,8 +1,8 @@
 """Certificates of a small authority of one's own: for nodes, for clients, and for itself.
 
 Keys are on the curve P-256. Every certificate has the extensions that strict verification asks for (RFC 5280:
-basic constraints, key usage, the identifiers of its own key and of its issuer's). Whoever shows a certificate
-is whom it names as its subject's common name: a node, or a user.
+basic constraints, key usage, the identifiers of its own key and of its issuer's). The common name of its
+subject is the node or user that shows it.
 
 Import this module where it is needed only: the `security` extra brings what it is built on.
 """

@@ -1,4 +1,4 @@
-"""The directory that says who may come to a node, and by which it shows who it is itself.
+"""The security directory of a node: its users, its rules, and its own certificate.
 
     ca.pem       the authority that has issued all certificates       ca.key     secret; may be kept elsewhere
     node.pem     the node's own certificate                            node.key   secret
@@ -9,7 +9,7 @@ What is secret may be used by its owner only, and nothing may be written by othe
 the command that mends it.
 
 Commands change the files while a node reads them. A file is written anew beside the old one and takes its
-place when it is on the disk, so whoever reads it sees the old or the new. One command at a time changes a
+place when it is on the disk, so a reader sees the old or the new. One command at a time changes a
 directory.
 """
 

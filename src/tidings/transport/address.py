@@ -18,7 +18,7 @@ from msgspec import Struct
 from tidings.errors import AddressError
 
 PORT = 7300
-"""Where a node listens unless it is told otherwise."""
+"""The port of a node, by default."""
 
 AddressKind = Literal["tcp", "tls", "unix"]
 _KINDS: dict[str, AddressKind] = {"tidings": "tcp", "tidings+tls": "tls", "tidings+unix": "unix"}

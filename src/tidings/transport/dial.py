@@ -135,9 +135,9 @@ class Core(Protocol):
 
 
 class Carrier(asyncio.Protocol):
-    """Carries what a core says to the socket of a node that was dialled, which may read slowly.
+    """Carrier of a core's output to the socket of a dialled node, which may read slowly.
 
-    Whoever derives from it dials, and hands in what is received and that all is lost.
+    A subclass dials, and hands in received bytes and the loss of the connection.
     """
 
     def __init__(self, carried: Core) -> None:

@@ -26,7 +26,7 @@ from tidings.transport.dial import Carrier, ConnectTo, Hopeless
 CLOSE_S_MAX = 5.0
 """How long closing waits for what was published to be accepted, and for the socket to be written out."""
 WARN_S = 10.0
-"""How often it is told, at most, that events were refused."""
+"""Least seconds between two warnings that events were refused."""
 TURN_EVENTS = 256
 """Events that are published or handed out before others on the loop have their turn."""
 

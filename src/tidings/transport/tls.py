@@ -1,9 +1,8 @@
-"""TLS at both ends, and words for what goes wrong with it.
+"""TLS at both ends, and texts for its errors.
 
-A node shows its certificate, and a client checks that it was issued by whom it trusts, for the host that it
-has dialled. A client may show one as well. If the node does not take it, the client is told so by an alert of
-TLS; asyncio and uvloop close a connection whose handshake has failed before the alert has left, so
-`Handshake` lets it out first.
+A node shows its certificate, and a client checks that a trusted authority has issued it for the host that was
+dialled. A client may show one as well. If the node refuses that, it sends an alert of TLS; asyncio and uvloop
+close a connection whose handshake has failed before the alert has left, so `Handshake` lets it out first.
 """
 
 from __future__ import annotations
@@ -164,7 +163,7 @@ class Handshake(ssl.SSLObject):
         self.door.under_way.discard(self)
 
     def _begin(self) -> None:
-        """Look at the first bytes: a client that speaks plainly is told to use TLS, others are cut off."""
+        """Look at the first bytes: a client without TLS gets the advice to use it, others are cut off."""
         if self._has_begun or not self.incoming.pending:
             return
         self._has_begun = True
