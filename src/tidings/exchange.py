@@ -1,11 +1,11 @@
-"""The exchange: who wants events, who makes them, and how the two find each other.
+"""The exchange: the subscriptions and sources of a node, matched with each other.
 
 Everything that wants events is a subscription, a filter with a sink; everything that makes events is a
 source, which may advertise a filter. The exchange holds both tables. Publishing asks the index which
-subscriptions match and hands each sink its rows of the batch; who stores events too calls `match` and hands
-them on with their positions. Each advertisement is told which filters
-*demand* what it offers, so that a source nobody listens to can be silent (quenching); passive subscriptions
-take what flows and demand nothing.
+subscriptions match and hands each sink its rows of the batch; a caller that stores events too calls `match`
+and hands them on with their positions. Each advertisement gets the filters that *demand* what it offers, so
+that a source without subscribers can be silent (quenching); passive subscriptions receive events and create
+no demand.
 
 `publish` is on the hot path: it works on batches and plain calls.
 """
@@ -91,8 +91,8 @@ class Later(Protocol):
 class Subscription:
     """A filter and a sink. What comes from `origin` does not go back there.
 
-    `asked` is what sources are told of it: what it asks for, where `filter` is less than that because of
-    rules, which are nobody else's business. `user` is whose inboxes it hears, None for all of them. Owners
+    `asked` is the filter that sources get: the requested one, where rules, which are not disclosed, have
+    narrowed `filter`. `user` is the user whose inboxes it hears, None for all of them. Owners
     have equal shares of the time that it takes to spread word of what is demanded. What has a `later` is not
     in the index: that is given each batch, and matches it.
     """
@@ -195,7 +195,7 @@ class Exchange:
             self._interests.demand(*_demand(subscription))
 
     def settle(self) -> None:
-        """Have whoever subscribed to much do what publishers would have to do for it otherwise."""
+        """Prepare the index now, at the cost of subscribers rather than of publishers."""
         self._index.settle()
 
     def unsubscribe(self, subscription: Subscription) -> None:
@@ -232,7 +232,7 @@ class Exchange:
             self._index.remove(granted)
 
     def advertise(self, advertisement: Advertisement) -> tuple[Filter, ...]:
-        """Offer events; the filters that demand them. Changes are told from then on, at the end of ticks."""
+        """Offer events and return the filters that demand them; changes are reported at the end of ticks."""
         self.offers_changed += 1
         return self._interests.offer(advertisement)
 
@@ -247,7 +247,7 @@ class Exchange:
 
     @property
     def has_changes(self) -> bool:
-        """Whether sources are still to be told of changes in the next tick."""
+        """Whether changes are still to be reported to sources in the next tick."""
         return self._interests.has_changes
 
     def finish_tick(self) -> None:

@@ -6,10 +6,10 @@
             yield
         return len(numbers)
 
-A step takes well under a millisecond. Whoever runs the steps decides how many of them make a turn; between
+A step takes well under a millisecond. The runner of the steps decides how many of them make a turn; between
 two steps anything may have changed, so a step must not rely on what an earlier one saw without looking again.
 Steps that are not wanted any more are closed, so what must be undone stands in a `finally`. Steps that wait
-for something done elsewhere yield PAUSE, and are gone on with when who runs them is told so.
+for something done elsewhere yield PAUSE, and are resumed when their runner is notified.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ begins where the least busy of the others stands: it owes nothing, and has saved
 with little to do is served at once, however much many others have piled up; those who want all the time there
 is get equal parts of it. Where many wait their slices are shorter, and all have had one within ROUND_S.
 
-The clock is given by whoever drives this. One that never advances runs everything to its end.
+The driver gives the clock. One that never advances runs everything to its end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Filters: the one language in which interest is told, from the sensor to Spark."""
+"""Filters: the one language for interest, from the sensor to Spark."""
 
 from tidings.filters.filter import Filter
 from tidings.filters.taxonomy import Taxonomy

@@ -139,7 +139,7 @@ def _with(
 
 
 def _strangeness(one: Conjunction, other: Conjunction) -> tuple[int, int]:
-    """How much is lost when two are told as one: attributes that only one has, then few in common."""
+    """Return the loss when two are joined: attributes that only one has, then few in common."""
     mine, theirs = one.constraints.keys(), other.constraints.keys()
     return len(mine ^ theirs), -len(mine & theirs)
 

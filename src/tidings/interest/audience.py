@@ -81,10 +81,10 @@ class Audience:
         self.listed: dict[Demand, None] | None = None  # None: not known yet, or too many, and only counted
         self.count = 0  # demands, if they are not listed
         self.gone = 0  # demands that went since the cover was made
-        self.cover: Cover | None = self.whole  # None while all are told one by one
+        self.cover: Cover | None = self.whole  # None while all are reported one by one
         self.fresh: dict[Demand, None] | None = None  # those that came since a new cover is being made
         self.stamp = 0  # when it was last looked who is here; earlier changes are known
-        self.patient_until = 0  # the tick from which on its source is told, though more is to come
+        self.patient_until = 0  # the tick from which on its source gets a report, though more is to come
         self.is_withdrawn = False
         self._told_max = told_max
         self._listed_max = 2 * told_max  # more than are told: around the limit nobody is looked for again
@@ -97,7 +97,7 @@ class Audience:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether there is more to tell than is told one by one."""
+        """Whether there are more filters than are reported one by one."""
         return self.listed is None or len(self.listed) > self._told_max or self._size > TOLD_SIZE_MAX
 
     @property

@@ -1,11 +1,11 @@
 """The filters that are demanded, each once, however many subscriptions have it.
 
-What a source is told is what subscribers have *asked* for; whether it can make any of that is decided by what
-they get, which rules may have made less.
+Sources get the filters that subscribers have *asked* for; whether a source can make any of that is decided by
+the granted filters, which rules may have narrowed.
 
 A subscription that comes or goes changes the *view* of its filter: whether it is demanded of everybody, of
 everybody but those behind one link, or of nobody. Demands whose view has changed wait here until the
-audiences are told; those of one owner wait behind each other, and owners take turns.
+audiences have it; those of one owner wait behind each other, and owners take turns.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Demand:
     def __init__(self, filter: Filter, asked: Filter) -> None:
         self.filter = filter
         self.asked = asked
-        self.view: Any = NOBODY  # as the audiences are being told, or were
-        self.stamp = 0  # when they began to be told
+        self.view: Any = NOBODY  # as it is being spread to the audiences, or was
+        self.stamp = 0  # when that began
         self._origins: dict[int, tuple[Any, int]] = {}  # by identity, with the number of subscriptions
         self._weight: Weight | None = None
         self._size: int | None = None

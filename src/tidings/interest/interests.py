@@ -2,8 +2,8 @@
 
 A subscription that comes or goes is noted at once and costs next to nothing then. With the tick, the demands
 that changed are *spread*: each is compared with the advertisements that an index of overlaps finds for it,
-and joins or leaves their audiences. Then covers that have become loose are worked out anew, and at last the
-sources are told what has changed for them. All three have an allowance for each tick, past which they go on
+and joins or leaves their audiences. Then covers that have become loose are computed anew, and at last changes
+are reported to the sources. All three have an allowance for each tick, past which they go on
 with the next one, so neither a crowd of advertisements nor a crowd of subscriptions holds a node up.
 
 Spreading and searching may be under way at the same time. Each demand and each audience has a *stamp* for
@@ -47,13 +47,13 @@ class Interests:
     """The demands and the advertisements of a node."""
 
     def __init__(self, told_max: int) -> None:
-        """`told_max`: filters that a source is told one by one."""
+        """`told_max`: filters that are reported to a source one by one."""
         self._told_max = told_max
         self._demands = Demands()
         self._demanded: Overlaps[Demand] = Overlaps()
         self._audiences: dict[Advertisement, Audience] = {}
         self._offered: Overlaps[Audience] = Overlaps()
-        self._changed: dict[Audience, None] = {}  # those whose sources may have to be told
+        self._changed: dict[Audience, None] = {}  # those whose sources may need a report
         self._loose: dict[Audience, None] = {}  # those whose covers are to be worked out
         self._spreading: Iterator[None] | None = None
         self._covering: Iterator[None] | None = None
@@ -140,7 +140,7 @@ class Interests:
                 self._covering = None
         self._ticks += 1
         for audience in list(islice(self._changed, TOLD_AT_A_TIME)):
-            if audience in self._changed:  # who is told may withdraw others
+            if audience in self._changed:  # a notified source may withdraw others
                 del self._changed[audience]
                 if self._is_patient(audience):
                     self._changed[audience] = None  # behind the others
@@ -157,7 +157,7 @@ class Interests:
         return self._spreading is not None or (is_wide and is_coming)
 
     def _note(self, audience: Audience) -> None:
-        """Have a source told of a change, soon."""
+        """Have a change reported to a source, soon."""
         if audience not in self._changed:
             audience.patient_until = self._ticks + PATIENT_TICKS
             self._changed[audience] = None

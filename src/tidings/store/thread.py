@@ -5,8 +5,8 @@ one fdatasync for many ticks and an idle one waits for no timer.
 
 Reads do not hold up commits: before each of them a commit that waits or runs is let go first, one, so that
 reading goes on however busy the node is. A long backlog is read in pieces, each as large as its caller asks
-for, and whoever asks again stands behind those who asked before: so readers have their pieces in turn. What
-takes long, such as a search in sealed files, is asked for aside and has a thread of its own.
+for, and a repeated request stands behind earlier ones of others: so readers have their pieces in turn. Long
+work, such as a search in sealed files, has a thread of its own.
 """
 
 from __future__ import annotations
