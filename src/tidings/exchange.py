@@ -53,7 +53,7 @@ Positions = Sequence[int | None] | None
 
 
 class Need(Enum):
-    """What must be stored of the events that a sink gets, so that it can have them again."""
+    """The events of a sink that must be stored, so that it can have them again."""
 
     NOTHING = 0
     RELIABLE = 1  # the events that ask for it
@@ -65,7 +65,7 @@ _NOTHING = Need.NOTHING  # Python takes longer to find a member of an enumeratio
 
 
 class Sink(Protocol):
-    """Where the events of a subscription go."""
+    """Receiver of the events of a subscription."""
 
     def need(self, count: int) -> Need:  # noqa: ARG002
         """What must be stored of the events that match, being asked before each batch that has `count`."""
@@ -76,7 +76,7 @@ class Sink(Protocol):
 
 
 class Later(Protocol):
-    """Who matches events with subscriptions of its own after they were published, in time of its own."""
+    """Matches events with subscriptions of its own after they were published, in time of its own."""
 
     def add(self, subscription: Subscription) -> None:
         """Match what is put in from now on with this one, too."""

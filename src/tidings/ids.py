@@ -29,7 +29,7 @@ _NUMBER = re.compile(r"[1-9a-g](?:0|[1-9a-f][0-9a-f]*)")
 
 
 class Origin(Struct, frozen=True, gc=False):
-    """Where events come from: the system that numbers them, its epoch, and the authenticated sender."""
+    """Origin of events: the system that numbers them, its epoch, and the authenticated sender."""
 
     system: str | None = None
     epoch: int = 0

@@ -100,7 +100,7 @@ class SeenNumbers:
 
 
 class Producers(dict[Key, Memory]):
-    """What is remembered of each producer, such as (system, epoch); the one heard of last stands last."""
+    """Records of producers, such as (system, epoch); the most recent one stands last."""
 
     def __init__(self, producers_max: int) -> None:
         super().__init__()

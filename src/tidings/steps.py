@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 
 class Pause(Enum):
-    """What steps yield that can't go on before somebody says so."""
+    """Yielded by steps that can't go on before they are resumed."""
 
     PAUSE = "pause"
 

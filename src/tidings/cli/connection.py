@@ -44,7 +44,7 @@ IDENTITY = tuple(
 
 
 class Who:
-    """Whom the options say this is."""
+    """The identity that the options give."""
 
     def __init__(self, user: str | None = None, **files: str | None) -> None:
         """The files are those that `CREDENTIALS` names; one that is not given is None."""

@@ -50,7 +50,7 @@ def read_value(text: str) -> Any:
 
 
 class Source:
-    """Where events come from, in chunks; `bad` counts what was no event."""
+    """A source of events, in chunks; `bad` counts inputs that were no event."""
 
     bad = 0
     total: int | None = None

@@ -71,7 +71,7 @@ class Neighbour(Struct, frozen=True):
 
 
 class Summary(Struct, frozen=True):
-    """What is shown."""
+    """The contents of a screen."""
 
     node: str
     sessions: int

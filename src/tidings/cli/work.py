@@ -60,7 +60,7 @@ Reconnect = Annotated[
 
 
 class Report(Struct, frozen=True):
-    """What has become of a message: taken, done, given back, rejected, or late."""
+    """Outcome of a message: taken, done, given back, rejected, or late."""
 
     outcome: str
     deliveries: int

@@ -76,7 +76,7 @@ def inner_of(given: Front[Any] | Event | str | None) -> Any:
 
 
 class BlockingContext(Front[Entered]):
-    """Something that is entered with `with` here and with `async with` in the loop's thread."""
+    """A context that is entered with `with` here and with `async with` in the loop's thread."""
 
     _is_entered = False
 
@@ -140,7 +140,7 @@ class Root(Generic[Entered]):
 
 
 class Following(Generic[T]):
-    """What an async iterator gives, one after the other; some may be fetched ahead of the caller."""
+    """Iterator over an async iterator, one item after the other; some may be fetched ahead of the caller."""
 
     def __init__(self, runner: Runner, inner: AsyncIterator[T]) -> None:
         self._runner = runner

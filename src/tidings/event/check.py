@@ -19,7 +19,7 @@ _CODES = {delivery: code for code, delivery in enumerate(DELIVERIES)}
 
 
 class Checked(NamedTuple):
-    """What is known of events that are good."""
+    """Facts about events that were checked."""
 
     offsets: array[int] | None
     """Where each one begins, and after them where the last one ends, if that was found out."""

@@ -59,7 +59,7 @@ _TIME_S_MAX: Final = 253_402_300_799
 
 
 class ScanPlan(NamedTuple):
-    """What a scan looks for: `lane_of[name, kind]` is a lane or -1, `defaults` one row of an empty event.
+    """Plan of a scan: `lane_of[name, kind]` is a lane or -1, `defaults` one row of an empty event.
 
     Compiled code is handed its `words`, not the arrays: taking twenty arrays apart costs microseconds a call,
     and counting references to them more than reading the event. The plan keeps alive what they point to.

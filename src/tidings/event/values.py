@@ -1,4 +1,4 @@
-"""What an attribute may be called and hold, and how nested input becomes flat.
+"""Names and values of attributes, and the flattening of nested input.
 
 A value is a bool, an int of 64 bits, a float, a str, a time or bytes. Whatever the caller hands in is turned
 into exactly one of these, or refused with its place (`$.pos.z: set is not a value`). The rule: what is stored

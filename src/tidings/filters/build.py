@@ -32,7 +32,7 @@ MIRRORED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 class Trouble(Exception):
-    """What is wrong at the token of that index."""
+    """A fault at the token of that index."""
 
     def __init__(self, index: int, problem: str, hint: str | None = None) -> None:
         self.index, self.problem, self.hint = index, problem, hint

@@ -1,4 +1,4 @@
-"""What one attribute may be: a set over all kinds of value, and over not being there at all.
+"""A constraint on one attribute: a set over all kinds of value, and over its absence.
 
 Every simple condition of the filter language is such a set, and so is its opposite: `x < 5` is the numbers
 below 5, and NOT (x < 5) the numbers from 5 on, neither of them the strings, for which both are unknown.

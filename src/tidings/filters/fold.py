@@ -36,7 +36,7 @@ V = TypeVar("V")
 
 
 class Fold(ABC, Generic[C, V]):
-    """What a back end makes of conditions and of values."""
+    """Translation of conditions and values by a back end."""
 
     def condition(self, node: Condition) -> C:
         """What becomes of a condition."""

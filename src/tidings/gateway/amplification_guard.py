@@ -1,4 +1,4 @@
-"""What may be said where: over a connection anything, to an address only what can do no harm.
+"""Limits on answers: over a connection anything is sent, to an address only what can do no harm.
 
 The sender's address of a datagram can be forged, and then an answer floods someone else. So until an
 address has sent back the cookie it was given, its host is sent FACTOR times as many bytes as came from there

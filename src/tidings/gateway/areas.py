@@ -1,4 +1,4 @@
-"""Where networks are: upright boxes in the plane, and which of many boxes meet one.
+"""Areas of networks: upright boxes in the plane, and which of many boxes meet one.
 
 The unit of the coordinates is not known, so there is no single right size of cell: a box is filed in cells of
 a power of two at least as large as itself, four of them at most, and a search looks through each size that is

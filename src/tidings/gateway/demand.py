@@ -1,4 +1,4 @@
-"""What a filter wants of sensors: its alternatives, as far as a gateway can know them beforehand.
+"""The demand of a filter on sensors: its alternatives, as far as a gateway can know them beforehand.
 
 Of a reading that is yet to be made only its type, network and sensor are known, and perhaps a range for its
 value and an area for its place. So of each alternative of a filter's normal form the conditions on these

@@ -1,4 +1,4 @@
-"""What a gateway wants done, in the order of the list it comes in."""
+"""Effects of a gateway, carried out in the order of their list."""
 
 from __future__ import annotations
 

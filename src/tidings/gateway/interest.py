@@ -172,7 +172,7 @@ class TypeInterest:
 
 
 class SensorInterest:
-    """What is wanted of all sensors."""
+    """The demand on all sensors."""
 
     def __init__(self) -> None:
         self._filters: dict[str, list[Want]] = {}

@@ -1,4 +1,4 @@
-"""What the members of an object say: the message, as far as it is good, and what is wrong with the rest.
+"""Reads the members of an object: the message, as far as it is valid, and the mistakes in the rest.
 
 Here everything is looked at by hand, one thing after the other, so that each mistake has its place and
 nothing good is lost by it. Of the members of a reading those that are not known are kept, else ignored.

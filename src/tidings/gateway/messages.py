@@ -118,7 +118,7 @@ class Ack(Struct, frozen=True, rename="kebab"):
 
 
 class Error(Struct, frozen=True, rename="kebab"):
-    """What is wrong with a message, and where in it."""
+    """A mistake in a message, and its place."""
 
     problem: str
     place: str = "$"

@@ -41,7 +41,7 @@ ADDED_AT_ONCE = 50
 
 
 class MessageRefusal(Exception):
-    """What is wrong with a message, and at which member; the gateway makes an error message of it."""
+    """A mistake in a message, and its member; the gateway makes an error message of it."""
 
     def __init__(self, member: str, problem: str) -> None:
         super().__init__(f"{member}: {problem}")

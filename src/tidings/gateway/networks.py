@@ -56,14 +56,14 @@ Key = Hashable
 
 
 class DatagramAddress(NamedTuple):
-    """Where datagrams come from and go to."""
+    """The address of datagrams."""
 
     host: str
     port: int
 
 
 class NetworkCaller(Struct, frozen=True):
-    """Who is at the other end: the host, and the user if it has shown to be one."""
+    """The other end: its host, and its user if it has logged in."""
 
     host: str = ""
     user: str = ""
@@ -298,7 +298,7 @@ def bounded_lease(lease_s: float | None) -> float:
 
 
 class NumberState(Enum):
-    """What is known of a number."""
+    """The state of a number."""
 
     NEW = "new"
     PENDING = "pending"

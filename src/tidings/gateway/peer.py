@@ -1,4 +1,4 @@
-"""Those at the other end: connections, the hosts that datagrams come from, and who they are.
+"""The other ends of a gateway: connections, the hosts of datagrams, and their users.
 
 Where users are known, a network belongs to the user of a certificate, or of a token. A token comes in the
 first line of a connection, `{"login": {"token": …}}`, or as a member of `register`. Passwords are not taken:
@@ -37,7 +37,7 @@ Pause = Callable[[bool], None]
 
 
 class NetworkRights(Struct, frozen=True):
-    """Who someone is, and what of readings that one may publish; None is everything."""
+    """A user, and the readings that it may publish; None is everything."""
 
     user: str = ""
     grant: Filter | None = None

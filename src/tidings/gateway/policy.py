@@ -1,4 +1,4 @@
-"""What a gateway lets happen, what it counts, and how several gateways share the world.
+"""The policy of a gateway, its counters, and how several gateways share the world.
 
 They share it by a grid of square cells, each of which is one gateway's. A cell's gateway is named in a list,
 or found by rendezvous hashing: every member computes the same by itself, and when one leaves, only
@@ -71,7 +71,7 @@ class GatewayGrid:
 
 
 class Policy(Struct, frozen=True):
-    """What a gateway lets happen.
+    """Settings of what a gateway allows.
 
     `strangers`: whether readings of networks that never registered are taken. `hosts`: hosts that anyone may
     name as the address of a network. `grid` and `member`: the gateways that share the world, and which of
@@ -94,7 +94,7 @@ class Policy(Struct, frozen=True):
 
 
 class GatewayFigures(Struct):
-    """What was counted since the start."""
+    """Counters since the start."""
 
     readings: int = 0
     strange: int = 0

@@ -42,7 +42,7 @@ class Special(Struct, frozen=True):
 
 
 class Numbered(Struct, frozen=True):
-    """Where the events of a numbered message are in the client's count."""
+    """The place of a numbered message's events in the client's count."""
 
     key: Key
     sensing_id: str

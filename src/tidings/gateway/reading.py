@@ -109,7 +109,7 @@ class _Event(Struct, gc=False, array_like=True):
 
 
 class KeptResults(dict[KeyT, MadeT], Generic[KeyT, MadeT]):
-    """What a function made of the keys that were asked for of late; its errors are not kept."""
+    """Cache of a function's recent results; its errors are not kept."""
 
     def __init__(self, make: Callable[[KeyT], MadeT]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a gateway knows, for people: networks, sensors, why each is on, how far a network serves a filter."""
+"""Report of a gateway for people: networks, sensors, why each is on, how far a network serves a filter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What messages of networks must look like, so that msgspec checks it while it decodes.
+"""Shapes of networks' messages, which msgspec checks while it decodes.
 
 The plain forms allow the usual members and nothing else, so nothing in them can be nested or passed over
 unseen; what does not fit is looked at by hand. The strict forms are for messages that come seldom.

@@ -44,7 +44,7 @@ Journaled = tuple[str, int]
 
 
 class Journaling(Protocol):
-    """What remembers which numbers are on their way to the node, for a gateway that comes after this one."""
+    """Journal of numbers that are under way to the node, for a gateway that comes after this one."""
 
     def note(self, last: int, numbers: list[Journaled]) -> None:
         """These go out with the counters up to this one."""
@@ -178,7 +178,7 @@ class _Demand:
 
 
 class _Requests:
-    """Those who ask what the gateway knows."""
+    """Subscriber for requests to the gateway."""
 
     def __init__(self, uplink: Uplink, overview: Overview, figures: Figures, do: Do) -> None:
         self._uplink = uplink

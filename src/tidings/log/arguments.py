@@ -53,7 +53,7 @@ class Passed(Struct, frozen=True):
 
 
 class Leave(Struct, frozen=True):
-    """Nothing is to be kept under this name any more."""
+    """Request to remove a reader or a filter to keep."""
 
     name: Name
     owner: str | None = None  # of another client, for who may manage

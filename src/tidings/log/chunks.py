@@ -99,7 +99,7 @@ _BIG_ENDIAN = array("I", [1]).tobytes()[0] == 0
 
 
 class FileClaim(Struct, frozen=True, order=True):
-    """What a file says it has: all events in the log of a node from one position to another."""
+    """The claim of a file: all events in the log of a node from one position to another."""
 
     node: str
     first: int

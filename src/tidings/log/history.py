@@ -54,7 +54,7 @@ class LogAnswer(Struct, frozen=True):
 
 
 class SealedSpan(Struct, frozen=True):
-    """What the files of a node hold: everything from `first` to `last`, in so many files and bytes."""
+    """The span of a node's files: everything from `first` to `last`, in so many files and bytes."""
 
     first: int = 1
     last: int = 0

@@ -29,7 +29,7 @@ Go = Callable[[IncomingRequest, Callable[[], Any], Callable[[Any], Any]], Any]
 
 
 class RetentionTerms(Struct, frozen=True):
-    """What the settings say of how long the log is kept."""
+    """Settings for the retention of the log."""
 
     age_s_max: float | None = None
     size_max: int | None = None

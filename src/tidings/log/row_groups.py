@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class ColumnRange(Struct, frozen=True):
-    """What is known of one column of a row group."""
+    """Statistics of one column of a row group."""
 
     low: Any
     high: Any
@@ -45,7 +45,7 @@ class ColumnRange(Struct, frozen=True):
 
 
 class Statistics(Struct, frozen=True):
-    """What is known of the rows of a row group, or of a whole file."""
+    """Statistics of the rows of a row group, or of a whole file."""
 
     columns: Mapping[str, ColumnRange]
     map_names: frozenset[str] = frozenset()

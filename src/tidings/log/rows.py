@@ -50,7 +50,7 @@ def elements_for(name: str) -> set[int]:
 
 
 class DecodePlan:
-    """What is to be decoded of an event: some of its elements, and `values` as the type of the attributes."""
+    """The elements of an event to decode, with `values` as the type of the attributes."""
 
     def __init__(self, elements: Iterable[int], values: Any) -> None:
         self.elements = frozenset(elements)

@@ -128,7 +128,7 @@ class FileCutter:
 
 
 class Claimed(Protocol):
-    """What a claim says, as `tidings.log.segment_file.Claim`."""
+    """A claim, as `tidings.log.segment_file.Claim`."""
 
     @property
     def first(self) -> int:

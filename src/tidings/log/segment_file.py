@@ -51,7 +51,7 @@ _DIFFERENCES = ("position", "time", "received", "stored", "counter", "epoch")
 
 
 class Footer(Struct, frozen=True):
-    """What a file says of itself."""
+    """The metadata of a file."""
 
     claim: FileClaim
     count: int

@@ -1,4 +1,4 @@
-"""What a node does about its log when clients ask: readers come and go, and events are read again.
+"""The log service of a node: readers come and go, and events are read again.
 
 The log itself needs nobody here: the broker stores what archives want and what is persistent. Reading, which
 takes long, is done by `History` in a thread; what it may tell is what the client may subscribe to.

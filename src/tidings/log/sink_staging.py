@@ -66,7 +66,7 @@ Pieces = dict[str, list[StagedPiece]]
 
 
 class StagedRun:
-    """What was staged in one run, and when the last of it was."""
+    """The pieces staged in one run, and when the last of them came."""
 
     def __init__(self) -> None:
         self.attempts: Pieces = {}
@@ -195,7 +195,7 @@ def _size(dropped: Pieces) -> int:
 
 
 class Done(Struct, frozen=True, omit_defaults=True):
-    """What was published of a sink: up to which batch, of which query, and the last runs that had none."""
+    """Progress of a sink: the last batch published, its query, and the last runs without batches."""
 
     batch: int | None = None
     query: int = 0  # a digest, 0 if it was not given

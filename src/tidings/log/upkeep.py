@@ -25,7 +25,7 @@ GROUP_SIZE_MAX: Final = 64 << 20
 
 
 class Problem(Struct, frozen=True):
-    """Something that is not as it should be."""
+    """A fault in the log."""
 
     path: str
     problem: str

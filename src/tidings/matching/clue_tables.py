@@ -1,4 +1,4 @@
-"""Where clues are looked up (`clues.py`): all that a string fits are found at once.
+"""Tables of clues (`clues.py`): all that a string fits are found at once.
 
 Topic patterns stand in a tree of levels. At each level the walk goes on to the child of that name and to the
 one for any name. It costs a step for each node it comes to: a few for a topic, and in no case more than there

@@ -1,4 +1,4 @@
-"""What an event must have for a filter to match that no range of values tells: texts, and levels of topics.
+"""Clues that a matching event must have and no range of values shows: texts, and levels of topics.
 
 A *clue* is a condition on the string of one attribute: that it is equal to a text, ends with it, has it in
 it, or is a topic with certain levels. All clues of a kind are looked up at once, however many there are. A
@@ -59,7 +59,7 @@ Keys = dict[Key, None]
 
 
 class ClueTable(Enum):
-    """Where a clue is looked up."""
+    """Table in which a clue is looked up."""
 
     EQUAL = "equal"
     END = "end"
@@ -81,7 +81,7 @@ class Path(NamedTuple):
 
 
 class Clue(NamedTuple):
-    """What the string of an attribute must be."""
+    """Condition on the string of an attribute."""
 
     name: str
     table: ClueTable

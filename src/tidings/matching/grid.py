@@ -1,4 +1,4 @@
-"""Where each lane is cut into cells: coordinates that blocks share, so that an event is placed only once.
+"""The grid: cuts of each lane into cells that blocks share, so that an event is placed only once.
 
 A lane's *bounds* are chosen from the ends of the intervals that entries test it for; cell n holds the values
 from bound n-1 up to bound n. Lanes of points (types, names, states) get up to POINT_CELLS cells, so that a

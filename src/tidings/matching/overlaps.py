@@ -113,7 +113,7 @@ class _Group(Generic[K]):
 
 
 class _Place(Generic[K]):
-    """What the alternatives of a group demand of one attribute."""
+    """The demands of a group's alternatives on one attribute."""
 
     def __init__(self) -> None:
         self._points: dict[tuple[int, Any], dict[K, int]] = {}  # by kind and value

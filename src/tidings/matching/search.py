@@ -44,7 +44,7 @@ def behind(entry: ShelfEntry) -> Floor:
 
 
 class SearchPlan(Struct, frozen=True):
-    """Where the matches of a filter are, as far as indexes tell: one part for each alternative.
+    """The places of a filter's matches, as far as indexes show them: one part for each alternative.
 
     It is good until the shelf is changed.
     """

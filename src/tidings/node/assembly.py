@@ -35,7 +35,7 @@ from tidings.turns import Turns
 
 
 class Archiving(Struct, frozen=True):
-    """What a node's settings say of its log."""
+    """A node's settings for its log."""
 
     sealed: SealedLog | None = None  # the files that parts of it are sealed into
     where: str | None = None
@@ -44,7 +44,7 @@ class Archiving(Struct, frozen=True):
 
 
 class CoreSettings(Struct, frozen=True, kw_only=True):
-    """What a node is made with beside its store."""
+    """A node's settings beside its store."""
 
     name: str = ""  # what people call it
     lasts: bool = True  # what is stored is there after a restart

@@ -61,7 +61,7 @@ class FoundNode(Struct, frozen=True):
 
 
 class Candidates:
-    """Who has announced itself: tells of each name once, of the first who has it.
+    """Announced nodes: reports each name once, with the first node that has it.
 
     Others of the same name wait, and the next of them takes its place when it is lost.
     """

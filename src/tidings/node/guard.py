@@ -1,4 +1,4 @@
-"""Who is let in at a node with security: its users, rules and certificates, as they lie in a directory.
+"""Access to a node with security: its users, rules and certificates, as they lie in a directory.
 
 They are read at the start, where a mistake is the end of it; and again on SIGHUP and when a file has changed,
 where a mistake is logged, once for each change, and all stays as it was.

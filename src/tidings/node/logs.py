@@ -1,4 +1,4 @@
-"""What the node says of itself while it runs: one line for each thing that happened, with named values.
+"""The log messages of a running node: one line for each occurrence, with named values.
 
     2026-05-01T08:30:00.125Z info listening address=tidings://127.0.0.1:7300
     {"time":"2026-05-01T08:30:00.125Z","level":"info","event":"listening","address":"tidings://127.0.0.1:7300"}

@@ -40,7 +40,7 @@ SILENT = "it has fallen silent"
 
 
 class PeerReach(NamedTuple):
-    """Where another node is, who this one is there, and whom a certificate of it has to name."""
+    """Address of another node, this node's credentials there, and the name its certificate must have."""
 
     address: str
     credentials: Credentials | None = None

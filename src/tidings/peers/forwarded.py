@@ -1,4 +1,4 @@
-"""What other nodes hand on to this one: taken once, with the ids, times and sources it was given there.
+"""Forwarded events from other nodes: accepted once, with the ids, times and sources they have there.
 
 FORWARD is a frame of the numbered stream, though it is not the events that are counted but the numbers that
 come with them: the stream is one transmission queue of another node, and goes on after a crash of either side

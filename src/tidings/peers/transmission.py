@@ -41,7 +41,7 @@ UPSTREAM = "upstream"
 
 
 class TransmissionRecord(Struct, frozen=True, omit_defaults=True):
-    """What is stored of a transmission queue beside what is stored of every queue."""
+    """The stored record of a transmission queue, beside that of every queue."""
 
     sweep: int = 0  # messages up to this number go the newest first
     node: str = ""  # the id of the other node, once it was there

@@ -1,4 +1,4 @@
-"""What the thread is to do: jobs come in on the loop, wait together, and are done in groups."""
+"""Jobs of the thread: they come in on the loop, wait together, and are done in groups."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _Addressed = TypeVar("_Addressed", PutJob, SettleJob, PostgresReader)
 
 
 class OtherJob:
-    """What is neither put, settled nor got: done in a turn of its own, in its place between other jobs.
+    """A job that is no put, settlement or get: done in a turn of its own, in its place between other jobs.
 
     `run` is called in the thread with that turn; the reply is what it has returned, on the loop.
     """

@@ -1,4 +1,4 @@
-"""What is done with a queue as a whole, and with messages that are in nobody's hands."""
+"""Operations on a queue as a whole, and on messages that are not in flight."""
 
 from __future__ import annotations
 

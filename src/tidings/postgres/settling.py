@@ -1,4 +1,4 @@
-"""What becomes of messages that were handed out: dealt with, given back, or put among the dead letters."""
+"""Settlement of messages in flight: acknowledged, given back, or put among the dead letters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REASON_REJECTED = "rejected"
 
 
 class SettleJob:
-    """What one reader says of one message."""
+    """One reader's settlement of one message."""
 
     __slots__ = ("address", "deadline", "delivery", "fail", "life", "number", "outcome", "reply", "text")
 

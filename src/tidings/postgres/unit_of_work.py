@@ -20,7 +20,7 @@ Row = tuple[Any, ...]
 
 
 class PostgresNotice(NamedTuple):
-    """Something that others want to know: a kind and the key of a queue."""
+    """A notification to other nodes: a kind and the key of a queue."""
 
     kind: str
     queue: int

@@ -1,4 +1,4 @@
-"""What is due now and then, done by whichever node comes first: nobody is in charge.
+"""Periodic upkeep, done by whichever node comes first: none is in charge.
 
 Messages that were held for too long, or by a node that is gone, are given back; what has expired, what was
 copied for watchers and what is known of clients long gone is thrown away.

@@ -1,4 +1,4 @@
-"""What a client may do, and who says so.
+"""Access: the rights of a client, and the authenticator that grants them.
 
 An authenticator looks at the credentials in a client's HELLO, and returns a principal or refuses it. A
 principal is a user with a set of rules, each of which allows one action. The condition of a rule is a
@@ -29,7 +29,7 @@ BUSY = "busy"
 
 
 class PeerInfo(Struct, frozen=True):
-    """What the transport knows of who has connected, before a word is said."""
+    """Facts that the transport knows of a connection, before its first frame."""
 
     peer: str = ""  # its address, for logs
     host: str | None = None  # None: it came over the node's own socket, which only its owner can open
@@ -40,7 +40,7 @@ OWN = PeerInfo()
 
 
 class LoginCredentials(Struct, frozen=True):
-    """What a client says of itself."""
+    """The credentials that a client sends."""
 
     caller: PeerInfo
     user: str = ""
@@ -77,7 +77,7 @@ class Rule(Struct, frozen=True):
 
 
 class Principal(Struct, frozen=True):
-    """Who a client is, and what it may do; rules are None for the owner of the node, who may do all."""
+    """The user of a client, and its rights; rules are None for the owner of the node, who may do all."""
 
     user: str = ""
     credential: str = ""  # by which it logged in, so that a revoked one can be recognised
@@ -175,7 +175,7 @@ def matches(pattern: str, text: str) -> bool:
 
 
 class Check(Protocol):
-    """Something that takes too long to be done while others wait: whether a password is the right one."""
+    """A check that takes too long for the loop: whether a password is the right one."""
 
     def run(self) -> bool:
         """Whether it is; called once, in a thread of its own."""
@@ -201,7 +201,7 @@ class Authenticator(Protocol):
 
 
 class OpenAuthenticator:
-    """Where nobody else can come: everyone is the owner, and is called what it says."""
+    """Authenticator of a node that only its owner can reach: every client has full access, by its name."""
 
     def admit(self, _claim: LoginCredentials, _now: float, _wall: float) -> Principal:
         """Everyone may do everything."""

@@ -1,4 +1,4 @@
-"""Who may answer a request, and who hears the answer.
+"""Rights to answer a request, and to receive the answer.
 
 A request says in `reply_to` to which inbox its answer goes. Such a subject can be read by others than those
 who were asked, in the log for example, so knowing it gives no right: a user may publish to an inbox only what
@@ -42,7 +42,7 @@ _MARK = INBOX.encode()  # no event that has not these bytes is a request, or an 
 
 
 class Mentions(NamedTuple):
-    """What of a batch has to do with inboxes, by row."""
+    """The rows of a batch that concern inboxes."""
 
     answers: dict[int, tuple[str, bytes]]  # the inbox it goes to, and which request it answers
     requests: dict[int, tuple[str, bytes]]  # the inbox that its answer goes to, and which request it is

@@ -35,7 +35,7 @@ TRIM_AFTER = 1_000
 
 
 class Options(Struct, frozen=True, omit_defaults=True):
-    """What a stored cursor is for."""
+    """The stored options of a cursor."""
 
     log: bool = False  # it is an archive
     passive: bool = False
@@ -52,7 +52,7 @@ def options_of(record: Durable) -> Options:
 
 
 class CursorConsumer(Sink, Protocol):
-    """Who takes the events of a cursor while it is there."""
+    """Consumer of a cursor's events while it is there."""
 
     @property
     def passed(self) -> int:
@@ -165,7 +165,7 @@ def unstored(rows: Rows, positions: Positions) -> int:
 
 
 class Terms(Struct, frozen=True, omit_defaults=True):
-    """What is stored of an archive beside its place."""
+    """The stored terms of an archive, beside its place."""
 
     holds: bool = False  # its position matters
     lease_s: float | None = None

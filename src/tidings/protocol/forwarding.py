@@ -41,7 +41,7 @@ _Item = TypeVar("_Item", contravariant=True)
 
 
 class ForwardListener(Protocol[_Item]):
-    """Who hears what comes of a stream."""
+    """Listener to the results of a stream."""
 
     def welcomed(self, counter: int) -> None:
         """The node is there: it has had everything up to this number; `stream` knows what it has refused."""

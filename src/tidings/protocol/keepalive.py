@@ -1,4 +1,4 @@
-"""What every end does that dials a node: it reads frames, and notices a node that has fallen silent."""
+"""Common part of all ends that dial a node: it reads frames, and notices a node that has fallen silent."""
 
 from __future__ import annotations
 

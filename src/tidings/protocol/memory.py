@@ -43,7 +43,7 @@ class Budgets(Struct, frozen=True):
 
 
 class MemoryAccount:
-    """What one party makes the node hold; `limit_name` is the setting that says how much it may be."""
+    """Memory that the node holds for one party; `limit_name` is the setting that limits it."""
 
     __slots__ = ("accounts", "limit", "limit_name", "parent", "session", "used")
 

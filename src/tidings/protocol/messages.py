@@ -1,4 +1,4 @@
-"""What the two ends of a connection say to each other: one class for each kind of frame.
+"""The messages of the protocol: one class for each kind of frame.
 
 A message is the header of its frame, as an array; `docs/protocol.md` has the words. Fields are only ever
 added at the end, with a default, so that an older peer and a newer one understand each other.
@@ -80,7 +80,7 @@ class Failure(Struct, array_like=True, frozen=True, gc=False):
 
 
 class Refusal(ProtocolMessage, frozen=True, gc=False):
-    """What came with these counters was not done; it leaves before the ACCEPTED that covers them."""
+    """Refusal of the items with these counters; it leaves before the ACCEPTED that covers them."""
 
     KIND = 17
     first: int
@@ -121,7 +121,7 @@ class Accepted(ProtocolMessage, frozen=True, gc=False):
 
 
 class Request(ProtocolMessage, frozen=True, gc=False):
-    """Something to be done and answered."""
+    """A request, which is answered."""
 
     KIND = 5
     number: int
@@ -177,7 +177,7 @@ class Credit(ProtocolMessage, frozen=True, gc=False):
 
 
 class Notice(ProtocolMessage, frozen=True, gc=False):
-    """Something the client may want to know of one of its subscriptions or advertisements."""
+    """A notification to the client on one of its subscriptions or advertisements."""
 
     KIND = 10
     kind: str
@@ -222,7 +222,7 @@ class Put(ProtocolMessage, frozen=True, gc=False):
 
 
 class Settle(ProtocolMessage, frozen=True, gc=False):
-    """What becomes of messages that the client holds: `handles` are twelve bytes each, numbered from `first`.
+    """Settlement of messages that the client holds: `handles` are twelve bytes each, numbered from `first`.
 
     `outcome` is one of the constants below; `text` is the reason of a rejection.
     """

@@ -31,7 +31,7 @@ ORIGINS_MAX = 256
 
 
 class Subscriber(Protocol):
-    """What an application does with its events; called by the core, in the order of arrival."""
+    """Receiver of a subscription's events; called by the core, in the order of arrival."""
 
     def deliver(self, batch: Batch, positions: Sequence[int] | None, redelivered: bool) -> None:
         """Take a batch; `positions`: where its events are stored, `redelivered`: they may be known."""
@@ -44,7 +44,7 @@ class Subscriber(Protocol):
 
 
 class Wanted(Struct, frozen=True, omit_defaults=True):
-    """What a subscription asks for: the arguments of the subscribe request that do not change."""
+    """The wish of a subscription: the arguments of the subscribe request that do not change."""
 
     filter: str = ""
     durable: str | None = None
@@ -221,7 +221,7 @@ def _positions(raw: bytes, count: int) -> array[int]:
 
 
 class InterestListener(Protocol):
-    """Who wants to know whether anyone wants what it advertises."""
+    """Listener to the demand for an advertisement."""
 
     def changed(self, filters: list[str]) -> None:
         """These filters want it now; called whenever they change, and after each new connection."""

@@ -1,4 +1,4 @@
-"""What a session has to do, frame by frame and step by step, when it is its turn.
+"""The work of a session, done frame by frame and step by step in its turn.
 
 What takes longer than a step is gone on with before the next frame is looked at, so what a client asks for is
 done in the order in which it asks. Beside that there are *chores*, such as sending on stored events that were

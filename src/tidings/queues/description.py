@@ -1,4 +1,4 @@
-"""What a queue is: its description, as an application asks for it, a node keeps it and a search finds it."""
+"""The description of a queue, as an application requests it, a node stores it and a search finds it."""
 
 from __future__ import annotations
 

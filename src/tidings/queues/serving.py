@@ -1,4 +1,4 @@
-"""What takes longer the more a queue holds, in steps: readers served by a search, and messages thrown away.
+"""Work that grows with a queue, in steps: readers served by a search, and messages purged.
 
 Between two steps anything may happen to the queue. A message is taken in the step in which it was found, so
 two readers never get the same one. While a search is made for a reader it waits too: a message that comes

@@ -52,7 +52,7 @@ TransactionPut = tuple["MessageQueue", QueuedMessage, Sequence[bytes]]
 
 
 class OpenTransaction:
-    """What one client has begun and not ended."""
+    """A transaction of one client that has not ended."""
 
     def __init__(self, session: Session, number: int, grow: Callable[[int], None]) -> None:
         """`grow` is called with the bytes that it holds more, or fewer."""

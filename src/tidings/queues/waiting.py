@@ -1,4 +1,4 @@
-"""Those who wait at a queue: readers for a message that matches, watchers for copies of all that do.
+"""Readers that wait at a queue for a matching message, and watches for copies of all that match.
 
 Waiting costs nothing while nothing matches: who demands one value stands under that, other conditions stand
 in an index, as subscriptions do, so a message that comes is compared with thousands of them at once. Readers

@@ -1,4 +1,4 @@
-"""Who is let in, and what for: users, tokens, certificates and rules, as they stand in one directory.
+"""Authentication and access: users, tokens, certificates and rules, as they stand in one directory.
 
 `authenticator.UserAuthenticator` decides, and touches neither files nor the clock.
 `directory.SecurityDirectory` reads what it decides by. `users.UserLines` and `provision` do what

@@ -66,7 +66,7 @@ class Issued(Struct, frozen=True):
 
 
 class Certificate(Struct, frozen=True):
-    """What a certificate says."""
+    """The contents of a certificate."""
 
     name: str
     hosts: list[str]

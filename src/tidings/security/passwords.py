@@ -41,7 +41,7 @@ Random = Callable[[int], bytes]
 
 
 class Cost(Struct, frozen=True):
-    """What scrypt is to take: memory and time grow with `n` and `r`, time with `p`."""
+    """The cost of scrypt: memory and time grow with `n` and `r`, time with `p`."""
 
     n: int = 1 << 14
     r: int = 8
@@ -66,7 +66,7 @@ class Cost(Struct, frozen=True):
 
 
 class Password(Struct, frozen=True):
-    """What is kept of a password."""
+    """The stored form of a password."""
 
     cost: Cost
     salt: bytes
@@ -91,7 +91,7 @@ class Password(Struct, frozen=True):
 
 
 class Token(Struct, frozen=True):
-    """What is kept of a token; `until` is the last day, in UTC, on which it is good."""
+    """The stored form of a token; `until` is the last day, in UTC, on which it is good."""
 
     label: str
     digest: str

@@ -252,7 +252,7 @@ class ToldUser(Struct, frozen=True):
 
 
 class DirectoryReport(Struct, frozen=True):
-    """What a directory says."""
+    """Report on a security directory."""
 
     users: list[ToldUser]
     authority: Certificate

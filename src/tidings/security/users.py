@@ -118,7 +118,7 @@ def users_of(entries: Iterable[UserLine], place: str = "users") -> dict[str, Use
 
 
 class _Mistake(Exception):
-    """What is wrong with a line."""
+    """A mistake in a line."""
 
 
 def _credential(words: list[str]) -> Credential:

@@ -79,7 +79,7 @@ class Signal:
 
 
 class Spot:
-    """Where a network is: it stands, or drives from one place to the next at a speed in metres per second.
+    """Place of a network: it stands, or drives from one place to the next at a speed in metres per second.
 
     It stays in a square of `size_m` metres, a corner of the city or all of it.
     """

@@ -1,4 +1,4 @@
-"""What a gateway says, out of the bytes it sends: one JSON object a line.
+"""Reads a gateway's messages from its bytes: one JSON object a line.
 
 Members and messages that are not known are passed over, so that the gateway may be newer than the network.
 """

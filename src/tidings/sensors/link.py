@@ -36,7 +36,7 @@ BUFFER_SIZE_MAX = 1 << 20
 
 
 class GatewayPlace(Struct, frozen=True):
-    """Where a gateway is, and how it is spoken to."""
+    """The address of a gateway, and how it is reached."""
 
     host: str
     port: int = PORT
@@ -80,7 +80,7 @@ def host_and_port(text: str, port: int) -> tuple[str, int]:
 
 
 class Party(Protocol):
-    """Who speaks over a link."""
+    """The party that speaks over a link."""
 
     def connected(self) -> None:
         """There is a way to the gateway, or a new one."""

@@ -92,7 +92,7 @@ class MqttInbox:
 
 
 class Bridged(Struct):
-    """What has happened so far."""
+    """Counters so far."""
 
     messages: int = 0
     repeated: int = 0

@@ -36,7 +36,7 @@ logs.addHandler(logging.NullHandler())  # what paho logs is told by us too
 
 
 class MqttBroker(Struct, frozen=True):
-    """Where a broker is, who we are there, and by which name it keeps our session."""
+    """The address of a broker, the user there, and the client id by which it keeps our session."""
 
     host: str
     port: int = 1883

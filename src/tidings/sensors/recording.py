@@ -29,7 +29,7 @@ EMPTY = 1 / 2_000
 
 
 class WrittenRecording(NamedTuple):
-    """What was written."""
+    """Summary of a written recording."""
 
     lines: int
     readings: int

@@ -264,7 +264,7 @@ def _short(text: str) -> str:
 
 
 class Played(Struct):
-    """What has happened so far."""
+    """Counters so far."""
 
     networks: int = 0
     messages: int = 0

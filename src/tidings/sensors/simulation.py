@@ -39,7 +39,7 @@ REPORT_S = 1.0
 
 
 class Load(Struct, frozen=True, kw_only=True):
-    """What is simulated. `rate`: messages per second and network, 0: as many as the connections take.
+    """The simulated load. `rate`: messages per second and network, 0: as many as the connections take.
 
     `smog`: so many of the networks stand close together, where the air is bad.
     """
@@ -59,7 +59,7 @@ class Load(Struct, frozen=True, kw_only=True):
 
 
 class Tally(Struct):
-    """What has happened so far."""
+    """Counters so far."""
 
     networks: int = 0
     connections: int = 0

@@ -1,1 +1,1 @@
-"""What a node keeps on disk: stored events, durable subscriptions, queues, and how far others counted."""
+"""The store of a node: stored events, durable subscriptions, queues, and how far clients have counted."""

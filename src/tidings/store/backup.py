@@ -44,7 +44,7 @@ BackupProgress = Callable[[int, int], None]
 
 
 class BackupSummary(Struct, frozen=True):
-    """What is in a backup, or was restored from one."""
+    """The contents of a backup, or of a restored one."""
 
     node: str
     boot: int  # of the last opening; the next one has a higher one

@@ -1,4 +1,4 @@
-"""What a commit makes of a database: the statements of one transaction, and the books as they are after it.
+"""A commit in SQL: the statements of one transaction, and the books as they are after it.
 
 The books are the head, the place of every durable, counter, queue and record, and the stock of messages: with
 them no index is needed on disk. A plan changes nothing by itself: a transaction that fails leaves the books
@@ -75,14 +75,14 @@ SUMS = {DURABLE.name: "durables", COUNTER.name: "counters", QUEUE.name: "queues"
 
 
 class KeptRecord(Struct, frozen=True, gc=False):
-    """Where a record lies, and the checksum it has there."""
+    """The place of a record, and the checksum it has there."""
 
     row: int
     checksum: int
 
 
 class Books:
-    """What is known of a database without reading its stream."""
+    """Facts about a database that are known without reading its stream."""
 
     def __init__(self, meta: Meta, head: StoreHead) -> None:
         self.meta = meta

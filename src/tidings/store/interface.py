@@ -1,4 +1,4 @@
-"""What a node keeps, and how: records, the operations of one commit, and what every store can do.
+"""The interface of stores: records, the operations of one commit, and what every store can do.
 
 The stored events are one *stream*: batches of raw bytes, each event at a position of its own that only ever
 grows. A durable subscription is a cursor on the stream, so an event is stored once however many want it.
@@ -91,7 +91,7 @@ class StoredMessage(Struct, frozen=True, gc=False, array_like=True):
 
 
 class StoreState(Struct, frozen=True):
-    """What a store knew when it was opened."""
+    """The state of a store when it was opened."""
 
     node: str  # the name of the node, made when the store was
     boot: int  # how often it was opened, this time included

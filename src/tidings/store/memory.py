@@ -103,7 +103,7 @@ class MemoryStore:
 
 
 class _Contents:
-    """What the operations so far have left."""
+    """The contents after the operations so far."""
 
     def __init__(self) -> None:
         self.position = 0
@@ -239,7 +239,7 @@ class SimulatedDisk:
 
 
 class _Entry(Struct, array_like=True):
-    """What one append to the simulated disk says: the operations of a commit, or none at an opening."""
+    """One append to the simulated disk: the operations of a commit, or none at an opening."""
 
     node: str
     boot: int

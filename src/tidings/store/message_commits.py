@@ -1,4 +1,4 @@
-"""What a commit does to the messages of queues, all in all.
+"""The net effect of a commit on the messages of queues.
 
 Whatever the order of its operations, a commit writes each message once or not at all: it adds a few runs,
 says once of each other run it touches which messages are gone, and drops those of which nothing is left.

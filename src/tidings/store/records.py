@@ -139,7 +139,7 @@ def tables_of(version: int) -> tuple[TableSchema, ...]:
 
 
 class Meta(Struct, frozen=True):
-    """Who the store belongs to; written when it is opened."""
+    """The owner of the store; written when it is opened."""
 
     node: str
     boot: int
@@ -147,7 +147,7 @@ class Meta(Struct, frozen=True):
 
 
 class StoreHead(Struct, frozen=True):
-    """Where the store stands; written with every commit."""
+    """The state of the store; written with every commit."""
 
     node: str
     boot: int

@@ -44,7 +44,7 @@ _decode = msgspec.msgpack.Decoder(list[StoredMessage]).decode
 
 
 class MessageRun(Struct, gc=False, eq=False):
-    """What is known of a run without its content."""
+    """Facts about a run that are known without its content."""
 
     key: int
     checksum: int

@@ -74,7 +74,7 @@ POSITION_LEAP = 2**32
 
 
 class _Found(Struct, frozen=True, gc=False):
-    """Where the sound row of a run lies."""
+    """The place of a run's sound row."""
 
     checksum: int
     changed: int

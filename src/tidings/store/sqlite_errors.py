@@ -1,4 +1,4 @@
-"""What SQLite's errors mean for a store: the disk failed, or what lies on it can't be true."""
+"""SQLite's errors as a store's: the disk failed, or the data on it can't be valid."""
 
 from __future__ import annotations
 

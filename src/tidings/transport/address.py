@@ -27,7 +27,7 @@ _PASSWORD = re.compile(r"//[^@]*:.*@", re.DOTALL)
 
 
 class Address(Struct, frozen=True):
-    """Where a node is: a host and a port, or the path of a socket."""
+    """The address of a node: a host and a port, or the path of a socket."""
 
     kind: AddressKind
     host: str = ""

@@ -190,7 +190,7 @@ class Handshake(ssl.SSLObject):
 
 
 class NodeContext(ssl.SSLContext):
-    """What a node's port is opened with; each connection gets what was set last, so it can be replaced.
+    """TLS context of a node's port; each connection gets the one that was set last, so it can be replaced.
 
     `room` tells how many handshakes there may be at a time; `on_failure` is called for each that fails.
     """

@@ -86,7 +86,7 @@ def check(config: GatewayConfig) -> None:
 
 
 class Sharing(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the file says."""
+    """Contents of the file."""
 
     cell_size: float
     members: dict[str, str]

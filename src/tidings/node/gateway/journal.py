@@ -1,4 +1,4 @@
-"""What is on its way to the node with numbers of its networks: so that a new gateway counts nothing twice.
+"""Journal of numbered messages that are under way to the node, so that a new gateway counts none twice.
 
 A gateway that dies may have handed on readings that it had not acknowledged. Its successor finds here which
 numbers went out under which of its own counters, asks the node how far it has had these, and knows then

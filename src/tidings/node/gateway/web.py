@@ -44,7 +44,7 @@ SWEEP_S = 1.0
 
 
 class Web:
-    """What all connections share. `origins`: whose pages may speak, besides those of this port itself."""
+    """State that all connections share. `origins`: sites whose pages may connect, beside this port's own."""
 
     def __init__(
         self,

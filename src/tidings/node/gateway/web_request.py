@@ -79,7 +79,7 @@ class WebRequest(Struct, frozen=True):
 
 
 class WebAnswer(Struct, frozen=True):
-    """What is answered."""
+    """An answer to a request."""
 
     status: int
     body: bytes = b""
