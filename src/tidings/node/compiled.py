@@ -81,7 +81,7 @@ def _fill(cache: Path) -> None:
 
 
 def fingerprint() -> str:
-    """What the code in the cache depends on: our sources and where they lie, numba, Python, the processor."""
+    """Return the inputs of the cache: our sources and their place, numba, Python, the processor."""
     home = Path(__file__).parent.parent
     files = sorted(file for package in PACKAGES for file in (home / package).glob("*.py"))
     stamps = [(str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files]

@@ -28,7 +28,7 @@ Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,64}\Z")]
 
 
 def _about(meaning: str, example: Any = None, metavar: str | None = None, /, **extra: Any) -> Meta:
-    """What a setting means, a value for one that has none, and what stands for values in the help.
+    """Describe a setting: its meaning, an example if it has no default, and its placeholder in the help.
 
     Further `contrary`: the flag that says no; `has_secrets`: the value says how something elsewhere is
     reached, and so may have passwords in it.
@@ -211,12 +211,12 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def sealing_folder(self) -> str | None:
-        """Where the log is sealed into files; None for a node that keeps nothing."""
+        """The folder of sealed files; None for a node that stores nothing."""
         return None if self.dir is None else self.log_folder or str(Path(self.dir).absolute() / FILES)
 
     @property
     def node_name(self) -> str:
-        """What people call the node."""
+        """The name of the node."""
         return self.name or re.sub(r"[^A-Za-z0-9_.-]", "-", gethostname())[:64] or "node"
 
     @property

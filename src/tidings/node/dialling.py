@@ -124,7 +124,7 @@ class Dialler:
 
 
 def certified(transport: asyncio.BaseTransport) -> str | None:
-    """Whom the certificate of the other end names; None where there is no TLS."""
+    """Return the name in the other end's certificate; None where there is no TLS."""
     told = transport.get_extra_info("peercert")
     if not told:
         return None

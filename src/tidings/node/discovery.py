@@ -130,7 +130,7 @@ def read(
     port: int | None,
     near: Iterable[Interface],
 ) -> FoundNode | None:
-    """What an announcement under this id comes to, for a node on these networks; None if it can't be used."""
+    """Return the candidate of an announcement under this id, on these networks; None if it is unusable."""
     name = properties.get(b"name") or b""
     expected = {b"node": node.encode(), b"tls": b"1", b"v": VERSION.encode()}
     if any(properties.get(key) != value for key, value in expected.items()):
@@ -323,7 +323,7 @@ def near(host: IpAddress) -> list[Interface]:
 
 
 def _errors() -> tuple[type[Exception], ...]:
-    """What zeroconf raises where there is no multicast, or the port is another's."""
+    """Return the errors that zeroconf raises without multicast, or if the port is in use."""
     try:
         from zeroconf import Error
     except ImportError:

@@ -471,4 +471,4 @@ class Driver:
 
 
 def _nothing(*_arguments: object) -> None:
-    """What is called where nobody wants to know."""
+    """Do nothing, where no callback is set."""

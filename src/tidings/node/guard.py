@@ -51,7 +51,7 @@ class Guard:
         self.name = self._look_at_certificate(now)
 
     def open(self, room: Callable[[], int], on_failure: Callable[[], None]) -> NodeContext:
-        """What the node's port is opened with; see `NodeContext`."""
+        """Return the TLS context for the node's port; see `NodeContext`."""
         self._port = port_context(self._context, room, on_failure)
         return self._port
 

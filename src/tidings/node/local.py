@@ -76,7 +76,7 @@ async def find_or_start(timeout_s: float = START_S_MAX) -> str:
 
 
 def machine_socket() -> Path:
-    """Where the node of this machine listens, whether or not there is one."""
+    """Return the socket path of this machine's node, whether or not there is one."""
     return runtime_directory() / "node.sock"
 
 
@@ -88,7 +88,7 @@ def as_machine_node(config: NodeConfig) -> NodeConfig:
 
 
 def runtime_directory() -> Path:
-    """Where the socket of this user's node lies; made if it is not there, refused if others can get in."""
+    """Return the directory of the node's socket; created if missing, refused if others can get in."""
     base = os.environ.get("XDG_RUNTIME_DIR")
     user = os.getuid()
     home = Path(base) / "tidings" if base else Path(tempfile.gettempdir()) / f"tidings-{user}"
@@ -100,7 +100,7 @@ def runtime_directory() -> Path:
 
 
 def state_directory() -> Path:
-    """Where this user's node keeps what it stores."""
+    """Return the directory in which this user's node stores its data."""
     if given := os.environ.get("TIDINGS_DIR"):
         return Path(given)
     base = os.environ.get("XDG_STATE_HOME")

@@ -36,22 +36,22 @@ _logger = logging.getLogger("tidings.node")
 
 
 def log(level: Level, event: str, **values: Any) -> None:
-    """Something that a core has to say."""
+    """Log a core's message."""
     _logger.log(logging.getLevelNamesMapping()[level.upper()], event, extra={"values": values})
 
 
 def info(event: str, **values: Any) -> None:
-    """Something that happens in the life of a node."""
+    """Log an event in the life of a node."""
     _logger.info(event, extra={"values": values})
 
 
 def warning(event: str, **values: Any) -> None:
-    """Something that someone should know of."""
+    """Log a fault that an operator should know of."""
     _logger.warning(event, extra={"values": values})
 
 
 def error(event: str, **values: Any) -> None:
-    """Something that someone must do something about."""
+    """Log a fault that needs an operator's action."""
     _logger.error(event, extra={"values": values})
 
 
@@ -118,7 +118,7 @@ class Lasting:
         self._has_succeeded = False
 
     def fail(self, problem: str, now: float) -> None:
-        """Something has failed; it is logged unless it was, and has not passed since."""
+        """Log a failure, unless it was logged and has not passed since."""
         self._failures += 1
         self._last, self._has_succeeded = now, False
         if problem not in self._told and len(self._told) < PROBLEMS_MAX:

@@ -129,7 +129,7 @@ class Port(asyncio.Protocol):
 
 
 def caller_of(transport: asyncio.BaseTransport) -> PeerInfo:
-    """Who has connected from elsewhere: the address, and whom a certificate names if it has shown one."""
+    """Return the remote end: its address, and the name in its certificate if it has shown one."""
     name: Any = transport.get_extra_info("peername")
     if not isinstance(name, tuple):
         return PeerInfo(UNKNOWN, UNKNOWN)  # gone already: without a certificate, too
@@ -300,7 +300,7 @@ class PipeEnd(asyncio.Transport):
     # What the other end calls
 
     def arrive(self, data: bytes) -> None:
-        """Something was written for this end."""
+        """Take data written for this end."""
         self._arrived.append(data)
         if len(self._arrived) == 1 and self._is_reading:
             self._loop.call_soon(self._give)

@@ -101,7 +101,7 @@ class Node:
 
     @property
     def name(self) -> str:
-        """What people call the node: with security, what its certificate does."""
+        """The name of the node: with security, that of its certificate."""
         config = self.config
         if self._guard is None or not self._guard.name:
             return config.node_name
@@ -265,7 +265,7 @@ class Node:
 
     @property
     def sensor_addresses(self) -> list[str]:
-        """Where sensor networks may speak, each after the way in which."""
+        """The addresses for sensor networks, each with its transport."""
         return [] if self._gateway is None else self._gateway.addresses
 
     async def _discover(self, port: int) -> None:
@@ -290,7 +290,7 @@ class Node:
         self.driver.do(address, self.driver.core.peering.found, name, address)
 
     def gone(self, name: str) -> None:
-        """It is not found any more."""
+        """Forget a candidate that is not found any more."""
         self.driver.do(name, self.driver.core.peering.gone, name)
 
     def _make_port(self) -> Port:
@@ -421,7 +421,7 @@ def _peers(config: NodeConfig, own: str) -> Neighbours:
 
 
 def cache_place(directory: str | None) -> Path:
-    """Where compiled code is kept: the cache of the user, for all nodes, or the directory of one without."""
+    """Return the folder of compiled code: the user's cache, for all nodes, or the node's directory."""
     base = os.environ.get("XDG_CACHE_HOME")
     with contextlib.suppress(OSError, RuntimeError):  # no home, or none to write to
         place = (Path(base) if base else Path.home() / ".cache") / "tidings"

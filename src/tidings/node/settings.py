@@ -70,12 +70,12 @@ class Setting(Struct, frozen=True):
 
     @property
     def flag(self) -> str:
-        """What it is called on the command line."""
+        """Its name on the command line."""
         return flag_of(self.name)
 
     @property
     def variable(self) -> str:
-        """What it is called in the environment."""
+        """Its name in the environment."""
         return PREFIX + self.name.upper()
 
     @property
@@ -86,7 +86,7 @@ class Setting(Struct, frozen=True):
 
 
 def flag_of(key: str) -> str:
-    """What a setting is called on the command line."""
+    """Return the name of a setting on the command line."""
     return f"--{key.replace('_', '-')}"
 
 

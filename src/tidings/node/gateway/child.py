@@ -84,7 +84,7 @@ class GatewayProcess(ChildProcess[GatewayConfig]):
             self._process.send_signal(signal.SIGHUP)
 
     def metrics(self) -> Iterator[Metric]:
-        """What the gateway has counted, for the node's page."""
+        """Yield the gateway's metrics for the node's page."""
         help = "See the figures in docs/sensors.md."
         for name, value in self.figures.items():
             if name in _COUNTERS:

@@ -96,7 +96,7 @@ class Sharing(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def policy_of(config: GatewayConfig, strangers: bool) -> Policy:
-    """What a gateway lets happen, by its settings and its file if it has one; ConfigError if it can't be."""
+    """Return the policy by the settings and the file, if there is one; ConfigError if it is invalid."""
     file, asked = config.grid, (config.max_rate, config.max_age_s)
     if file is None:
         return Policy(strangers, max_rate=asked[0], max_age_s=asked[1])

@@ -107,7 +107,7 @@ class Server:
 
     @property
     def addresses(self) -> list[str]:
-        """Where sensor networks may speak, each after the way in which."""
+        """The addresses for sensor networks, each with its transport."""
         assert self.ports is not None
         stream = "tls" if self._is_tls else "tcp"
         addresses = [f"{stream} {self.ports.address}", f"udp {self.ports.address}"]
@@ -195,7 +195,7 @@ class Server:
         self._web_address = await self._web.serve(self.config.host, port, context)
 
     def figures(self) -> dict[str, int]:
-        """What was counted, and what there is."""
+        """The counters and gauges."""
         counted: dict[str, int] = structs.asdict(self.hub.gateway.figures)
         return {
             **counted,
@@ -245,7 +245,7 @@ class Server:
 
 
 def _credentials(config: GatewayConfig) -> Credentials:
-    """Who the gateway is at its node."""
+    """Return the gateway's credentials at its node."""
     files = (config.password_file, config.token_file)
     password, token = (None if one is None else Path(one) for one in files)
     user = config.user or parse(config.node).user or None
@@ -253,7 +253,7 @@ def _credentials(config: GatewayConfig) -> Credentials:
 
 
 def name_at(node: str) -> str:
-    """Who the gateway says it is: where users are known, whom it proves to be and nobody else."""
+    """Return the gateway's name at its node: where users are known, that of its user."""
     return "" if parse(node).kind == "tls" else NAME
 
 
@@ -313,4 +313,4 @@ def _keep(_figures: dict[str, int]) -> None:
 
 
 def _pass() -> None:
-    """What happens is of no interest here."""
+    """Ignore the call."""

@@ -83,7 +83,7 @@ class Journal:
             logs.error("the journal of the gateway can't be written", problem=error.strerror)
 
     def close(self) -> None:
-        """Nothing more is noted."""
+        """Stop writing."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

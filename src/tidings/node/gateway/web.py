@@ -110,7 +110,7 @@ class Web:
     async def answer(
         self, request: WebRequest, body: bytes, caller: PeerInfo, origin: str | None, client: WorkClient
     ) -> WebAnswer:
-        """What a request gets; HttpError if it is not one that can be served.
+        """Answer a request; HttpError if it can't be served.
 
         `client` is the connection, in whose turn the body is looked at.
         """
@@ -163,7 +163,7 @@ class Web:
             await visit.wait(lambda: visit.answers() >= expected, ANSWER_S_MAX)
 
     async def _wait_done(self, client: WorkClient, steps: Steps[Result]) -> Result:
-        """What comes of steps that are done in the turn of a connection."""
+        """Return the result of steps that are done in the turn of a connection."""
         done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self.hub.work.do(client, _into(done, steps))
         return await done
@@ -179,7 +179,7 @@ class Web:
         }
 
     async def _fetch(self, request: WebRequest) -> WebAnswer:
-        """What there is to say to one network, as soon as there is something."""
+        """Return the messages for one network, as soon as there are some."""
         if request.token is None:
             raise HttpError(403, "the token that was given when the network was registered is needed")
         visit, sensing_id = self.visits.find(request.token, self._clock()), request.path[len(PATH) + 1 :]
