@@ -39,7 +39,7 @@ class LivePart(Struct, array_like=True, tag="live", frozen=True):
 
     @property
     def origin(self) -> Origin:
-        """Where the events come from."""
+        """The origin of the events."""
         return Origin(self.system, self.epoch, self.source)
 
     def positions(self) -> list[int]:
@@ -107,7 +107,7 @@ class FileClaim(Struct, frozen=True, order=True):
 
     @property
     def file_name(self) -> str:
-        """What the file is called."""
+        """The name of the file."""
         return f"{self.node}-{self.first:0{POSITION_DIGITS}}-{self.last:0{POSITION_DIGITS}}.parquet"
 
     def covers(self, other: FileClaim) -> bool:

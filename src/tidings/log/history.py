@@ -67,17 +67,17 @@ class SealedLog(Protocol):
 
     @property
     def place(self) -> str:
-        """Where they lie; empty if nowhere."""
+        """The place of the files; empty if there is none."""
 
     @property
     def files(self) -> Sequence[Sized]:
         """The files, by position, as they were when it was looked last."""
 
     def span(self) -> SealedSpan:
-        """What there was when it was looked last."""
+        """The span when the folder was last listed."""
 
     def refresh(self) -> SealedSpan:
-        """What there is just now."""
+        """List the folder, and return the span."""
 
     def read(
         self, first: int, end: int, filter: Filter, size_max: int, skip: bool, columns: WantedColumns = None
@@ -279,7 +279,7 @@ class History:
         return not above or above[0].first - low >= POSITION_LEAP
 
     def _sealed_end(self, position: int) -> int:
-        """Where reading of files ends that began at the position: the store goes on from there."""
+        """Return the end of reading files from the position on: the store goes on from there."""
         if position <= self.discarded:
             return self.discarded + 1
         following = self._store.read(position, 1)
@@ -340,7 +340,7 @@ def _last(batch: StoredBatch) -> int:
 
 
 def _matching(batches: Iterable[StoredBatch], filter: Filter, start: int, end: int) -> Iterator[LivePart]:
-    """What matches of stored batches, within these positions."""
+    """Return the matching events of stored batches, within these positions."""
     index: Index[str] = Index()
     index.add("", filter)
     wants_all = filter == Filter()

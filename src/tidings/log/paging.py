@@ -28,7 +28,7 @@ class Rest:
         self._lock = Lock()
 
     def take(self, position: int, filter: str) -> tuple[pa.Table, int] | None:
-        """What was kept for who reads on at the position; it stays, as others may read there too."""
+        """Return the rows kept for a reader at the position; they stay, as others may read there too."""
         with self._lock:
             return self._tables.get((position, filter))
 

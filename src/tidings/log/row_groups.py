@@ -91,7 +91,7 @@ def _reaches(constraint: Constraint, span: ColumnRange) -> bool:
 
 
 def statistics_of(metadata: pq.FileMetaData, group: int, map_names: frozenset[str]) -> Statistics:
-    """What a row group's statistics say."""
+    """Return the statistics of a row group."""
     chunks = metadata.row_group(group)
     columns: dict[str, ColumnRange] = {}
     for at in range(chunks.num_columns):
@@ -145,7 +145,7 @@ class Groups:
         return (0, -1) if span.low is None else (span.low, span.high)
 
     def span(self, group: int, column: str) -> ColumnRange:
-        """What is known of a column of a row group."""
+        """Return the statistics of a column of a row group."""
         return self._known[group].columns[column]
 
     def read(

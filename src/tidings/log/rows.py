@@ -98,7 +98,7 @@ class LiveRows:
         return int(self.counts.sum())
 
     def positions(self) -> Longs:
-        """Where each event stands."""
+        """The position of each event."""
         if not self.parts:
             return np.empty(0, np.int64)
         pairs = zip(self.parts, self.counts.tolist(), strict=True)
@@ -122,7 +122,7 @@ class LiveRows:
         return spread(values.view(TIME) if name == "received" else values, codes)
 
     def of_parts(self, values: list[Any], kind: Any) -> Any:
-        """What all events of a part share."""
+        """Spread one value of each part over all its events."""
         return spread(pa.array(values, kind), self.part_of)
 
     @cached_property

@@ -132,11 +132,11 @@ class Claimed(Protocol):
 
     @property
     def first(self) -> int:
-        """Where it begins."""
+        """The first position."""
 
     @property
     def last(self) -> int:
-        """Where it ends."""
+        """The last position."""
 
 
 class Sized(Protocol):
@@ -144,7 +144,7 @@ class Sized(Protocol):
 
     @property
     def claim(self) -> Claimed:
-        """What it has."""
+        """The claim of the file."""
 
     @property
     def date(self) -> date:

@@ -170,7 +170,7 @@ def open_file(
 
 
 def read_footer(file: pq.ParquetFile, path: str) -> Footer:
-    """What the file says of itself; StoreDamaged if it is no file of the log, StoreTooNew if a newer one."""
+    """Read the footer; StoreDamaged if it is no file of the log, StoreTooNew if a newer one."""
     said = {key.decode(): value.decode() for key, value in (file.metadata.metadata or {}).items()}
     try:
         if int(said["tidings.format"]) > FORMAT:
@@ -230,7 +230,7 @@ class OpenFile:
 
     @property
     def claim(self) -> FileClaim:
-        """What the file says it has."""
+        """The claim of the file."""
         return self.footer.claim
 
     @property

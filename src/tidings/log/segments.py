@@ -53,7 +53,7 @@ class SealedFiles:
 
     @property
     def place(self) -> str:
-        """Where the files lie."""
+        """The place of the files."""
         return str(self.folder)
 
     def refresh(self) -> SealedSpan:
@@ -68,7 +68,7 @@ class SealedFiles:
             return self._span
 
     def span(self) -> SealedSpan:
-        """What there was when it was looked last; nothing, as long as the folder can't be listed."""
+        """The span when the folder was last listed; empty, as long as it can't be listed."""
         if self._files is None:
             try:
                 return self.refresh()

@@ -309,7 +309,7 @@ class LogService(Service):
         }
 
     def status(self) -> dict[str, Any]:
-        """What the node says of its log, beside what the broker says."""
+        """Return the log's part of the node's status."""
         return {"log": self._figures()}
 
 

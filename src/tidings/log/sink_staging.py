@@ -88,7 +88,7 @@ class Staging:
         self.sizes: dict[SinkKey, int] = {}
 
     def pieces(self, key: RunKey, attempt: str) -> list[StagedPiece]:
-        """What was staged in an attempt."""
+        """Return the pieces of an attempt."""
         run = self.runs.get(key)
         return [] if run is None else run.attempts.get(attempt, [])
 
@@ -213,11 +213,11 @@ class Done(Struct, frozen=True, omit_defaults=True):
         return self.batch == batch and not self.is_anothers(query)
 
     def with_batch(self, batch: int, query: str | None, now_us: int) -> Done:
-        """What was done with this batch."""
+        """Return the progress after this batch."""
         return replace(self, batch=batch, query=0 if query is None else _digest(query), used_us=now_us)
 
     def with_run(self, run: str, now_us: int) -> Done:
-        """What was done with this run."""
+        """Return the progress after this run."""
         return replace(self, runs=(*self.runs, _digest(run))[-RUNS_KEPT:], used_us=now_us)
 
 

@@ -264,7 +264,7 @@ class Sinks(Service):
                 self._broker.hand_on(batch, checked, session, waits=True)
 
     def _origin(self, key: RunKey, attempt: str, batch: int | None) -> ForwardedOrigin:
-        """What numbers the rows of an attempt: a system of its own, and the batch as the epoch.
+        """Return the origin of an attempt's rows: a system of its own, and the batch as the epoch.
 
         So ids are the same however often a commit is tried, and no two commits that are made share one.
         """

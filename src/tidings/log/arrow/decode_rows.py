@@ -172,7 +172,7 @@ def raw_batches(table: pa.Table) -> list[StoredBatch]:
 
 
 def _borders(table: pa.Table) -> list[int]:
-    """Where a batch begins, and at last where the last one ends."""
+    """Return the beginning of each batch, and the end of the last one."""
     if not len(table):
         return [0]
     positions = table.column("position").to_numpy()
