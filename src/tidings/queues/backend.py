@@ -128,7 +128,7 @@ class QueueRef(Protocol):
         return None
 
     def follow(self, session: Session, message: QueuedMessage) -> Deferred[None] | None:  # noqa: ARG002
-        """What becomes of a message that was just put into `stand_in`; None if it is safe where it is."""
+        """Return the reply on a message just put into `stand_in`; None if it is safe where it is."""
         return None
 
 

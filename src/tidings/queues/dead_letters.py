@@ -100,7 +100,7 @@ class DeadLetters:
         return replayed
 
     def _target(self, letter: Event, target: str | None) -> MessageQueue | None:
-        """Where a letter goes; None if that is not there any more, and nowhere else was named."""
+        """Return the queue of a letter; None if it does not exist any more, and no other was named."""
         if target is not None:
             return self._manager.find(target)
         try:

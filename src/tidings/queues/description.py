@@ -72,11 +72,11 @@ class Description(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_
 
     @property
     def wish(self) -> dict[str, Any]:
-        """What was asked for, without what the node adds."""
+        """The requested description, without what the node adds."""
         return {name: value for name, value in asdict(self).items() if name not in TOLD}
 
     def difference(self, other: Description) -> str:
-        """Where the two ask for different things, in words; empty if they don't."""
+        """Return the difference of two descriptions in words; empty if there is none."""
         mine, theirs = self.wish, other.wish
         return ", ".join(
             f"{name} is {mine[name]!r}, not {theirs[name]!r}" for name in mine if mine[name] != theirs[name]

@@ -132,7 +132,7 @@ class Finding:
         return asked.map(lambda lists: [one for found in lists for one in found])
 
     def _seen(self, session: Session, found: list[Description]) -> list[Description]:
-        """Those of backends' queues that a client may see, as it may see them."""
+        """Return the backends' queues that a client may see, as it may see them."""
         seen = [one for one in found if session.principal.sees(address_of(one))]
         return [described_elsewhere(session, address_of(one), one) for one in seen]
 

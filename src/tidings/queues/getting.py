@@ -342,7 +342,7 @@ def _hand(
 
 
 def note_requests(session: Session, handed: Iterable[tuple[bytes, Origin | None]]) -> None:
-    """Who gets a request from a queue may answer it."""
+    """Let the client that gets a request from a queue answer it."""
     broker, user = session.broker, session.bound
     if user is not None:
         for raw, origin in handed:
@@ -350,7 +350,7 @@ def note_requests(session: Session, handed: Iterable[tuple[bytes, Origin | None]
 
 
 def both(one: Filter | None, other: Filter | None) -> Filter | None:
-    """What matches both, None being everything."""
+    """Return the conjunction of two filters, None being everything."""
     if one is None or other is None:
         return other if one is None else one
     return one & other

@@ -99,7 +99,7 @@ class InFlight:
         self.queue.take_back(self, counts, reason)
 
     def give_back(self) -> None:
-        """It goes back as if it had not been handed out."""
+        """Give it back as if it had not been delivered."""
         self.queue.give_back(self, counts=False)
 
 
@@ -158,7 +158,7 @@ class RemoteInFlight:
         self.lot.in_flight.returned.note(self.number, self.delivery, self.holder, self.address)
 
     def give_back(self) -> None:
-        """It goes back as if it had not been handed out."""
+        """Give it back as if it had not been delivered."""
         self.settle(UNOPENED, "")
 
 
@@ -232,7 +232,7 @@ class InFlightTable:
             holder.held.pop(number, None)
 
     def of(self, session: Session) -> dict[int, Holding]:
-        """What a client holds, by the numbers of the messages."""
+        """Return the messages that a client holds, by their numbers."""
         return self.holders.get(identity(session), {})
 
     def take(self, ref: QueueRef, session: Session, request: int, handed: GetReply) -> list[RemoteInFlight]:
@@ -352,6 +352,6 @@ def _keep(_error: TidingsError) -> None:
 
 
 def identity(session: Session) -> Identity:
-    """Whose session it is."""
+    """The identity of the session's client."""
     assert session.origin is not None
     return identity_of(session.origin)

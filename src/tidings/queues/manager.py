@@ -313,7 +313,7 @@ class QueueManager:
         return replace(known.describe(), name=one, alias_of=target) if told.agrees(sought) else None
 
     def queues(self, most: int) -> list[MessageQueue]:
-        """Those that were made first, up to so many."""
+        """Return the oldest queues, up to so many."""
         return list(islice(self._queues.values(), most))
 
     def __len__(self) -> int:
@@ -409,7 +409,7 @@ def _follow(steps: Steps[None]) -> Steps[None]:
 
 
 def _nothing(_queue: MessageQueue) -> None:
-    """What is called where nobody wants to know."""
+    """Do nothing, where no callback is set."""
 
 
 def _number_of(operation: Operation) -> int | None:

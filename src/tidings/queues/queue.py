@@ -91,7 +91,7 @@ class MessageQueue:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Its name."""
         return self.description.name
 
     @property
@@ -134,7 +134,7 @@ class MessageQueue:
         self._handed = max(self._handed, number)
 
     def record(self) -> PutQueue:
-        """What is stored of the queue."""
+        """The stored record of the queue."""
         return PutQueue(QueueRecord(self.key, self.name, self._handed, encode(self.description)))
 
     # Putting
@@ -371,7 +371,7 @@ class MessageQueue:
         return [part for _, part in self._parts.of(number)]
 
     def finish(self, held: InFlight) -> None:
-        """It was dealt with; that is undone with a transaction only, as a reader is not asked twice."""
+        """Remove an acknowledged message; only a transaction can undo that, as no reader is asked twice."""
         self._let_go(held)
         undo = None
         if not isinstance(held.holder, tuple):
@@ -393,7 +393,7 @@ class MessageQueue:
         self.give_back(held, counts, reason)
 
     def give_back(self, held: InFlight, counts: bool = True, reason: str = "") -> None:
-        """It was not dealt with: it goes to its old place, or after too many times to the dead letters."""
+        """Return a message to its place, or after too many deliveries to the dead letters."""
         self._let_go(held)
         self._return(held, counts, reason)
 
@@ -413,7 +413,7 @@ class MessageQueue:
             self._place(message)
 
     def reject(self, held: InFlight, reason: str) -> None:
-        """It can't be dealt with."""
+        """Move a message to the dead letters."""
         self._let_go(held)
         self.bury(held.message, reason or "rejected", held.delivery)
 

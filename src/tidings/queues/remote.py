@@ -188,7 +188,7 @@ def pend(session: Session, counter: int, reply: Deferred[None]) -> None:
 
 
 def _nothing() -> None:
-    """What ends a watch that has not begun."""
+    """End a watch that has not begun."""
 
 
 def described_elsewhere(session: Session, address: str, told: Description) -> Description:

@@ -73,7 +73,7 @@ def serve_any(queue: MessageQueue, reader: QueueReader, is_bounded: bool) -> Ste
 
 
 def _own(queue: MessageQueue, reader: QueueReader) -> Steps[deque[QueuedMessage]]:
-    """What its own transaction has put and a reader may have, in order."""
+    """Return the own puts of a transaction that its reader may have, in order."""
     found: deque[QueuedMessage] = deque()
     shelf = None if reader.transaction is None else reader.transaction.shelf(queue)
     if shelf is not None:
@@ -90,7 +90,7 @@ def _own(queue: MessageQueue, reader: QueueReader) -> Steps[deque[QueuedMessage]
 def _candidates(
     queue: MessageQueue, reader: QueueReader, search: Search[int], own: deque[QueuedMessage]
 ) -> Iterator[QueuedMessage | None]:
-    """What a reader may have, in order; None where a step ends."""
+    """Yield the messages that a reader may have, in order; None where a step ends."""
     place, shelf, locks = queue.kind.place, queue.shelf, queue.locks
     copied = {message.number for message, _ in reader.taken} if reader.is_copier else ()
     up_to = inf if reader.up_to is None else reader.up_to

@@ -76,16 +76,16 @@ class OpenTransaction:
 
     @property
     def queues(self) -> set[MessageQueue]:
-        """Those in which it has read or taken something."""
+        """The queues in which it has read or taken something."""
         return {held.queue for held in self.held.values()} | {queue for queue, _ in self.locked}
 
     @property
     def puts(self) -> list[TransactionPut]:
-        """What it has put, and not taken again, in order; with further parts of the bodies."""
+        """Its own puts that it has not taken again, in order; with further parts of the bodies."""
         return list(self._puts.values())
 
     def shelf(self, queue: MessageQueue) -> Shelf[int, QueuedMessage] | None:
-        """What it has put into a queue."""
+        """Return its own puts into a queue."""
         return self._shelves.get(queue)
 
     @property
@@ -143,7 +143,7 @@ class OpenTransaction:
         self._tell(size)
 
     def release(self) -> None:
-        """It is over, and holds nothing any more."""
+        """Release its memory at its end."""
         self._tell(-self._size)
         self._size = 0
 

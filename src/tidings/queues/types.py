@@ -41,7 +41,7 @@ class Volatile:
         self._ageing_us = int((description.ageing_s or 0) * 1e6)
 
     def place(self, message: QueuedMessage) -> int:
-        """Where it stands: the lowest is the first; no two may be the same, and it never changes.
+        """Return the place of a message: the lowest is the first; places are distinct and never change.
 
         With ageing a level of priority is worth so many microseconds of waiting, so the order of two messages
         stays what it was when the second came, and nothing has to be sorted anew.
@@ -63,19 +63,19 @@ class Volatile:
             raise QueueFull(queue.name, f"it holds {queue.size} of at most {most} messages")
 
     def put(self, message: QueuedMessage) -> Sequence[Operation]:
-        """What to store of a new message."""
+        """Return the operations that store a new message."""
         return ()
 
     def put_part(self, message: QueuedMessage, number: int, part: bytes) -> Sequence[Operation]:
-        """What to store of a further part of its body, which has a number of its own."""
+        """Return the operations that store a further part of its body, which has a number of its own."""
         return ()
 
     def revise(self, message: QueuedMessage, deliveries: int) -> Sequence[Operation]:
-        """What to store of a message that has changed, or has come back after so many deliveries."""
+        """Return the operations for a message that has changed, or has come back after so many deliveries."""
         return ()
 
     def gone(self, numbers: Sequence[int]) -> Sequence[Operation]:
-        """What to store when messages, or parts of them, are there no longer."""
+        """Return the operations that remove messages, or parts of them."""
         return ()
 
 

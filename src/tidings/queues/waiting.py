@@ -214,7 +214,7 @@ class WaitingReaders:
         return line
 
     def remove(self, reader: QueueReader) -> None:
-        """It waits no longer; one that does not wait is passed over."""
+        """Remove a reader, if it waits."""
         line = reader.line
         if line is not None:
             reader.turn, reader.line = 0, None
