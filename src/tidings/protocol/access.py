@@ -85,7 +85,7 @@ class Principal(Struct, frozen=True):
     rules: tuple[Rule, ...] | None = None
 
     def grant(self, action: Action) -> Filter | None:
-        """What may be published or subscribed to, None for everything; NotAllowed for nothing at all."""
+        """Return what may be published or subscribed to, None for everything; NotAllowed for nothing."""
         return self._joined(self._for(action), f"{self.user!r} may not {action}")
 
     def reach(self, wanted: Filter) -> Filter:
@@ -185,7 +185,7 @@ class Authenticator(Protocol):
     """Decides who is let in."""
 
     def admit(self, claim: LoginCredentials, now: float, wall: float) -> Principal | Check:
-        """What a client may do, or what has to be checked first; Denied if it is not let in.
+        """Return the rights of a client, or a check to be run first; Denied if it may not log in.
 
         Attempts are counted by `now`, which never jumps; credentials end by `wall`, in seconds since 1970.
         """
@@ -197,7 +197,7 @@ class Authenticator(Protocol):
         """Return the current rights of this principal; None if its credential is not valid any more."""
 
     def principal_of(self, user: str) -> Principal | None:
-        """What a user may do who need not be there; None if there is none of that name."""
+        """Return the rights of a user who need not be connected; None if there is none of that name."""
 
 
 class OpenAuthenticator:
@@ -212,7 +212,7 @@ class OpenAuthenticator:
         return OWNER
 
     def renew(self, principal: Principal) -> Principal | None:
-        """Nothing changes."""
+        """Return the principal unchanged."""
         return principal
 
     def principal_of(self, _user: str) -> Principal | None:

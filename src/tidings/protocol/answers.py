@@ -65,7 +65,7 @@ class Answers:
         return len(self._until)
 
     def look(self, batch: Batch) -> Mentions:
-        """What of a batch has to do with inboxes."""
+        """Return the rows of a batch that concern inboxes."""
         if batch is not self._batch:
             self._batch, self._found = batch, _mentions(batch) if _MARK in batch.raw else NONE
         return self._found
@@ -113,7 +113,7 @@ class Answers:
     # Answers
 
     def allowed(self, user: str, batch: Batch, rows: Rows, now: float) -> Rows:
-        """Those of the rows that a user may publish, as far as inboxes go."""
+        """Return the rows that a user may publish, as far as inboxes go."""
         answers, requests = self.look(batch)
         if not (answers or requests):
             return rows
@@ -180,7 +180,7 @@ def hears(user: str | None, event: Event) -> bool:
 
 
 def own_inboxes(user: str) -> Filter:
-    """What is sent to the inboxes of a user."""
+    """Return the filter of a user's own inboxes."""
     return Filter("STARTS_WITH(subject, :name)", name=inbox_name(user, ""))
 
 

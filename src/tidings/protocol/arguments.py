@@ -81,7 +81,7 @@ class SubscribeRequest(Struct, frozen=True):
 
     @property
     def options(self) -> bytes:
-        """What is stored with a durable subscription beside its filter, as msgpack."""
+        """The stored options of a durable subscription, as msgpack."""
         options = {"passive": self.passive, "newest": self.order == "newest"}
         said = {name: True for name, is_set in options.items() if is_set}
         return msgspec.msgpack.encode(said) if said else b""

@@ -86,7 +86,7 @@ class BlockingConsumer(DroppingConsumer):
         self.trim()
 
     def close(self) -> None:
-        """Nobody waits for this subscription any more."""
+        """Release the publishers that wait for this subscription."""
         self.session.broker.timers.cancel(self._give_up)
         for publisher in self.holding:
             publisher.let_go(self)

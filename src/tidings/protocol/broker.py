@@ -284,7 +284,7 @@ class Broker:
         return self.exchange.has_changes
 
     def finish_tick(self) -> list[Operation]:
-        """What must be committed for this tick; nothing if nothing was stored."""
+        """Return the operations to commit for this tick; none if nothing was stored."""
         self.turns.run()
         for service in self._ticking:
             service.finish_tick()
@@ -371,7 +371,7 @@ class Broker:
         return call
 
     def take_offloaded(self) -> list[BlockingCall]:
-        """What is to be run in threads: run each call, then `conclude` it."""
+        """Return the calls to run in threads: run each, then `conclude` it."""
         offloaded, self.offloaded = self.offloaded, []
         return offloaded
 
@@ -656,7 +656,7 @@ class Broker:
         self._recent_size = size
 
     def status(self) -> dict[str, Any]:
-        """What a node says of itself."""
+        """Return the status of the node."""
         told = {
             "node": self.node,
             "sessions": len(self.sessions),
@@ -694,7 +694,7 @@ def _part(checked: Checked, start: int, end: int) -> Checked:
 
 
 def _publishing(principal: Principal) -> Filter | None:
-    """What a user may publish, None for everything."""
+    """Return the filter of what a user may publish, None for everything."""
     try:
         return principal.grant("publish")
     except NotAllowed:

@@ -358,7 +358,7 @@ def _nobody() -> tuple[str, str]:
 
 
 def _member(found: Any, name: str, kind: type[T]) -> T:
-    """What a node says under a name; CodecError if it does not, or something else."""
+    """Return a member of a node's message; CodecError if it is missing or of another type."""
     value = found.get(name) if isinstance(found, dict) else None
     if not isinstance(value, kind):
         raise CodecError(f"$.{name}", f"is not {kind.__name__}")

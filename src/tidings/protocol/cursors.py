@@ -47,7 +47,7 @@ class Options(Struct, frozen=True, omit_defaults=True):
 
 
 def options_of(record: Durable) -> Options:
-    """What a stored cursor is for."""
+    """Return the stored options of a cursor."""
     return msgspec.msgpack.decode(record.options, type=Options) if record.options else Options()
 
 
@@ -87,12 +87,12 @@ class Cursor:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What no other cursor with a name has."""
+        """The key, which no other named cursor has."""
         return self.owner, self.name
 
     @property
     def filter(self) -> Filter:
-        """What is asked for."""
+        """The requested filter."""
         return self.subscription.asked
 
     def allow(self, granted: Filter, user: str | None) -> None:
@@ -150,12 +150,12 @@ class Cursor:
     # The store
 
     def stored(self) -> PutCursor:
-        """What keeps it."""
+        """The operation that stores it."""
         places = self.acknowledged, self.handed
         return PutCursor(Durable(self.name, self.owner, str(self.filter), *places, self.options))
 
     def dropped(self) -> list[Operation]:
-        """What keeps it no longer."""
+        """The operations that remove it."""
         return [Drop(self.name, self.owner)]
 
 
@@ -252,7 +252,7 @@ class Archive(Cursor):
         """They are in the log, and that is all."""
 
     def dropped(self) -> list[Operation]:
-        """What keeps neither it nor its terms any longer."""
+        """The operations that remove it."""
         return [*super().dropped(), TERMS.drop(self.key)]
 
 
@@ -331,7 +331,7 @@ class Cursors:
 
     @property
     def archives(self) -> list[Archive]:
-        """Those that keep things in the log under a name."""
+        """The archives with a name."""
         return list(self._archives.values())
 
     def review(self) -> None:
@@ -347,7 +347,7 @@ class Cursors:
         self._broker.exchange.subscribe(cursor.subscription)
 
     def remove(self, cursor: Cursor) -> None:
-        """It is needed no longer."""
+        """Remove a cursor that is not needed any more."""
         del self._cursors[cursor]
         self._broker.exchange.unsubscribe(cursor.subscription)
 
@@ -391,7 +391,7 @@ class Cursors:
         self._changed[cursor] = None
 
     def take_due(self) -> list[Operation]:
-        """What stores the cursors that have changed in this tick."""
+        """Return the operations that store the cursors changed in this tick."""
         changed, self._changed = self._changed, {}
         return [cursor.stored() for cursor in changed]
 

@@ -132,7 +132,7 @@ class FrameReader:
         return read_frame(data[at + 4], data[at + PREFIX : following], self._decoders)
 
     def _end_of_frame(self, data: bytes, at: int) -> int:
-        """Where the frame at `at` ends, or 0 if it has not come whole; then `_awaited` says what it takes."""
+        """Return the end of the frame at `at`, or 0 if it is not complete; then `_awaited` is set."""
         if len(data) - at < PREFIX:
             self._awaited = PREFIX
             return 0

@@ -74,7 +74,7 @@ class Ledger:
         client.pending[counter] = None
 
     def settle(self, origin: Origin, counter: int) -> None:
-        """It is done, or was refused."""
+        """Note that a pending item is done, or was refused."""
         identity = identity_of(origin)
         client = self._pending.get(identity)
         if client is not None and counter in client.pending:
@@ -96,7 +96,7 @@ class Ledger:
     # What was found, and what is counted
 
     def learn(self, origin: Origin, counter: int) -> None:
-        """Something of a client that has this counter was found on disk."""
+        """Note that an item of a client with this counter was found on disk."""
         if isinstance(origin, ForwardedOrigin):
             return  # the client may be known here too, and counts by itself
         identity = identity_of(origin)
@@ -148,7 +148,7 @@ class Ledger:
             client.hear(counter)
 
     def refused(self, origin: Origin) -> list[Refusal]:
-        """What was refused, and may not have been seen."""
+        """The refusals that the client may not have seen."""
         client = self._clients.get(identity_of(origin))
         return [] if client is None else list(client.refusals)
 

@@ -293,7 +293,7 @@ KINDS: dict[int, type[ProtocolMessage]] = {
 
 
 def failure_of(error: TidingsError | DecodeError) -> Failure:
-    """What is said to the client of an error that is its own."""
+    """Return the failure that a client gets for an error of its own."""
     match error:
         case FilterError():
             place = {"problem": error.problem, "line": error.line, "column": error.column, "hint": error.hint}

@@ -63,7 +63,7 @@ class IncomingRequest:
             self.session.post(frame, mark)
 
     def fail(self, error: TidingsError | DecodeError) -> None:
-        """It could not be done; that too may depend on what was done before."""
+        """Answer with an error, which may depend on earlier commits too."""
         failure = failure_of(error)
         broker = self.session.broker
         broker.count("refused", reason=failure.code)
@@ -89,7 +89,7 @@ class Service:
         """The rules may have changed."""
 
     def status(self) -> dict[str, Any]:
-        """What the node says of it, beside what the broker says."""
+        """Return the service's part of the node's status."""
         return {}
 
     def finish_tick(self) -> None:

@@ -353,7 +353,7 @@ class Session(SessionWorker):
     # Who the client is
 
     def sender(self, said: str | None) -> str | None:
-        """Who has sent what this client hands on: what it says, if it is a node or the user's own name.
+        """Return the sender of forwarded events: the given one, if it is a node's or the user's own name.
 
         Never longer than a name may be, as no other node would take the event: then it is the user alone.
         """
@@ -493,7 +493,7 @@ class Session(SessionWorker):
         return filter & granted
 
     def narrow_stored(self, filter: Filter) -> Filter:
-        """What of the log may be read of what a filter asks for; NotAllowed if nothing of it may be."""
+        """Narrow a filter on the log to what may be read; NotAllowed if nothing may be."""
         narrowed = self.narrow("subscribe", filter)
         return narrowed if self.bound is None else narrowed & without_others(self.bound)
 
@@ -568,7 +568,7 @@ def _code_of(error: CodecError) -> str:
 
 
 def _source(name: str, principal: Principal) -> str:
-    """What a client is called: what it says, if that is its user's name or begins with it."""
+    """Return the client's name: the one it gives, if that is its user's name or begins with it."""
     if principal.rules is None or name == principal.user or name.startswith(f"{principal.user}/"):
         return name
     if name:

@@ -165,7 +165,7 @@ class StoredConsumer(Consumer):
 
     @property
     def place(self) -> int:
-        """Where the next reading begins."""
+        """The position of the next read."""
         return self.next
 
     def take(self, stored: Sequence[StoredBatch]) -> None:
@@ -268,7 +268,7 @@ class NewestFirstConsumer(StoredConsumer):
 
     @property
     def place(self) -> int:
-        """Where the next reading begins."""
+        """The position of the next read."""
         return self._back if self.is_backward else self.next
 
     @property

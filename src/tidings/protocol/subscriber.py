@@ -40,7 +40,7 @@ class Subscriber(Protocol):
         """Events were lost: so many, or 0 if nobody knows how many."""
 
     def ended(self, reason: str) -> None:
-        """Nothing more will come; called once, and not when the application itself has ended it."""
+        """End the subscription; called once, and not when the application itself has ended it."""
 
 
 class Wanted(Struct, frozen=True, omit_defaults=True):
@@ -146,7 +146,7 @@ class ClientSubscription:
             self.subscriber.deliver(batch, positions, message.redelivered)
 
     def _unread(self, batch: Batch, positions: Sequence[int]) -> tuple[Batch, Sequence[int]]:
-        """What of stored events was not had before the cut."""
+        """Return the stored events that were not delivered before the cut."""
         self._position = max(self._position, max(positions, default=0))
         self._next = self._position + 1
         if self.wanted.order == "newest":
@@ -157,7 +157,7 @@ class ClientSubscription:
         return batch.take(rows), [positions[row] for row in rows]
 
     def _unseen(self, batch: Batch) -> Batch:
-        """What of a batch without positions did not come before the cut.
+        """Return the events of a batch without positions that did not arrive before the cut.
 
         Counters grow, so the first batch with nothing to leave out is the last one to be looked at.
         """
