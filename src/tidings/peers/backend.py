@@ -57,7 +57,7 @@ class PeerQueue(QueueRef):
         return self._transmission.queue(self._relay.peer.name, self._queue)
 
     def follow(self, session: Session, message: QueuedMessage) -> Deferred[None] | None:
-        """What becomes of a message that was just put there."""
+        """Return the reply on a message that was just put there."""
         told = self._transmission.follow(session, self._relay.peer.name, self._queue, message.number)
         return None if told is None else self._named(told)
 
@@ -93,7 +93,7 @@ class PeerQueue(QueueRef):
         return reply.map(_same, partial(self._relay.named, self._queue))
 
     def purge(self, _filter: Filter | None) -> Deferred[int]:
-        """It is managed where it is."""
+        """Refuse: the queue is managed at its node."""
         return failed(_not_here(self))
 
     def watch(self, subscription: Subscription) -> Callable[[], None]:
@@ -138,13 +138,13 @@ class Watcher:
             sink.session.post(encode(Notice("gap", sink.number, {"dropped": dropped, "reason": reason})))
 
     def ended(self, reason: str) -> None:
-        """Nothing more will come."""
+        """End the watch."""
         sink = self._subscription.sink
         if isinstance(sink, Consumer) and not (self._is_over or sink.session.is_closed):
             sink.session.end(sink.number, f"node {self._relay.peer.name}: {reason}")
 
     def end(self) -> None:
-        """It is wanted no longer."""
+        """End a watch that is not wanted any more."""
         self._is_over = True
         if self._connection is not None and self._connection.failure is None:
             self._connection.unsubscribe(self.intake)
@@ -188,7 +188,7 @@ class Peers(QueueBackend):
         return failed(NotAllowed(f"queue {wanted.name!r}: a queue of another node is made at that node"))
 
     def delete(self, queue: QueueRef) -> Deferred[None]:
-        """It is managed where it is."""
+        """Refuse: the queue is managed at its node."""
         return failed(_not_here(queue))
 
     def search(self, sought: FindRequest) -> Deferred[list[Description]]:
@@ -200,7 +200,7 @@ class Peers(QueueBackend):
 
 
 def _found(relay: PeerClient, result: Any) -> list[Description]:
-    """What one peer has found; what it says beyond all measure is passed over."""
+    """Return the queues that one peer has found; an answer past the limits is cut."""
     if not isinstance(result, list):
         return []
     try:

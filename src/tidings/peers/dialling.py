@@ -87,13 +87,13 @@ class Dialling:
         self._due: dict[OutboundConnection, None] = {}
 
     def take_due(self) -> list[OutboundConnection]:
-        """Those that may have something to send; to be sent before the effects are carried out."""
+        """Return the connections that may have output, to be sent before the effects are carried out."""
         due, self._due = list(self._due), {}
         self.is_due = bool(self._effects)
         return due
 
     def take_effects(self) -> list[DialEffect]:
-        """What is to be done, in this order."""
+        """Return the effects, in this order."""
         effects, self._effects = self._effects, []
         self.is_due = bool(self._due)
         return effects
@@ -131,7 +131,7 @@ class OutboundConnection(ABC):
     @property
     @abstractmethod
     def reach(self) -> PeerReach:
-        """Where to dial now."""
+        """Return the address to dial now."""
 
     @abstractmethod
     def _refusal(self, certificate: str | None) -> str:
@@ -139,7 +139,7 @@ class OutboundConnection(ABC):
 
     @abstractmethod
     def _heard(self) -> None:
-        """Something has come."""
+        """Note that something has arrived."""
 
     @abstractmethod
     def _lost(self, problem: str, verdict: TidingsError | None, was_open: bool) -> None:
@@ -216,7 +216,7 @@ class OutboundConnection(ABC):
         return [] if self.state in ("resting", "dialling") else self._talk.output()
 
     def touch(self) -> None:
-        """Something may have been said."""
+        """Note that there may be output."""
         self._dialling.touch(self)
 
     def look(self) -> None:

@@ -256,4 +256,4 @@ class Forwarder:
 
 
 def _nothing() -> None:
-    """What is called where nobody wants to know."""
+    """Do nothing, where no callback is set."""

@@ -39,7 +39,7 @@ class StreamOutbound(OutboundConnection):
 
     @property
     def reach(self) -> PeerReach:
-        """Where the other node is."""
+        """Return the address of the other node."""
         return self._reach
 
     def _refusal(self, certificate: str | None) -> str:

@@ -62,16 +62,16 @@ class OutboundStream:
     # What the other node says
 
     def welcomed(self, counter: int) -> None:
-        """It is there, and has had everything up to this number."""
+        """Note that the stream is welcomed: the other node has everything up to this number."""
         self._forwarder.welcomed(self, counter)
 
     def accepted(self, counter: int) -> None:
-        """It has everything up to this number."""
+        """Note that the other node has everything up to this number."""
         self.note_settled(counter)
         self._forwarder.pump()
 
     def lost(self) -> None:
-        """It is there no longer."""
+        """Note that the connection is lost."""
         self._forwarder.lost(self)
 
     def failure_of(self, counter: int) -> Failure | None:
@@ -92,7 +92,7 @@ class OutboundStream:
         self.sender.send(self._forwarder.outgoing.target, origin, numbers, raws, run, parts)
 
     def give_back(self) -> None:
-        """What is under way may have to be sent again."""
+        """Give back messages that are under way and may have to be sent again."""
         queue = self._forwarder.outgoing.queue
         for one in self.sender.stream.cut():
             if queue.held.get(one.message.number) is one:

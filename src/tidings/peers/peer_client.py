@@ -64,7 +64,7 @@ class PeerClient:
         self._was_up = False
 
     def changed(self) -> None:
-        """Something has come, or the connection was lost or found again."""
+        """Take note of a change: data has arrived, or the connection was lost or restored."""
         connection = self.connection
         if connection is None:
             return
@@ -105,7 +105,7 @@ class PeerClient:
         return asking.reply
 
     def describe(self, queue: str) -> Deferred[Description]:
-        """What a queue is; what is known of it, if the peer is away."""
+        """Describe a queue; with its last known description, if the peer is away."""
         reply: Deferred[Description] = Deferred()
 
         def fail(error: TidingsError) -> None:
@@ -129,7 +129,7 @@ class PeerClient:
         return found
 
     def last_known(self, queue: str) -> Description:
-        """What is known of a queue while the peer is away."""
+        """Return the last known description of a queue while the peer is away."""
         known = self.known.get(queue) or Description(name=queue)
         return replace(known, node=self.peer.name, is_away=True)
 
@@ -214,7 +214,7 @@ class PeerCall:
         self.finish(result, None)
 
     def fail(self, error: TidingsError) -> None:
-        """It could not be asked for, or not be done."""
+        """Fail the request."""
         self.finish(None, self._told(error))
 
     def _told(self, error: TidingsError) -> TidingsError:
@@ -254,7 +254,7 @@ class PeerGet(PeerCall):
         self._queue = queue
 
     def fail(self, error: TidingsError) -> None:
-        """It could not be asked for, or not be done."""
+        """Fail the request."""
         self.finish(None, self._relay.named(self._queue, self._told(error)))
 
     def _answered(self, result: Any) -> None:
@@ -280,4 +280,4 @@ class PeerGet(PeerCall):
 
 
 def _nothing() -> None:
-    """What is called while there is no driver."""
+    """Do nothing, while there is no driver."""

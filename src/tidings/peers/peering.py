@@ -71,7 +71,7 @@ class Peering(Service):
             self._begin(peer)
 
     def gone(self, name: str) -> None:
-        """It is not found any more."""
+        """Forget a candidate that is not found any more."""
         peer = self.registry.forget(name)
         if peer is not None:
             self._relays.pop(peer, None)
@@ -132,7 +132,7 @@ class PeerOutbound(OutboundConnection):
 
     @property
     def reach(self) -> PeerReach:
-        """Where the peer is now."""
+        """Return the current address of the peer."""
         return self._peering.reach_of(self._peer)
 
     def begin(self) -> None:

@@ -129,7 +129,7 @@ class PeerRegistry:
         return peer
 
     def forget(self, name: str) -> Peer | None:
-        """It is not found any more; the candidate that is gone, None for any other."""
+        """Forget and return a candidate that is not found any more; None for any other peer."""
         peer = self._peers.get(name)
         if peer is None or peer.state != "candidate":
             return None
@@ -138,7 +138,7 @@ class PeerRegistry:
     # What happens to a peer
 
     def check(self, peer: Peer, certificate: str | None) -> None:
-        """It has shown a certificate with this name, or none: NotAllowed if it is not who it should be.
+        """Check the name in its certificate, or that it has none: NotAllowed if it is another node.
 
         To be called before anything is said to it.
         """
@@ -148,7 +148,7 @@ class PeerRegistry:
             self._refuse(peer, f"its certificate is that of {certificate[:NAME_LENGTH_MAX]!r}")
 
     def welcome(self, peer: Peer, node: str, name: str, certificate: str | None, now: float) -> None:
-        """It has welcomed us, says that it is `node` and called `name`, and has shown a certificate or none.
+        """Check a welcome: its node id `node`, its name `name`, and the name in its certificate, if any.
 
         NotAllowed, and nothing has changed but its error, if it is not who it should be.
         """

@@ -242,11 +242,11 @@ class Transmission(Service):
         return self._await(session, outgoing, message.number) or resolved(None)
 
     def follow(self, session: Session, peer: str, queue: str, number: int) -> Deferred[None] | None:
-        """What the peer says of a message that was just put; None if it is safe as it is."""
+        """Return the peer's answer to a message that was just put; None if it is safe as it is."""
         return self._await(session, self.outgoing(peer, queue), number)
 
     def _await(self, session: Session, outgoing: OutgoingMessage, number: int) -> Deferred[None] | None:
-        """What the peer says of a message; None if it is away."""
+        """Return the peer's answer to a message; None if it is away."""
         if not (outgoing.is_attended or self.is_there(outgoing.peer)):
             return None
         reply: Deferred[None] = Deferred()
