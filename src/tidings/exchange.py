@@ -68,7 +68,7 @@ class Sink(Protocol):
     """Receiver of the events of a subscription."""
 
     def need(self, count: int) -> Need:  # noqa: ARG002
-        """What must be stored of the events that match, being asked before each batch that has `count`."""
+        """Return what must be stored of the matching events; asked before each batch, which has `count`."""
         return _NOTHING
 
     def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
@@ -256,5 +256,5 @@ class Exchange:
 
 
 def _demand(subscription: Subscription) -> tuple[Filter, Any, Hashable, Filter]:
-    """What a subscription demands, as interest is kept by."""
+    """Return the demand of a subscription, as interest keeps it."""
     return subscription.filter, subscription.origin, subscription.owner, subscription.asked

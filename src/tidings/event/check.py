@@ -34,7 +34,7 @@ _certain: Callable[[bytes], Checked | None] | None = None
 
 
 def check(raw: bytes) -> Checked:
-    """What is known of the events of an array; CodecError names the place where one is no event."""
+    """Check the events of an array and return facts about them; CodecError names the place of a fault."""
     if _certain is not None:
         checked = _certain(raw)
         if checked is not None:

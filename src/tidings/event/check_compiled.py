@@ -120,7 +120,7 @@ _facts: Longs = np.array(_words, np.int64)
 
 
 def check_certain(raw: bytes) -> Checked | None:
-    """What `check` gives, or None where only decoding can tell."""
+    """Return the result of `check`, or None where only decoding can decide."""
     count = count_in_head(raw)
     if count > len(raw):
         return None

@@ -163,7 +163,7 @@ def _is_tagged(value: Mapping[Any, Any]) -> bool:
 
 
 def from_tagged(value: object, place: str) -> object:
-    """What `to_tagged` was given, for a value read from JSON; one without a tag is left as it is."""
+    """Return the value of `to_tagged` for one read from JSON; one without a tag is left as it is."""
     if not (isinstance(value, dict) and _is_tagged(value)):
         return value
     ((tag, text),) = value.items()

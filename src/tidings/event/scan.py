@@ -75,7 +75,7 @@ class ScanPlan(NamedTuple):
     defaults: Floats
 
     def words(self) -> Longs:
-        """What compiled code reads, in the order of the constants below."""
+        """The words that compiled code reads, in the order of the constants below."""
         own = [
             address(self.lane_of),
             address(self.in_header),
@@ -188,7 +188,7 @@ def _item(at: Int, end: Int) -> tuple[Int, Int, Int, Int]:  # noqa: C901 - one f
 
 @njit(nogil=True, cache=True)
 def _skip(at: Int, end: Int) -> Int:
-    """Where the item at a place ends, with all that is in it; -1 when it does not."""
+    """Return the end of the item at a place, with all that is in it; -1 when it has none."""
     awaited = 1
     while awaited > 0:
         what, _, size, at = _item(at, end)
@@ -375,7 +375,7 @@ def _starts(data: Bytes, starts: npt.NDArray[np.uint64]) -> Int:
 
 
 def offsets(raw: bytes) -> array[int]:
-    """Where each event of an array begins, and after them where the last one ends."""
+    """Return the offset of each event of an array, and the end of the last one."""
     count = count_in_head(raw)
     if count > len(raw):
         raise CodecError("$", f"{count} events do not fit {len(raw)} bytes")

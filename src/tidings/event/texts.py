@@ -33,7 +33,7 @@ def _address(data: npt.NDArray[Any]) -> Int:
 
 
 def address(data: npt.NDArray[Any]) -> int:
-    """Where an array lies in memory; it must lie there in one piece."""
+    """Return the address of an array in memory; it must lie there in one piece."""
     assert data.flags.c_contiguous
     place: int = _address(data)  # compiled, because numpy makes an object or a dict to tell it
     return place
@@ -48,7 +48,7 @@ class TextTable(NamedTuple):
     seed: int
 
     def words(self) -> list[int]:
-        """What compiled code reads: addresses, and numbers."""
+        """The words that compiled code reads: addresses, and numbers."""
         return [address(self.slots), len(self.slots) - 1, address(self.spans), address(self.pool), self.seed]
 
 
@@ -61,7 +61,7 @@ class Cuts(NamedTuple):
     pool: Bytes
 
     def words(self) -> list[int]:
-        """What compiled code reads: addresses."""
+        """The words that compiled code reads: addresses, and numbers."""
         return [address(part) for part in self]
 
 
@@ -187,7 +187,7 @@ def insert(slots: Ints, spans: Longs, pool: Int, seed: Int, numbers: Ints) -> An
 
 @njit(nogil=True, cache=True)
 def coordinate(cuts: Int, lane: Int, at: Int, size: Int) -> Any:
-    """Where a text stands among the cuts of a lane: odd when equal to one, else even."""
+    """Return the place of a text among the cuts of a lane: odd when equal to one, else even."""
     order, segments = int64_at(cuts), int64_at(cuts + 8 * _SEGMENTS)
     spans, pool = int64_at(cuts + 8 * _CUT_SPANS), int64_at(cuts + 8 * _CUT_POOL)
     low, high = int32_at(segments + 4 * lane), int32_at(segments + 4 * lane + 4)

@@ -60,7 +60,7 @@ good_types: set[str] = set()
 
 
 def place_of(name: object, root: str = "$") -> str:
-    """Where a member stands, as errors write it: `$.pos.x`; odd names are quoted and long ones cut."""
+    """Return the place of a member, as errors write it: `$.pos.x`; odd names are quoted and long ones cut."""
     text = name if isinstance(name, str) else repr(name)
     if len(text) > 80:
         text = text[:80] + "…"

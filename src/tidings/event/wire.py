@@ -140,7 +140,7 @@ def _check_values(values: Mapping[str, object]) -> None:
 
 
 def _codec_error(error: Exception, root: str, elements_at: int = 1) -> CodecError:
-    """What msgspec says, with the place in our words: `$[17][4].priority` is `$[17].priority`."""
+    """Return msgspec's error with the place in our words: `$[17][4].priority` is `$[17].priority`."""
     if isinstance(error, RecursionError):
         return CodecError(root, "is nested too deep")
     found = _PLACE.fullmatch(str(error))
@@ -171,7 +171,7 @@ _parts_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 
 def offsets_of(raw: bytes) -> array[int]:
-    """Where each event of an array begins, and after them where the last one ends."""
+    """Return the offset of each event of an array, and the end of the last one."""
     count_in_head(raw)
     try:
         parts = _parts_decoder.decode(raw)  # ten times as quick as walking, but it can't say what is wrong
@@ -199,7 +199,7 @@ def walk(raw: bytes) -> array[int]:
 
 
 def skip(raw: bytes, at: int) -> int:
-    """Where the item at `at` ends, which may be past the end; IndexError when it lacks an item's head."""
+    """Return the end of the item at `at`, which may be past the end; IndexError when its head is missing."""
     awaited = 1
     while awaited:
         head = raw[at]

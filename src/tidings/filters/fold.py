@@ -39,7 +39,7 @@ class Fold(ABC, Generic[C, V]):
     """Translation of conditions and values by a back end."""
 
     def condition(self, node: Condition) -> C:
-        """What becomes of a condition."""
+        """Translate a condition."""
         match node:
             case Compare(operator, left, right):
                 if type(left) is Name and type(right) is Literal:
@@ -65,7 +65,7 @@ class Fold(ABC, Generic[C, V]):
                 return self.always(value is True)
 
     def value(self, node: Expression) -> V:
-        """What becomes of an expression."""
+        """Translate an expression."""
         match node:
             case Name(name):
                 return self.named(name)

@@ -133,7 +133,7 @@ def _template_term(writer: _Writer, name: str, value: Any) -> str:
 
 
 def _fields_of(event: Event) -> dict[str, Any]:
-    """What an event says when it is an example: not its number, time or place of origin."""
+    """Return the fields of an event as an example: not its number, time or place of origin."""
     header = event.header or Header()
     default = Header()
     said = {name: getattr(header, name) for name in Header.__struct_fields__ if name != "received_us"}

@@ -111,7 +111,7 @@ def implied_by_like(pattern: str, escape: str | None = None) -> tuple[Intervals,
 
 
 def like_head(pattern: str, escape: str | None = None) -> tuple[str, bool]:
-    """What the pattern begins with before its first wildcard, and whether it has no wildcard at all."""
+    """Return the text before the pattern's first wildcard, and whether it has no wildcard at all."""
     runs = _runs(pattern, escape)
     head: list[str] = []
     for symbol in runs[0]:
@@ -197,7 +197,7 @@ class _Run:
         return all(text.startswith(piece, at + offset) for offset, piece in self.pieces)
 
     def find_end(self, text: str, start: int, end: int) -> int:
-        """Where the leftmost occurrence between start and end is over, or -1."""
+        """Return the end of the leftmost occurrence between start and end, or -1."""
         anchored = text.find(self.anchor, start + self.anchor_at, end)
         begin = anchored - self.anchor_at
         if anchored < 0 or begin + self.length > end:

@@ -105,7 +105,7 @@ TaxonomyLink = tuple[str, str, str]
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """What the file holds; the ValueErrors of both formats name line and column."""
+    """Read the file; the ValueErrors of both formats name line and column."""
     if path.suffix not in (".toml", ".json"):
         raise ValueError("a taxonomy is a .toml or .json file")
     with path.open("rb") as file:
@@ -185,5 +185,5 @@ def _narrower_pairs(links: list[TaxonomyLink], terms: Iterable[str]) -> Iterator
 
 
 def _ancestors(term: str) -> list[str]:
-    """What stands before each dot of a term: a, a.b for a.b.c."""
+    """Return the terms above a term: a, a.b for a.b.c."""
     return [term[:at] for at, character in enumerate(term) if character == "."]

@@ -205,7 +205,7 @@ class TokenReader:
         return value
 
     def bound(self, token: str) -> Any:
-        """What was given for a parameter."""
+        """Return the value given for a parameter."""
         if token[1:] not in self.parameters:
             raise Trouble(self.at, f"no value was given for the parameter {token}")
         self.used.add(token[1:])

@@ -95,7 +95,7 @@ class EntryBlock:
         return places
 
     def living_entries(self) -> EntryArrays:
-        """What is still wanted."""
+        """The entries that are not removed."""
         if self.living == len(self):
             return self.entries
         return self.entries.only(np.flatnonzero(self.entries.owners >= 0))

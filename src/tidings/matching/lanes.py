@@ -214,7 +214,7 @@ class CutTexts(CountedNumbers[tuple[int, bytes]]):
         self.ranks[self._order] = np.arange(len(self._order))
 
     def coordinate(self, lane: int, text: bytes) -> float:
-        """What the scan writes for this text."""
+        """Return the coordinate that the scan writes for this text."""
         place = bisect_left(self._sorted, (lane, text))
         known = place < len(self._sorted) and self._sorted[place] == (lane, text)
         return 2.0 * place + known

@@ -270,6 +270,6 @@ def _head(ranks: Callable[[int], list[Any]], block: int, rank: int) -> Head | No
 
 
 def _place(values: list[Any], items: list[Any], value: Any, item: Any) -> int:
-    """Where in a block the pair stands or would stand."""
+    """Return the place of the pair in a block, or where it would be."""
     low = bisect_left(values, value)
     return bisect_left(items, item, low, bisect_right(values, value, low))

@@ -82,7 +82,7 @@ class UserAuthenticator:
     # What a node asks
 
     def admit(self, claim: LoginCredentials, now: float, wall: float | None = None) -> Principal | Check:
-        """What a client may do, or a password to check first; Denied if it is not let in.
+        """Return the rights of a client, or a password to check first; Denied if it may not log in.
 
         Without `wall` both clocks say the same.
         """
@@ -125,7 +125,7 @@ class UserAuthenticator:
         return OWNER if principal.rules is None else self._principal_for(principal.user, principal.credential)
 
     def principal_of(self, user: str) -> Principal | None:
-        """What a user may do who need not be there; None if there is none of that name."""
+        """Return the rights of a user who need not be connected; None if there is none of that name."""
         found = self._users.get(user)
         return None if found is None else self._principal(found, "")
 
@@ -249,7 +249,7 @@ class _Attempt:
 
     @property
     def place(self) -> tuple[str, str, str]:
-        """Where the password is remembered."""
+        """The place where the password is remembered."""
         return self.user, self.credential, self.host
 
     @property

@@ -146,7 +146,7 @@ class Authority:
 
 
 def describe(certificate: str, place: str) -> Certificate:
-    """What a certificate says; ConfigError, with the place, if it is none."""
+    """Return the contents of a certificate; ConfigError, with the place, if it is none."""
     loaded = _load_certificate(certificate, place)
     try:
         constraints = loaded.extensions.get_extension_for_class(x509.BasicConstraints).value
@@ -187,7 +187,7 @@ def check_issuer(certificate: str, authority: str, place: str) -> None:
 def _builder(
     name: x509.Name, key: EllipticCurvePrivateKey, now: datetime, until: datetime, is_authority: bool
 ) -> x509.CertificateBuilder:
-    """What all certificates have in common; who issues it is still to be said."""
+    """Return the common part of all certificates; the issuer is still to be set."""
     public: EllipticCurvePublicKey = key.public_key()
     constraints = x509.BasicConstraints(ca=is_authority, path_length=0 if is_authority else None)
     return (

@@ -92,7 +92,7 @@ def check_directory(path: Path) -> None:
 
 
 def read_text(path: Path, is_secret: bool = True) -> str:
-    """What is in a file; ConfigError if others may write it, or read it though it is secret."""
+    """Read a file; ConfigError if others may write it, or read it though it is secret."""
     try:
         with path.open("rb") as file:
             found, content = os.fstat(file.fileno()), file.read(FILE_SIZE_MAX + 1)

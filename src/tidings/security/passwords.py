@@ -112,13 +112,13 @@ class Token(Struct, frozen=True):
 
 
 def make_password(password: str, random: Random, cost: Cost | None = None) -> Password:
-    """What is to be kept of a password."""
+    """Return the stored form of a password."""
     cost, salt = cost or Cost(), random(SALT_SIZE)
     return Password(cost, salt, _hash(password, salt, cost, HASH_SIZE))
 
 
 def read_password(text: str) -> Password | None:
-    """What a file has kept of a password, None if that can't be; what a check may take is bounded."""
+    """Read the stored form of a password, None if it is invalid; the cost of a check is bounded."""
     words = text.split(":")
     if len(words) != 6 or words[0] != "scrypt" or not all(map(_NUMBER.fullmatch, words[1:4])):
         return None
@@ -155,7 +155,7 @@ def is_token(secret: str) -> bool:
 
 
 def hash_token(token: str) -> str:
-    """What is kept of a token, in hexadecimal."""
+    """Return the stored form of a token, in hexadecimal."""
     return sha256(token.encode()).hexdigest()
 
 

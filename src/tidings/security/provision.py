@@ -146,7 +146,7 @@ def renew_node(home: SecurityDirectory, hosts: list[str] | None, now: datetime) 
 
 
 def own_certificate(home: SecurityDirectory) -> Certificate:
-    """What the node's certificate says."""
+    """Return the contents of the node's certificate."""
     return describe(read_text(home.certificate, is_secret=False), str(home.certificate))
 
 

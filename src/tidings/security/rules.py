@@ -45,7 +45,7 @@ class Allowance(Struct, frozen=True):
 
 
 def read_rules(text: str, place: str, users: Collection[str]) -> dict[str, tuple[Rule, ...]]:
-    """What each of the users may do; ConfigError names the entry, the key and what is possible."""
+    """Read the rights of each user; ConfigError names the entry, the key and what is possible."""
     rules: dict[str, list[Rule]] = {}
     for allowance in read_allowances(text, place):
         for name in users if allowance.everyone else allowance.users:

@@ -101,7 +101,7 @@ def read_entries(text: str, place: str) -> list[UserLine]:
 
 
 def users_of(entries: Iterable[UserLine], place: str = "users") -> dict[str, User]:
-    """What these lines say together; ConfigError for one that says what an earlier one has said."""
+    """Return the users of these lines; ConfigError for a line that repeats an earlier one."""
     users: dict[str, User] = {}
     digests: dict[str, int] = {}
     for entry in entries:

@@ -268,7 +268,7 @@ class Link(Carrier):
             call.cancel()
 
     def future(self) -> Wait:
-        """Something to wait on."""
+        """Return a future of the loop."""
         return self._loop.create_future()
 
     def outcome(self, reply: Deferred[T]) -> asyncio.Future[T]:
@@ -287,7 +287,7 @@ class Link(Carrier):
         return wait
 
     async def within(self, wait: Awaitable[T], timeout_s: float | None, what: str) -> T:
-        """What is waited for; Disconnected or NoAnswer if it has not come in time."""
+        """Return the awaited result; Disconnected or NoAnswer if it has not come in time."""
         try:
             async with asyncio.timeout(timeout_s):
                 return await wait

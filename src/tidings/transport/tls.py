@@ -90,7 +90,7 @@ def dial_verdict(
 
 
 def alert_verdict(error: ssl.SSLError) -> TidingsError | None:
-    """What an alert of the node says, if another attempt would get the same one."""
+    """Return the error of a node's alert, if another attempt would get the same one."""
     for reason, problem in _REFUSALS.items():
         if _reason(error).endswith(f"ALERT_{reason}"):
             return NotAllowed(f"the node does not take this client's certificate: {problem}")
@@ -235,7 +235,7 @@ def node_context(ca: Path, cert: Path, key: Path) -> ssl.SSLContext:
 def port_context(
     current: ssl.SSLContext, room: Callable[[], int], on_failure: Callable[[], None]
 ) -> NodeContext:
-    """What to open a port with; see `NodeContext`."""
+    """Return the context to open a port with; see `NodeContext`."""
     context = NodeContext(ssl.PROTOCOL_TLS_SERVER)
     context.current, context.room, context.on_failure = current, room, on_failure
     context.under_way = WeakSet()
@@ -243,7 +243,7 @@ def port_context(
 
 
 def tell_own(cert: Path, key: Path) -> PeerCertificate:
-    """What the certificate of a node says, whoever has issued it.
+    """Return the contents of a node's certificate, whatever its issuer.
 
     Python tells of a certificate only what another end has shown, so it is shown to ourselves.
     """
@@ -269,7 +269,7 @@ def expires_at(told: PeerCertificate) -> float:
 
 
 def common_name(told: PeerCertificate | None) -> str | None:
-    """Whom a certificate names, None if nobody or several."""
+    """Return the name in a certificate, None if there is none or several."""
     subject = (told or {}).get("subject", ())
     names = [value for part in subject for key, value in part if key == "commonName"]
     return names[0] if len(names) == 1 else None
