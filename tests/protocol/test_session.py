@@ -117,6 +117,22 @@ def test_a_client_that_comes_again_is_not_heard_on_the_connection_it_had() -> No
     assert again.events() == []
 
 
+def test_a_late_request_of_a_client_that_was_killed_takes_nothing_from_its_next_start() -> None:
+    rig = Rig()
+    killed, again = rig.peer("sys", 1, "ann"), rig.peer("sys", 2, "ann")
+    again.subscribe(1, durable="d")
+    rig.run()
+    refused = killed.ask("subscribe", number=1, durable="d", credit=9)
+    assert refused.error is not None
+    assert refused.error.code == "exists"
+    assert "later start" in refused.error.text
+    assert again.notices == []
+    other = rig.peer("third", 1, "ann")
+    other.subscribe(1, durable="d")  # which may be: it is another program of the same name
+    rig.run()
+    assert [kind for kind, *_ in again.notices] == ["ended"]
+
+
 @pytest.mark.parametrize(
     "hello", [Hello([1], "sys", 2, "ann"), Hello([1], "other", 1, "ann"), Hello([1], "sys", 1, "eve")]
 )

@@ -24,7 +24,7 @@ from tidings.protocol.arguments import (
 from tidings.protocol.backlog import Backlog
 from tidings.protocol.blocking_consumer import BlockingConsumer
 from tidings.protocol.consumer import Consumer, DroppingConsumer, LatestConsumer
-from tidings.protocol.cursors import Cursor
+from tidings.protocol.cursors import Cursor, CursorConsumer
 from tidings.protocol.frames import encode
 from tidings.protocol.last_values import LastValuesSink, last_values
 from tidings.protocol.memory import filter_size
@@ -247,9 +247,17 @@ class Subscriptions:
         if cursor.options != wanted.options:
             raise Refused("exists", f"{name!r} exists with another order, or is passive or not")
         if cursor.consumer is not None:
+            self._check_latest(name, cursor.consumer)
             cursor.consumer.part("taken over")
         places.refilter(cursor, asked, filter, self._session.bound)
         return cursor
+
+    def _check_latest(self, name: str, holder: CursorConsumer) -> None:
+        """Refuse a request that an earlier start of the same client had sent, and that arrives late."""
+        own = self._session.origin
+        other = holder.session.origin if isinstance(holder, StoredConsumer) else None
+        if own is not None and other is not None and own.system == other.system and own.epoch < other.epoch:
+            raise Refused("exists", f"{name!r} is read by a later start of this client")
 
     def _cursor(self, name: str, wanted: SubscribeRequest, filter: Filter, asked: Filter) -> Cursor:
         start = self._start(wanted) - 1
