@@ -89,7 +89,7 @@ class Areas(Generic[T]):
             cells.setdefault(cell, {})[thing] = box
 
     def remove(self, thing: T) -> None:
-        """It is no longer there; KeyError if it was not."""
+        """Remove a box; KeyError if it is not there."""
         box = self._boxes.pop(thing)
         if box is None:
             del self._everywhere[thing]

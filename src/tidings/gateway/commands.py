@@ -123,7 +123,7 @@ class Asker:
             self._speaker.say(network.key, SubscribeSensors(network.sensing_id, []), effects)
 
     def heard(self, key: Key) -> bool:
-        """Something came from there: whether something was withheld, which the next changes have then."""
+        """Note data from an address; return whether commands were withheld, which are then due."""
         if not isinstance(key, DatagramAddress) or not (owed := self._owed.get(key.host)):
             return False
         first = [key] if key in owed else []

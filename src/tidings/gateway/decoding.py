@@ -63,7 +63,7 @@ _pairs = json.JSONDecoder(object_pairs_hook=_Pairs, parse_int=str, parse_float=s
 
 
 def decode_plain_run(data: bytes) -> list[Sensing] | None:
-    """What a run of whole objects says, if all of them are plain readings."""
+    """Decode a run of whole objects, if all of them are plain readings."""
     try:
         plain = _decode_plain_lines(data)
     except _UNREADABLE:
@@ -72,7 +72,7 @@ def decode_plain_run(data: bytes) -> list[Sensing] | None:
 
 
 def decode_run(data: bytes) -> Steps[list[Said] | None]:
-    """What a run of whole objects says; None if each of them has to be looked at by itself.
+    """Decode a run of whole objects; None if each of them has to be decoded by itself.
 
     It takes one step if all readings are plain.
     """
@@ -97,7 +97,7 @@ def _decode_loose_run(data: bytes) -> Steps[list[Said] | None]:
 
 
 def decode_object(raw: bytes) -> Steps[list[Said]]:
-    """What one object says: its message, as far as it is good, and what is wrong."""
+    """Decode one object: its message, as far as it is valid, and the mistakes."""
     has_single_id = _has_single_ids(raw, 1)
     if has_single_id:
         try:

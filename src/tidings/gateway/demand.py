@@ -77,7 +77,7 @@ class Want(Struct, frozen=True, eq=False):
         return self.x.overlaps(x) and self.y.overlaps(y)
 
     def clip(self, span: RangeSpan | None) -> RangeSpan | None:
-        """What is wanted of a sensor's range, or of one that has none; None if nothing is."""
+        """Return the part of a sensor's range that is wanted, or of one that has none; None if nothing is."""
         if span is None:
             return WHOLE if self.spans or self.takes_others else None
         parts = [part for wanted in self.spans if (part := wanted.clip(span))]
@@ -85,7 +85,7 @@ class Want(Struct, frozen=True, eq=False):
 
 
 def wants_of(filter: Filter, text: str) -> list[Want]:
-    """What each alternative of a filter wants; those that no reading can match are left out."""
+    """Return the wants of each alternative of a filter; those that no reading can match are left out."""
     return [want for one in filter.normal if (want := _want(one, text)) is not None]
 
 

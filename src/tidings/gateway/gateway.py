@@ -142,7 +142,7 @@ class Gateway:
         return readings
 
     def said(self) -> list[GatewayEffect]:
-        """What is to be done because of the readings that came since this was asked last."""
+        """Return the effects of the readings that came since the last call."""
         effects, self._effects = self._effects, []
         return effects
 
@@ -277,7 +277,7 @@ class Gateway:
         return NetworkCaller(key.host) if isinstance(key, DatagramAddress) else NetworkCaller()
 
     def _now_at(self, sensing_id: str, key: Key) -> Key:
-        """Where to answer a network that has spoken from there: there, or where it is if that is gone."""
+        """Return where to answer a network that has sent from there: there, or its new place."""
         if key in self._callers or isinstance(key, DatagramAddress):
             return key
         network = self._table.get(sensing_id)

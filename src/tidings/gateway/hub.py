@@ -130,7 +130,7 @@ class Hub:
         self._introduce(key, caller.host or "", peer.standing)
 
     def login(self, key: Key, token: str) -> bool:
-        """Someone shows a token; whether it is taken. One that is not ends the connection."""
+        """Log in with a token; return whether it is accepted. A refused one ends the connection."""
         peer = self._peers[key]
         if self._entrance is None:
             return True
@@ -354,7 +354,7 @@ class Hub:
         self._look_behind()
 
     def _admitted(self, key: Key, standing: NetworkRights | None, token: str | None) -> NetworkRights:
-        """Who registers a network; NotAllowed if that is not known, or has no right to publish."""
+        """Return the rights of a registering client; NotAllowed if it is unknown, or may not publish."""
         if self._entrance is None:
             return ANYONE
         if token is not None:

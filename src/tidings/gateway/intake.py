@@ -46,7 +46,7 @@ class NetworkReader:
         return self._cutter.is_open or bool(self._rest)
 
     def read_run(self, data: bytes) -> list[Sensing] | None:
-        """What a short run of plain readings says; None if it is anything else, which is to be read."""
+        """Read a short run of plain readings; None if it is anything else, which is to be read in full."""
         is_begun = bool(self._rest) or self._cutter.is_open
         if is_begun or self.is_given_up or len(data) > self._cutter.size_max or data[-1:] not in b"}\n":
             return None
@@ -91,7 +91,7 @@ class NetworkReader:
         return said if problem is None else [*said, problem]
 
     def _likely_end(self, data: bytes, at: int) -> int:
-        """Where whole objects seem to end, at most as far from here as an object may be long."""
+        """Return where whole objects seem to end, at most an object's length from here."""
         size_max = self._cutter.size_max
         if at + RUN_SIZE >= len(data) or not (end := _end_in(data, at, at + min(RUN_SIZE, size_max))):
             end = _end_in(data, at, at + size_max)
@@ -120,7 +120,7 @@ class NetworkReader:
 
 
 def _end_in(data: bytes, at: int, limit: int) -> int:
-    """Where whole objects seem to end before a limit; 0: nowhere."""
+    """Return where whole objects seem to end before a limit; 0: nowhere."""
     if limit >= len(data) and data.endswith(b"}"):
         return len(data)
     return data.rfind(b"\n", at, limit) + 1 or data.rfind(b"}{", at, limit) + 1

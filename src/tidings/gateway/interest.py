@@ -269,7 +269,7 @@ class SensorInterest:
         return [(one, span) for one, span in wanted if _has_changed(one, span)]
 
     def wanted(self, instrument: Instrument) -> RangeSpan | None:
-        """What is wanted of a sensor; None if it may be silent."""
+        """Return the demand on a sensor; None if it may be silent."""
         return self._groups[instrument.type].wanted(instrument)
 
     def why(self, instrument: Instrument) -> list[str]:

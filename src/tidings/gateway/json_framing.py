@@ -93,7 +93,7 @@ class JsonFramer:
         return found, at
 
     def finish(self) -> Error | None:
-        """Nothing comes any more: what is wrong, if there is half an object; it is forgotten."""
+        """End the stream: return the mistake, if there is half an object; it is forgotten."""
         is_cut_short = self.is_open and not self._is_told
         self._is_junk = False
         self._forget()
@@ -134,7 +134,7 @@ class JsonFramer:
         return self._keep(data[begin:]), at
 
     def _skip(self, data: bytes, at: int) -> int:
-        """Where the next brace or end of a line stands; a text that does not end is remembered."""
+        """Return the place of the next brace or end of a line; a text that does not end is remembered."""
         if not self._is_text:
             at = _end_of(_OUTSIDE, data, at)
             if at == len(data) or data[at] != _QUOTE:
@@ -145,7 +145,7 @@ class JsonFramer:
         return at if self._is_text else self._skip(data, at + 1)
 
     def _skip_text(self, data: bytes, at: int) -> int:
-        """Where the text ends, or the line, or the chunk."""
+        """Return the end of the text, or of the line, or of the chunk."""
         if self._is_escape and at < len(data) and data[at] != _NEWLINE:
             self._is_escape = False
             at += 1
@@ -217,7 +217,7 @@ class JsonFramer:
 
 
 def _end_of(pattern: re.Pattern[bytes], data: bytes, at: int) -> int:
-    """Where the match of a pattern that also matches nothing ends."""
+    """Return the end of the match of a pattern that also matches nothing."""
     found = pattern.match(data, at)
     assert found is not None
     return found.end()

@@ -193,7 +193,7 @@ def _convert(value: object, kind: type[StructT], root: str) -> StructT:
 
 
 def problem_and_place(error: Exception) -> tuple[str, str]:
-    """What msgspec says, and where, below what it was given."""
+    """Return msgspec's error and its place, below the given one."""
     found = _WHERE.fullmatch(str(error))
     return (found["problem"], found["place"]) if found else (str(error), "")
 
@@ -201,7 +201,7 @@ def problem_and_place(error: Exception) -> tuple[str, str]:
 def _each(
     sensors: object, read: Callable[[Any, int], T], root: str, noted: list[EventError]
 ) -> Steps[list[T]]:
-    """What is good of the sensors of a message; if nothing is, the message is not either."""
+    """Return the valid sensors of a message; if there is none, the message is not valid either."""
     place = f"{root}.sensors"
     if sensors is None:
         raise EventError(place, "is missing")

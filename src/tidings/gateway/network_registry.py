@@ -136,7 +136,7 @@ class UnregisteredNetworks:
         return effects
 
     def forget(self, sensing_id: str, now: float) -> None:
-        """It has registered, or was silent for too long; one that is not known is passed over."""
+        """Forget one that has registered, or was silent for too long, if it is known."""
         self._leases.drop(sensing_id)
         stranger = self._strangers.pop(sensing_id, None)
         for type in stranger.types if stranger is not None else ():

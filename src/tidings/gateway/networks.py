@@ -95,7 +95,7 @@ class Instrument:
         self.asked, self.is_doubtful = None, self.was_on
 
     def ask(self, span: RangeSpan | None) -> None:
-        """It was asked for this, or to be silent."""
+        """Note what the sensor was asked for, or that it is to be silent."""
         self.asked, self.is_doubtful = span, False
         self.was_on = self.was_on or self.is_on
 
@@ -251,7 +251,7 @@ class Networks:
             del self._former[key][network.sensing_id]
 
     def drop(self, network: Network) -> None:
-        """It is not there any more."""
+        """Remove a network."""
         self._detach(network)
         for key in list(network.others):
             self._forget(network, key)
@@ -259,7 +259,7 @@ class Networks:
         self._leases.drop(network)
 
     def due(self, now: float) -> tuple[list[Network], list[Network]]:
-        """Those whose lease is over, which are to be asked, and those that are given up.
+        """Return the networks whose lease is over, which are to be asked, and those that are given up.
 
         As many of them as have DUE_SENSORS together: others may be due after these.
         """

@@ -64,7 +64,7 @@ class Entrance:
         self._wall = wall
 
     def by_certificate(self, caller: PeerInfo) -> NetworkRights | None:
-        """Who has connected with a certificate, None if that says nothing or lets in nobody."""
+        """Return the user of a certificate, None if it names no user that may log in."""
         if caller.certificate is None:
             return None
         try:
@@ -75,7 +75,7 @@ class Entrance:
             return None
 
     def by_token(self, caller: PeerInfo, token: str) -> NetworkRights:
-        """Who shows this token; NotAllowed if it is none, or its user may publish nothing."""
+        """Return the user of a token; NotAllowed if it is invalid, or its user may publish nothing."""
         if not is_token(token):
             raise Denied("token", WRONG)
         return self._standing(
@@ -83,7 +83,7 @@ class Entrance:
         )
 
     def renewed(self, standing: NetworkRights | None) -> NetworkRights | None:
-        """What someone may do by the rules that hold now; None if that one is not let in any more."""
+        """Return the rights by the current rules; None if the user may not log in any more."""
         principal = (
             None
             if standing is None or standing.principal is None

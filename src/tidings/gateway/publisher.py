@@ -197,7 +197,7 @@ def shown_source(sensing_id: str) -> str | None:
 
 
 def _key_of(error: Error, groups: list[tuple[Key, list[Sensing]]]) -> Key:
-    """Who has sent the message that this is about."""
+    """Return the sender of the message."""
     for key, messages in groups:
         if any(message.sensing_id == error.sensing_id for message in messages):
             return key

@@ -39,7 +39,7 @@ class RangeSpan(NamedTuple):
         return self if other is None else RangeSpan(min(self.low, other.low), max(self.high, other.high))
 
     def clip(self, other: RangeSpan) -> RangeSpan | None:
-        """What they have in common, or None."""
+        """Return the common part, or None."""
         return (
             RangeSpan(max(self.low, other.low), min(self.high, other.high)) if self.overlaps(other) else None
         )
@@ -101,7 +101,7 @@ class Ranges(Generic[K]):
         self._nodes: dict[K, RangeNode[K]] = {}
 
     def add(self, key: K, span: RangeSpan) -> bool:
-        """Someone asks for a range, once; whether that is more than was asked for."""
+        """Add a request for a range; return whether more is requested than before."""
         assert key not in self._nodes, "a key asks for one range"
         node = self._place(RangeNode(span))
         is_more = node.is_made and (node.above is None or node.above.is_made)
@@ -110,7 +110,7 @@ class Ranges(Generic[K]):
         return is_more
 
     def remove(self, key: K) -> bool:
-        """Someone asks no longer; whether less is asked for now. KeyError if it did not ask."""
+        """Remove a request; return whether less is requested now. KeyError if there was none."""
         node = self._nodes.pop(key)
         node.keys.discard(key)
         if not node.is_made:

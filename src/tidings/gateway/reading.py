@@ -259,7 +259,7 @@ def number_of(text: str) -> int | float | str:
 
 
 def attribute_name(name: str) -> str:
-    """What the attribute for a member is called; EventError: nothing may be called so."""
+    """Return the attribute's name for a member; EventError if it can't be one."""
     attribute = PREFIX + name if name in _TAKEN else name
     check_name(attribute)
     return attribute
