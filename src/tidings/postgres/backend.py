@@ -164,7 +164,7 @@ class SharedQueues(QueueBackend):
         self.jobs.add(reader)
 
     def got(self, reader: PostgresReader) -> None:
-        """It waits no longer."""
+        """Forget a reader that waits no longer."""
         self._getting.discard(reader)
 
     def watch(self, address: str, subscription: Subscription) -> Callable[[], None]:
@@ -258,7 +258,7 @@ class SharedQueue(QueueRef):
         return self._awaited(reader)
 
     def _awaited(self, reader: PostgresReader) -> Deferred[GetReply]:
-        """What a reader gets; if it is cancelled, that goes back when it has come."""
+        """Return the messages of a reader; if it is cancelled, they go back when they have come."""
 
         def cancel() -> None:
             reader.is_cancelled = True

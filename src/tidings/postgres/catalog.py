@@ -36,7 +36,7 @@ class Known:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Its name."""
         return self.description.name
 
 

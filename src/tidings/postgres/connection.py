@@ -74,7 +74,7 @@ class Conninfo:
 
 
 def problem_of(error: Exception) -> str:
-    """What an error of the database says, in one line; libpq never repeats a password that it was given."""
+    """Return the text of a database error, in one line; libpq never repeats a password."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return "; ".join(lines) or type(error).__name__
 
@@ -141,7 +141,7 @@ class PostgresConnection:
         poll.poll(max(timeout_s, 0.0) * 1000)
 
     def take_heard(self) -> list[PostgresNotice]:
-        """What other nodes have noticed since the last time."""
+        """Return the notices of other nodes since the last call."""
         assert self._connection is not None
         low = self._connection.pgconn
         low.consume_input()
@@ -180,7 +180,7 @@ class Lives:
         self._missed: Timers[int] = Timers()
 
     def over(self, turn: UnitOfWork, now: float) -> list[int]:
-        """Those that have been gone for too long."""
+        """Return the lives that have been gone for too long."""
         rows = turn.rows(
             """
             SELECT life FROM tidings.lives WHERE life NOT IN (

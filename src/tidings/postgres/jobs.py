@@ -64,7 +64,7 @@ class Jobs:
                 self.wake()
 
     def put_back(self, jobs: Sequence[Job]) -> None:
-        """They were not done: they are the first again."""
+        """Put jobs that were not done back to the front."""
         with self._lock:
             self._jobs.extendleft(reversed(jobs))
 
@@ -84,7 +84,7 @@ class Jobs:
         return taken
 
     def take_overdue(self, now: float) -> list[Job]:
-        """Those that can't wait any longer."""
+        """Return the jobs that can't wait any longer."""
         with self._lock:
             overdue = [job for job in self._jobs if job.deadline is not None and job.deadline <= now]
             if overdue:
@@ -110,7 +110,7 @@ class Jobs:
         self.wake()
 
     def close(self) -> None:
-        """Nobody does them any more; after `end`."""
+        """Close it after `end`; no more jobs are done."""
         with self._lock:
             self._jobs.clear()
             os.close(self.wake_fd)

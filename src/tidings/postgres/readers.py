@@ -72,7 +72,7 @@ class PostgresReader:
         self.begin()
 
     def begin(self) -> None:
-        """It has nothing, and is to look at everything."""
+        """Let a reader begin anew, with nothing looked at."""
         self.taken: dict[int, tuple[CandidateRow, Delivered | None]] = {}
         self.size = 0
         self.is_cut = False  # there was one more, which did not fit
@@ -149,7 +149,7 @@ class ReaderLines:
             self._dues.at(reader.due, (queue, reader))
 
     def remove(self, queue: int, readers: Iterable[PostgresReader]) -> None:
-        """They wait no longer; who does not wait is passed over."""
+        """Remove readers, as far as they wait."""
         line = self._lines.get(queue, {})
         for reader in readers:
             line.pop(reader, None)
@@ -158,7 +158,7 @@ class ReaderLines:
             self._lines.pop(queue, None)
 
     def at(self, queue: int) -> list[PostgresReader]:
-        """Those who wait at a queue; who was cancelled does not any more."""
+        """Return the readers that wait at a queue, without cancelled ones."""
         line = self._lines.get(queue, {})
         self.remove(queue, [reader for reader in line if reader.is_cancelled])
         return list(line)
@@ -171,7 +171,7 @@ class ReaderLines:
         return line
 
     def wake(self, queue: int) -> None:
-        """Those who wait at a queue are to look."""
+        """Let the readers at a queue look."""
         if queue in self._lines:
             self._woken[queue] = None
 
@@ -190,7 +190,7 @@ class ReaderLines:
             self.restart(queue)
 
     def begin_all(self) -> None:
-        """What they were given was not to be: all begin anew."""
+        """Let all readers begin anew, as their results were undone."""
         for queue, line in self._lines.items():
             self.wake(queue)
             for reader in line:
@@ -216,7 +216,7 @@ class ReaderLines:
         return self._dues.wake_at
 
     def take_due(self, now: float) -> list[PostgresReader]:
-        """Those who have waited for long enough; they wait no longer."""
+        """Remove and return the readers that have waited for long enough."""
         due = list(self._dues.due(now))
         for queue, reader in due:
             self.remove(queue, [reader])

@@ -34,7 +34,7 @@ class Watched:
         return iter(list(self._read))
 
     def begin(self, turn: UnitOfWork, known: Known) -> int:
-        """Someone watches a queue; the last number that it will get no copy of."""
+        """Begin a watch of a queue; return the last number that it will get no copy of."""
         lock(turn, known)  # what is being put is either seen by now or copied
         last: int = turn.value("SELECT last FROM tidings.queues WHERE key = %s", known.key)
         self._enter(turn, known.key)
@@ -50,7 +50,7 @@ class Watched:
         )
 
     def end(self, turn: UnitOfWork, queue: int) -> None:
-        """Nobody watches it here any more."""
+        """End the watch of a queue here."""
         self._read.pop(queue, None)
         turn.do("DELETE FROM tidings.watchers WHERE queue = %s AND life = %s", queue, turn.life)
 
