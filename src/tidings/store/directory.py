@@ -39,7 +39,7 @@ class Directory:
 
     @property
     def database(self) -> Path:
-        """Where the database lies, or will."""
+        """The path of the database."""
         return self.path / DATABASE
 
     def check(self) -> None:

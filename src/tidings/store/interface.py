@@ -236,7 +236,7 @@ class Store(Protocol):
 
     @property
     def state(self) -> StoreState:
-        """What was known when the store was opened."""
+        """The state when the store was opened."""
 
     def commit(self, operations: Sequence[Operation]) -> None:
         """Do all of these, or raise StoreFailed and have done none; durable on return."""
@@ -256,7 +256,7 @@ class Store(Protocol):
         """The position up to which persistent batches were given up too."""
 
     def corrupt(self, first: int, end: int) -> list[int]:
-        """Where batches begin that were found damaged when they were read, from `first` on, before `end`."""
+        """Return the beginnings of batches found damaged while reading, from `first` on, before `end`."""
 
     def messages(self) -> Iterator[StoredMessage]:
         """All messages, by their numbers; read once, before the first commit, by who restores the queues."""
@@ -278,15 +278,15 @@ class RecordKind(Generic[Key, Value]):
         self._value = value
 
     def set(self, key: Key, value: Value) -> SetRecord:
-        """What keeps the value, in place of the one that was kept under the key."""
+        """Return the operation that stores the value under the key, replacing the last one."""
         return SetRecord(self.name, _text(key), msgspec.msgpack.encode(value))
 
     def drop(self, key: Key) -> DropRecord:
-        """What keeps nothing under the key any more."""
+        """Return the operation that removes the key."""
         return DropRecord(self.name, _text(key))
 
     def known(self, state: StoreState) -> dict[Key, Value]:
-        """What was kept when the store was opened."""
+        """Return the values that were stored when the store was opened."""
         decode = msgspec.msgpack.Decoder(self._value).decode
         return {cast("Key", _key(text)): decode(value) for text, value in state.records(self.name).items()}
 

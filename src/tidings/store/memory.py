@@ -57,7 +57,7 @@ class MemoryStore:
 
     @property
     def state(self) -> StoreState:
-        """What was known when the store was opened: nothing."""
+        """The state when the store was opened: empty."""
         return self._state
 
     def commit(self, operations: Sequence[Operation]) -> None:
@@ -206,7 +206,7 @@ class SimulatedDisk:
 
     @property
     def content(self) -> bytes:
-        """What a reader finds."""
+        """The contents for a reader."""
         return bytes(self._content)
 
     @property

@@ -186,7 +186,7 @@ class StreamLink(Struct, frozen=True, gc=False):
 
 
 def elsewhere(position: int) -> StreamLink:
-    """What stands in the place of all batches up to the position, so that nobody misses them."""
+    """Return the record that replaces all batches up to the position, so that none is missed."""
     return StreamLink(StoredBatch(1, position, None, _ELSEWHERE, None, 0, True, b""), 0, 0, 0)
 
 
@@ -244,7 +244,7 @@ def head_row(head: StoreHead, table: TableSchema = HEAD) -> Row:
 
 
 def key_of(table: TableSchema, row: Row) -> RecordKey:
-    """What no other sound row has that keeps something by name, or a queue."""
+    """Return the key that no other sound row has that keeps something by name, or a queue."""
     return (table.name, None, row[0]) if table is QUEUE else (table.name, row[3], row[4])
 
 
@@ -280,41 +280,41 @@ def queue_row(changed: int, queue: QueueRecord) -> Row:
 
 
 def meta_of(row: Row) -> Meta:
-    """What a sound row of META says."""
+    """Decode a sound row of META."""
     _, _, version, node, boot = cast("tuple[int, int, int, bytes, int]", row)
     return Meta(node.decode(), boot, version)
 
 
 def head_of(row: Row) -> StoreHead:
-    """What a sound row of HEAD, or of the one before it, says."""
+    """Decode a sound row of HEAD, or of the one before it."""
     return StoreHead(cast(bytes, row[2]).decode(), *cast("tuple[int, ...]", row[3:]))
 
 
 def durable_of(row: Row) -> Durable:
-    """What a sound row of DURABLE says."""
+    """Decode a sound row of DURABLE."""
     owner, name, text = (cast(bytes, field).decode() for field in row[3:6])
     return Durable(name, owner, text, *cast("tuple[int, int, bytes]", row[6:]))
 
 
 def counter_of(row: Row) -> Counter:
-    """What a sound row of COUNTER says."""
+    """Decode a sound row of COUNTER."""
     return Counter(cast(bytes, row[3]).decode(), *cast("tuple[int, int, int, bytes]", row[4:]))
 
 
 def queue_of(row: Row) -> QueueRecord:
-    """What a sound row of QUEUE says."""
+    """Decode a sound row of QUEUE."""
     key, _, _, name, handed, description = cast("tuple[int, int, int, bytes, int, bytes]", row)
     return QueueRecord(key, name.decode(), handed, description)
 
 
 def record_of(row: Row) -> SetRecord:
-    """What a sound row of RECORD says."""
+    """Decode a sound row of RECORD."""
     kind, key, value = cast("tuple[bytes, bytes, bytes]", row[3:])
     return SetRecord(kind.decode(), key.decode(), value)
 
 
 def link_of(row: Row) -> StreamLink:
-    """What a sound row of STREAM says."""
+    """Decode a sound row of STREAM."""
     first, _, count, persistent, previous, kept, stored_us, latest_us, epoch = cast(
         "tuple[int, ...]", row[:9]
     )

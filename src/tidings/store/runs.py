@@ -112,14 +112,14 @@ def settled_row(key: int, changed: int, gone: int) -> Row:
 
 
 def run_of(row: Row) -> MessageRun:
-    """What a sound row of RUN says; the size of the content may stand in its place."""
+    """Decode a sound row of RUN; the size of the content may stand in its place."""
     content = row[6]
     size = len(content) if isinstance(content, bytes) else cast(int, content)
     return MessageRun(cast(int, row[0]), checksum_of(row), size, _big_endian(array("Q", cast(bytes, row[4]))))
 
 
 def gone_of(row: Row) -> int:
-    """What a sound row of SETTLED says."""
+    """Decode a sound row of SETTLED."""
     return int.from_bytes(cast(bytes, row[3]), "big")
 
 
@@ -257,7 +257,7 @@ class Stock:
             begin = max(end, begin + 1)
 
     def _place(self, run: MessageRun) -> int | None:
-        """Where a run fits in between the others, None if it does not."""
+        """Return the place of a run between the others, None if it does not fit."""
         place = bisect_right(self._firsts, run.numbers[0])
         if place > 0 and self._ordered[place - 1].numbers[-1] >= run.numbers[0]:
             return None

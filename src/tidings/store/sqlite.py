@@ -58,7 +58,7 @@ class SqliteStore:
 
     @property
     def state(self) -> StoreState:
-        """What was known when the store was opened."""
+        """The state when the store was opened."""
         return self._state
 
     def commit(self, operations: Sequence[Operation]) -> None:
@@ -90,7 +90,7 @@ class SqliteStore:
         return self._open_database().discarded
 
     def corrupt(self, first: int, end: int) -> list[int]:
-        """Where batches begin that were found damaged when they were read, from `first` on, before `end`."""
+        """Return the beginnings of batches found damaged while reading, from `first` on, before `end`."""
         with self._reading:
             return sorted(one for one in self._open_database().reader.bad if first <= one < end)
 

@@ -35,7 +35,7 @@ class WalFrame(Struct):
 
 
 def log_of(database: Path) -> Path:
-    """Where the log of a database lies."""
+    """Return the path of a database's log."""
     return database.with_name(database.name + "-wal")
 
 
