@@ -74,7 +74,7 @@ class Names:
         self._known: dict[str, AttributeValue] = {}
 
     def held(self, name: str) -> AttributeValue:
-        """What stands for the name; FilterError for a header field that is no column."""
+        """Return the columns of a name; FilterError for a header field that is no column."""
         if name not in self._known:
             self._known[name] = self._find(name)
         return self._known[name]

@@ -121,7 +121,7 @@ def place_of(bus: blocking.Bus, bound: ReadBound, label: str, standing: NodeExte
 
 
 def pieces_of(spans: Sequence[OffsetRange], options: ReadOptions) -> list[InputPartition]:
-    """What tasks read: the spans, cut, each with the address of its node."""
+    """Return the inputs of tasks: the spans, cut, each with the address of its node."""
     nodes = {label_of(node): node for node in options.reach.nodes}
     return [TaskInput(nodes[span.label], span) for span in cut(spans, options.partitions_min)]
 

@@ -99,7 +99,7 @@ class _Translation(Fold[Column, AttributeValue]):
         return self._or_tested(call, lambda: _called(call, [self.named(name) for name in call.names]))
 
     def _or_tested(self, node: Condition, translate: Callable[[], Column]) -> Column:
-        """What Spark has an equal for, or else the condition tested in its Python workers."""
+        """Return Spark's equivalent, or else the condition tested in its Python workers."""
         try:
             return translate()
         except NoEqual as error:

@@ -50,7 +50,7 @@ def _file(name: str | None) -> Path | None:
 
 
 def standing_of(bus: blocking.Bus) -> NodeExtent:
-    """What the node has just now."""
+    """Return the current extent of a node's log."""
     status = bus.log.status(timeout_s=ANSWER_S_MAX)
     return NodeExtent(status["node"], status["first"], status["end"])
 

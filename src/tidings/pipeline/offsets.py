@@ -89,7 +89,7 @@ def later(offset: Offset) -> Offset:
 
 
 def losses(start: Offset, standings: Mapping[str, NodeExtent]) -> list[Loss]:
-    """What can't be read any more of that which comes after an offset."""
+    """Return what can't be read any more after an offset."""
     found = []
     for label, place in places_of(start).items():
         standing = standings.get(label)
@@ -113,7 +113,7 @@ def _problem(place: int, node: str, standing: NodeExtent) -> str | None:
 
 
 def resume_at(place: int, node: str, standing: NodeExtent) -> int:
-    """Where reading goes on at a node: at the place, or from the first position there if that is gone."""
+    """Return where reading goes on at a node: at the place, or at the first position if that is gone."""
     return standing.first if _problem(place, node, standing) else place
 
 
@@ -159,7 +159,7 @@ def share(limit: int, wanted: Mapping[str, int]) -> dict[str, int]:
 
 
 def spans(start: Offset, end: Offset) -> list[OffsetRange]:
-    """What lies between two offsets."""
+    """Return the spans between two offsets."""
     found = []
     for label, last in places_of(end).items():
         node = id_of(end, label)

@@ -118,7 +118,7 @@ def check_options(options: Mapping[str, str]) -> None:
 
 
 def read_options(options: Mapping[str, str], use: Literal["batch", "stream"]) -> ReadOptions:
-    """What the options ask for; ConfigError if it can't be, or not of a batch, or not of a stream."""
+    """Read the options; ConfigError if one is invalid, or not for a batch, or not for a stream."""
     given = _named(options)
     check_use(given, use)
     if "path" not in given and "node" not in given:
@@ -257,7 +257,7 @@ def _nodes(text: str, is_secured: bool) -> Iterator[str]:
 
 
 def label_of(address: str) -> str:
-    """What a node is called in offsets: HOST:PORT however it is spoken to, or the path of its socket."""
+    """Return a node's name in offsets: HOST:PORT whatever the transport, or the path of its socket."""
     place = parse(address if "://" in address else f"tidings://{address}")
     if place.kind == "unix":
         return place.path

@@ -142,7 +142,7 @@ class LeasedReaders:
         return self._buses[label]
 
     def standings(self) -> dict[str, NodeExtent]:
-        """What each node has now; a node that is away is waited for."""
+        """Return the current extent of each node; a node that is away is waited for."""
         self.check()
         found = {}
         for label, node in self._nodes.items():
@@ -283,7 +283,7 @@ class LeasedReaders:
         logger.warning("node %s: %s", label, error)
 
     def _keep(self) -> None:
-        """What the thread does: renew all leases now and then."""
+        """Renew all leases now and then, in the thread."""
         assert self._options.lease_s is not None
         pause_s = renewal_s(self._options.lease_s)
         while not self._stopping.wait(pause_s):

@@ -134,7 +134,7 @@ def watch(query: StreamingQuery, tell: Callable[[BatchProgress], None], stop: St
 
 
 def read_progress(told: Mapping[str, Any]) -> BatchProgress:
-    """What Spark tells of a micro-batch; see `flow.counted` for the counts in it."""
+    """Read Spark's progress of a micro-batch; see `flow.counted` for the counts in it."""
     observed = {name: _counts(row) for name, row in (told["observedMetrics"] or {}).items()}
     readings = observed.get("readings", {})
     operators = told["stateOperators"] or []

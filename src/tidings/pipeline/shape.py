@@ -123,7 +123,7 @@ def _leaves(path: tuple[str, ...], type: spark.DataType) -> Iterator[Leaf]:
 
 
 def _kind(type: spark.DataType) -> str | None:
-    """What the values of a type are written as; None for one that can't be."""
+    """Return how the values of a type are written; None for one that can't be."""
     for kinds, kind in _KINDS:
         if isinstance(type, kinds):
             return kind
@@ -155,7 +155,7 @@ def _hint(type: spark.DataType) -> str:
 
 
 def _members(type: spark.DataType) -> tuple[str, ...]:
-    """What the values of the map of attributes are: of one kind, or a struct with a member for each kind."""
+    """Return the values of the attribute map: of one kind, or a struct with a member for each kind."""
     if not isinstance(type, spark.MapType) or not isinstance(type.keyType, spark.StringType):
         raise _error("attributes", f"is {type.simpleString()}, and must be a map with strings as keys")
     values = type.valueType

@@ -65,14 +65,14 @@ CommitMessages = Sequence[WriterCommitMessage | None]
 
 
 def make_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkWriter:
-    """What writes a DataFrame; ConfigError for an option or a column that can't be, before anything runs."""
+    """Make the writer of a DataFrame; ConfigError for an invalid option or column, before anything runs."""
     if overwrite:
         raise option_error("mode", "'overwrite' can't be: what was published stays; write with mode 'append'")
     return SinkWriter(sink_options(options), schema)
 
 
 def make_stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkStreamWriter:
-    """What writes a stream; ConfigError for an option or a column that can't be, before anything runs."""
+    """Make the writer of a stream; ConfigError for an invalid option or column, before anything runs."""
     if overwrite:
         problem = "'complete' can't be: what was published stays; use 'append' or 'update'"
         raise option_error("outputMode", problem)
@@ -80,7 +80,7 @@ def make_stream_writer(options: Mapping[str, str], schema: StructType, overwrite
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
-    """What the options say of a sink; ConfigError if it can't be."""
+    """Read the options of a sink; ConfigError if one is invalid."""
     check_use(options.keys(), "sink")
     given = {name.lower(): value.strip() for name, value in options.items()}
     sink, delivery = given.get("sink", ""), given.get("delivery", "persistent").lower()

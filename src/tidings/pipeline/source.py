@@ -44,7 +44,7 @@ class TidingsSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What the format is called."""
+        """The name of the format."""
         return "tidings"
 
     def schema(self) -> StructType:

@@ -77,7 +77,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @cached_property
     def options(self) -> ReadOptions:
-        """What is to be read; ConfigError if that can't be."""
+        """The options of the read; ConfigError if they are invalid."""
         return read_options(self._given, "stream")
 
     @cached_property
@@ -99,7 +99,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._targets = {label: standing.end for label, standing in self._readers.standings().items()}
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        """Where a query without a checkpoint begins; Spark asks more than once."""
+        """Return where a query without a checkpoint begins; Spark asks more than once."""
         if self._initial is None:
             readers = self._connected()
             standings = readers.standings()
@@ -136,7 +136,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return advance({}, self._standings, reader=self._readers.demanded)
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """What the tasks of a batch read; the same for the same offsets, whenever it is called."""
+        """Return the inputs of a batch's tasks; the same for the same offsets, whenever it is called."""
         self._resumed(start).check_others(self._readers_in(end))
         return pieces_of(spans(start, end), self.options)
 
@@ -195,7 +195,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {label: name for label, name in readers_of(offset).items() if label in there}
 
     def _starts(self, readers: LeasedReaders, standings: Mapping[str, NodeExtent]) -> dict[str, int | None]:
-        """Where readers begin that have never been there; None is behind all there is."""
+        """Return where new readers begin; None is the end of the log."""
         starting = self.options.starting
         starts: dict[str, int | None] = {}
         for label, standing in standings.items():

@@ -71,7 +71,7 @@ class RecordingColumns(Struct, frozen=True):
 
 
 def parse_columns(text: str) -> RecordingColumns:
-    """What a mapping says; ConfigError names what is wrong, and its place."""
+    """Parse a mapping; ConfigError names the mistake and its place."""
     single: dict[str, str] = {}
     values: dict[str, str] = {}
     others: dict[str, str] = {}

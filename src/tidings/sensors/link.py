@@ -240,7 +240,7 @@ class GatewayLink(asyncio.Protocol, asyncio.DatagramProtocol):
 
 
 def login_line(place: GatewayPlace) -> bytes:
-    """What is said first where users are known; UserError if the token can't be read."""
+    """Return the first line where users are known; UserError if the token can't be read."""
     if place.token is None:
         return b""
     credentials = Credentials(token=place.token)

@@ -271,7 +271,7 @@ class Bridge:
 
 
 def interest_in(network: SensorNetwork) -> bytes:
-    """What devices of a network are told: the sensors that are asked for, with their ranges."""
+    """Return the demand for a network's devices: the requested sensors, with their ranges."""
     asked: list[Any] = [network.asked[name] for name in sorted(network.asked)]
     return msgspec.json.encode({"sensing-id": network.sensing_id, "sensors": asked})
 

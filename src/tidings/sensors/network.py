@@ -267,7 +267,7 @@ class SensorNetwork:
         return min(self._renew_at, *(waiting.repeat_at for waiting in self._waiting.values()), inf)
 
     def wake(self, now: float) -> list[SensorEffect]:
-        """It is time to renew the lease, or to repeat what was not acknowledged."""
+        """Renew the lease, or repeat what was not acknowledged."""
         if now < self.wake_at:
             return []
         effects = [self._repeat(one, now) for one in self._waiting.values() if one.repeat_at <= now]

@@ -246,7 +246,7 @@ class TopicMap:
 
     @property
     def filters(self) -> list[str]:
-        """What to subscribe to at the broker, each once."""
+        """Return the topics to subscribe to at the broker, each once."""
         return list(dict.fromkeys(rule.filter for rule in self._rules))
 
     def read(self, topic: str, payload: bytes) -> list[Found]:
@@ -334,7 +334,7 @@ def _walk(value: Any, steps: list[str | int]) -> Any:
 
 
 def _decoded(topic: str, payload: bytes) -> Any:
-    """What a message holds: JSON, or else a text."""
+    """Decode a message: JSON, or else a text."""
     if len(payload) > PAYLOAD_SIZE_MAX:
         raise CodecError(topic, f"the message has more than {PAYLOAD_SIZE_MAX:,} bytes")
     try:

@@ -52,7 +52,7 @@ REASONS = (INCOMPLETE, FUTURE, NO_NUMBER, RANGE, DUPLICATE, LATE)
 
 
 def raw(df: DataFrame) -> DataFrame:
-    """What the source gives for `SCHEMA` as `COLUMNS`; an id that is missing is made up.
+    """Return the source's rows of `SCHEMA` as `COLUMNS`; an id that is missing is made up.
 
     A reading that was not sent through a gateway belongs to the network of its source.
     """

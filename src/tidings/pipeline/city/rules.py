@@ -86,7 +86,7 @@ class CityRules(Struct, frozen=True):
         return not any(one != other and _is_below(one, other) for one in types for other in types)
 
     def limits(self, type: str) -> Limits:
-        """What is said of a type."""
+        """Return the limits of a type."""
         found = (rule.limits for rule in self.by_type if _is_below(type, rule.type))
         return next(found, self.default)
 

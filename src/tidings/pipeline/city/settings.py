@@ -63,7 +63,7 @@ class CitySettings(Struct, frozen=True, kw_only=True):
     def found(
         cls, configured: Callable[[str], str | None], environment: Mapping[str, str] = os.environ
     ) -> CitySettings:
-        """What Spark's configuration says, and for the rest the environment."""
+        """Return the settings in Spark's configuration, and for the rest the environment."""
         values = {name: configured(PREFIX + name) for name in cls.__struct_fields__}
         told = {name: value or environment.get(variable(name)) for name, value in values.items()}
         return cls(**{name: value for name, value in told.items() if value})
