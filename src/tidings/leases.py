@@ -40,7 +40,7 @@ class Leases(Generic[Key]):
         self._timers.by(self._ends_at(key), key)
 
     def drop(self, key: Key) -> None:
-        """It is given up; one that is not watched is passed over."""
+        """Give up a lease, if it is watched."""
         self._timers.cancel(key)
 
     @property

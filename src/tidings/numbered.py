@@ -76,7 +76,7 @@ class Outbound(Generic[Item, Refusal]):
         self._refusals.append(refusal)
 
     def refusal(self, number: int) -> Refusal | None:
-        """What this number was refused with, if it was; to be asked in ascending order."""
+        """Return the refusal of this number, if there is one; to be asked in ascending order."""
         refusals = self._refusals
         while refusals and refusals[0].last < number:
             refusals.popleft()
@@ -88,7 +88,7 @@ class Outbound(Generic[Item, Refusal]):
         self._refusals = deque(sorted(refusals, key=attrgetter("first")), REFUSALS_MAX)
 
     def cut(self) -> list[Item]:
-        """What was in flight, when the connection is lost: it may have to be sent again."""
+        """Return the items in flight when the connection is lost: they may have to be sent again."""
         items = list(self)
         self._in_flight.clear()
         self.size = 0
@@ -124,7 +124,7 @@ class Inbound(SeenNumbers, Generic[Refusal]):
             self.refusals = [one for one in self.refusals if one.last > number]
 
     def set_back(self) -> None:
-        """What came after `stored` was not done: it will come again."""
+        """Forget what came after `stored`, which was not done: it will come again."""
         self.last = self.stored
         self.pending = {one: None for one in self.pending if one <= self.stored}
         self.refusals = [one for one in self.refusals if one.last <= self.stored]

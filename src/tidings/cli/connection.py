@@ -55,7 +55,7 @@ class Who:
         self.ca, self.cert, self.key = (paths.get(name) for name in ("ca", "cert", "key"))
 
     def credentials(self, place: Address) -> dict[str, Any]:
-        """What `tidings.connect` is told; nothing where there is no TLS. Asks for a password if it must."""
+        """Return the arguments for `tidings.connect`; none without TLS. Prompts for a password if it must."""
         if place.kind != "tls":
             return {}
         self.user = self.user or place.user or None

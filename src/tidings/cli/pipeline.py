@@ -276,7 +276,7 @@ def print_started(json: bool) -> None:
 
 
 def print_total(total: Total, json: bool) -> None:
-    """What the query did."""
+    """Print the totals of a query."""
     if json:
         print_json({"state": "stopped", **msgspec.to_builtins(total)})
         return
@@ -314,7 +314,7 @@ def run_tables(
 
 
 def print_summary(summary: TableSummary | None, folder: str, json: bool) -> None:
-    """What the tables hold."""
+    """Print the contents of the tables."""
     if json:
         print_json({"dry": True} if summary is None else summary)
     elif summary is None:

@@ -137,7 +137,7 @@ def sensor_table(networks: list[dict[str, Any]]) -> Table:
 
 
 def _origin(network: dict[str, Any]) -> str:
-    """Where a network speaks from, or what is the matter with it."""
+    """Return the transport, address and state of a network."""
     parts = (network.get("transport"), network.get("peer"), network.get("state"))
     return " ".join(part for part in parts if part and part != "here") or "–"
 
@@ -219,7 +219,7 @@ def tell_played(played: Played) -> str:
 
 
 def print_played(played: Played, recording: Recording, json: bool) -> None:
-    """What became of a recording, and the lines that could not be read."""
+    """Print the counts of a recording, and the lines that could not be read."""
     found = {name: getattr(recording, name) for name in ("lines", "empty", "late", "bad")}
     named = [{"line": line, "problem": problem} for line, problem in recording.bad_lines]
     if json:
@@ -299,7 +299,7 @@ def mqtt(
 
 
 def tell_bridged(tally: Bridged) -> str:
-    """What a bridge has done so far."""
+    """Return the counts of a bridge so far, in words."""
     extra = {"repeats": tally.repeated, "bad": tally.bad, "dropped": tally.dropped}
     rest = "".join(f", {count:,} {what}" for what, count in extra.items() if count)
     return (

@@ -217,7 +217,7 @@ def tell_city(tally: Tally) -> str:
 
 
 def print_city(tally: Tally, json: bool) -> None:
-    """What a simulated city did in all."""
+    """Print the totals of a simulated city."""
     if json:
         print_json(tally)
         return

@@ -203,7 +203,7 @@ def has_terminal() -> bool:
 
 
 def hashed(secret: str) -> Password:
-    """What is kept of a password."""
+    """Return the stored form of a password."""
     from tidings.security.passwords import make_password
 
     return make_password(secret, os.urandom)
@@ -252,7 +252,7 @@ def tokens_text(user: ToldUser) -> str:
 
 
 def _place_in_rules(home: SecurityDirectory, name: str) -> str | None:
-    """Where the rules name a user, None if they do not; rules that can't be read may name anyone."""
+    """Return where the rules name a user, None if they do not; invalid rules may name anyone."""
     from tidings.security.directory import read_text
     from tidings.security.rules import read_allowances
 

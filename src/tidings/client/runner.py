@@ -170,7 +170,7 @@ class Following(Generic[T]):
 
 
 def each(runner: Runner, found: AsyncIterator[T]) -> Iterator[T]:
-    """What an async generator gives, one after the other; it is closed when this is."""
+    """Yield the items of an async generator, one after the other; it is closed when this is."""
     try:
         yield from Following(runner, found)
     finally:

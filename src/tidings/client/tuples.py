@@ -157,7 +157,7 @@ def _filter_of(like: Like) -> Filter:
 
 
 def _terms(fields: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-    """What a tuple must be to have these fields; `...` and None stand for any, a type for any of it."""
+    """Return the terms for a tuple with these fields; `...` and None stand for any, a type for any of it."""
     _check_length(fields)
     yield "type", "=", TUPLE
     yield "length", "=", len(fields)
@@ -191,7 +191,7 @@ def _named(said: Mapping[str, Any]) -> Filter:
 
 
 def _said(event: Event) -> dict[str, Any]:
-    """What an event says when it is a template: not when it came, nor how long it may stay."""
+    """Return the fields of an event as a template: without its time and lease."""
     header = {} if event.header is None else msgspec.to_builtins(event.header)
     for name in ("received_us", "ttl_s"):
         header.pop(name, None)
