@@ -286,7 +286,7 @@ def print_total(total: Total, json: bool) -> None:
 
 
 def tell_dry(settings: CitySettings, json: bool) -> None:
-    """Say what would be read and written; what is wrong with it was told before."""
+    """Print what would be read and written; errors were raised before."""
     if json:
         print_json({"source": settings.source(), "sink": settings.target()})
     else:

@@ -35,7 +35,7 @@ def to_json(value: object) -> str:
 
 
 def print_json(value: object) -> None:
-    """Print a line of JSON, at once: whoever reads it waits for it."""
+    """Print a line of JSON, and flush it for the program that reads it."""
     typer.echo(to_json(value))
 
 
@@ -64,7 +64,7 @@ def event_json(event: Event) -> str:
 
 
 def print_event(event: Event, json: bool, more: str = "") -> None:
-    """Print an event as one line: as JSON, or for people, who are told more."""
+    """Print an event as one line: as JSON, or in a form for people."""
     typer.echo(event_json(event) if json else line_of(event) + more)
 
 

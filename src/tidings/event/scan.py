@@ -12,7 +12,7 @@ The scan writes, for each event, one float64 per lane: NaN when the event has no
 | PRESENCE | 1 when there is a value of any kind, 0 when there is none |
 
 This is the hot path, compiled by numba, and it is fed by strangers. The rule: whatever the bytes are, nothing
-past their end is read, and bytes that are no event are told by row. Names and texts are found by a seeded
+past their end is read, and bytes that are no event are reported by row. Names and texts are found by a seeded
 hash and then compared in full, so no two are ever taken for each other. What a decoder would refuse besides
 (names that are reserved, text that is no UTF-8) is left to the decoder.
 """

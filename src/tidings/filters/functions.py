@@ -67,7 +67,7 @@ def _string_function(
     prepare: Callable[..., Callable[[str], bool]],
     implied: Callable[..., tuple[Intervals, bool]],
 ) -> Function:
-    """A condition on one string, told by strings: unknown for every other kind of value."""
+    """A condition on one string, given by strings: unknown for every other kind of value."""
 
     def prepare_texts(*constants: Value) -> Test:
         holds = prepare(*_texts(name, constants))

@@ -1,6 +1,6 @@
 """Sets of ordered values: the algebra under covering, overlapping, merging and the index.
 
-A set is told by its *cuts*: the places on the ordered line where it begins or ends. A cut is a pair
+A set is given by its *cuts*: the places on the ordered line where it begins or ends. A cut is a pair
 (value, side): side 0 lies just before the value, side 1 just after it. So `[3, 5)` has the cuts (3, 0) and
 (5, 0), the single point 4 has (4, 0) and (4, 1), and `inside` says whether the set reaches down without end.
 Union, intersection and complement are then one sweep, whatever the mixture of open, closed and endless ends.

@@ -13,7 +13,7 @@ file at the other end.
     synonyms = ["feinstaub"]
 
 Synonyms mean the same both ways. A dotted name is narrower than what stands before its dots, also where that
-is not written: whoever asks for `air` gets `feinstaub` too. Nothing may be narrower than itself.
+is not written: a filter for `air` matches `feinstaub` too. Nothing may be narrower than itself.
 """
 
 from __future__ import annotations

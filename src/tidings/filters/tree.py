@@ -54,7 +54,7 @@ class Negative(Node, frozen=True, gc=False):
 
 
 class FunctionCall(Node, frozen=True, gc=False):
-    """A function of attributes, told apart by constants: STARTS_WITH(name, 'a'), DISTANCE(x, y, 1, 2)."""
+    """A function of attributes and constants: STARTS_WITH(name, 'a'), DISTANCE(x, y, 1, 2)."""
 
     function: str
     names: tuple[str, ...]

@@ -73,11 +73,11 @@ class Gateway:
     # Who is there
 
     def connected(self, key: Key, caller: NetworkCaller) -> None:
-        """A connection was made, or it is known now who it is; so may be told who sends datagrams."""
+        """Note a new connection, its user, or the user who sends datagrams from an address."""
         self._callers[key] = caller
 
     def heard(self, address: DatagramAddress, size: int) -> list[GatewayEffect]:
-        """A datagram of that many bytes came; called before what is in it is told."""
+        """Note a datagram of that many bytes; called before its contents are handed in."""
         self._speaker.heard(address, size)
         return self._settled() if self._asker.heard(address) else []
 
@@ -248,7 +248,7 @@ class Gateway:
             self._attach(network, reach, message, now)
 
     def _attach(self, network: Network, reach: Key, message: Register, now: float) -> None:
-        """Reach the network there from now on; who may not know what it was asked for is told again."""
+        """Reach the network there from now on; a sensor that may not have its command gets it again."""
         is_datagram = isinstance(reach, DatagramAddress)
         lease_s = bounded_lease(message.lease_s) if is_datagram else float("inf")
         if self._networks.attach(network, reach, lease_s, now):

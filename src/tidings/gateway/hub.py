@@ -11,10 +11,10 @@ done here. The readings of one turn of the loop go to the node together.
 `send` and `close` are called by the hub, for as long as the connection is there. While the node does not take
 what there is, `is_full` is true: a connection that can be held up gives `pause`, others are asked to look.
 
-What comes is dealt with in steps, in the turn of whoever sent it (`work`). A port that has more to do than
+Input is processed in steps, in the turn of its sender (`work`). A port that has more to do than
 hand in bytes does that in the same turn: `hub.do(key, steps)`, in which it says `yield from hub.reading(…)`.
 
-This is on the hot path: a message without a number, of whoever may say anything, costs one turn of the loop
+This is on the hot path: a message without a number, of a sender without limits, costs one turn of the loop
 in `_take`, and is made an event in `tick`.
 """
 

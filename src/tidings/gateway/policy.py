@@ -75,7 +75,7 @@ class Policy(Struct, frozen=True):
 
     `strangers`: whether readings of networks that never registered are taken. `hosts`: hosts that anyone may
     name as the address of a network. `grid` and `member`: the gateways that share the world, and which of
-    them this one is; a network of another's cells is told so, or with `elsewhere="serve"` served here.
+    them this one is; a network of another's cells gets an error, or is served here with `elsewhere="serve"`.
     `max_rate` and `max_age_s`: how many readings a second each sensor is asked for at most, and how old one
     may be that it sends late; networks that don't know these words pass them over.
     """

@@ -2,7 +2,7 @@
 
 Those without a number are transient, and go through the loop of the mapper as they are. A message with a
 number becomes persistent events and is acknowledged after the node has stored them, or may come again if the
-node has not taken them. Of someone who may publish only some events, the others are left out, and told.
+node has not taken them. Events that the sender may not publish are left out, and reported to it.
 
 An event's `source` is who has sent the reading: the user, where users are known, and otherwise the network.
 Events of one source travel together, so those of a turn are one frame for each source.

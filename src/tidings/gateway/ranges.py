@@ -21,7 +21,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class RangeSpan(NamedTuple):
-    """One range of numbers, told by its two cuts; where it has no end the cut lies at infinity."""
+    """One range of numbers, given by its two cuts; where it has no end the cut lies at infinity."""
 
     low: Cut
     high: Cut

@@ -112,7 +112,7 @@ class Audience:
 
     @property
     def telling(self) -> tuple[Filter, ...]:
-        """The filters that the source is to be told."""
+        """The filters to report to the source."""
         if self.listed is not None and not self.is_crowded:
             return tuple(dict.fromkeys(demand.asked for demand in self.listed))
         assert self.cover is not None, "a crowded audience has a cover"
@@ -164,7 +164,7 @@ class Audience:
 
 
 def widened(cover: Cover, demand: Demand) -> Cover | None:
-    """The cover merged with a demand; None if that is too much work, or too long to be told."""
+    """The cover merged with a demand; None if that is too much work, or too long to be reported."""
     if merging(cover.weight, demand.weight) is None:
         return None
     return fitting(cover.filter.merge(demand.asked))

@@ -56,7 +56,7 @@ class Demand:
 
     @property
     def size(self) -> int:
-        """The length of the text that sources are told."""
+        """The length of the text that is reported to sources."""
         if self._size is None:
             self._size = len(str(self.asked))
         return self._size

@@ -101,7 +101,7 @@ class SealedLog(Protocol):
         """The position of the first event that was stored at or after a time, if there is one."""
 
     def verify(self, first: int) -> tuple[list[str], int]:
-        """What is wrong with the file that has this position, or the next one, and where to go on."""
+        """Return the problems of the file that has this position, or of the next one, and where to go on."""
 
     def spent(self, before: int, before_us: int | None, size_max: int | None) -> int:
         """The position up to which `prune` would remove files."""
@@ -319,7 +319,7 @@ class History:
     # Managing
 
     def verify(self, start: int, end: int) -> tuple[list[str], int]:
-        """What is wrong with a piece of the log from `start` on, and where to go on: `end` at the end."""
+        """Return the problems of a piece of the log from `start` on, and where to go on: `end` at the end."""
         span = self.sealed.span()
         if start <= span.last:
             return self.sealed.verify(max(start, span.first))

@@ -87,7 +87,7 @@ class LogRetention:
             )
 
     def _look(self) -> tuple[SealedSpan, int]:
-        """What files there are just now, and up to where they have everything; called in a thread."""
+        """List the files; return their span and up to where they have everything; called in a thread."""
         span = self._history.sealed.refresh()
         return span, self._reached()
 

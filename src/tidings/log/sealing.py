@@ -173,7 +173,7 @@ def reach(files: Iterable[Sized], start: int, top: int, is_empty: Callable[[int,
 
 
 def holes(files: Iterable[Sized], first: int, end: int) -> Iterator[tuple[int, int]]:
-    """What no file claims of the positions from `first` on and before `end`; each hole given likewise."""
+    """Return the positions from `first` on and before `end` that no file claims; each hole likewise."""
     for file in files:
         if first < min(file.claim.first, end):
             yield first, min(file.claim.first, end)

@@ -133,7 +133,7 @@ class SealedFiles:
         columns: WantedColumns = None,
         scan_max: int | None = None,
     ) -> tuple[pa.Table | None, int]:
-        """What matches from the position on, as a table of about that size, and where to go on.
+        """Return the matching events from the position on, as a table of about that size, and where to go on.
 
         With `scan_max` so many positions are looked at, at most.
         """
@@ -245,7 +245,7 @@ class SealedFiles:
     # Upkeep
 
     def verify(self, first: int) -> tuple[list[str], int]:
-        """What is wrong with the file that has this position, or the next one, and where to go on."""
+        """Return the problems of the file that has this position, or of the next one, and where to go on."""
         from tidings.log.upkeep import verify_file
 
         self.refresh()

@@ -101,7 +101,7 @@ class Staging:
         self._grow(key, piece.size)
 
     def remove(self, key: RunKey, attempt: str, piece: StagedPiece) -> None:
-        """It was not staged after all; passed over if it is gone already."""
+        """Remove a piece that was not staged after all, if it is still there."""
         pieces = self.pieces(key, attempt)
         if piece in pieces:
             pieces.remove(piece)
@@ -122,13 +122,13 @@ class Staging:
         return dropped
 
     def put_back(self, key: RunKey, dropped: Pieces, now: float) -> None:
-        """They were not dropped after all."""
+        """Put back pieces that were not dropped after all."""
         for attempt, pieces in dropped.items():
             for piece in pieces:
                 self.add(key, attempt, piece, now)
 
     def missing(self, key: RunKey, wanted: Mapping[str, int]) -> list[str]:
-        """What there should be of so many pieces by attempt, and is not, in words."""
+        """Return the missing pieces of so many by attempt, in words."""
         staged = {attempt: len(self.pieces(key, attempt)) for attempt in wanted}
         return [
             f"attempt {attempt!r} has {staged[attempt]} of {count} pieces"

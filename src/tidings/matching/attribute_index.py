@@ -68,7 +68,7 @@ class AttributeIndex:
         self._runs[run].remove(value if run < ORDERED else 0, entry)
 
     def spans(self, constraint: Constraint) -> list[RunSpan]:
-        """Where the entries are that the constraint admits; no entry is in two of them."""
+        """Return the spans of entries that the constraint admits; no entry is in two of them."""
         runs = self._runs
         spans = [
             run.span(piece)

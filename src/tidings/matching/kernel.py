@@ -1,7 +1,7 @@
 """The loop over all blocks and events: the hottest code of tidings, compiled by numba.
 
 Blocks are the outer loop, so that the bitmaps of one stay in the second-level cache while all events of a
-batch pass by. What the kernel needs is told by two arrays of words, numbers and addresses (see
+batch pass by. The kernel gets its input in two arrays of words, numbers and addresses (see
 `texts.py` for why); their places are named here.
 """
 

@@ -168,7 +168,7 @@ class _Place(Generic[K]):
 
 
 def _tellings(filter: Filter) -> list[Telling]:
-    """What each alternative of a filter is filed under."""
+    """Return the keys under which each alternative of a filter is filed."""
     if len(filter.normal) > ALTERNATIVES_MAX:
         return [{}]
     return [_telling(alternative) for alternative in filter.normal]

@@ -185,7 +185,7 @@ class Shelf(Generic[Key, Item]):
     def plan(
         self, filter: Filter, floor: Floor | None, tried: Collection[str] | None = None
     ) -> SearchPlan | str | None:
-        """Where the matches from the floor on are; None if they may be anywhere on the shelf.
+        """Return the places of the matches from the floor on; None if they may be anywhere on the shelf.
 
         With `tried`, the name of an index instead that should be built before, and is not among these.
         """
@@ -205,7 +205,7 @@ class Shelf(Generic[Key, Item]):
     def _admitted(
         self, conjunction: Conjunction, used: set[str], tried: Collection[str] | None
     ) -> list[list[RunSpan]] | str:
-        """What the constraints admit, the most selective one first; those that admit everything are left out.
+        """Return what the constraints admit, the most selective one first; those without effect are left out.
 
         `used` are the names this search has used, no more than there may be indexes: otherwise they would
         push each other out, search after search. Indexes that exist are asked first, as they may do.

@@ -141,7 +141,7 @@ def _from_file(file: Path) -> Iterator[tuple[str, Given]]:
 
 
 def _line_of(key: str, text: str) -> str:
-    """Where a key stands, as well as can be told: the parser does not say."""
+    """Return the line of a key, as well as can be found out: the parser does not say."""
     found = re.search(rf"""^[ \t]*(\[\s*)?["']?{re.escape(key)}["']?\s*[\]=.]""", text, re.MULTILINE)
     return "" if found is None else f", line {text.count(chr(10), 0, found.start()) + 1}"
 

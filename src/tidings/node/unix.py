@@ -116,7 +116,7 @@ def sweep() -> list[Path]:
 
 
 def _folders() -> Iterator[Path]:
-    """What begins with our prefix and is a folder of this user's that nobody else can open."""
+    """Return the folders with our prefix that are this user's and that no one else can open."""
     for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
             found = path.lstat()

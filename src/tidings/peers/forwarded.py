@@ -194,7 +194,7 @@ class Forwarded(Service):
 
 
 def _no_way(_node: str) -> None:
-    """Where nothing goes anywhere."""
+    """Return None, where no node can be reached."""
 
 
 def _origin(session: Session, message: Forward) -> ForwardedOrigin:

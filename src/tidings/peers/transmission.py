@@ -337,9 +337,9 @@ def _keeps_order(queue: MessageQueue) -> bool:
 
 
 def _is_nowhere(_peer: str) -> bool:
-    """Where nothing is known of peers."""
+    """Return False, where no peers are known."""
     return False
 
 
 def _leave_it(_outgoing: OutgoingMessage) -> None:
-    """Where there is nobody to forward anything."""
+    """Do nothing, where nothing can be forwarded."""

@@ -1,4 +1,4 @@
-"""What a name in a filter stands for in a DataFrame: a column for each kind of value it may have there.
+"""Columns of a filter's names in a DataFrame: one for each kind of value that a name may have there.
 
 The filter language asks for the kind of a value before it compares it; Spark knows types, and casts. So a
 name is taken apart into kinds, as in the log's map of attributes: `b` boolean, `i` bigint, `f` double,

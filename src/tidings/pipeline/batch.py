@@ -1,4 +1,4 @@
-"""What `spark.read` reads from nodes: the log, or a part of it, as it is when the query is planned.
+"""The batch source, `spark.read` from nodes: the log, or a part of it, as it is when the query is planned.
 
 The driver asks each node what it has and cuts that into pieces, ranges of positions; a task reads one piece,
 from the node and by itself, and makes Arrow record batches of it. No reader is opened at a node for that:
@@ -40,7 +40,7 @@ logger = logging.getLogger("tidings")
 
 
 class TaskInput(InputPartition):
-    """What one task reads: positions at the node with that address."""
+    """The input of one task: positions at the node with that address."""
 
     def __init__(self, node: str, span: OffsetRange) -> None:
         self.node = node

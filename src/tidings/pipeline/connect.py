@@ -57,7 +57,7 @@ def standing_of(bus: blocking.Bus) -> NodeExtent:
 
 @contextmanager
 def told_of(node: str, *known: type[TidingsError]) -> Iterator[None]:
-    """Errors in the block name the node: whoever sees them is far from there. Known ones stay as they are."""
+    """Add the node's name to errors in the block, as they are seen elsewhere; known ones stay as they are."""
     try:
         yield
     except known:

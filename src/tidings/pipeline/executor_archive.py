@@ -1,4 +1,4 @@
-"""What executors need that have a bare Python, as one archive: tidings and the packages it works with there.
+"""Archive for executors with a bare Python: tidings and the packages it works with there.
 
 An archive, and not a list of Python files: msgspec, pyarrow and numpy are compiled, and Python imports such
 modules from a folder only. Spark unpacks what `spark.archives` names beside each executor. The packages are

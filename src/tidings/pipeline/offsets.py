@@ -29,7 +29,7 @@ Offset = dict[str, int | str]
 
 
 class NodeExtent(Struct, frozen=True):
-    """What a node has: its id, the lowest position that can be read, and one past the last."""
+    """The extent of a node's log: its id, the lowest readable position, and one past the last."""
 
     node: str
     first: int

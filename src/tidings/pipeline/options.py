@@ -71,7 +71,7 @@ _OWN_NAMES = {name.lower(): name for name in NAMES}
 
 
 class NodeReach(Struct, frozen=True):
-    """Where the nodes are, and who the query is there; secrets by the names of their files only."""
+    """The addresses of nodes, and the query's credentials; secrets by the names of their files only."""
 
     nodes: tuple[str, ...] = ()
     user: str | None = None
@@ -83,7 +83,7 @@ class NodeReach(Struct, frozen=True):
 
 
 class ReadBound(Struct, frozen=True):
-    """Where reading begins or ends: one word for all nodes, a place for each, or a time."""
+    """The beginning or end of reading: one word for all nodes, a place for each, or a time."""
 
     word: Word = "earliest"
     places: dict[str, int | Word] | None = None
@@ -95,7 +95,7 @@ class ReadBound(Struct, frozen=True):
 
 
 class ReadOptions(Struct, frozen=True):
-    """What is to be read, and how."""
+    """The options of a read."""
 
     reach: NodeReach
     path: str | None

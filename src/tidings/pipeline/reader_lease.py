@@ -57,7 +57,7 @@ logger = logging.getLogger("tidings")
 
 
 class QueryEnding:
-    """What is known of the end of the query in this process, which has the reader of its stream."""
+    """State of the query's end in this process, which has the reader of its stream."""
 
     def __init__(self) -> None:
         self._driver = os.getppid()

@@ -1,6 +1,6 @@
-"""How a query of the pipeline is run and watched: told batch by batch, stopped by Ctrl-C or SIGTERM.
+"""Running and watching a query of the pipeline: reported batch by batch, stopped by Ctrl-C or SIGTERM.
 
-Stopping is clean: the query is told to stop and waited for, so that its reader says goodbye to the node, and
+Stopping is clean: the query is stopped and waited for, so that its reader says goodbye to the node, and
 the sensors that only it wanted go off.
 """
 
@@ -31,7 +31,7 @@ _OURS = re.compile(r"tidings\.errors\.(?P<kind>\w+): (?P<problem>.+)")
 
 
 class BatchProgress(Struct, frozen=True, kw_only=True):
-    """What a query did in one micro-batch."""
+    """The progress of a query in one micro-batch."""
 
     batch: int
     rows: int
@@ -54,7 +54,7 @@ class BatchProgress(Struct, frozen=True, kw_only=True):
 
 
 class Total(Struct):
-    """What a query did from its start to its end."""
+    """The totals of a query from its start to its end."""
 
     batches: int = 0
     rows: int = 0

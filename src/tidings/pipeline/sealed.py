@@ -1,4 +1,4 @@
-"""What `spark.read` reads from the folder of a sealed log: Parquet files, without any node.
+"""The source of sealed files, `spark.read` from the folder of a log: Parquet files, without any node.
 
 Any Spark reads them as ordinary Parquet, too. Here they have the columns that a query has when it asks nodes,
 `where` is the same filter, files and row groups that can't match are not read, and files that were replaced
@@ -32,7 +32,7 @@ logger = logging.getLogger("tidings")
 
 
 class FolderPiece(InputPartition):
-    """What one task reads: positions of one node."""
+    """The input of one task: positions of one node."""
 
     def __init__(self, span: OffsetRange) -> None:
         self.span = span

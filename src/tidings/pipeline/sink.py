@@ -51,7 +51,7 @@ class SinkOptions(Struct, frozen=True):
 
 
 class Staged(WriterCommitMessage):
-    """What a task has staged: under which names, in how many pieces, how many rows, and for which query."""
+    """The rows that a task has staged: their names, number of pieces and rows, and the query."""
 
     def __init__(self, run: str, attempt: str, pieces: int, rows: int, query: str | None) -> None:
         self.run = run
@@ -104,7 +104,7 @@ def _type(given: str | None) -> str | None:
 
 
 class _Stages:
-    """What both writers do on executors."""
+    """The common part of both writers on executors."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._work = SinkWork(options, schema)
@@ -199,7 +199,7 @@ def _staged(messages: CommitMessages) -> list[Staged]:
 
 
 class SinkWork:
-    """What both writers do. `run` is the name of one planned write; Spark carries it to its tasks."""
+    """Common part of both writers. `run` is the name of one planned write; Spark carries it to its tasks."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self.run = new_system(os.urandom)

@@ -1,4 +1,4 @@
-"""What `spark.readStream` reads from nodes: the log as it grows, batch after batch, each event once.
+"""The stream source, `spark.readStream` from nodes: the log as it grows, batch after batch, each event once.
 
 Spark keeps one object of `LogStreamReader` in a process of its own for as long as the query runs, and asks it
 how far there is something to read; copies of it in the executors read. So what lives long, the readers at the
@@ -145,7 +145,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._resumed(end).passed(places_of(end))
 
     def stop(self) -> None:
-        """The query has ended, or the driver; which of both, and what follows, is told by `ending`."""
+        """End the stream, as the query or the driver has ended; `ending` says which, and what follows."""
         is_over = ENDING.wait_verdict(sys.exception())
         readers, self._readers = self._readers, None
         if readers is not None:
@@ -208,7 +208,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return starts
 
     def _check_losses(self, start: Offset, standings: Mapping[str, NodeExtent]) -> None:
-        """Events that can't be read any more end the query, or are told once where that is allowed."""
+        """End the query if events can't be read any more, or log that once where it is allowed."""
         for loss in losses(start, standings):
             if self.options.fails_on_loss:
                 raise UserError(f"{loss.problem}; the option failOnDataLoss=false goes on without them")

@@ -45,7 +45,7 @@ Told = Callable[[Sequence[Known], Sequence[Known]], None]
 
 
 class Catalog:
-    """All queues of the database, as far as they are known. `told` is called with each change."""
+    """Known queues of the database. `told` is called with each change."""
 
     def __init__(self, node: str, told: Told) -> None:
         self._node = node

@@ -449,7 +449,7 @@ class Broker:
         return bisect_right(counters, highest)
 
     def accept(self, session: Session) -> None:
-        """What a session has just done is safe with this commit, and counted there."""
+        """Note that a session's last item is safe with this commit, and counted there."""
         assert session.origin is not None
         session.accept_mark = self.mark
         self.ledger.keep(session.origin)

@@ -18,7 +18,7 @@ OnCut = Literal["fail", "again", "forget"]
 """What becomes of a request that is under way when the connection breaks.
 
 `fail`: whether it was done is not known, and its answer is Disconnected. `again`: it is sent once more, doing
-it twice being no different from doing it once. `forget`: whoever sent it begins anew by himself.
+it twice being no different from doing it once. `forget`: the caller begins anew by itself.
 """
 
 Forget = Callable[[int], object]

@@ -130,7 +130,7 @@ class Consumer(ABC):
         return False
 
     def depend(self) -> None:
-        """What is sent from now on waits for the commit of all that was done so far."""
+        """Let frames from now on wait for the commit of all that was done so far."""
         self.mark = self.session.broker.promise
 
     def lose(self, dropped: int, reason: str) -> None:

@@ -181,7 +181,7 @@ class Archive(Cursor):
     """A cursor that has what matches kept in the log, and delivers nothing.
 
     The log is what of the stored stream is persistent: events that ask for it, and what an archive wants.
-    Whoever reads the log asks for it by position; an archive only has it there. One with a name outlives
+    Readers of the log ask for it by position; an archive only keeps it there. One with a name outlives
     connections and restarts, until its lease ends or somebody ends it. One that `holds` is a reader's, behind
     whose position nothing may be pruned. One that has `left` wants nothing any more: it only says that it did
     not simply vanish.
@@ -396,7 +396,7 @@ class Cursors:
         return [cursor.stored() for cursor in changed]
 
     def trim(self, after: int | None = None) -> list[Operation]:
-        """What gives up what all have passed, now and then: `after` so many positions, or TRIM_AFTER."""
+        """Return the release of what all have passed, each `after` so many positions, or TRIM_AFTER."""
         # What is not on disk yet could go too, as commits are made in order: the store would only be asked to
         # drop what the same commit, or one before it that may still fail, brings it.
         on_disk, least = self._broker.position_durable, TRIM_AFTER if after is None else after

@@ -242,7 +242,7 @@ def _read_events(kind: int, content: bytes, decode: Decode) -> Frame:
 
 
 def _end_of_header(content: bytes, kind: int) -> int:
-    """Where the header ends and the events begin, found by walking over the header, which is short."""
+    """Return the end of the header, where the events begin, found by walking over the short header."""
     try:
         at = skip(content, 0)
     except IndexError:

@@ -151,7 +151,7 @@ class Holdings:
         self.size += ENTRY_SIZE if times else ENTRY_SIZE + len(part.raw)
 
     def remove(self, part: Batch) -> None:
-        """It does not any more."""
+        """Remove a batch that does not wait any more."""
         key = id(part)
         times = self._times.pop(key) - 1
         if times:

@@ -281,7 +281,7 @@ class Session(SessionWorker):
         self._held[outlet] = first, last
 
     def let_go(self, outlet: BlockingConsumer) -> None:
-        """It can go on."""
+        """Release the hold of a blocking consumer."""
         self._held.pop(outlet, None)
         self.broker.owe(self)
 
@@ -333,7 +333,7 @@ class Session(SessionWorker):
         return handler(self, message)
 
     def _take_early(self, kind: type[ProtocolMessage]) -> None:
-        """Something came before the client was let in."""
+        """Refuse a frame that came before the client has logged in, except BYE."""
         awaited = "Hello" if self._hello is None else "Welcome"
         if self._hello is None or kind is not Bye:
             raise Refused("protocol", f"{kind.__name__} before {awaited}")

@@ -364,7 +364,7 @@ def filter_of(text: str) -> Filter:
 def wanted_filter(text: str) -> Filter | None:
     """The filter of messages that someone wants, None for all of them.
 
-    FilterError if it can be told that no message will ever match: who waits for one would wait for ever.
+    Raises FilterError if no message can ever match: a reader would wait for ever.
     """
     if not text:
         return None

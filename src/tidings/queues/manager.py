@@ -286,7 +286,7 @@ class QueueManager:
         return True
 
     def search(self, sought: QueueSearch) -> Steps[list[Description]]:
-        """The descriptions that agree; an alias is told as such. Refused if they are too many to be told."""
+        """Return the descriptions that match; an alias is returned as such. Refused if there are too many."""
         found: list[Description] = []
         for count, one in enumerate([*self._queues, *self._aliases], 1):
             description = self._described(one, sought)

@@ -462,7 +462,7 @@ class MessageQueue:
     # When a commit can't be made
 
     def _unput(self, message: QueuedMessage) -> None:
-        """It was not put: its sender will come again with it."""
+        """Undo a put: its sender will come again with it."""
         held = self.held.get(message.number)
         if held is not None:
             self._let_go(held)
@@ -474,7 +474,7 @@ class MessageQueue:
         self._numbers_of(message)
 
     def _unfinish(self, held: InFlight, parts: list[MessagePart], expires_at: float) -> None:
-        """It was not finished: the transaction that held it is undone, and it is in its place."""
+        """Undo a removal: the transaction that held the message is undone, and it is in its place."""
         message = held.message
         self._manager.grow(message.size + self._parts.add(message.number, parts))
         self._expire_at(message.number, expires_at)

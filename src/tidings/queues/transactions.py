@@ -261,7 +261,7 @@ class Transactions:
         return self.forget(asked.session, unwanted.transaction)
 
     def cancel(self, asked: IncomingRequest, unwanted: Cancel) -> Steps[None]:
-        """What was taken by a request in any of them is taken no longer."""
+        """Undo what a request has taken in any of them."""
         for transaction in self.of(asked.session):
             yield from give_back(transaction.held, unwanted.number)
             transaction.put_back(unwanted.number)

@@ -166,7 +166,7 @@ class ReaderLine:
         self.readers: OrderedDict[QueueReader, None] = OrderedDict()
 
     def __iter__(self) -> Iterator[QueueReader]:
-        """Those who wait, as long as they are asked for: mostly the first one takes the message."""
+        """Yield the waiting readers while asked: mostly the first one takes the message."""
         turn = 0
         for reader in tuple(islice(self.readers, FEW)):
             turn = reader.turn

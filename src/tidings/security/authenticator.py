@@ -254,7 +254,7 @@ class _Attempt:
 
     @property
     def key(self) -> tuple[tuple[str, str, str], bytes]:
-        """What is the same for all who share it."""
+        """The key of the check, shared by equal attempts."""
         return self.place, self.digest
 
     def is_right(self) -> bool:

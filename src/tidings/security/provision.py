@@ -63,7 +63,7 @@ class Admin(Struct, frozen=True):
 
 
 def node_name(text: str) -> str:
-    """What of a text can be the name of a node: the name of a host mostly is one."""
+    """Return a name of a node made of a text: the name of a host mostly is one."""
     return re.sub(r"[^A-Za-z0-9_.-]", "-", text.partition(".")[0])[:64] or "node"
 
 
@@ -94,7 +94,7 @@ def make_security(
 def make_sibling(home: SecurityDirectory, path: Path, node: str, hosts: Iterable[str], now: datetime) -> str:
     """A directory for another node, so that it and the one of `home` know each other; gives that one's name.
 
-    Whoever may manage everything here has the same credentials there.
+    Administrators of this node have the same credentials there.
     """
     _check_node_name(node)
     users, rules = home.load()
@@ -117,7 +117,7 @@ def make_sibling(home: SecurityDirectory, path: Path, node: str, hosts: Iterable
 
 
 def make_client(home: SecurityDirectory, path: Path, user: str, now: datetime) -> bool:
-    """What a client needs to come as this user by certificate; tells whether the user is new."""
+    """Make the files by which a client logs in as this user; return whether the user is new."""
     refuse(name_problem(user))
     is_new = user not in home.load_users()
     authority = authority_of(home)
@@ -311,7 +311,7 @@ def _tell(user: User, rules: tuple[Rule, ...], now: datetime) -> ToldUser:
 def _warnings(
     home: SecurityDirectory, users: Users, rules: Rules, node: Certificate, now: datetime
 ) -> list[str]:
-    """What works, but may not be as it was meant."""
+    """Return warnings of settings that work, but may not be intended."""
     idle = [f"no rule allows {name!r} anything" for name in users if name not in rules]
     if node.until - now < SOON:
         idle.append(f"the node's certificate expires on {node.until:%Y-%m-%d}{_renewal(home)}")

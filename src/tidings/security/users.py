@@ -243,7 +243,7 @@ class UserLines:
         self._put(name, old[0] if old else self._placeholder(name), password)
 
     def add_token(self, name: str, token: Token) -> bool:
-        """One more token for a user, who may be new: that is told."""
+        """Add a token for a user, and return whether the user is new."""
         refuse(name_problem(name) or label_problem(token.label))
         is_new = name not in self.users
         if not is_new and token.label in self._tokens(name):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
 PORT = 4242
-"""Where a gateway listens for sensor networks unless it is told otherwise."""
+"""The port at which a gateway listens for sensor networks, by default."""
 CONNECT_S_MAX = 10.0
 RETRY_S_MIN = 0.1
 """The delay before the second attempt to connect; the next are longer."""

@@ -36,14 +36,14 @@ INTEREST = "tidings/interest/"
 """Below this topic stands what is asked of each network; the rest of the topic is its sensing-id, quoted."""
 REPORT_S = 1.0
 TELL_S = 1.0
-"""How often a message without a reading is told; the others are only counted."""
+"""Least seconds between two reports of a message without a reading; the others are only counted."""
 REMEMBERED = 10_000
 """Messages that are remembered, more than a broker has in flight. Packet ids come round after 65,535 messages
 at the soonest, so no other message is taken for a repeat of one of these."""
 
 
 class MqttInbox:
-    """Messages that a broker has handed over, and when it may be told that they are safe.
+    """Messages that a broker has delivered, and when they may be acknowledged.
 
     Without I/O. The broker hands out messages under packet ids and, over a new connection, all again whose
     acknowledgement it has not seen, marked as repeats and with the same ids. So a repeat is recognised by its
@@ -80,14 +80,14 @@ class MqttInbox:
         self._pending.remove(number)
 
     def acknowledgements(self) -> list[int]:
-        """The packet ids that the broker may be told now, in order; each is given once."""
+        """Return the packet ids that may be acknowledged now, in order; each is returned once."""
         told = []
         while self._here and (number := next(iter(self._here))) not in self._pending:
             told.append(self._here.pop(number))
         return told
 
     def disconnected(self) -> None:
-        """The connection is gone: the broker will hand over again what it has not been told."""
+        """Note the loss of the connection: the broker will redeliver what was not acknowledged."""
         self._here.clear()
 
 

@@ -137,7 +137,7 @@ class CommitPlan:
         self._run(_PUT_HEAD, head_row(self.head))
 
     def _takers(self, turnover: MessageCommits) -> dict[type[Operation], Callable[[Any], None]]:
-        """What takes in each kind of operation: found faster than by comparing with one after the other."""
+        """Return the handler of each kind of operation: faster than comparing with one after the other."""
         return {
             Enqueue: turnover.enqueue,
             Revise: turnover.revise,

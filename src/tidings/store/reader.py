@@ -141,7 +141,7 @@ class SnapshotReader:
             _check_step(0, follower, head)
 
     def _follower(self, position: int, head: StoreHead) -> StreamLink | StoreHead | None:
-        """What comes after the batches that begin at or before the position; None if that can't be told."""
+        """Return what follows the batches that begin at or before the position; None if that is unknown."""
         with closing(self._connection.execute(_FROM, (position + 1,))) as rows:
             return next((link for _, link in self._checked(rows)), head)
 

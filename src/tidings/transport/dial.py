@@ -164,7 +164,7 @@ class Carrier(asyncio.Protocol):
         self._is_paused = True
 
     def resume_writing(self) -> None:
-        """It has read."""
+        """Go on, as the node has read."""
         self._is_paused = False
         self.flush()
 

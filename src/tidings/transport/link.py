@@ -90,13 +90,13 @@ class Link(Carrier):
             self.core.close(hopeless.error)
 
     def _has_failed(self) -> bool:
-        """Whether the core wants no further connection; then all who wait are told."""
+        """Whether the core wants no further connection; then all waits end with an error."""
         if self.core.failure is not None:
             self._fail(self.core.failure)
         return self.core.failure is not None
 
     def _fail(self, error: TidingsError) -> None:
-        """Nothing will come any more: tell all who wait."""
+        """End all waits with an error, as nothing more will come."""
         self.core.close(error)
         waiting = [*self._for_connection, *self._for_room, *(wait for _, wait in self._for_acceptance)]
         self._for_connection, self._for_room, self._for_acceptance = [], [], deque()

@@ -10,7 +10,7 @@
 | binary | bytes |
 | decimal | an int or a finite float, rounded to the scale, within the precision |
 
-Nothing is turned into another kind: a reading of '17' in a column of numbers is trouble to be told, no 17.
+Nothing is turned into another kind: a reading of '17' in a column of numbers is a fault to report, no 17.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ class Visits:
         self._visits[visit.token] = visit
 
     def end(self, visit: Visit) -> None:
-        """Nobody is expected to come back."""
+        """End the session; no network is expected to come back."""
         self._visits.pop(visit.token, None)
         visit.end()
         self._hub.closed(visit)

@@ -46,7 +46,7 @@ class DeclarativeRun(Struct, frozen=True, kw_only=True):
 
 
 class TableSummary(Struct, frozen=True, kw_only=True):
-    """What the tables hold after a run."""
+    """The contents of the tables after a run."""
 
     raw: int
     clean: int

@@ -1,4 +1,4 @@
-"""What is believed of a reading, and what is an alarm: one small TOML file.
+"""Rules for plausible readings and for alarms: one small TOML file.
 
     cell_size = 1000.0            # all types: the grid, in the units of posx and posy
     window_s = 300                # how long a window of the aggregates is
@@ -34,7 +34,7 @@ DURATION_S_MAX = 366 * 86_400.0
 
 
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is said of one type; None: nothing."""
+    """The limits of one type; None: no limit."""
 
     low: float | None = None
     """A value below this is not believed."""
@@ -54,7 +54,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Common(Struct, frozen=True, forbid_unknown_fields=True):
-    """What holds for all types."""
+    """The limits for all types."""
 
     cell_size: float = 1000.0
     """The side of a cell, in the units of posx and posy."""

@@ -1,4 +1,4 @@
-"""What a run of the city pipeline is told: which node, which readings, which rules.
+"""Settings of a run of the city pipeline: its node, its readings, its rules.
 
 A declarative pipeline can't be given arguments, so each setting is a key of Spark's configuration
 (`spark.tidings.city.node`), in `spark-pipeline.yml` or behind `--conf`; where it is not there, a variable of

@@ -71,7 +71,7 @@ def silent_by_clock(df: DataFrame) -> DataFrame:
 
 
 class SensorState(NamedTuple):
-    """What is known of a sensor: its last reading, and when that came."""
+    """The state of a sensor: its last reading, and when that came."""
 
     last_us: int
     posx: float | None
