@@ -116,7 +116,7 @@ def test_who_it_is_may_be_told_in_all_the_ways_there_are(elsewhere: Elsewhere) -
 def test_what_goes_wrong_is_one_line_without_a_secret(elsewhere: Elsewhere) -> None:
     nobody = elsewhere("publish", "a")
     assert nobody[0] == 2
-    assert "who you are" in nobody[1]
+    assert "requires a login" in nobody[1]
     wrong = elsewhere("publish", "a", "--user", "bob", "--password-file", elsewhere.password)
     assert wrong == (2, "tidings: user or secret is wrong\n")
     code, said = elsewhere("queue", "create", "x", "--token-file", elsewhere.token)

@@ -175,7 +175,7 @@ def test_a_client_that_does_not_say_who_it_is_is_asked_to(on_loop: Run, secured:
         async with running(security=str(secured.path)) as node:
             error = await refusal(at(node), ca=secured.ca)
             assert isinstance(error, NotAllowed)
-            assert "who you are" in str(error)
+            assert "requires a login" in str(error)
 
     on_loop(scenario())
 

@@ -71,7 +71,7 @@ class SubscribeRequest(Struct, frozen=True):
         if self.queue is not None and (self.last or self.is_stored or self.on_slow == "spill"):
             raise Refused("protocol", "a watch of a queue excludes last, durable, since and spill")
         if self.last and (self.is_stored or self.on_slow == "spill"):
-            raise Refused("protocol", "last excludes durable, since and spill")
+            raise Refused("protocol", "last values exclude durable, since and spill")
         if self.durable is not None and self.on_slow != "drop-oldest":
             raise Refused("protocol", "a durable subscription stores its events, so it excludes on_slow")
         if self.order == "newest" and self.durable is None:

@@ -237,7 +237,7 @@ def test_with_security_there_is_tls_and_a_token_says_whose_a_network_is(secured:
             assert rig.address.startswith("https://")
             message = register("n", sensor("t"))
             stranger = await phone.post(message)
-            assert "who you are" in stranger.said[0]["error"]["problem"]
+            assert "requires a login" in stranger.said[0]["error"]["problem"]
             assert "sensing-token" not in stranger.fields
             known = await phone.post(message, authorization=f"Bearer {TOKEN}")
             assert known.status == 200
