@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tidings import seen as seen_module
-from tidings.seen import Gap, Producers, SeenNumbers
+from tidings.seen import NumberGap, Producers, SeenNumbers
 
 NUMBERS = st.integers(1, 40)
 LENGTHS = st.integers(0, 6)
@@ -78,13 +78,13 @@ def test_what_comes_in_disorder_is_had_once_and_leaves_nothing(numbers: list[int
 
 
 def test_gaps_that_meet_are_as_old_as_the_oldest_of_them() -> None:
-    seen = SeenNumbers(20, [Gap(3, 4, 7.0), Gap(8, 9, 5.0)])
+    seen = SeenNumbers(20, [NumberGap(3, 4, 7.0), NumberGap(8, 9, 5.0)])
     seen.reopen(5, 7, 9.0)
-    assert seen.gaps == [Gap(3, 9, 5.0)]
+    assert seen.gaps == [NumberGap(3, 9, 5.0)]
     seen.add(6)
-    assert seen.gaps == [Gap(3, 5, 5.0), Gap(7, 9, 5.0)]
+    assert seen.gaps == [NumberGap(3, 5, 5.0), NumberGap(7, 9, 5.0)]
     assert seen.give_up(4.0) == []
-    assert seen.give_up(5.0) == [Gap(3, 5, 5.0), Gap(7, 9, 5.0)]
+    assert seen.give_up(5.0) == [NumberGap(3, 5, 5.0), NumberGap(7, 9, 5.0)]
     assert 3 in seen
 
 
@@ -95,10 +95,10 @@ def test_past_so_many_gaps_the_lowest_counts_as_had(monkeypatch: pytest.MonkeyPa
         seen.add(number)
     assert (2 in seen, 4 in seen, 6 in seen) == (True, False, False)
     seen.reopen(1)
-    assert seen.gaps == [Gap(4, 4), Gap(6, 6)]
+    assert seen.gaps == [NumberGap(4, 4), NumberGap(6, 6)]
     seen.reopen(8, 10)
     seen.add(9)
-    assert seen.gaps == [Gap(8, 8), Gap(10, 10)]
+    assert seen.gaps == [NumberGap(8, 8), NumberGap(10, 10)]
 
 
 @given(st.lists(st.integers(0, 9), max_size=40), st.integers(1, 4))

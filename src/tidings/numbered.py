@@ -23,7 +23,7 @@ REFUSALS_MAX = 10_000
 """Refusals that either end remembers until the other one has heard of them; the oldest are forgotten."""
 
 
-class Refused(Protocol):
+class RefusedNumbers(Protocol):
     """The numbers from `first` to `last` were not done, for a reason that only users of the stream know."""
 
     @property
@@ -34,7 +34,7 @@ class Refused(Protocol):
 
 
 Item = TypeVar("Item")
-Refusal = TypeVar("Refusal", bound=Refused)
+Refusal = TypeVar("Refusal", bound=RefusedNumbers)
 
 
 class Outbound(Generic[Item, Refusal]):

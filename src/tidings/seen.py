@@ -25,7 +25,7 @@ Key = TypeVar("Key")
 Memory = TypeVar("Memory")
 
 
-class Gap(NamedTuple):
+class NumberGap(NamedTuple):
     """Numbers from `first` to `last` that were not had, and since when that is known."""
 
     first: int
@@ -41,9 +41,9 @@ class SeenNumbers:
 
     __slots__ = ("gaps", "last")
 
-    def __init__(self, last: int = 0, gaps: Iterable[Gap] = ()) -> None:
+    def __init__(self, last: int = 0, gaps: Iterable[NumberGap] = ()) -> None:
         self.last = last
-        self.gaps: list[Gap] = []  # in ascending order, none next to another
+        self.gaps: list[NumberGap] = []  # in ascending order, none next to another
         for gap in gaps:
             self.reopen(*gap)
 
@@ -74,8 +74,8 @@ class SeenNumbers:
         """Take these numbers out of the gaps; how many were in them."""
         begin, end = bisect_left(self.gaps, first, key=_last), bisect_right(self.gaps, last, key=_first)
         met = self.gaps[begin:end]
-        left = [Gap(one.first, first - 1, one.since) for one in met if one.first < first]
-        left += [Gap(last + 1, one.last, one.since) for one in met if one.last > last]
+        left = [NumberGap(one.first, first - 1, one.since) for one in met if one.first < first]
+        left += [NumberGap(last + 1, one.last, one.since) for one in met if one.last > last]
         self._replace(begin, end, left)
         return sum(min(last, one.last) - max(first, one.first) + 1 for one in met)
 
@@ -85,14 +85,16 @@ class SeenNumbers:
         self.count_up(last)
         begin = bisect_left(self.gaps, first - 1, key=_last)
         end = bisect_right(self.gaps, last + 1, key=_first)
-        met = [Gap(first, last, now), *self.gaps[begin:end]]
-        self._replace(begin, end, [Gap(min(map(_first, met)), max(map(_last, met)), min(map(_since, met)))])
+        met = [NumberGap(first, last, now), *self.gaps[begin:end]]
+        self._replace(
+            begin, end, [NumberGap(min(map(_first, met)), max(map(_last, met)), min(map(_since, met)))]
+        )
 
-    def _replace(self, begin: int, end: int, gaps: list[Gap]) -> None:
+    def _replace(self, begin: int, end: int, gaps: list[NumberGap]) -> None:
         self.gaps[begin:end] = gaps
         del self.gaps[:-GAPS_MAX]
 
-    def give_up(self, since: float) -> list[Gap]:
+    def give_up(self, since: float) -> list[NumberGap]:
         """Close the gaps that are known since that moment or before, and return them."""
         closed = [one for one in self.gaps if one.since <= since]
         self.gaps = [one for one in self.gaps if one.since > since]

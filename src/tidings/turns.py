@@ -25,7 +25,7 @@ ROUND_S, SLICE_S_MIN = 0.050, 0.000_5
 TURN_S = 0.010
 """How long all of them work before the loop looks again at what has arrived."""
 
-Worker = TypeVar("Worker", bound=Hashable)
+TurnTaker = TypeVar("TurnTaker", bound=Hashable)
 
 
 class Share:
@@ -39,15 +39,15 @@ class Share:
         self.is_in_line = False
 
 
-class Turns(Generic[Worker]):
+class Turns(Generic[TurnTaker]):
     """Workers in line, each once; those of one share behind each other."""
 
-    def __init__(self, clock: Callable[[], float], work: Callable[[Worker, float], bool]) -> None:
+    def __init__(self, clock: Callable[[], float], work: Callable[[TurnTaker, float], bool]) -> None:
         """`work(worker, until)` works until that moment of the clock, and says whether more is left to do."""
         self.clock = clock
         self._work = work
         self._line: list[tuple[float, int, Share]] = []  # a heap of shares, which has used least first
-        self._shares: dict[Worker, Share] = {}  # of the workers in line
+        self._shares: dict[TurnTaker, Share] = {}  # of the workers in line
         self._floor_s = 0.0  # what the share had used that worked last: none in line has much less
         self._spent_s = 0.0  # in this turn, by those who did not wait in line
         self._pushed = 0
@@ -56,7 +56,7 @@ class Turns(Generic[Worker]):
         """How many are in line."""
         return len(self._shares)
 
-    def __contains__(self, worker: Worker) -> bool:
+    def __contains__(self, worker: TurnTaker) -> bool:
         return worker in self._shares
 
     @property
@@ -64,21 +64,21 @@ class Turns(Generic[Worker]):
         """Whether who comes now has to wait, because others do or because the turn is over."""
         return bool(self._shares) or self._spent_s >= TURN_S
 
-    def offer(self, worker: Worker, share: Share) -> None:
+    def offer(self, worker: TurnTaker, share: Share) -> None:
         """Let a worker with something to do work now; in line, if others are there or the turn is over."""
         if self._shares or self._spent_s >= TURN_S:
             self.add(worker, share)
         else:
             self._spent_s += self._let_work(worker, share)
 
-    def add(self, worker: Worker, share: Share) -> None:
+    def add(self, worker: TurnTaker, share: Share) -> None:
         """Put a worker that has something to do in line, unless it is there."""
         if worker not in self._shares:
             self._shares[worker] = share
             share.workers[worker] = None
             self._push(share)
 
-    def discard(self, worker: Worker) -> None:
+    def discard(self, worker: TurnTaker) -> None:
         """Take a worker out of the line, if it is there."""
         share = self._shares.pop(worker, None)
         if share is not None:
@@ -109,7 +109,7 @@ class Turns(Generic[Worker]):
         slice_s = min(SLICE_S, max(SLICE_S_MIN, ROUND_S / (1 + len(self._line))))
         return min(self.clock() + slice_s, until)
 
-    def _let_work(self, worker: Worker, share: Share, until: float | None = None) -> float:
+    def _let_work(self, worker: TurnTaker, share: Share, until: float | None = None) -> float:
         """Let a worker work for a slice, and put it in line if more is left; how long that took."""
         begun = self.clock()
         is_left = self._work(worker, begun + SLICE_S if until is None else until)

@@ -47,7 +47,7 @@ def test_lines_below_the_level_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_a_value_can_not_make_a_second_line(form: logs.Form) -> None:
+def test_a_value_can_not_make_a_second_line(form: logs.LogForm) -> None:
     stream = io.StringIO()
     logs.show("info", form, stream)
     logs.info("peer", name="a\nerror forged=yes", odd="\x1b[2J")

@@ -12,12 +12,12 @@ from tidings.protocol.frames import encode
 from tidings.protocol.messages import Accepted, Deliver, Welcome
 from tidings.protocol.session import Session
 from tidings.protocol.subscriber import Wanted
-from tidings.simulator.account import Identity, StormAccount
+from tidings.simulator.account import EventIdentity, StormAccount
 from tidings.simulator.watch import DiskWatch
 from tidings.store.interface import Append, Counter, CountProducer, StoredBatch, StoreState
 
 EVENT = Event.unchecked(5, "t", 0, {"n": 5}, Header(delivery="reliable"))
-IDENTITY: Identity = ("sys", 1, 5)
+IDENTITY: EventIdentity = ("sys", 1, 5)
 APPEND = Append(StoredBatch(5, 2, "sys", 1, None, 0, False, b""))
 COUNT = CountProducer(Counter("sys", 1, 5, 0))
 

@@ -16,45 +16,45 @@ from tidings.filters.functions import FUNCTIONS
 from tidings.filters.kinds import OPERATORS, Kind, by_kind, calculate, compare, kind_of, negate
 from tidings.filters.tree import Condition, Expression, FunctionCall
 
-Test = Callable[[Event], bool | None]
+EventTest = Callable[[Event], bool | None]
 Read = Callable[[Event], Value | None]
 
 
-class Tests(Fold[Test, Read]):
+class Tests(Fold[EventTest, Read]):
     """Conditions as functions of an event, and expressions as functions that give their value."""
 
-    def all_of(self, operands: tuple[Condition, ...]) -> Test:
+    def all_of(self, operands: tuple[Condition, ...]) -> EventTest:
         return _all_of([self.condition(operand) for operand in operands])
 
-    def any_of(self, operands: tuple[Condition, ...]) -> Test:
+    def any_of(self, operands: tuple[Condition, ...]) -> EventTest:
         return _any_of([self.condition(operand) for operand in operands])
 
-    def opposite(self, operand: Condition) -> Test:
+    def opposite(self, operand: Condition) -> EventTest:
         test = self.condition(operand)
         return lambda event: None if (answer := test(event)) is None else not answer
 
-    def compared_with(self, operator: str, name: str, constant: Value) -> Test:
+    def compared_with(self, operator: str, name: str, constant: Value) -> EventTest:
         return _compared_with(operator, self.named(name), constant)
 
-    def compared(self, operator: str, left: Expression, right: Expression) -> Test:
+    def compared(self, operator: str, left: Expression, right: Expression) -> EventTest:
         first, second = self.value(left), self.value(right)
         return lambda event: compare(operator, first(event), second(event))
 
-    def among(self, name: str, values: tuple[Value, ...]) -> Test:
+    def among(self, name: str, values: tuple[Value, ...]) -> EventTest:
         return _among(self.named(name), values)
 
-    def is_null(self, name: str) -> Test:
+    def is_null(self, name: str) -> EventTest:
         read = self.named(name)
         return lambda event: read(event) is None
 
-    def always(self, answer: bool) -> Test:
+    def always(self, answer: bool) -> EventTest:
         return lambda _event: answer
 
-    def is_true(self, name: str) -> Test:
+    def is_true(self, name: str) -> EventTest:
         read = self.named(name)
         return lambda event: value if type(value := read(event)) is bool else None
 
-    def holds(self, call: FunctionCall) -> Test:
+    def holds(self, call: FunctionCall) -> EventTest:
         return self.called(call)  # type: ignore[return-value]  # the parser lets only conditions stand here
 
     def named(self, name: str) -> Read:
@@ -92,7 +92,7 @@ def _called(test: Callable[..., Value | None], reads: list[Read]) -> Read:
     return call
 
 
-def _compared_with(operator: str, read: Read, constant: Value) -> Test:
+def _compared_with(operator: str, read: Read, constant: Value) -> EventTest:
     holds = OPERATORS[operator]
     kind = kind_of(constant)
     if kind is Kind.NUMBER:
@@ -109,7 +109,7 @@ def _compared_with(operator: str, read: Read, constant: Value) -> Test:
     return lambda event: holds(value, constant) if type(value := read(event)) is same else None
 
 
-def _among(read: Read, values: tuple[Value, ...]) -> Test:
+def _among(read: Read, values: tuple[Value, ...]) -> EventTest:
     """IN is short for equalities joined by OR, so it is unknown while one of them is and none is true."""
     members = {kind: frozenset(alike) for kind, alike in by_kind(values).items()}
     otherwise = False if len(members) == 1 else None
@@ -124,7 +124,7 @@ def _among(read: Read, values: tuple[Value, ...]) -> Test:
     return test
 
 
-def _all_of(tests: list[Test]) -> Test:
+def _all_of(tests: list[EventTest]) -> EventTest:
     def all_hold(event: Event) -> bool | None:
         answer: bool | None = True
         for test in tests:
@@ -138,7 +138,7 @@ def _all_of(tests: list[Test]) -> Test:
     return all_hold
 
 
-def _any_of(tests: list[Test]) -> Test:
+def _any_of(tests: list[EventTest]) -> EventTest:
     def any_holds(event: Event) -> bool | None:
         answer: bool | None = False
         for test in tests:

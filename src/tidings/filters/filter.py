@@ -14,7 +14,7 @@ from tidings.errors import FilterError, MissingExtra
 from tidings.event.model import Event
 from tidings.filters import forms
 from tidings.filters.build import join
-from tidings.filters.evaluate import Test, condition_test
+from tidings.filters.evaluate import EventTest, condition_test
 from tidings.filters.normal import Normal, condition_of, normal_form
 from tidings.filters.parser import NESTING_MAX, parse
 from tidings.filters.relations import covers, overlaps, simplify, unite
@@ -39,7 +39,7 @@ class Filter:
 
     _condition: Condition
     _normal: Normal | None
-    _test: Test | None
+    _test: EventTest | None
     _text: str | None
     exact: bool
     """False for a merged filter that matches more than the filters it was made of."""
@@ -137,7 +137,7 @@ class Filter:
         return self.test(event) is True
 
     @property
-    def test(self) -> Test:
+    def test(self) -> EventTest:
         """The condition as a function of an event, which returns True, False, or None for unknown."""
         made = self._test
         if made is None:

@@ -36,7 +36,7 @@ from tidings.filters.topics import implied_by_topic, implied_by_under, prepare_t
 ARGUMENTS_MAX = 10_000
 """The most constants one call may have: a broad term of a taxonomy stands for thousands."""
 
-Test = Callable[..., bool | float | None]
+FunctionTest = Callable[..., bool | float | None]
 Implied = tuple[tuple[Constraint, ...], bool]
 
 
@@ -55,7 +55,7 @@ class Function(Struct, frozen=True):
     names: tuple[int, int]
     constants: tuple[int, int]
     gives: Literal["condition", "number"]
-    prepare: Callable[..., Test]
+    prepare: Callable[..., FunctionTest]
     implied: Callable[..., Implied] | None
     usage: str
 
@@ -69,7 +69,7 @@ def _string_function(
 ) -> Function:
     """A condition on one string, given by strings: unknown for every other kind of value."""
 
-    def prepare_texts(*constants: Value) -> Test:
+    def prepare_texts(*constants: Value) -> FunctionTest:
         holds = prepare(*_texts(name, constants))
 
         def test(value: Value) -> bool | None:

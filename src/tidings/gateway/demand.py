@@ -16,7 +16,7 @@ from msgspec import Struct
 from tidings.event.model import Event
 from tidings.filters import Filter
 from tidings.filters.constraint import ANYTHING, Constraint
-from tidings.filters.evaluate import Test, condition_test
+from tidings.filters.evaluate import EventTest, condition_test
 from tidings.filters.geometry import implied_by_within
 from tidings.filters.intervals import EVERYTHING, Intervals, between
 from tidings.filters.normal import Conjunction
@@ -42,8 +42,8 @@ class Want(Struct, frozen=True, eq=False):
     """Whether a value that is no number, or none at all, may match."""
     x: Intervals
     y: Intervals
-    type_tests: tuple[Test, ...]
-    tests: tuple[Test, ...]
+    type_tests: tuple[EventTest, ...]
+    tests: tuple[EventTest, ...]
 
     @property
     def is_plain(self) -> bool:
@@ -153,7 +153,7 @@ def _around(centre: Any, far: float) -> Intervals:
     return between(centre - far - slack, centre + far + slack)
 
 
-def _all_true(tests: tuple[Test, ...], event: Event) -> bool:
+def _all_true(tests: tuple[EventTest, ...], event: Event) -> bool:
     return all(test(event) is True for test in tests)
 
 

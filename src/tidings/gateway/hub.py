@@ -40,7 +40,7 @@ from tidings.gateway.peer import (
     Login,
     NetworkConnection,
     NetworkRights,
-    Pause,
+    PauseReading,
     Send,
 )
 from tidings.gateway.publisher import ReadingPublisher
@@ -121,7 +121,9 @@ class Hub:
 
     # What ports call
 
-    def opened(self, key: Key, caller: PeerInfo, send: Send, close: Act, pause: Pause | None = None) -> None:
+    def opened(
+        self, key: Key, caller: PeerInfo, send: Send, close: Act, pause: PauseReading | None = None
+    ) -> None:
         """Add a connection; with security, its certificate names the user, if it shows one."""
         peer = self._peers[key] = NetworkConnection(caller, send, close, pause, self._release)
         if self._entrance is not None:

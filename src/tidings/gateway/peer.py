@@ -32,7 +32,7 @@ _BEGINNING = b'{"login"'
 _BLANKS = b" \t\r\n"
 
 Send = Callable[[bytes], None]
-Pause = Callable[[bool], None]
+PauseReading = Callable[[bool], None]
 """Stops to read from a connection, or goes on."""
 
 
@@ -135,7 +135,7 @@ class NetworkConnection(WorkClient):
         caller: PeerInfo,
         send: Send,
         close: Act,
-        pause: Pause | None,
+        pause: PauseReading | None,
         released: Callable[[NetworkConnection], None],
     ) -> None:
         super().__init__()

@@ -55,7 +55,7 @@ ROUGH, SHARED = 1, 2
 
 
 Interval = tuple[float, float]
-Test = tuple[int, list[Interval]]
+EntryTest = tuple[int, list[Interval]]
 
 
 class EntryArrays(NamedTuple):
@@ -170,7 +170,7 @@ class Pending:
     def _add_conjunction(self, slot: int, conjunction: Conjunction) -> None:
         begin = len(self._tests)
         rough = bool(conjunction.residues)
-        several: list[list[Test]] = []
+        several: list[list[EntryTest]] = []
         others = self._add_ranges(conjunction.constraints)
         for name, constraint in others:
             if name in UNSCANNED or (len(self._known.numbers) >= LANES_MAX and not self._is_known(name)):
@@ -217,7 +217,7 @@ class Pending:
         for place, (low, high) in enumerate(intervals):
             self._tests.extend(((len(intervals) - place) * SPAN_UNIT + lane, low, high))
 
-    def _multiply(self, slot: int, begin: int, rough: bool, several: list[list[Test]]) -> None:
+    def _multiply(self, slot: int, begin: int, rough: bool, several: list[list[EntryTest]]) -> None:
         """One entry for each choice among the alternatives, each with the tests found so far."""
         common = self._tests[begin:]
         del self._tests[begin:]
@@ -234,12 +234,12 @@ class Pending:
         self.owners.append(slot << MARK_BITS | (ROUGH if rough else 0))
         self._ends.append(len(self._tests) // 3)
 
-    def _alternatives(self, name: str, constraint: Constraint) -> tuple[list[Test], bool]:
+    def _alternatives(self, name: str, constraint: Constraint) -> tuple[list[EntryTest], bool]:
         """The tests of which one must hold, none for no test at all; and whether they are rough."""
         number = self._known.number
         if constraint.missing and constraint.covers(PRESENT):
             return [], False
-        tests: list[Test] = []
+        tests: list[EntryTest] = []
         if constraint.missing:
             tests.append((number((name, PRESENCE)), [(0.0, 0.0)]))
         if constraint.nan:  # no lane tells NaN from other numbers; it comes with presence, or hardly ever
@@ -266,7 +266,7 @@ class Pending:
                 tests.append(self._text_test(name, kind, ordered, line))
         return tests, rough
 
-    def _text_test(self, name: str, kind: int, ordered: int, line: Intervals) -> Test:
+    def _text_test(self, name: str, kind: int, ordered: int, line: Intervals) -> EntryTest:
         points = (line.complement() if line.inside else line).points()
         if points is None:
             return self._order_test(self._known.number((name, ordered)), line)
@@ -278,7 +278,7 @@ class Pending:
         highs = [number - 1 for number in numbers] + [INFINITY]
         return lane, list(zip(lows, highs, strict=True))
 
-    def _order_test(self, lane: int, line: Intervals) -> Test:
+    def _order_test(self, lane: int, line: Intervals) -> EntryTest:
         def code(text: Any, step: int) -> float:
             return 4.0 * self._known.cuts.number((lane, _bytes(text))) + step
 

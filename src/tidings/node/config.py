@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from tidings.errors import ConfigError, FilterError
-from tidings.node.logs import Form, Level
+from tidings.node.logs import Level, LogForm
 from tidings.peers.registry import parse_peers
 from tidings.store.directory import FILES
 
@@ -202,7 +202,7 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
         ),
     ] = None
     log_level: Annotated[Level, _about("`debug`, `info`, `warning` or `error`")] = "info"
-    log_form: Annotated[Form, _about("`text` for people, `json` for programs")] = "text"
+    log_form: Annotated[LogForm, _about("`text` for people, `json` for programs")] = "text"
 
     @property
     def tcp_port(self) -> int | None:

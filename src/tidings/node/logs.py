@@ -29,7 +29,7 @@ PROBLEMS_MAX = 16
 DENIALS_TOLD_MAX = 10
 """Denials that are logged one by one between two calls of `wake`; the others are counted."""
 
-Form = Literal["text", "json"]
+LogForm = Literal["text", "json"]
 Level = Literal["debug", "info", "warning", "error"]
 
 _logger = logging.getLogger("tidings.node")
@@ -55,7 +55,7 @@ def error(event: str, **values: Any) -> None:
     _logger.error(event, extra={"values": values})
 
 
-def show(level: Level, form: Form, stream: TextIO | None = None) -> None:
+def show(level: Level, form: LogForm, stream: TextIO | None = None) -> None:
     """From now on, write lines of this level and above; to standard error unless a stream is given."""
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.setFormatter(JsonLine() if form == "json" else TextLine())

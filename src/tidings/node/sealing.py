@@ -37,7 +37,7 @@ from tidings.log.segment_folder import FileInfo, Folder
 from tidings.node import logs
 from tidings.node.child import ChildProcess, watch_parent
 from tidings.node.config import NodeConfig
-from tidings.node.logs import Form, Lasting, Level
+from tidings.node.logs import Lasting, Level, LogForm
 from tidings.protocol.connection import Connection
 from tidings.transport.credentials import Credentials
 from tidings.transport.dial import dial
@@ -62,7 +62,7 @@ class SealingConfig(Struct, frozen=True):
     folder: str  # a path, or the URI of a folder on any Arrow filesystem
     lock: str  # a file beside the store, which who seals has locked
     log_level: Level = "info"
-    log_form: Form = "text"
+    log_form: LogForm = "text"
 
 
 def settings_of(config: NodeConfig, folder: str, socket: Path) -> SealingConfig:

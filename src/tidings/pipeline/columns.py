@@ -20,7 +20,7 @@ from pyspark.sql import functions as sf
 from tidings.errors import FilterError
 from tidings.event.model import Event
 from tidings.event.values import Value, time_from_us, us_from_time
-from tidings.filters.evaluate import Read, Test, Tests
+from tidings.filters.evaluate import EventTest, Read, Tests
 from tidings.filters.fold import Fold
 from tidings.filters.functions import FUNCTIONS
 from tidings.filters.intervals import Piece
@@ -155,7 +155,7 @@ class _CellTests(Tests):
 
 
 def _test_of(condition: Condition, places: list[tuple[str, str]]) -> Callable[..., bool | None]:
-    prepared: list[Test] = []  # made by the worker: it can't be sent there
+    prepared: list[EventTest] = []  # made by the worker: it can't be sent there
 
     def test(*cells: Any) -> bool | None:
         if not prepared:

@@ -40,14 +40,14 @@ class Known:
         return self.description.name
 
 
-Told = Callable[[Sequence[Known], Sequence[Known]], None]
+CatalogChange = Callable[[Sequence[Known], Sequence[Known]], None]
 """Called with the queues that have come and those that have gone."""
 
 
 class Catalog:
     """Known queues of the database. `told` is called with each change."""
 
-    def __init__(self, node: str, told: Told) -> None:
+    def __init__(self, node: str, told: CatalogChange) -> None:
         self._node = node
         self._told = told
         self._keys: dict[int, Known] = {}

@@ -18,13 +18,13 @@ from tidings.protocol.ledger import ProducerKey, identity_of
 from tidings.queues.description import Description
 from tidings.queues.message import Numbers, QueuedMessage, check_length, completed, counter_of, sight
 from tidings.replies import Deferred
-from tidings.seen import Gap, SeenNumbers
+from tidings.seen import NumberGap, SeenNumbers
 from tidings.store.packing import PLAIN, pack
 
 REFUSED_MAX = 1_000
 """Refused counters that are kept of one client; the oldest are forgotten, and taken for done."""
 
-Told = tuple[Deferred[None], TidingsError | None]
+PutReply = tuple[Deferred[None], TidingsError | None]
 
 
 class PutJob:
@@ -64,7 +64,7 @@ class ClientCounts:
                 queue,
             )
             for system, epoch, counter, refused in found:
-                self._seen[system, epoch] = SeenNumbers(counter, map(Gap, refused, refused))
+                self._seen[system, epoch] = SeenNumbers(counter, map(NumberGap, refused, refused))
 
     def has(self, client: ProducerKey | None, counter: int) -> bool:
         """Whether an event was put before."""
@@ -120,7 +120,7 @@ def put_all(turn: UnitOfWork, known: Known, puts: Sequence[PutJob]) -> None:
     counted = ClientCounts(turn, known.key, clients)
     room = _room(turn, known)
     messages: list[QueuedMessage] = []
-    told: list[Told] = []
+    told: list[PutReply] = []
     for put in puts:
         client, error = _client(put.origin), None
         for reply, raw in zip(put.replies, put.raws, strict=True):
@@ -140,7 +140,7 @@ def put_all(turn: UnitOfWork, known: Known, puts: Sequence[PutJob]) -> None:
     turn.tell(lambda: _tell(told))
 
 
-def _tell(told: list[Told]) -> None:
+def _tell(told: list[PutReply]) -> None:
     for reply, error in told:
         reply.take(None, error)
 

@@ -13,7 +13,7 @@ GET_MAX = 10_000
 """Messages in one answer."""
 ADDRESS_LENGTH_MAX = 600
 
-Address = Annotated[str, Meta(min_length=1, max_length=ADDRESS_LENGTH_MAX)]
+QueueAddress = Annotated[str, Meta(min_length=1, max_length=ADDRESS_LENGTH_MAX)]
 Wait = Annotated[float, Meta(ge=0, le=SECONDS_MAX)]
 Scope = Literal["local", "remote", "both"]
 """Where queues are looked for: at the node that is asked, elsewhere, or both."""
@@ -22,7 +22,7 @@ Scope = Literal["local", "remote", "both"]
 class Named(Struct, frozen=True):
     """A queue by its name, id, alias or `name@node`."""
 
-    queue: Address
+    queue: QueueAddress
 
 
 class FindRequest(Struct, frozen=True):
@@ -44,13 +44,13 @@ class Alias(Struct, frozen=True):
     """A further name for a queue."""
 
     name: Annotated[str, Meta(min_length=1, max_length=NAME_LENGTH_MAX)]
-    target: Address
+    target: QueueAddress
 
 
 class Purge(Struct, frozen=True):
     """Messages to be thrown away."""
 
-    queue: Address
+    queue: QueueAddress
     where: str = ""
 
 
@@ -58,13 +58,13 @@ class Replay(Struct, frozen=True):
     """Dead letters to be put back where they came from, or into a queue."""
 
     where: str = ""
-    queue: Address | None = None
+    queue: QueueAddress | None = None
 
 
 class Renew(Struct, frozen=True):
     """A message, by the id of its event, and how long it is to live from now on."""
 
-    queue: Address
+    queue: QueueAddress
     id: str
     lease_s: Wait
 
@@ -72,7 +72,7 @@ class Renew(Struct, frozen=True):
 class GetRequest(Struct, frozen=True):
     """Messages that are wanted, and for how long they may be waited for."""
 
-    queue: Address
+    queue: QueueAddress
     where: str = ""
     count: Annotated[int, Meta(ge=1, le=GET_MAX)] = 1
     wait_s: Wait | None = 0.0
@@ -93,7 +93,7 @@ class Cancel(Struct, frozen=True):
 class PartRequest(Struct, frozen=True):
     """A further part of the body of a message that the client holds, or that it has read: delivery 0."""
 
-    queue: Address
+    queue: QueueAddress
     number: int
     delivery: int
     index: int

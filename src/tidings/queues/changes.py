@@ -27,9 +27,9 @@ from tidings.protocol.messages import DONE, HANDLE, UNOPENED, Commit, Put, Settl
 from tidings.protocol.session import Session
 from tidings.queues.arguments import ADDRESS_LENGTH_MAX
 from tidings.queues.description import REASON_LENGTH_MAX, TRANSMISSION
-from tidings.queues.finding import Target, Targets
+from tidings.queues.finding import QueueTarget, Targets
 from tidings.queues.getting import QueueReaders
-from tidings.queues.inflight import Holding, Identity, identity
+from tidings.queues.inflight import Holding, ReaderKey, identity
 from tidings.queues.local import raws_of
 from tidings.queues.manager import QueueManager
 from tidings.queues.message import QueuedMessage, check_length, completed
@@ -122,7 +122,7 @@ class Changes:
             self._broker.count("put", len(put))
         return False
 
-    def _target(self, session: Session, message: Put) -> tuple[Target, Filter | None]:
+    def _target(self, session: Session, message: Put) -> tuple[QueueTarget, Filter | None]:
         """The queue that something is put into, and what a client may put there."""
         if not 1 <= len(message.queue) <= ADDRESS_LENGTH_MAX:
             raise QueueNotFound(message.queue[:100], "is no name of a queue")
@@ -242,7 +242,7 @@ class Changes:
             problem = "the message is not in this client's hands, or not any more"
             self._broker.refuse(session, first, last, MessageNotHeld(name, problem))
 
-    def _held(self, session: Session, number: int, delivery: int, client: Identity) -> Holding | None:
+    def _held(self, session: Session, number: int, delivery: int, client: ReaderKey) -> Holding | None:
         """A message in a client's hands, in this delivery; also one that may have been before a restart.
 
         Whose hands it was in then is not known any more: anyone may say so who could get the message.

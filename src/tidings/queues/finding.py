@@ -27,7 +27,7 @@ from tidings.queues.transactions import Transactions
 from tidings.replies import Deferred, gathered
 from tidings.steps import Steps
 
-Target = LocalQueue | RemoteQueue
+QueueTarget = LocalQueue | RemoteQueue
 """A queue as clients use it. Both do the same; what takes time is returned as steps, or as a reply."""
 
 
@@ -39,7 +39,7 @@ class Targets:
         self._readers = readers
         self._transactions = transactions
 
-    def found(self, session: Session, action: Action, address: str) -> tuple[Target, Filter | None]:
+    def found(self, session: Session, action: Action, address: str) -> tuple[QueueTarget, Filter | None]:
         """A queue, and for which messages a client may do this there; NotAllowed if for none.
 
         A client that may do nothing with a queue does not learn whether there is one.
@@ -54,7 +54,7 @@ class Targets:
         except NotAllowed:
             raise not_allowed(session.principal, action, address) from None  # by no other name
 
-    def resolve(self, address: str) -> Target:
+    def resolve(self, address: str) -> QueueTarget:
         """The queue of an address; QueueNotFound if nobody knows of it."""
         queue = self._manager.get(address)
         if queue is not None:

@@ -44,7 +44,7 @@ UNCONFIRMED_MAX = 10_000
 RETURNED_MAX = 10_000
 """Messages of which it is known from whom they were taken back, the last ones."""
 
-Identity = tuple[str, int]
+ReaderKey = tuple[str, int]
 """A client in one of its lives: system and epoch."""
 
 
@@ -58,7 +58,7 @@ class InFlight:
         queue: MessageQueue,
         message: QueuedMessage,
         delivery: int,
-        holder: Identity | OpenTransaction,
+        holder: ReaderKey | OpenTransaction,
         request: int,
         due: float,
     ) -> None:
@@ -121,7 +121,7 @@ class RemoteInFlight:
     __slots__ = ("delivery", "holder", "is_over", "lot", "number", "ref", "request", "row", "theirs")
 
     def __init__(
-        self, ref: QueueRef, holder: Identity, request: int, number: int, row: Delivered, lot: Lot
+        self, ref: QueueRef, holder: ReaderKey, request: int, number: int, row: Delivered, lot: Lot
     ) -> None:
         self.ref = ref
         self.holder = holder
@@ -166,7 +166,7 @@ Holding = InFlight | RemoteInFlight
 """A message in flight, wherever its queue is. What becomes of both is said in the same way."""
 
 
-class Returned(dict[tuple[int, Identity], tuple[int, str]]):
+class Returned(dict[tuple[int, ReaderKey], tuple[int, str]]):
     """By the numbers of messages and who has held them: the last delivery to them, and where.
 
     After commits have failed, a client that is told nothing but that it does not hold a message takes that
@@ -174,19 +174,19 @@ class Returned(dict[tuple[int, Identity], tuple[int, str]]):
     A client of whom that is known, and who gets the message again and settles it, has settled it.
     """
 
-    def note(self, number: int, delivery: int, holder: Identity, address: str) -> None:
+    def note(self, number: int, delivery: int, holder: ReaderKey, address: str) -> None:
         """A message was taken back from a client who was gone, or late."""
         self.pop((number, holder), None)
         self[number, holder] = delivery, address
         if len(self) > RETURNED_MAX:
             del self[next(iter(self))]
 
-    def find(self, number: int, delivery: int, client: Identity) -> str:
+    def find(self, number: int, delivery: int, client: ReaderKey) -> str:
         """Return the queue of a message that was taken back from a client in this delivery or a later one."""
         last, address = self.get((number, client), (0, ""))
         return address if delivery <= last else ""
 
-    def settled(self, number: int, client: Identity) -> None:
+    def settled(self, number: int, client: ReaderKey) -> None:
         """A client has settled a message that it holds."""
         self.pop((number, client), None)
 
@@ -196,7 +196,7 @@ class InFlightTable:
 
     def __init__(self, manager: QueueManager) -> None:
         self.held: dict[int, Holding] = {}
-        self.holders: dict[Identity, dict[int, Holding]] = {}
+        self.holders: dict[ReaderKey, dict[int, Holding]] = {}
         self.told: dict[Session, dict[int, list[Holding]]] = {}  # what an earlier connection was told
         self.elsewhere = 0  # how many of them are a backend's
         self.returned = Returned()
@@ -205,8 +205,8 @@ class InFlightTable:
         self._first = 2 * ELSEWHERE  # the first number that was given out since the node was started
         self._unconfirmed: dict[int, None] = {}  # what was settled, and maybe not done at its backend
         # More than one session, if a HELLO comes late on a connection that the client has given up.
-        self._present: dict[Identity, set[Session]] = {}
-        self._missed: dict[Identity, Alarm] = {}  # who was lost, until it comes back or is given up
+        self._present: dict[ReaderKey, set[Session]] = {}
+        self._missed: dict[ReaderKey, Alarm] = {}  # who was lost, until it comes back or is given up
 
     # Messages
 
@@ -317,7 +317,7 @@ class InFlightTable:
             act = partial(self._take_back, client, "its reader was lost")
             self._missed[client] = self._manager.timers.at(at, act)
 
-    def _take_back(self, client: Identity, reason: str, _now: float) -> None:
+    def _take_back(self, client: ReaderKey, reason: str, _now: float) -> None:
         """Take back all that a client holds that has gone; from now on it holds nothing of that."""
         self._missed.pop(client, None)
         hands = self.holders.pop(client, None)
@@ -351,7 +351,7 @@ def _keep(_error: TidingsError) -> None:
     """A settlement that failed stays unconfirmed."""
 
 
-def identity(session: Session) -> Identity:
+def identity(session: Session) -> ReaderKey:
     """The identity of the session's client."""
     assert session.origin is not None
     return identity_of(session.origin)

@@ -29,7 +29,7 @@ from tidings.leases import granted_s
 from tidings.matching import Shelf
 from tidings.queues import serving
 from tidings.queues.description import Description, encode
-from tidings.queues.inflight import Identity, InFlight
+from tidings.queues.inflight import InFlight, ReaderKey
 from tidings.queues.message import (
     Expiry,
     MessagePart,
@@ -280,12 +280,12 @@ class MessageQueue:
             self._note(held)
         reader.take(message, held)
 
-    def take(self, number: int, holder: Identity) -> InFlight:
+    def take(self, number: int, holder: ReaderKey) -> InFlight:
         """Put a message on the shelf into someone's hands, until he says what becomes of it."""
         return self._give(self.shelf.remove(number), holder, 0, inf)
 
     def _give(
-        self, message: QueuedMessage, holder: Identity | OpenTransaction, request: int, due: float
+        self, message: QueuedMessage, holder: ReaderKey | OpenTransaction, request: int, due: float
     ) -> InFlight:
         delivery = self._returned.get(message.number, 0) + 1
         held = InFlight(self, message, delivery, holder, request, due)
@@ -308,7 +308,7 @@ class MessageQueue:
             held.is_noted = True
             self.handed_mark = self._manager.keep(self.kind.revise(held.message, -held.delivery))
 
-    def hold_again(self, number: int, delivery: int, holder: Identity) -> InFlight | None:
+    def hold_again(self, number: int, delivery: int, holder: ReaderKey) -> InFlight | None:
         """A message that was in someone's hands when the node was killed, and in none since: in his again.
 
         So what was settled then, and not stored in time, is settled when that is said again.

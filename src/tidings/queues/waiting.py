@@ -24,7 +24,7 @@ from tidings.queues.message import QueuedMessage
 
 if TYPE_CHECKING:
     from tidings.protocol.service import IncomingRequest
-    from tidings.queues.inflight import Identity, InFlight
+    from tidings.queues.inflight import InFlight, ReaderKey
     from tidings.queues.queue import MessageQueue
     from tidings.queues.transactions import OpenTransaction
     from tidings.timers import Alarm
@@ -78,7 +78,7 @@ class QueueReader:
         self,
         queue: MessageQueue,
         asked: IncomingRequest,
-        holder: Identity,
+        holder: ReaderKey,
         filter: Filter | None = None,
         count: int = 1,
         is_copier: bool = False,

@@ -11,7 +11,7 @@ from tidings.event import Event
 from tidings.filters import Filter
 from tidings.protocol.subscriber import Wanted
 
-Identity = tuple[str, int, int]
+EventIdentity = tuple[str, int, int]
 """System, epoch and counter of an event."""
 
 
@@ -22,8 +22,8 @@ class SubscriberAccount:
         self.filter = Filter(wanted.filter)
         self.keeps = keeps  # the deliveries of which it must get every event
         self.is_rereading = wanted.since is not None  # each life asks for the past again
-        self.had: set[Identity] = set()
-        self.known: set[Identity] = set()  # what may come again only if it is marked
+        self.had: set[EventIdentity] = set()
+        self.known: set[EventIdentity] = set()  # what may come again only if it is marked
         self.marked = 0
         self.dropped = 0
         self.last: dict[tuple[str, int], int] = {}  # in this life, by system and epoch
@@ -33,8 +33,8 @@ class StormAccount:
     """Account of what was published, accepted and delivered in a simulation."""
 
     def __init__(self) -> None:
-        self.events: dict[Identity, Event] = {}
-        self.promised: dict[Identity, None] = {}
+        self.events: dict[EventIdentity, Event] = {}
+        self.promised: dict[EventIdentity, None] = {}
         self.readers: dict[str, SubscriberAccount] = {}
 
     def read_by(self, name: str, wanted: Wanted, keeps: frozenset[str]) -> None:
@@ -48,11 +48,11 @@ class StormAccount:
         if reader.is_rereading:
             reader.known.clear()
 
-    def published(self, identity: Identity, event: Event) -> None:
+    def published(self, identity: EventIdentity, event: Event) -> None:
         """A publisher has sent an event on its way."""
         self.events[identity] = event
 
-    def accepted(self, identity: Identity) -> None:
+    def accepted(self, identity: EventIdentity) -> None:
         """A publisher was promised that an event is as safe as it asked to be."""
         self.promised[identity] = None
 
@@ -60,7 +60,7 @@ class StormAccount:
         """A subscriber was told that it missed some."""
         self.readers[name].dropped += count
 
-    def delivered(self, name: str, identity: Identity, event: Event, redelivered: bool) -> None:
+    def delivered(self, name: str, identity: EventIdentity, event: Event, redelivered: bool) -> None:
         """An event has come to a subscriber."""
         reader = self.readers[name]
         sent = self.events.get(identity)
@@ -76,7 +76,7 @@ class StormAccount:
         reader.known.add(identity)
         reader.marked += redelivered
 
-    def missing(self) -> list[tuple[str, Identity]]:
+    def missing(self) -> list[tuple[str, EventIdentity]]:
         """What was accepted, had to arrive, and did not."""
         return [
             (name, identity)

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from tidings.protocol.session import Session
 from tidings.queues.inflight import RESUME_S
-from tidings.simulator.account import Identity
+from tidings.simulator.account import EventIdentity
 
 Client = tuple[str, int]
 """System and epoch."""
@@ -39,7 +39,7 @@ class OpenUnit(Struct, eq=False):
     """A transaction that is open."""
 
     ends_at: float
-    puts: list[Identity] = []
+    puts: list[EventIdentity] = []
     hands: list[HeldMessage] = []
 
 

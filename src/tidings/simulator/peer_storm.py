@@ -22,7 +22,7 @@ from tidings.node.assembly import Archiving, CoreSettings
 from tidings.peers.registry import Neighbours
 from tidings.protocol.messages import DONE, GIVE_BACK, UNOPENED
 from tidings.queues import Description
-from tidings.simulator.account import Identity
+from tidings.simulator.account import EventIdentity
 from tidings.simulator.node import SimulatedNode, address_of
 from tidings.simulator.queue_account import Outcome, PeerAccount, SettledRecord
 from tidings.simulator.queue_client import Hands, QueueClient, must
@@ -46,7 +46,7 @@ ROWS = 3
 """Rows of a batch of a sink."""
 
 
-class PeerClient(QueueClient):
+class NodesClient(QueueClient):
     """A simulated application of one node; `places` are the queues of all, as they are called at its node.
 
     It puts into `jobs` of any node and gets from there, publishes what the log keeps, and commits batches of
@@ -118,7 +118,7 @@ class PeerClient(QueueClient):
 
     # What comes
 
-    def _take(self, where: str, hand: list[Any]) -> Identity:
+    def _take(self, where: str, hand: list[Any]) -> EventIdentity:
         identity = super()._take(where, hand)
         number, received = hand[0], hand[8] if len(hand) > 8 else None
         now = self.world.clock.now
@@ -216,9 +216,9 @@ class PeerStorm(UseOfQueues):
         self.world.clock.run(5.0)
         self.weather = Weather(self.world, self.nodes, self.clients, self._burst)
 
-    def _client(self, node: SimulatedNode, number: int) -> PeerClient:
+    def _client(self, node: SimulatedNode, number: int) -> NodesClient:
         places = ["jobs", *(f"jobs@{other.name}" for other in self.nodes if other is not node)]
-        return PeerClient(self.world, f"{node.name}-{number}", node, self.account, places)
+        return NodesClient(self.world, f"{node.name}-{number}", node, self.account, places)
 
     def calm(self) -> PeerVerdict:
         """Heal everything, empty the queues, and see that all is accounted for and that messages flow."""

@@ -17,7 +17,7 @@ from msgspec import Struct
 from tidings.event import Event
 from tidings.filters import Filter
 from tidings.queues.dead_letters import MARKS
-from tidings.simulator.account import Identity
+from tidings.simulator.account import EventIdentity
 
 LATE_S = 10.0
 """How late a message may come, at most, that its node has handed out."""
@@ -37,8 +37,8 @@ class Outcome(Enum):
 class TransactionRecord(Struct, eq=False):
     """A transaction, as its application knows it."""
 
-    puts: list[Identity] = []
-    takes: list[Identity] = []
+    puts: list[EventIdentity] = []
+    takes: list[EventIdentity] = []
     answer: Outcome = Outcome.OPEN
 
 
@@ -60,7 +60,7 @@ class PutRecord(Struct, eq=False):
 class SettledRecord(Struct, eq=False):
     """A message that was dealt with, as its application says."""
 
-    identity: Identity
+    identity: EventIdentity
     answer: Outcome = Outcome.OPEN
 
 
@@ -68,16 +68,16 @@ class QueueAccount:
     """The account of the queues of one node."""
 
     def __init__(self) -> None:
-        self.puts: dict[Identity, PutRecord] = {}
+        self.puts: dict[EventIdentity, PutRecord] = {}
         self.units: list[TransactionRecord] = []
         self.settled: list[SettledRecord] = []
-        self.handed: dict[Identity, int] = {}
+        self.handed: dict[EventIdentity, int] = {}
 
     # What applications do
 
     def put(
         self,
-        identity: Identity,
+        identity: EventIdentity,
         event: Event,
         lasts_until: float,
         unit: TransactionRecord | None = None,
@@ -94,7 +94,7 @@ class QueueAccount:
         self.units.append(TransactionRecord([], []))
         return self.units[-1]
 
-    def got(self, who: str, identity: Identity, event: Event, where: str, parts: int) -> None:
+    def got(self, who: str, identity: EventIdentity, event: Event, where: str, parts: int) -> None:
         """A message has come, for whoever asked for some that match."""
         put = self.puts.get(identity)
         assert put is not None, f"{who} got {identity}, which nobody put"
@@ -103,7 +103,7 @@ class QueueAccount:
         assert Filter(where).matches(event), f"{who} got {identity}, and asked for {where}"
         self.handed[identity] = self.handed.get(identity, 0) + 1
 
-    def finish(self, identity: Identity) -> SettledRecord:
+    def finish(self, identity: EventIdentity) -> SettledRecord:
         """An application says that it has dealt with a message."""
         self.settled.append(SettledRecord(identity))
         return self.settled[-1]
@@ -125,10 +125,10 @@ class QueueAccount:
         came = {identity in self.handed for identity in self._lasting(unit, started_at)}
         assert len(came) < 2, f"of a transaction that was {unit.answer.value} some came, and some did not"
 
-    def _lasting(self, unit: TransactionRecord, started_at: float) -> list[Identity]:
+    def _lasting(self, unit: TransactionRecord, started_at: float) -> list[EventIdentity]:
         return [one for one in unit.puts if self.puts[one].lasts_until > started_at]
 
-    def _finished(self, started_at: float) -> set[Identity]:
+    def _finished(self, started_at: float) -> set[EventIdentity]:
         """What has an end that was not refused; of a transaction it is told by what it has put."""
         ended = {one.identity for one in self.settled if one.answer is not Outcome.REFUSED}
         for unit in self.units:
@@ -162,22 +162,24 @@ class PeerAccount(QueueAccount):
 
     def __init__(self) -> None:
         super().__init__()
-        self.published: dict[Identity, tuple[str, PutRecord]] = {}  # with the node whose log is to have it
+        self.published: dict[
+            EventIdentity, tuple[str, PutRecord]
+        ] = {}  # with the node whose log is to have it
         self.batches: dict[BatchKey, StagedBatch] = {}
-        self.homes: dict[Identity, str] = {}  # the node in whose queue a message is
-        self._numbers: dict[Identity, int] = {}  # in the queue where it is
-        self._met_at: dict[Identity, float] = {}
-        self._ended: dict[Identity, str] = {}  # by which application, in which of its lives
+        self.homes: dict[EventIdentity, str] = {}  # the node in whose queue a message is
+        self._numbers: dict[EventIdentity, int] = {}  # in the queue where it is
+        self._met_at: dict[EventIdentity, float] = {}
+        self._ended: dict[EventIdentity, str] = {}  # by which application, in which of its lives
 
     # What applications do
 
-    def met(self, who: str, identity: Identity, number: int, now: float) -> None:
+    def met(self, who: str, identity: EventIdentity, number: int, now: float) -> None:
         """A message has come that has this number in its queue."""
         self._met_at.setdefault(identity, now)
         first = self._numbers.setdefault(identity, number)
         assert first == number, f"{who}: {identity} is in its queue twice: {first} and {number}"
 
-    def ended(self, who: str, identity: Identity, started_at: float) -> None:
+    def ended(self, who: str, identity: EventIdentity, started_at: float) -> None:
         """An application was told that it has dealt with a message, of a node that was last started then.
 
         What was in someone's hands when a node was killed comes again, and whoever held it is not told that.
@@ -186,7 +188,7 @@ class PeerAccount(QueueAccount):
         may_be_both = started_at > self._met_at[identity] - LATE_S
         assert first == who or may_be_both, f"{first} and {who} were told that they have ended {identity}"
 
-    def publish(self, node: str, identity: Identity, event: Event) -> PutRecord:
+    def publish(self, node: str, identity: EventIdentity, event: Event) -> PutRecord:
         """Something is on its way into the log of a node."""
         put = PutRecord(event, None, 0, inf)
         self.published[identity] = node, put
@@ -204,7 +206,7 @@ class PeerAccount(QueueAccount):
 
     def check_log(self, node: str, logged: Iterable[Event]) -> None:
         """See that the log of a node has what it must have."""
-        news: Counter[Identity] = Counter()
+        news: Counter[EventIdentity] = Counter()
         rows: Counter[tuple[str, int]] = Counter()
         for event in logged:
             if event.type == "row":
@@ -215,7 +217,7 @@ class PeerAccount(QueueAccount):
         self._check_news(node, news)
         self._check_batches(node, rows)
 
-    def _check_news(self, node: str, news: Counter[Identity]) -> None:
+    def _check_news(self, node: str, news: Counter[EventIdentity]) -> None:
         for identity, (where, put) in self.published.items():
             if where == node:
                 is_done, count = put.answer is Outcome.DONE, news[identity]

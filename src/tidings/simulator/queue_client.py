@@ -19,7 +19,7 @@ from tidings.protocol.messages import DONE, GIVE_BACK, REJECT, UNOPENED
 from tidings.queues import Description
 from tidings.queues.dead_letters import DEAD
 from tidings.replies import Deferred, ignore
-from tidings.simulator.account import Identity
+from tidings.simulator.account import EventIdentity
 from tidings.simulator.client import SimulatedClient, must_not
 from tidings.simulator.queue_account import Outcome, PutRecord, QueueAccount, SettledRecord, TransactionRecord
 
@@ -133,7 +133,7 @@ class QueueClient(SimulatedClient):
             ttl_s=random.choice((None, 0.2, 2.0, TTL_S_LONG)),
         )
 
-    def _identity(self, counter: int) -> Identity:
+    def _identity(self, counter: int) -> EventIdentity:
         return self.name, self._epoch, counter
 
     # Getting
@@ -178,7 +178,7 @@ class QueueClient(SimulatedClient):
             settle = partial(self._settle, life, self.connection.hands, identity, hand)
             self.world.clock.after(pause_s, settle)
 
-    def _take(self, where: str, hand: list[Any]) -> Identity:
+    def _take(self, where: str, hand: list[Any]) -> EventIdentity:
         number, delivery, redelivered, system, epoch, source, parts, raw = hand[:8]
         event = decode_event(raw, Origin(system, epoch, source))
         identity = system or "", epoch, event.counter
@@ -190,7 +190,7 @@ class QueueClient(SimulatedClient):
         for hand in hands:
             self._take(where, hand)
 
-    def _settle(self, life: int, hands: int, identity: Identity, hand: list[Any]) -> None:
+    def _settle(self, life: int, hands: int, identity: EventIdentity, hand: list[Any]) -> None:
         """Say what becomes of a message, unless it is known that the node has taken it back."""
         if (self._life, self.connection.hands) == (life, hands):
             outcome = DONE if self.is_emptying else self.world.random.choice(self.outcomes)

@@ -12,11 +12,11 @@ from functools import partial
 
 from msgspec import Struct
 
-from tidings.simulator.account import Identity
+from tidings.simulator.account import EventIdentity
 from tidings.simulator.node import SimulatedNode
 from tidings.simulator.queue_account import Outcome, QueueAccount
 from tidings.simulator.queue_client import QUEUES, QueueClient
-from tidings.simulator.queue_watch import QueueWatch
+from tidings.simulator.queue_watch import QueueDiskWatch
 from tidings.simulator.storm import STORM_S
 from tidings.simulator.weather import Weather, run_storm
 from tidings.simulator.world import World
@@ -68,7 +68,7 @@ class UseOfQueues:
             client.act()
         return client
 
-    def _check_got(self, before: set[Identity], within_s: float) -> None:
+    def _check_got(self, before: set[EventIdentity], within_s: float) -> None:
         """What was put since then is handed out soon."""
         self.world.clock.run(self.world.clock.now + within_s)
         for identity in set(self.account.puts) - before:
@@ -81,7 +81,7 @@ class QueueStorm(UseOfQueues):
     def __init__(self, seed: int) -> None:
         self.world = World(seed)
         self.account = QueueAccount()
-        self.watch = QueueWatch(QUEUES, self.world.clock)
+        self.watch = QueueDiskWatch(QUEUES, self.world.clock)
         self.node = SimulatedNode(self.world, "node", self.watch, step_s=0.0)
         self.clients = [QueueClient(self.world, name, self.node, self.account) for name in CLIENTS]
         self.clients[0].create()

@@ -40,7 +40,7 @@ from tidings.protocol.service import Service
 from tidings.protocol.session import Session
 from tidings.queues import Description
 from tidings.queues.transactions import TRANSACTION_S
-from tidings.simulator.account import Identity
+from tidings.simulator.account import EventIdentity
 from tidings.simulator.hands import Client, HeldMessage, HeldMessages, OpenUnit
 from tidings.simulator.watch import DiskWatch
 from tidings.simulator.world import Clock
@@ -60,12 +60,12 @@ class AskedMessages(Struct, eq=False):
 class SaidOutcome(Struct):
     """What follows if something that a client has said was done."""
 
-    stores: Sequence[Identity] = ()  # events that are on disk
+    stores: Sequence[EventIdentity] = ()  # events that are on disk
     removes: Sequence[int] = ()  # messages that are not any more
     was_last: Mapping[int, int] = {}  # the delivery in which the client has had these
 
 
-class QueueWatch(Service, DiskWatch):
+class QueueDiskWatch(Service, DiskWatch):
     """Watch over the queues of a node; `queues` are all of them, except the dead letters."""
 
     def __init__(self, queues: Iterable[Description], clock: Clock) -> None:
@@ -75,14 +75,14 @@ class QueueWatch(Service, DiskWatch):
         self.stale = 0  # handed out so late that they had been given up
         self._queues = {one.name: one for one in queues}
         self._dead = Description(name="tidings.dead", persistent=True, redelivery_s=60.0)
-        self._put_at: dict[Identity, float] = {}
-        self._stored: dict[Identity, None] = {}
+        self._put_at: dict[EventIdentity, float] = {}
+        self._stored: dict[EventIdentity, None] = {}
         self._numbers_stored: set[int] = set()
         self._dequeued: set[int] = set()
         self._settled: dict[int, Client] = {}
         self._shown: set[int] = set()
         self._deliveries: dict[int, int] = {}  # the last one that has left
-        self._numbers: dict[tuple[Identity, str], int] = {}
+        self._numbers: dict[tuple[EventIdentity, str], int] = {}
         self._said: dict[tuple[Client, int], SaidOutcome] = {}
         self._begin()
 
@@ -334,7 +334,7 @@ class QueueWatch(Service, DiskWatch):
         due = inf if wait_s is None else max(asked.at, self._put_at.get(identity, 0.0)) + wait_s
         self._hands.add(HeldMessage(number, delivery, client, request, asked.unit, due, was_shown))
 
-    def _check_message(self, asked: AskedMessages, number: int, identity: Identity) -> None:
+    def _check_message(self, asked: AskedMessages, number: int, identity: EventIdentity) -> None:
         queue = self._queue(asked.queue)
         is_own = asked.unit is not None and identity in asked.unit.puts
         if queue.persistent and not is_own:
@@ -342,7 +342,7 @@ class QueueWatch(Service, DiskWatch):
         first = self._numbers.setdefault((identity, asked.queue), number)
         assert first == number, f"{identity} is in {asked.queue} twice: {first} and {number}"
 
-    def _check_life(self, asked: AskedMessages, number: int, raw: bytes, identity: Identity) -> None:
+    def _check_life(self, asked: AskedMessages, number: int, raw: bytes, identity: EventIdentity) -> None:
         queue, ttl_s = self._queue(asked.queue), decode_event(raw).ttl_s
         if queue.expiry and ttl_s is not None:
             ends_at = self._ends_at(number, ttl_s, self._put_at[identity])
@@ -364,5 +364,5 @@ class QueueWatch(Service, DiskWatch):
         return is_stale
 
 
-def _identity(system: str | None, epoch: int, raw: bytes) -> Identity:
+def _identity(system: str | None, epoch: int, raw: bytes) -> EventIdentity:
     return system or "", epoch, decode_event(raw).counter

@@ -21,7 +21,7 @@ DATABASE = "tidings.db"
 FILES = "log"  # the folder of sealed files, if they lie here: it outlives a database that is restored
 _OURS = "tidings."  # what the names of all our files begin with, save the lock's
 
-Identity = tuple[int, int]
+FileIdentity = tuple[int, int]
 
 
 class Directory:
@@ -118,6 +118,6 @@ class Presence:
                 raise StoreFailed(path, "was removed or replaced while the node runs; stop the node")
 
 
-def _identity(path: str) -> Identity:
+def _identity(path: str) -> FileIdentity:
     found = os.stat(path)  # noqa: PTH116  # by name: a Path costs several times as much, at every commit
     return found.st_dev, found.st_ino

@@ -25,7 +25,7 @@ from msgspec import Meta, Struct
 
 from tidings.errors import ConfigError
 from tidings.gateway.policy import Cell, GatewayGrid, Policy
-from tidings.node.logs import Form, Level
+from tidings.node.logs import Level, LogForm
 
 PORT = 4242
 """The port at which a gateway listens for sensor networks, by default."""
@@ -67,7 +67,7 @@ class GatewayConfig(Struct, frozen=True, forbid_unknown_fields=True):
     connections_max: int = 15_000
     is_child: bool = False
     log_level: Level = "info"
-    log_form: Form = "text"
+    log_form: LogForm = "text"
 
 
 def check(config: GatewayConfig) -> None:

@@ -35,14 +35,14 @@ class Life(Struct, array_like=True, frozen=True):
     epoch: int
 
 
-class _Entry(Struct, array_like=True, frozen=True):
+class _JournalEntry(Struct, array_like=True, frozen=True):
     counter: int
     numbers: list[Journaled]
 
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_life = msgspec.msgpack.Decoder(Life).decode
-_decode_entry = msgspec.msgpack.Decoder(_Entry).decode
+_decode_entry = msgspec.msgpack.Decoder(_JournalEntry).decode
 _LENGTH = 4
 
 
@@ -55,7 +55,7 @@ class Journal:
         self._size = 0
         self._size_max = SIZE_MAX
         self.previous: Life | None = None
-        self._found: list[_Entry] = []
+        self._found: list[_JournalEntry] = []
         try:
             self._read(path.read_bytes())
         except FileNotFoundError:
@@ -66,7 +66,7 @@ class Journal:
     def begin(self, life: Life, counter: int) -> list[Journaled]:
         """Begin a new life; the node has had the one before up to this counter. What is stored of it."""
         stored = [entry for entry in self._found if entry.counter <= counter]
-        self._found = [_Entry(0, numbers) for numbers in _latest(stored)]
+        self._found = [_JournalEntry(0, numbers) for numbers in _latest(stored)]
         self._rewrite(life)
         return [one for entry in self._found for one in entry.numbers]
 
@@ -75,7 +75,7 @@ class Journal:
         if self._file < 0:
             return
         try:
-            self._write(_encode(_Entry(counter, numbers)))
+            self._write(_encode(_JournalEntry(counter, numbers)))
             if self._size > self._size_max:
                 self._shrink()
         except OSError as error:
@@ -104,7 +104,7 @@ class Journal:
         assert self.previous is not None, "a journal begins with a life"
         counters = {one: entry.counter for entry in self._found for one in entry.numbers}
         kept = [one for numbers in _latest(self._found) for one in numbers]
-        self._found = [_Entry(counters[one], [one]) for one in kept]
+        self._found = [_JournalEntry(counters[one], [one]) for one in kept]
         self.close()
         self._rewrite(self.previous)
         self._found = []
@@ -133,7 +133,7 @@ def _pieces(data: bytes) -> Iterator[bytes]:
         at = end
 
 
-def _latest(entries: list[_Entry]) -> list[list[Journaled]]:
+def _latest(entries: list[_JournalEntry]) -> list[list[Journaled]]:
     """The latest numbers of each network, as many as a gateway tells apart."""
     networks: dict[str, deque[Journaled]] = {}
     for entry in entries:
