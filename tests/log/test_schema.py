@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import fs
 from strategies import identical
-from tests.log.test_folder import held_in
 
 from tests.log import parting
 from tests.log.parting import STORED_US, part_of
+from tests.log.test_segment_folder import held_in
 from tidings import Event
 from tidings.event.values import Value
 from tidings.log import schema

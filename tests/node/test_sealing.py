@@ -16,7 +16,7 @@ from random import Random
 from typing import Any, cast
 
 import pytest
-from log.test_folder import Stopping, Stops
+from log.test_segment_folder import Stopping, Stops
 from node.peers import ANSWER_S_MAX, Process, Start, run, running
 from pyarrow import fs
 
