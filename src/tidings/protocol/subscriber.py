@@ -65,15 +65,39 @@ class Wanted(Struct, frozen=True, omit_defaults=True):
         )
 
 
-class ClientSubscription:
+class EndListener(Protocol):
+    """What both a subscriber and a listener to interest hear."""
+
+    def ended(self, reason: str) -> None:
+        """Nothing more will come; not called when the application itself has ended it."""
+
+
+class Opening:
+    """Something that a client has begun at a node: `begun` is the node's first answer."""
+
+    __slots__ = ("_listener", "begun", "number")
+
+    def __init__(self, number: int, listener: EndListener) -> None:
+        self.number = number
+        self.begun: Deferred[Any] = Deferred()
+        self._listener = listener
+
+    def fail(self, error: TidingsError) -> None:
+        """The node has refused or ended it, or there is no connection any more."""
+        if self.begun.is_over:
+            self._listener.ended(str(error))
+        else:
+            self.begun.fail(error)
+
+
+class ClientSubscription(Opening):
     """Client's end of a subscription. `prefetch` is the number of events that may be under way or held."""
 
     def __init__(self, number: int, wanted: Wanted, subscriber: Subscriber, prefetch: int) -> None:
-        self.number = number
+        super().__init__(number, subscriber)
         self.wanted = wanted
         self.subscriber = subscriber
         self.prefetch = prefetch
-        self.begun: Deferred[Any] = Deferred()  # the node's first answer
         self._held = 0  # handed to the subscriber and not consumed
         self._next: int | None = None  # where a stream goes on after a cut
         self._granted = self._received = 0  # events on this connection
@@ -110,13 +134,6 @@ class ClientSubscription:
             self.subscriber.gap(0, "disconnected")
         if self._next is None and self.wanted.since is None and self.wanted.since_us is None:
             self._next = position + 1
-
-    def fail(self, error: TidingsError) -> None:
-        """The node has refused or ended it, or there is no connection any more."""
-        if self.begun.is_over:
-            self.subscriber.ended(str(error))
-        else:
-            self.begun.fail(error)
 
     def forget_positions(self) -> None:
         """The store is another one now: positions mean nothing there."""
@@ -230,20 +247,12 @@ class InterestListener(Protocol):
         """End the notifications; called once, and not when the application itself has withdrawn it."""
 
 
-class ClientAdvertisement:
+class ClientAdvertisement(Opening):
     """An advertisement."""
 
-    __slots__ = ("begun", "filter", "interest", "number")
+    __slots__ = ("filter", "interest")
 
     def __init__(self, number: int, filter: str, interest: InterestListener) -> None:
-        self.number = number
+        super().__init__(number, interest)
         self.filter = filter
         self.interest = interest
-        self.begun: Deferred[Any] = Deferred()  # the node's first answer
-
-    def fail(self, error: TidingsError) -> None:
-        """The node has refused or ended it, or there is no connection any more."""
-        if self.begun.is_over:
-            self.interest.ended(str(error))
-        else:
-            self.begun.fail(error)

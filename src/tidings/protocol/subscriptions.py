@@ -236,11 +236,11 @@ class Subscriptions:
 
     def _open_durable(self, name: str, wanted: SubscribeRequest, filter: Filter, asked: Filter) -> Cursor:
         """The cursor of a durable subscription, made if there is none; what was granted is not kept."""
-        places = self._broker.cursors
-        cursor = places.find(self._session.owner, name)
+        cursors = self._broker.cursors
+        cursor = cursors.find(self._session.owner, name)
         if cursor is None:
             cursor = self._cursor(name, wanted, filter, asked)
-            places.open(cursor)
+            cursors.open(cursor)
             return cursor
         if cursor.filter != asked:
             raise Refused("exists", f"{name!r} exists with the filter {cursor.filter}")
@@ -249,7 +249,7 @@ class Subscriptions:
         if cursor.consumer is not None:
             self._check_latest(name, cursor.consumer)
             cursor.consumer.part("taken over")
-        places.refilter(cursor, asked, filter, self._session.bound)
+        cursors.refilter(cursor, asked, filter, self._session.bound)
         return cursor
 
     def _check_latest(self, name: str, holder: CursorConsumer) -> None:
