@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import sys
 from pathlib import Path
 
 import pytest
-from walking import Machine, steps
+from ports import free_port
+from walking import Machine, follow, steps, surroundings
 
 TEXT = (Path(__file__).parent.parent / "docs" / "tutorial.md").read_text()
 PORT = "7300"
@@ -17,16 +15,8 @@ PORT = "7300"
 
 @pytest.mark.slow
 def test_every_step_prints_what_is_shown(tmp_path: Path) -> None:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("TIDINGS_")}
-    own = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "200"}
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = str(one.getsockname()[1])
-    environment = {**kept, **own, "TIDINGS_COMPILED": "false"}
-    with Machine(tmp_path / "you", {PORT: port}, environment) as you:
-        for step in steps(TEXT):
-            printed = you.carry_out(step)
-            assert step.pattern.fullmatch(printed), f"$ {step.command}\n{printed}"
+    with Machine(tmp_path / "you", {PORT: str(free_port())}, surroundings()) as you:
+        follow(TEXT, {"you": you})
 
 
 def test_each_part_of_the_way_is_there() -> None:

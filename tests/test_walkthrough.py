@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from walking import Machine, steps
+from walking import Machine, follow, steps, surroundings
 
 TEXT = (Path(__file__).parent.parent / "docs" / "two-machines.md").read_text()
 ADDRESSES = {"10.0.0.7": "127.0.0.7", "10.0.0.8": "127.0.0.8"}
@@ -37,12 +37,11 @@ def machines() -> Iterator[dict[str, Machine]]:
         scp.write_text(SCP)
         scp.chmod(0o755)
         path = f"{scp.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-        own = {"PATH": path, "MACHINES": folder, "COLUMNS": "200", "TIDINGS_COMPILED": "false"}
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("TIDINGS_")}
+        own = surroundings(PATH=path, MACHINES=folder)
         terms = {**ADDRESSES, str(PORT): str(free_port())}
         with (
-            Machine(home / MACHINES["laptop"], terms, {**kept, **own}) as laptop,
-            Machine(home / MACHINES["shed"], terms, {**kept, **own}) as shed,
+            Machine(home / MACHINES["laptop"], terms, own) as laptop,
+            Machine(home / MACHINES["shed"], terms, own) as shed,
         ):
             yield {"laptop": laptop, "shed": shed}
 
@@ -58,9 +57,7 @@ def free_port() -> int:
 
 @pytest.mark.slow
 def test_every_step_prints_what_is_shown(machines: dict[str, Machine]) -> None:
-    for step in steps(TEXT):
-        printed = machines[step.machine].carry_out(step)
-        assert step.pattern.fullmatch(printed), f"{step.machine}$ {step.command}\n{printed}"
+    follow(TEXT, machines)
 
 
 def test_each_part_of_the_way_is_there() -> None:

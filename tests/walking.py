@@ -11,6 +11,7 @@ import re
 import select
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -46,6 +47,20 @@ def steps(text: str) -> Iterator[Step]:
 def narrow(text: str) -> str:
     """The text with one blank for many: how wide a table is depends on the addresses in it."""
     return re.sub(r" +(\n?)", lambda found: found[1] or " ", text)
+
+
+def surroundings(**own: str) -> dict[str, str]:
+    """The environment of a machine: this one without settings of tidings, with `tidings` and these."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TIDINGS_")}
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return {**kept, "PATH": path, "COLUMNS": "200", "TIDINGS_COMPILED": "false", **own}
+
+
+def follow(text: str, machines: Mapping[str, Machine]) -> None:
+    """Run every command of a document on the machine it names, and see that it prints what is shown."""
+    for step in steps(text):
+        printed = machines[step.machine].carry_out(step)
+        assert step.pattern.fullmatch(printed), f"{step.machine}$ {step.command}\n{printed}"
 
 
 class Machine:

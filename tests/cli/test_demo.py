@@ -20,6 +20,7 @@ import msgspec
 import pytest
 from cli.commands import run_command
 from effort import patience
+from ports import free_port
 from rich.console import Console
 
 from tidings import Filter
@@ -226,13 +227,6 @@ def occupied(kind: socket.SocketKind) -> Iterator[int]:
         if kind == socket.SOCK_STREAM:
             channel.listen()
         yield channel.getsockname()[1]
-
-
-def free_port() -> int:
-    with socket.socket() as channel:
-        channel.bind((home.HOST, 0))
-        port: int = channel.getsockname()[1]
-        return port
 
 
 def test_ports_in_use_are_replaced_and_named() -> None:

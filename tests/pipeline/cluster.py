@@ -18,6 +18,7 @@ from typing import Self
 
 import pyspark
 from effort import patience
+from ports import free_port
 from quick_java import QUICK_JAVA
 
 from tidings.pipeline.session import check_java
@@ -134,13 +135,6 @@ def ancestors(pid: int) -> list[int]:
         pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
         found.append(pid)
     return found
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 def listens(port: int) -> bool:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from effort import patience
-from pipeline.cluster import free_port
-from walking import Machine, steps
+from ports import free_port
+from walking import Machine, follow, steps, surroundings
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "spark-tutorial.md").read_text()
@@ -25,16 +23,9 @@ PROGRAM = re.compile(r"`(\w+\.py)`(?:(?!```).)*?^```py\n(.*?)^```$", re.MULTILIN
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
-    own = {
-        "COLUMNS": "200",
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT / "src"),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "TIDINGS_COMPILED": "false",
-    }
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("TIDINGS_")}
+    own = surroundings(PYTHONPATH=str(ROOT / "src"), SPARK_LOCAL_IP="127.0.0.1")
     terms = {port: str(free_port()) for port in PORTS}
-    with Machine(tmp_path / "city", terms, {**kept, **own}, PATIENCE_S) as machine:
+    with Machine(tmp_path / "city", terms, own, PATIENCE_S) as machine:
         for name, code in PROGRAM.findall(TEXT):
             (tmp_path / "city" / name).write_text(machine.here(code))
         yield machine
@@ -42,9 +33,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 @pytest.mark.slow
 def test_every_step_prints_what_is_shown(machine: Machine) -> None:
-    for step in steps(TEXT):
-        printed = machine.carry_out(step)
-        assert step.pattern.fullmatch(printed), f"{step.machine}$ {step.command}\n{printed}"
+    follow(TEXT, {"city": machine})
 
 
 def test_every_program_that_is_run_is_shown() -> None:

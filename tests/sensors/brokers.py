@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 from effort import ANSWER_S
+from ports import free_port
 
 START_S_MAX = ANSWER_S
 LOOK_S = 0.02
@@ -114,11 +115,3 @@ async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
     while data := await reader.read(1 << 16):
         writer.write(data)
     writer.close()
-
-
-def free_port() -> int:
-    """A port of the loopback address that nobody uses just now."""
-    with socket.socket() as channel:
-        channel.bind(("127.0.0.1", 0))
-        port: int = channel.getsockname()[1]
-        return port
