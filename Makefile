@@ -10,7 +10,7 @@ WITH_JAVA = java=$$(scripts/java) && JAVA_HOME=$$java
 
 CLASSES := .venv/spark-classes.jsa
 
-.PHONY: run test lint docs soak bench lock settings clean
+.PHONY: run test lint docs soak bench lock generated clean
 
 run: $(READY)
 	@$(WITH_JAVA) $(BIN)/tidings demo
@@ -26,7 +26,6 @@ lint: $(READY)
 	@echo "== style";     $(BIN)/ruff check . && $(BIN)/ruff format --check .
 	@echo "== types";     $(BIN)/mypy
 	@echo "== layers";    $(BIN)/lint-imports --no-logo --no-cache
-	@echo "== generated"; $(BIN)/python scripts/blocking_client.py --check
 
 # Renders docs/ and the API to build/docs; a warning, such as a link that leads nowhere, is an error.
 docs: $(READY)
@@ -53,9 +52,9 @@ lock:
 	@$(BIN)/python scripts/lock.py > requirements.lock.new
 	@mv requirements.lock.new requirements.lock
 
-# Writes the table of settings into docs/node.md.
-settings: $(READY)
-	@$(BIN)/python scripts/settings.py
+# Writes what is made from the code: the blocking client, the tables of settings and limits, the diagrams.
+generated: $(READY)
+	@for script in blocking_client settings limits diagrams; do $(BIN)/python scripts/$$script.py || exit 1; done
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

@@ -1,13 +1,10 @@
 #!/usr/bin/env python3
 """Write the blocking client, `tidings.blocking`, from the source of the async one.
 
-    python scripts/blocking_client.py [--check]
-
 The functions of `opening.py` say where it begins: what they return, and what that returns in turn, has a
 blocking class of the same name if it is used with `await`. Such a class has every public method, property and
 attribute of its async one, with the same signature, types and docstring. `client/runner.py` has the rest: the
-thread, and how blocks and iterators are used in it. With `--check` nothing is written: it fails if the file
-is stale.
+thread, and how blocks and iterators are used in it.
 """
 
 from __future__ import annotations
@@ -437,16 +434,5 @@ def generated() -> str:
     return text
 
 
-def main(arguments: list[str]) -> int:
-    """Write the file, or compare it."""
-    text = generated()
-    if arguments != ["--check"]:
-        TARGET.write_text(text)
-    elif not TARGET.exists() or TARGET.read_text() != text:
-        print(f"{TARGET} is stale: run scripts/blocking_client.py", file=sys.stderr)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    TARGET.write_text(generated())

@@ -1,9 +1,6 @@
 #!/usr/bin/env python3
 """Write `docs/limits.md` from the constants of the code whose names end with `_MAX`.
 
-    python scripts/limits.py            write the page
-    python scripts/limits.py --check    exit with 1 if the page is not what would be written
-
 A limit says what it bounds in the docstring below it or in the comment beside it; without either it is left
 out.
 """
@@ -11,7 +8,6 @@ out.
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Iterator
 from importlib import import_module
 from itertools import zip_longest
@@ -43,7 +39,7 @@ PACKAGES = {
 """What each part is called on the page, in the order of the page; the rest stands under `Everywhere`."""
 HEAD = """# Limits
 
-Every buffer, table, loop and wait of tidings has a limit with a name. `python scripts/limits.py` writes this
+Every buffer, table, loop and wait of tidings has a limit with a name. `make generated` writes this
 page from the code, and a test compares the two. [Running a node](node.md) lists the limits that can be set;
 the others are constants of the module in the last column.
 """
@@ -84,7 +80,7 @@ def described(path: Path, found: list[tuple[str, str]]) -> Iterator[Limit]:
     """The limits of a module, with the values that they have when it is imported."""
     name = ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
     module = import_module(name)
-    package = name.split(".")[1] if name.count(".") > 1 or name.split(".")[-1] in PACKAGES else ""
+    package = name.split(".")[1] if name.split(".")[1] in PACKAGES else ""
     for limit, meaning in found:
         value = getattr(module, limit)
         if isinstance(value, int | float):
@@ -97,7 +93,7 @@ def shown(name: str, value: float) -> str:
         for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
             if value >= size and value * 4 % size == 0:
                 return f"{value / size:g} {unit}"
-    if "_S_" in name or name.startswith("S_"):
+    if "_S_" in name:
         return f"{value:,g} s"
     return f"{value:,}"
 
@@ -106,7 +102,7 @@ def page() -> str:
     """The whole page."""
     parts, found = [HEAD], list(limits())
     for package, title in (*PACKAGES.items(), ("", "Everywhere")):
-        rows = [one for one in found if (one.package if one.package in PACKAGES else "") == package]
+        rows = [one for one in found if one.package == package]
         if rows:
             parts += [
                 f"\n## {title}\n\n",
@@ -117,14 +113,5 @@ def page() -> str:
     return "".join(parts)
 
 
-def main() -> None:
-    """Write the page, or compare it."""
-    text = page()
-    if "--check" not in sys.argv:
-        PAGE.write_text(text)
-    elif PAGE.read_text() != text:
-        sys.exit("docs/limits.md is not up to date: run python scripts/limits.py")
-
-
 if __name__ == "__main__":
-    main()
+    PAGE.write_text(page())

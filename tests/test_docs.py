@@ -517,7 +517,7 @@ def test_every_row_of_a_feature_has_three_columns() -> None:
 def test_the_page_of_limits_is_what_the_code_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "scripts")
     limits = import_module("limits")
-    assert limits.PAGE.read_text() == limits.page(), "run python scripts/limits.py"
+    assert limits.PAGE.read_text() == limits.page(), "run make generated"
 
 
 def test_every_public_class_is_in_the_reference() -> None:

@@ -46,7 +46,7 @@ CLASSES = [
 
 def test_the_file_is_what_the_script_writes() -> None:
     written = blocking_client.TARGET.read_text()
-    assert written == blocking_client.generated(), "run scripts/blocking_client.py"
+    assert written == blocking_client.generated(), "run make generated"
 
 
 def public(kind: type) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def test_passwords_are_masked_in_each_of_several_addresses() -> None:
 
 def test_the_table_in_the_documents_is_what_is_made_from_the_settings() -> None:
     page = (ROOT / "docs" / "node.md").read_text()
-    assert run_path(str(ROOT / "scripts" / "settings.py"))["with_table"](page) == page, "make settings"
+    assert run_path(str(ROOT / "scripts" / "settings.py"))["with_table"](page) == page, "run make generated"
 
 
 def test_the_help_calls_settings_by_their_flags() -> None:
