@@ -31,8 +31,8 @@ from tidings.client.runner import Runner
 from tidings.client.space import Watch
 from tidings.errors import TidingsError
 from tidings.event.header import FIELD_CHECKS
-from tidings.exchange import TOLD_MAX, Exchange
-from tidings.interest.audience import TOLD_SIZE_MAX
+from tidings.exchange import REPORTED_MAX, Exchange
+from tidings.interest.audience import REPORTED_SIZE_MAX
 from tidings.node.assembly import CoreSettings, NodeCore
 from tidings.node.config import NodeConfig
 from tidings.node.metrics import HELP
@@ -368,8 +368,8 @@ def test_the_limits_of_the_protocol_are_those_in_force() -> None:
         "WAITING_MAX": f"{WAITING_MAX:,} events",
         "WAITING_SIZE_MAX": f"{WAITING_SIZE_MAX >> 20} MiB",
         "SUBSCRIPTIONS_MAX": f"{subscriptions.SUBSCRIPTIONS_MAX:,}",
-        "TOLD_MAX": f"{TOLD_MAX} filters",
-        "TOLD_SIZE_MAX": f"{TOLD_SIZE_MAX >> 20} MiB",
+        "REPORTED_MAX": f"{REPORTED_MAX} filters",
+        "REPORTED_SIZE_MAX": f"{REPORTED_SIZE_MAX >> 20} MiB",
         "NAME_LENGTH_MAX": f"{session.NAME_LENGTH_MAX} characters",
         "HELLO_S_MAX": f"{session.HELLO_S_MAX:g} s",
         "SILENT_S_MAX": f"{session.SILENT_S_MAX:g} s",

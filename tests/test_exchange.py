@@ -200,7 +200,7 @@ def test_a_source_may_withdraw_while_it_is_told() -> None:
 def test_beyond_a_limit_a_source_is_told_of_one_filter_that_covers_them_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(exchange_module, "TOLD_MAX", 2)
+    monkeypatch.setattr(exchange_module, "REPORTED_MAX", 2)
     exchange = Exchange()
     source = Source(exchange)
     wanted = []

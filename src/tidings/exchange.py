@@ -24,7 +24,7 @@ from tidings.matching import Index
 from tidings.matching.clues import Unindexed
 
 __all__ = [
-    "TOLD_MAX",
+    "REPORTED_MAX",
     "Advertisement",
     "Exchange",
     "Grant",
@@ -36,8 +36,8 @@ __all__ = [
     "Subscription",
 ]
 
-TOLD_MAX = 100
-"""Filters an advertisement is told of; beyond that it is told of one that covers them all."""
+REPORTED_MAX = 100
+"""Filters that are reported to an advertiser one by one; beyond that it gets one that covers them all."""
 
 ROWS_AT_ONCE = 2_048
 """Events that are matched in one step."""
@@ -133,7 +133,7 @@ class Exchange:
 
     def __init__(self) -> None:
         self._index: Index[Subscription] = Index(patient=True)
-        self._interests = Interests(TOLD_MAX)
+        self._interests = Interests(REPORTED_MAX)
         self.unindexed = Unindexed()
         self.later: dict[Later, int] = {}  # and how many subscriptions each has
         self.ended = 0  # subscriptions, ever

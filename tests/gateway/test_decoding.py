@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.gateway.whole import decode_object, decode_run
 from tidings.gateway import decoding
 from tidings.gateway.decoding import OPEN_SIZE
-from tidings.gateway.message_reader import NESTING_MAX, TOLD_MAX, Said
+from tidings.gateway.message_reader import ERRORS_MAX, NESTING_MAX, Said
 from tidings.gateway.messages import Deregister, Error, Point, Register, Sensing, Sensor
 from tidings.gateway.shapes import OddReading, PlainReading, PlainSensing
 
@@ -339,7 +339,7 @@ def test_an_object_is_nested_so_deep_and_no_deeper(is_array: bool) -> None:
 
 def test_of_very_many_mistakes_in_one_object_so_many_are_told() -> None:
     said = decode_object(sensing(*(5000 * ["1"])))
-    assert len(said) == TOLD_MAX
+    assert len(said) == ERRORS_MAX
     assert said[-1] == Error("4991 more mistakes are in this object", "$", "net")
 
 

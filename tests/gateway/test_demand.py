@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from tidings.event import Batch
-from tidings.exchange import TOLD_MAX, Advertisement, Exchange, Rows, Sink, Subscription
+from tidings.exchange import REPORTED_MAX, Advertisement, Exchange, Rows, Sink, Subscription
 from tidings.filters import Filter
 from tidings.gateway.effects import AdvertiseFilter, GatewayEffect, SendMessage, Widen, Withdraw
 from tidings.gateway.gateway import Gateway
@@ -101,8 +101,8 @@ def test_a_sensor_that_makes_the_advertisement_wider_is_asked_for_what_was_wante
 def test_more_subscriptions_than_are_told_one_by_one_are_served_all_the_same() -> None:
     site = Site()
     site.register(Sensor("t", "temp", 0, 1_000))
-    many = [site.subscribe(f"type = 'temp' AND value = {number}") for number in range(TOLD_MAX + 20)]
-    assert site.heard() == [SubscribeSensors("net", [Sensor("t", "", 0, TOLD_MAX + 19)])]
+    many = [site.subscribe(f"type = 'temp' AND value = {number}") for number in range(REPORTED_MAX + 20)]
+    assert site.heard() == [SubscribeSensors("net", [Sensor("t", "", 0, REPORTED_MAX + 19)])]
     for subscription in many:
         site.exchange.unsubscribe(subscription)
     assert site.heard()[-1] == UnsubscribeSensors("net", [Sensor("t")])

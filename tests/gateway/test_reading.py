@@ -23,7 +23,7 @@ from tidings.event.check import check
 from tidings.event.check_compiled import check_certain
 from tidings.event.values import RESERVED, time_from_us
 from tidings.event.wire import decode_events
-from tidings.gateway.message_reader import TOLD_MAX
+from tidings.gateway.message_reader import ERRORS_MAX
 from tidings.gateway.messages import Error, Sensing
 from tidings.gateway.reading import KEPT_MAX, Mapped, Mapper, number_of
 
@@ -332,8 +332,8 @@ def test_real_readings_come_through() -> None:
 
 def test_of_very_many_readings_that_are_no_events_so_many_are_told() -> None:
     batch = mapped(message(*(50 * [reading(type="a b")])), message(reading(type="a b")))
-    assert len(batch.errors) == TOLD_MAX + 1
-    assert batch.errors[TOLD_MAX - 1] == Error("41 more mistakes are in this object", "$", "net")
+    assert len(batch.errors) == ERRORS_MAX + 1
+    assert batch.errors[ERRORS_MAX - 1] == Error("41 more mistakes are in this object", "$", "net")
 
 
 # Time

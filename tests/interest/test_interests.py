@@ -15,7 +15,7 @@ from tidings import Event, Filter
 from tidings.interest import Advertisement, Interests, interests, weights
 from tidings.interest import audience as audience_module
 
-TOLD_MAX = 3
+REPORTED_MAX = 3
 NUMBERS = [Filter(f"n = {n}") for n in range(8)]
 OTHERS = ["", "n > 3", "n < 2 AND m = 1", "m = 1", "n IN (1, 5)", "type = 'a'", "FALSE"]
 ALIKE = [*NUMBERS, *map(Filter, OTHERS)]
@@ -44,7 +44,7 @@ class Oracle(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.interests = Interests(TOLD_MAX)
+        self.interests = Interests(REPORTED_MAX)
         self.demands: list[tuple[Filter, object, object]] = []
         self.sources: list[Source] = []
 
@@ -102,7 +102,7 @@ class Oracle(RuleBasedStateMachine):
             for filter, origin, _ in self.demands
             if (origin is None or origin is not source.advertisement.origin) and filter.overlaps(offered)
         }
-        if len(wanted) <= TOLD_MAX:
+        if len(wanted) <= REPORTED_MAX:
             assert set(told) == wanted
             assert len(told) == len(wanted)
         else:
@@ -121,7 +121,7 @@ class HastyOracle(Oracle):
     def __init__(self) -> None:
         super().__init__()
         self.patch = pytest.MonkeyPatch()
-        for name in ("SPREAD_UNITS", "COVER_UNITS", "COVER_UNITS_BUSY", "ANSWER_UNITS", "TOLD_AT_A_TIME"):
+        for name in ("SPREAD_UNITS", "COVER_UNITS", "COVER_UNITS_BUSY", "ANSWER_UNITS", "NOTICES_AT_A_TIME"):
             self.patch.setattr(interests, name, 1)
         self.patch.setattr(interests, "SPREAD_UNITS_MIN", 0)
         self.patch.setattr(interests, "PATIENT_TICKS", 2)
@@ -159,9 +159,9 @@ def settled(offered: Interests) -> int:
     raise AssertionError
 
 
-def crowd(number: int, told_max: int = TOLD_MAX) -> tuple[Interests, Source, list[Filter]]:
+def crowd(number: int, reported_max: int = REPORTED_MAX) -> tuple[Interests, Source, list[Filter]]:
     """A source of which so many numbers are demanded."""
-    offered = Interests(told_max)
+    offered = Interests(reported_max)
     source = Source(offered, Filter("type = 't'"))
     wanted = [Filter(f"n = {n}") for n in range(number)]
     for filter in wanted:
@@ -202,10 +202,10 @@ def test_a_demand_that_goes_leaves_the_cover_and_when_half_are_gone_it_is_tighte
 def test_below_the_limit_what_is_told_is_exact_again() -> None:
     for number in (4, 20):
         offered, source, wanted = crowd(number)
-        for filter in wanted[:-TOLD_MAX]:
+        for filter in wanted[:-REPORTED_MAX]:
             offered.release(filter)
         settled(offered)
-        assert source.told[-1] == tuple(wanted[-TOLD_MAX:])
+        assert source.told[-1] == tuple(wanted[-REPORTED_MAX:])
 
 
 def test_an_advertisement_that_comes_late_is_told_the_same() -> None:
@@ -247,8 +247,8 @@ def test_of_very_many_demands_no_merged_filter_is_made(monkeypatch: pytest.Monke
 
 
 def test_filters_that_are_too_long_to_be_told_are_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audience_module, "TOLD_SIZE_MAX", 40)
-    offered = Interests(TOLD_MAX)
+    monkeypatch.setattr(audience_module, "REPORTED_SIZE_MAX", 40)
+    offered = Interests(REPORTED_MAX)
     source = Source(offered, Filter("type = 't'"))
     offered.demand(Filter("n BETWEEN 1111111 AND 2222222"))
     settled(offered)
@@ -265,7 +265,7 @@ def test_filters_that_take_long_to_compare_count_as_overlapping(monkeypatch: pyt
     alternatives = 40
     many = " OR ".join(f"(a = {n} AND b{n} > 0)" for n in range(alternatives))
     others = " OR ".join(f"(a = {n} AND b{n} > 0)" for n in range(alternatives, 2 * alternatives))
-    offered = Interests(TOLD_MAX)
+    offered = Interests(REPORTED_MAX)
     source = Source(offered, Filter(many))
     compared = counted(monkeypatch, "overlaps")
     offered.demand(Filter(others))
@@ -335,7 +335,7 @@ def test_one_more_that_overlaps_all_is_compared_once_with_each_and_merged_a_few_
 def test_a_subscription_that_is_gone_again_in_the_same_tick_costs_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    offered = Interests(TOLD_MAX)
+    offered = Interests(REPORTED_MAX)
     source = Source(offered, Filter())
     calls = counted(monkeypatch, "overlaps")
     for _ in range(10):
@@ -348,7 +348,7 @@ def test_a_subscription_that_is_gone_again_in_the_same_tick_costs_nothing(
 
 
 def test_a_session_that_ends_is_one_change() -> None:
-    offered, source, wanted = crowd(50, told_max=100)
+    offered, source, wanted = crowd(50, reported_max=100)
     for filter in wanted:
         offered.release(filter)
     settled(offered)
@@ -358,8 +358,8 @@ def test_a_session_that_ends_is_one_change() -> None:
 def test_one_tick_tells_so_many_sources_and_the_next_ones_tell_the_rest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(interests, "TOLD_AT_A_TIME", 10)
-    offered = Interests(TOLD_MAX)
+    monkeypatch.setattr(interests, "NOTICES_AT_A_TIME", 10)
+    offered = Interests(REPORTED_MAX)
     sources = [Source(offered, filter) for filter in types(35)]
     offered.demand(Filter("value = 1"))
     told = []
@@ -371,7 +371,7 @@ def test_one_tick_tells_so_many_sources_and_the_next_ones_tell_the_rest(
 
 def test_owners_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interests, "SPREAD_UNITS", 1)
-    offered = Interests(TOLD_MAX)
+    offered = Interests(REPORTED_MAX)
     source = Source(offered, Filter("type = 'good'"))
     Source(offered, Filter("type = 'bad'"))
     for number in range(500):

@@ -12,7 +12,7 @@ from strategies import damaged
 
 from protocol.rig import Peer, Rig, event, persistent, reliable
 from tidings.event.wire import encode_events
-from tidings.interest.interests import TOLD_AT_A_TIME
+from tidings.interest.interests import NOTICES_AT_A_TIME
 from tidings.leases import Leases
 from tidings.protocol import session, subscriptions
 from tidings.protocol.frames import FIRST_FRAME_MAX, FRAME_MAX, encode
@@ -344,15 +344,15 @@ def test_a_session_with_many_subscriptions_that_ends_is_one_change_for_a_source(
 def test_all_sources_are_told_though_not_in_one_tick() -> None:
     rig = Rig()
     source, bob = rig.peer("a"), rig.peer("b")
-    for number in range(3 * TOLD_AT_A_TIME):
+    for number in range(3 * NOTICES_AT_A_TIME):
         source.request("advertise", number=number, filter=f"type = 't{number}'")
     rig.run()
     bob.request("subscribe", number=1, filter="v > 3", credit=1)
     rig.tick()
-    assert len(source.notices) <= TOLD_AT_A_TIME
+    assert len(source.notices) <= NOTICES_AT_A_TIME
     rig.run()
     told = {number: details["filters"] for _, number, details in source.notices}
-    assert told == {number: ["v > 3"] for number in range(3 * TOLD_AT_A_TIME)}
+    assert told == {number: ["v > 3"] for number in range(3 * NOTICES_AT_A_TIME)}
 
 
 def test_a_source_that_has_withdrawn_is_told_no_more() -> None:

@@ -26,7 +26,7 @@ from tidings.gateway.ranges import WHOLE, RangeSpan, span_of_piece
 
 SENSING_ID, NAME, VALUE, POSX, POSY, AREA = "sensing-id", "name", "value", "posx", "posy", "area"
 PIECES_MAX = 64
-"""Separate ranges of one alternative that are told apart; more are asked for as one over all of them."""
+"""Separate ranges of one alternative; more are requested as one range over all of them."""
 
 
 class Want(Struct, frozen=True, eq=False):

@@ -41,8 +41,8 @@ from tidings.steps import Steps
 NESTING_MAX = 32
 """Levels of an object."""
 TOO_DEEP = f"is nested deeper than {NESTING_MAX} levels"
-TOLD_MAX = 10
-"""Mistakes that are told of one object."""
+ERRORS_MAX = 10
+"""Mistakes that are reported for one object."""
 STEP = 32
 """Sensors or readings that are looked at in one step."""
 
@@ -79,9 +79,9 @@ def read_message(members: Any, noted: list[EventError]) -> Steps[list[Said]]:
 def told(noted: list[EventError], sensing_id: str | None = None) -> list[Error]:
     """Return the mistakes in one object as sent to the network; of very many, only their number."""
     of = UNSET if sensing_id is None else sensing_id
-    errors = [Error(mistake.problem, mistake.place, of) for mistake in noted[:TOLD_MAX]]
-    if len(noted) > TOLD_MAX:
-        errors[-1] = Error(f"{len(noted) - TOLD_MAX + 1} more mistakes are in this object", "$", of)
+    errors = [Error(mistake.problem, mistake.place, of) for mistake in noted[:ERRORS_MAX]]
+    if len(noted) > ERRORS_MAX:
+        errors[-1] = Error(f"{len(noted) - ERRORS_MAX + 1} more mistakes are in this object", "$", of)
     return errors
 
 

@@ -17,8 +17,8 @@ from tidings.filters import Filter
 from tidings.interest.demand import Demand
 from tidings.interest.weights import Weight, merging, weigh
 
-TOLD_SIZE_MAX = 1 << 20
-"""Characters of filters that a source is told one by one, and of a merged filter that it is told instead."""
+REPORTED_SIZE_MAX = 1 << 20
+"""Characters of filters that are reported one by one, and of the merged filter that replaces them."""
 
 
 class Advertisement:
@@ -61,8 +61,8 @@ class Audience:
 
     __slots__ = (
         "_listed_max",
+        "_reported_max",
         "_size",
-        "_told_max",
         "advertisement",
         "count",
         "cover",
@@ -75,7 +75,7 @@ class Audience:
         "weight",
     )
 
-    def __init__(self, advertisement: Advertisement, told_max: int) -> None:
+    def __init__(self, advertisement: Advertisement, reported_max: int) -> None:
         self.advertisement = advertisement
         self.weight: Weight = weigh(advertisement.filter)
         self.listed: dict[Demand, None] | None = None  # None: not known yet, or too many, and only counted
@@ -86,8 +86,8 @@ class Audience:
         self.stamp = 0  # when it was last looked who is here; earlier changes are known
         self.patient_until = 0  # the tick from which on its source gets a report, though more is to come
         self.is_withdrawn = False
-        self._told_max = told_max
-        self._listed_max = 2 * told_max  # more than are told: around the limit nobody is looked for again
+        self._reported_max = reported_max
+        self._listed_max = 2 * reported_max  # more, so that around the limit nobody is looked for again
         self._size = 0
 
     @property
@@ -98,14 +98,14 @@ class Audience:
     @property
     def is_crowded(self) -> bool:
         """Whether there are more filters than are reported one by one."""
-        return self.listed is None or len(self.listed) > self._told_max or self._size > TOLD_SIZE_MAX
+        return self.listed is None or len(self.listed) > self._reported_max or self._size > REPORTED_SIZE_MAX
 
     @property
     def is_loose(self) -> bool:
         """Whether it is time to work out the cover anew."""
         if not self.is_crowded:
             return False
-        if self.listed is None and self.count <= self._told_max:
+        if self.listed is None and self.count <= self._reported_max:
             return True
         size = self.count if self.listed is None else len(self.listed)
         return 2 * self.gone > size
@@ -172,4 +172,4 @@ def widened(cover: Cover, demand: Demand) -> Cover | None:
 
 def fitting(filter: Filter) -> Cover | None:
     """A cover of this filter, if it is not too long to be told."""
-    return Cover(filter) if len(str(filter)) <= TOLD_SIZE_MAX else None
+    return Cover(filter) if len(str(filter)) <= REPORTED_SIZE_MAX else None

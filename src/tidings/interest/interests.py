@@ -39,16 +39,16 @@ PATIENT_TICKS = 50
 """Ticks for which a source may be left without news while what it will be told may soon be something else."""
 SOUGHT_MAX = 4_096
 """Advertisements among which those that overlap a filter are looked for at once."""
-TOLD_AT_A_TIME = 50
+NOTICES_AT_A_TIME = 50
 """Sources that are told in one tick."""
 
 
 class Interests:
     """The demands and the advertisements of a node."""
 
-    def __init__(self, told_max: int) -> None:
-        """`told_max`: filters that are reported to a source one by one."""
-        self._told_max = told_max
+    def __init__(self, reported_max: int) -> None:
+        """`reported_max`: filters that are reported to a source one by one."""
+        self._reported_max = reported_max
         self._demands = Demands()
         self._demanded: Overlaps[Demand] = Overlaps()
         self._audiences: dict[Advertisement, Audience] = {}
@@ -90,7 +90,7 @@ class Interests:
         self._spread_some(ANSWER_UNITS)
         self._offers_made += 1
         advertisement.number = self._offers_made
-        audience = self._audiences[advertisement] = Audience(advertisement, self._told_max)
+        audience = self._audiences[advertisement] = Audience(advertisement, self._reported_max)
         self._offered.add(audience, advertisement.filter)
         steps = self._work_out(audience)
         if not self._run(steps, ANSWER_UNITS):
@@ -139,7 +139,7 @@ class Interests:
             if self._run(self._covering, units):
                 self._covering = None
         self._ticks += 1
-        for audience in list(islice(self._changed, TOLD_AT_A_TIME)):
+        for audience in list(islice(self._changed, NOTICES_AT_A_TIME)):
             if audience in self._changed:  # a notified source may withdraw others
                 del self._changed[audience]
                 if self._is_patient(audience):
@@ -276,7 +276,7 @@ class Interests:
                 found.append(demand)
             yield
         assert audience.fresh is not None, "it is being worked out"
-        if len(found) + len(audience.fresh) > 2 * self._told_max:
+        if len(found) + len(audience.fresh) > 2 * self._reported_max:
             audience.count += len(found)
             return found
         audience.list([one for one in (*found, *audience.fresh) if reaches(one.view, origin)])

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 SERVICE = "_tidings._tcp.local."
 VERSION = "1"
 CANDIDATES_MAX = 256
-"""Candidates that are kept; whoever announces itself then is passed over."""
+"""Candidates that are kept; announcements of further ones are ignored."""
 LIFE_S_MAX = 5_400.0
 """After this a candidate that was not heard of again is lost, however long it said it would be there.
 

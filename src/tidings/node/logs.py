@@ -26,7 +26,7 @@ QUIET_S = 30.0
 """After so long without a failure the trouble has passed, if something has succeeded since."""
 PROBLEMS_MAX = 16
 """Different problems that are logged before one trouble has passed."""
-DENIALS_TOLD_MAX = 10
+DENIALS_LOGGED_MAX = 10
 """Denials that are logged one by one between two calls of `wake`; the others are counted."""
 
 LogForm = Literal["text", "json"]
@@ -149,7 +149,7 @@ class Logins:
     def tell(self, session: Session) -> None:
         """Log why a client that has been parted from was not let in, if that is why."""
         for reason in self.new_reasons():
-            if self._told < DENIALS_TOLD_MAX:
+            if self._told < DENIALS_LOGGED_MAX:
                 self._told += 1
                 warning("a login was denied", peer=session.caller.peer, reason=reason)
             else:

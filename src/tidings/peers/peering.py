@@ -1,8 +1,8 @@
-"""The peers of a node: one connection to each, for ever, and what comes over it brought to its relay.
+"""The peers of a node: one connection to each, made again whenever it ends.
 
-Nothing is said to a peer before its certificate was looked at, and nothing but HELLO before it has said who
-it is. A peer that will have nothing to do with this node, or is not who it should be, is asked again after
-REFUSED_S, by a new connection: what waited on the old one has failed.
+A node sends nothing to a peer before it has checked its certificate, and only HELLO before the peer has said
+who it is. A peer that refuses this node, or is not who it should be, is dialled again after REFUSED_S; the
+requests that waited on the old connection have failed.
 """
 
 from __future__ import annotations

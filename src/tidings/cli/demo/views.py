@@ -27,7 +27,7 @@ Tell = Callable[[Told], None]
 
 LINES_SHOWN = 12
 """At most, of alarms and of what else happened; a terminal may have room for fewer."""
-ALARMS_TOLD = 10
+ALARMS_SHOWN = 10
 """So many alarms are told one by one where nothing changes on a screen; then their number says enough."""
 OFTEN = ("takes", "is done")
 """What workers do all the time."""
@@ -82,7 +82,7 @@ class PlainLines:
         """Print it, or not."""
         if isinstance(told, Line):
             self._alarms += told.does == "comes"
-            if told.does in OFTEN or (told.does == "comes" and self._alarms > ALARMS_TOLD):
+            if told.does in OFTEN or (told.does == "comes" and self._alarms > ALARMS_SHOWN):
                 return
         typer.echo(str(told))
 
