@@ -28,7 +28,7 @@ def patience(seconds: float) -> float:
     return seconds * PATIENCE
 
 
-ANSWER_S = patience(60.0)
+ANSWER_S = patience(180.0)
 """For something that runs already, to answer."""
 TEST_S = patience(600.0 * EFFORT)
 """For a whole test with all that it prepares, unless it is marked with another limit."""

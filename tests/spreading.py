@@ -19,7 +19,6 @@ LONGEST = (
     "tests/pipeline/test_city_node.py::test_the_declarative_project_goes_on",
     "tests/pipeline/test_tutorial.py",
     "tests/pipeline/test_cluster.py",
-    "tests/benchmarks/test_pipeline.py",
     "tests/pipeline/test_ending.py::test_a_driver_killed_within",
     "tests/pipeline/test_city_node.py::test_a_query_that_is_told_to_end",
     "tests/node/test_compiled.py",

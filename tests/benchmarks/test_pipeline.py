@@ -1,14 +1,9 @@
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from effort import patience
 
 from benchmarks import peers, pipeline, pipeline_load, pipeline_size
 from benchmarks.pipeline_load import TYPES, VALUE_MAX, ReadingWire
@@ -18,55 +13,6 @@ from tidings.event.check import check
 from tidings.event.header import Delivery
 from tidings.protocol.frames import FRAME_MAX, FrameReader
 from tidings.sensors.recording import make_recording
-
-SOURCE = Path(__file__).parents[2] / "src"
-ROWS = [
-    "append, wire, persistent",
-    "append, wire, by an archive",
-    "append, API, lists of 1,000 persistent",
-    "read by Spark, live",
-    "a filter that 1 % match, pushed to the log, live",
-    "seal",
-    "read by Spark, sealed",
-    "a filter that 1 % match, pushed to the log, sealed",
-    "read by Spark, sealed, without a node",
-    "a filter that 1 % match, pushed to the log, sealed, without a node",
-    "sealed files by Spark's own reader, summed up by type",
-    "from a publication to the event that a stream makes of it, median",
-    "sealed files of a generated recording, over JSON",
-]
-
-
-SMALL_RUN = """
-import json, sys
-from tidings.cli.bench import benchmark
-from tidings.node import compiled
-
-pipeline = benchmark("pipeline")
-pipeline.COUNT, pipeline.PART = 200_000, 50_000
-pipeline.FILE_ROWS, pipeline.ANSWERS, pipeline.QUICK_DAYS = 80_000, 1, 0.1
-compiled.is_installed = lambda: False
-if __name__ == "__main__":
-    json.dump(pipeline.run(True, lambda line: print(line, file=sys.stderr)), sys.stdout)
-"""
-RUN_S_MAX = patience(400.0)
-
-
-@pytest.mark.slow
-def test_a_small_run_measures_every_workload(tmp_path: Path) -> None:
-    """In a process of its own: it ends the only Spark that a process can have."""
-    program = tmp_path / "run.py"
-    program.write_text(SMALL_RUN)
-    surroundings = {**os.environ, "PYTHONPATH": str(SOURCE), pipeline_size.DATA: "/nowhere"}
-    done = subprocess.run(
-        [sys.executable, str(program)], env=surroundings, capture_output=True, text=True, timeout=RUN_S_MAX
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    figures = json.loads(done.stdout)
-    assert [one["name"] for one in figures["workloads"]] == ROWS
-    for one in figures["workloads"]:
-        assert {"name", "unit", "value", "target", "reached", "beside"} <= set(one)
-        assert (one["reached"] is None) == (one["target"] is None)
 
 
 @pytest.mark.parametrize("delivery", ["transient", "persistent"])

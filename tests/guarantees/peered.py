@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from effort import EFFORT, SEED, patience
+from effort import ANSWER_S, EFFORT, SEED, patience
 from guarantees.mortal import MortalNode
 from node.peers import Start
 from security.places import SECRET, cheap
@@ -24,7 +24,7 @@ from tidings.security.provision import EVERYDAY, Admin, add_allowance, allowance
 HANGS_S = patience(180.0 * EFFORT)
 """After this a run is taken to hang."""
 ADMIN = "admin"
-PATIENCE_S = patience(60.0)
+PATIENCE_S = ANSWER_S
 """How long a client tries to reach a node for the first time."""
 
 Result = TypeVar("Result")

@@ -23,10 +23,11 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session on two cores of this machine, whose workers import tidings and what lies in `tests`."""
+    """A session on two cores of this machine; its workers import all that lies in the checkout."""
     folder = tmp_path_factory.mktemp("spark")
     # Spark starts its Python workers with the surroundings that its Java was started with.
-    path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
+    found = (str(ROOT / "src"), str(ROOT / "tests"), str(ROOT), os.environ.get("PYTHONPATH", ""))
+    path = os.pathsep.join(found)
     with pytest.MonkeyPatch.context() as surroundings:
         surroundings.setenv("PYTHONPATH", path.rstrip(os.pathsep))
         surroundings.delenv("SPARK_REMOTE", raising=False)

@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from effort import patience
+from effort import ANSWER_S
 
 from tidings import Event, blocking
 from tidings.client.runner import Runner
 from tidings.node.config import NodeConfig
 from tidings.node.server import Node
 
-PATIENCE_S = patience(60.0)
+PATIENCE_S = ANSWER_S
 """After this a test that waits for something is taken to wait for ever."""
 LOOK_S = 0.02
 

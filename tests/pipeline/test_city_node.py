@@ -121,7 +121,7 @@ def command(*arguments: str) -> subprocess.Popen[str]:
 
 @pytest.mark.slow
 def test_a_query_that_is_told_to_end_says_goodbye_to_the_node(node: Running, rules: str) -> None:
-    arguments = ("--continuous", "--node", node.address, "--rules", rules, "--trigger", "200 ms")
+    arguments = ("--continuous", "--node", node.address, "--rules", rules, "--trigger", "1 s")
     with command(*arguments) as process:
         try:
             assert process.stdout is not None

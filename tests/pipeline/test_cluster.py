@@ -12,7 +12,7 @@ from random import Random
 
 import msgspec
 import pytest
-from effort import SEED, often
+from effort import IS_SOAK, SEED, often
 from node.peers import Process, Start, starting
 from node.secured import Secured
 from pipeline.cluster import QUICK_JAVA, SURROUNDINGS, TESTS, Cluster, Mortal, wait_until
@@ -21,7 +21,8 @@ from pipeline.moving import Plan
 from tidings import Event, blocking
 from tidings.security.passwords import hash_token, make_token
 
-VICTIMS = ("executor", "driver", "node", "worker")
+VICTIMS = ("worker", "driver", "node", *(("executor",) if IS_SOAK else ()))
+"""A worker that is killed takes its executor with it."""
 ROUNDS = often(len(VICTIMS))
 EVENTS = 300
 """Events of a round, all of them in one batch or two."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, cast
 
-from effort import patience
+from effort import ANSWER_S
 from msgspec import structs
 from msgspec.structs import replace
 
@@ -30,7 +30,7 @@ from tidings.replies import Deferred
 
 __all__ = ["DONE", "GIVE_BACK", "REJECT", "UNOPENED", "Answered", "Client", "Hand", "Node", "job", "numbers"]
 
-PATIENCE_S = patience(60.0)
+PATIENCE_S = ANSWER_S
 NOBODY = cast(Session, None)  # whose session it is makes no difference
 
 

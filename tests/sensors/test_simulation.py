@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import uvloop
-from effort import patience
+from effort import ANSWER_S
 from sensors.gateways import TestGateway, wait_until
 
 from tidings.errors import Disconnected, UserError
@@ -14,7 +14,7 @@ from tidings.sensors import simulation
 from tidings.sensors.link import GatewayPlace
 from tidings.sensors.simulation import Load, Simulation, Tally, stamp_of
 
-PATIENCE_S = patience(60.0)
+PATIENCE_S = ANSWER_S
 DUST = "type = 'air.pm10'"
 
 

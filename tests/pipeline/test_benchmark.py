@@ -1,0 +1,60 @@
+"""The benchmark of the pipeline, on the Spark that these tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+from benchmarks import pipeline, pipeline_size, pipeline_spark
+from tidings.node import compiled
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROWS = [
+    "append, wire, persistent",
+    "append, wire, by an archive",
+    "append, API, lists of 1,000 persistent",
+    "read by Spark, live",
+    "a filter that 1 % match, pushed to the log, live",
+    "seal",
+    "read by Spark, sealed",
+    "a filter that 1 % match, pushed to the log, sealed",
+    "read by Spark, sealed, without a node",
+    "a filter that 1 % match, pushed to the log, sealed, without a node",
+    "sealed files by Spark's own reader, summed up by type",
+    "from a publication to the event that a stream makes of it, median",
+    "sealed files of a generated recording, over JSON",
+]
+
+
+@pytest.fixture
+def small(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a run as small as can be; it must not end the session, which is the only one of this process."""
+
+    @contextmanager
+    def running(_: Path) -> Iterator[SparkSession]:
+        spark.dataSource.register(pipeline_spark.IdleSource)
+        yield spark
+
+    monkeypatch.setattr(pipeline_spark, "running", running)
+    monkeypatch.setattr(compiled, "is_installed", lambda: False)
+    monkeypatch.setenv(pipeline_size.DATA, "/nowhere")
+    for name, value in (("COUNT", 200_000), ("PART", 50_000), ("FILE_ROWS", 80_000), ("ANSWERS", 1)):
+        monkeypatch.setattr(pipeline, name, value)
+    monkeypatch.setattr(pipeline, "QUICK_DAYS", 0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small")
+def test_a_small_run_measures_every_workload() -> None:
+    figures = pipeline.run(True, print)
+    assert [one["name"] for one in figures["workloads"]] == ROWS
+    for one in figures["workloads"]:
+        assert {"name", "unit", "value", "target", "reached", "beside"} <= set(one)
+        assert (one["reached"] is None) == (one["target"] is None)
