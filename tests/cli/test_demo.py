@@ -214,7 +214,7 @@ def test_what_is_missing_is_said_on_standard_error(capsys: pytest.CaptureFixture
     views.show_summary(judged(msgspec.structs.replace(GOOD, alarms=0)), json=False)
     said = capsys.readouterr()
     assert "9 readings logged (99 bytes), 0 alarms from Spark, 3 jobs done\n" in said.out
-    assert said.err == "tidings: not as it should be: no alarm came back from Spark\n"
+    assert said.err == "tidings: the demo failed: no alarm came back from Spark\n"
 
 
 # -- ports
@@ -235,7 +235,7 @@ def test_ports_in_use_are_replaced_and_named() -> None:
         chosen = home.choose(node, sensors, http)
         assert chosen == home.Ports(0, 0, http, [node, sensors])
         place = home.Home("tidings://h:1", "tcp h:2", "http://h:3", Path(), chosen.busy)
-        assert f"instead of: {node}, {sensors}" in "\n".join(views.headings(place))
+        assert f"replaced by free ones: {node}, {sensors}" in "\n".join(views.headings(place))
 
 
 # -- as processes, which leave none behind

@@ -1,8 +1,8 @@
 """`tidings demo`: the whole system at work, in one command.
 
 A node with a directory and a gateway, a simulated city, workers, and Spark: see `town`. On a terminal a
-screen shows it until Ctrl-C. Elsewhere there is a line each second, and after two minutes it ends with a
-summary and an exit code that says whether everything that should happen did.
+screen shows them until Ctrl-C. Elsewhere the demo prints a line each second and ends after two minutes, with
+a summary and an exit code: 0 if everything happened that should.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tidings.cli.options import Json
 from tidings.errors import UserError
 
 SECONDS = 120.0
-"""Seconds that it lasts without a terminal."""
+"""Duration of the demo without a terminal, in seconds."""
 LATE_S_MAX = 120.0
-"""How much longer it then waits for the first alarm: a slow machine is no failure."""
+"""Longest further wait for the first alarm: a slow machine is no failure."""
 
 Seconds = Annotated[
     float | None,

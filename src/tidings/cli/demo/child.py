@@ -1,7 +1,7 @@
-"""The processes of the demo: each is a command of tidings as one could type it, and none outlives the demo.
+"""Child processes of the demo: each is a tidings command that a user could type, and none outlives the demo.
 
-Each is in a process group of its own, so that Ctrl-C is for the demo alone, which then ends them. Who is
-asked to end and does not is killed, with all that it has started; so is what is left of one that has died.
+Each has a process group of its own, so that Ctrl-C reaches the demo alone, which then terminates them. A
+process that does not terminate in time is killed with its whole group; so are the descendants that it left.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from typing import IO, Any
 
 PROGRAM = (sys.executable, "-c", "from tidings.cli import main; main()")
 END_S_MAX = 20.0
-"""How long a process that was asked to end may take."""
+"""Longest time that a process may take to terminate."""
 LINGER_S_MAX = 5.0
-"""How long what a process has started may outlive it."""
+"""Longest time that the descendants of a process may outlive it."""
 LOOK_S = 0.05
 LINE_SIZE_MAX = 1 << 20
 GONE = "ZX"
-"""The states of a process that has ended, as the system writes them."""
+"""States of a process that has ended, as in `/proc/PID/stat`."""
 
 
 class Child:
-    """A process, what it prints, and how it ends. It has been started already."""
+    """A started process, its output and its end."""
 
-    # Not asyncio's own: that takes a process for alive while anything it has started has its output open.
+    # Not asyncio's own: that takes a process for alive while a descendant of it holds its output open.
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -39,21 +39,21 @@ class Child:
         self._watching = asyncio.ensure_future(self._watch())
 
     async def open(self) -> None:
-        """Begin to read what it prints."""
+        """Begin to read its output."""
         loop, protocol = asyncio.get_running_loop(), asyncio.StreamReaderProtocol(self._output)
         self._pipe, _ = await loop.connect_read_pipe(lambda: protocol, self._process.stdout)
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """What it prints, until it has ended."""
+        """Yield the lines of its output until it ends."""
         async for line in self._output:
             yield line
 
     async def wait(self) -> int:
-        """Wait until it has ended with all that it started; its exit code, negative for a signal."""
+        """Wait until it and its descendants have ended; return its exit code, negative for a signal."""
         return await asyncio.shield(self._watching)
 
     async def _watch(self) -> int:
-        """Wait until it has ended; whoever it leaves behind may linger for a while, and is killed then."""
+        """Wait until it has ended; kill the descendants that linger too long."""
         while (code := self._process.poll()) is None:
             await asyncio.sleep(LOOK_S)
         with suppress(TimeoutError):
@@ -64,7 +64,7 @@ class Child:
         return code
 
     async def end(self) -> None:
-        """Ask it to end and wait until it has; if that takes too long, or is cancelled, kill it."""
+        """Terminate it and wait until it has ended; if that takes too long, or is cancelled, kill it."""
         if self._process.poll() is None:
             self._process.terminate()
         try:
@@ -86,8 +86,8 @@ class Child:
 async def running(
     *command: str, errors: IO[bytes] | None = None, environment: Mapping[str, str] | None = None
 ) -> AsyncIterator[Child]:
-    """A process that has ended when the block has; what it complains of goes to `errors`."""
-    # In one go: what is cancelled while it is being started would be left behind.
+    """Run a process for as long as the block lasts; its standard error goes to `errors`."""
+    # Popen does not yield to the loop: a cancellation while the process starts would leave it behind.
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -105,21 +105,21 @@ async def running(
 
 
 def lives(group: int) -> bool:
-    """Whether any process of a group runs. One that has ended may still be listed, if nobody asks for it."""
+    """Whether a process of the group runs. A zombie that nobody has waited for does not count."""
     return any(_is_of(group, path) for path in Path("/proc").glob("[0-9]*/stat"))
 
 
 def _is_of(group: int, path: Path) -> bool:
     try:
         state, _parent, its_group = path.read_text().rpartition(")")[2].split()[:3]
-    except (OSError, ValueError):  # it has ended meanwhile
+    except (OSError, ValueError):  # the process has ended meanwhile
         return False
     return int(its_group) == group and state not in GONE
 
 
 @asynccontextmanager
 async def beside(*duties: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Let duties go on for as long as the block lasts; one that fails ends the block with its error."""
+    """Run the duties for as long as the block lasts; one that fails ends the block with its error."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(duty) for duty in duties]

@@ -1,7 +1,7 @@
-"""The workers of the demo: a queue that fills by itself, and processes that empty it.
+"""Workers of the demo: a queue that a binding fills, and processes that empty it.
 
-Each is a `tidings queue work` of its own, as one could type it. One of them is out of luck: its command kills
-it with SIGKILL in the middle of a job, twice, and each time the node gives that job to whoever comes next.
+Each is a `tidings queue work` that a user could type. One of them is unlucky: its command kills it with
+SIGKILL in the middle of a job, twice, and each time the node redelivers that job to the next worker.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 QUEUE = "jobs"
 STEADY, UNLUCKY = "ann", "ben"
 KILLS = 2
-"""How many lives of the unlucky one end in its first job."""
+"""Number of times that the unlucky worker is killed in its first job."""
 JOB_S = 0.9
-"""How long a job takes."""
+"""Duration of a job."""
 LOOK_S = 0.25
 
 
 class Crew:
-    """The workers, what they have done, and how their queue stands."""
+    """Workers of the demo, with counts of their jobs and of the messages in their queue."""
 
     def __init__(self, address: str, note: Note) -> None:
         self.done = 0
@@ -43,18 +43,18 @@ class Crew:
         self._note = note
 
     async def work(self) -> None:
-        """Let them work for ever."""
+        """Create the queue, and run the workers until cancelled."""
         async with tidings.connect(self._address, name="foreman") as bus:
             queue = await bus.create_queue(QUEUE, bind=JOBS)
             async with beside(self._steady(), self._unlucky()):
                 await self._look(queue)
 
     async def _look(self, queue: Queue) -> None:
-        """Keep an eye on the queue; the crew is ready when each waits for a job or has one."""
+        """Poll the queue; the crew is ready when every worker waits for a job or has one."""
         while True:
-            told = await queue.describe()
-            self.waiting, self.in_hand = told.messages, told.in_flight
-            if not self.is_ready and told.waiting + told.in_flight >= len((STEADY, UNLUCKY)):
+            queued = await queue.describe()
+            self.waiting, self.in_hand = queued.messages, queued.in_flight
+            if not self.is_ready and queued.waiting + queued.in_flight >= len((STEADY, UNLUCKY)):
                 self.is_ready = True
                 self._note(QUEUE, "is ready", f"two workers for {JOBS}")
             await asyncio.sleep(LOOK_S)
@@ -72,8 +72,8 @@ class Crew:
         await self._work(UNLUCKY, f"sleep {JOB_S}")
 
     async def _work(self, who: str, command: str) -> int:
-        """Run a worker until it ends; its exit code, negative for a signal."""
-        # Without --reconnect none is left over, should this process be killed together with its node.
+        """Run a worker until it ends; return its exit code, negative for a signal."""
+        # With --no-reconnect no worker is left over if this process is killed together with its node.
         options = ("--no-reconnect", "--json", "--name", who, "--node", self._address)
         async with running(*PROGRAM, "queue", "work", QUEUE, command, *options) as child:
             async for line in child.lines():
@@ -83,7 +83,7 @@ class Crew:
             return code
 
     def _hear(self, who: str, report: Report) -> None:
-        """A worker tells what it does."""
+        """Count and note one report of a worker."""
         from tidings.event.json import from_json
 
         job = text_of(from_json(report.event))

@@ -1,4 +1,4 @@
-"""Where the demo lives: a node of its own, at the usual ports or at free ones where those are in use."""
+"""Node of the demo: on the usual ports, or on free ones if those are in use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SENSOR_PORT, HTTP_PORT = 4242, 7380
 
 
 class Home(Struct, frozen=True):
-    """Where everything is, and the usual ports that others have."""
+    """Addresses and folder of the demo's node, and the usual ports that are in use."""
 
     address: str
     gateway: str
@@ -32,7 +32,7 @@ class Home(Struct, frozen=True):
 
 @asynccontextmanager
 async def home(ports: Ports | None = None) -> AsyncIterator[Home]:
-    """A node in a folder that is gone afterwards, with a gateway and metrics."""
+    """Run a node with a gateway and metrics in a temporary folder."""
     from tidings.node.server import Node
 
     ports = choose() if ports is None else ports
@@ -44,7 +44,7 @@ async def home(ports: Ports | None = None) -> AsyncIterator[Home]:
             port=ports.node,
             sensor_port=ports.sensors,
             http_port=ports.http,
-            compiled=False,  # which takes longer to load than it saves here
+            compiled=False,  # compiling takes longer than it saves here
             log_level="error",
         )
         node = Node(config)
@@ -60,7 +60,7 @@ def _home(node: Node, folder: Path, busy: list[int]) -> Home:
 
 
 class Ports(Struct, frozen=True):
-    """Ports of the node, its gateway and its metrics, 0 for a free one; and those that others have."""
+    """Ports of the node, its gateway and its metrics, 0 for a free one; and the usual ports in use."""
 
     node: int
     sensors: int
@@ -69,7 +69,7 @@ class Ports(Struct, frozen=True):
 
 
 def choose(node: int = PORT, sensors: int = SENSOR_PORT, http: int = HTTP_PORT) -> Ports:
-    """The ports given, each replaced by 0 if it is in use."""
+    """Return the given ports, each replaced by 0 if it is in use."""
     kinds = {node: [socket.SOCK_STREAM], sensors: [socket.SOCK_STREAM, socket.SOCK_DGRAM]}
     kinds[http] = [socket.SOCK_STREAM]
     busy = [port for port, ways in kinds.items() if not all(_is_free(port, way) for way in ways)]
@@ -79,7 +79,7 @@ def choose(node: int = PORT, sensors: int = SENSOR_PORT, http: int = HTTP_PORT) 
 
 def _is_free(port: int, way: socket.SocketKind) -> bool:
     with socket.socket(socket.AF_INET, way) as channel, suppress(OSError):
-        if way == socket.SOCK_STREAM:  # as servers do, who don't wait for old connections to be forgotten
+        if way == socket.SOCK_STREAM:  # as servers do, which don't wait for old connections to time out
             channel.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         channel.bind((HOST, port))
         return True

@@ -1,8 +1,8 @@
-"""Those in the demo who publish and listen by themselves: citizens, a ledger, and a mayor.
+"""Publishers and subscribers of the demo: citizens, a ledger, and a mayor.
 
-Citizens report what they see, one thing after the other. The ledger has a durable subscription to that and to
-all alarms, goes away now and then, and gets what it has missed when it is back. The mayor wants readings, and
-is there only where no Spark is.
+Citizens publish reports, one after the other. The ledger has a durable subscription to reports and alarms,
+disconnects now and then, and receives what it missed when it is back. The mayor subscribes to readings, and
+stands in for Spark where there is none.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from tidings.event import Event
 
 READINGS = "type LIKE 'air.%'"
-"""What Spark, or the mayor, wants of the city: its other sensors stay off."""
+"""Readings that Spark or the mayor requests: the other sensors of the city stay off."""
 REPORTS = "type LIKE 'report.%'"
 ALARMS = "type LIKE 'alarm.%'"
 JOBS = f"{REPORTS} OR {ALARMS}"
-"""What becomes work."""
+"""Events that the binding puts into the queue."""
 
 REPORT_S = 1.5
-"""How long it takes until another citizen has something to say."""
+"""Time between two reports."""
 HERE_S, AWAY_S = 12.0, 12.0
-"""How long the ledger listens, and how long it is away."""
+"""How long the ledger is connected, and how long it is away."""
 SEEN = (("report.noise", "quay"), ("report.pothole", "ring road"), ("report.smell", "harbour"))
 LEDGER = "ledger"
 
 
 class People:
-    """Citizens, ledger and mayor of the demo."""
+    """Citizens and ledger of the demo."""
 
     def __init__(self, address: str, note: Note) -> None:
         self.ledger_got = 0
@@ -43,11 +43,11 @@ class People:
         self._note = note
 
     def connect(self, who: str) -> Bus:
-        """A connection of one of them."""
+        """Open a connection under this name."""
         return tidings.connect(self._address, name=who)
 
     async def report(self, is_time: Callable[[], bool]) -> None:
-        """Report for ever, once it is time to begin."""
+        """Publish reports for ever, once `is_time`."""
         while not is_time():
             await asyncio.sleep(REPORT_S / 10)
         async with self.connect("citizens") as bus:
@@ -69,7 +69,7 @@ class People:
 
 
 class Mayor:
-    """Wants readings, which the node logs meanwhile. `run` it beside everything else; `stop` it once."""
+    """Subscriber to readings, which the node then logs. `run` it beside the rest; `stop` it once."""
 
     def __init__(self, address: str, note: Note) -> None:
         self._address = address
@@ -78,7 +78,7 @@ class Mayor:
         self._is_gone = asyncio.Event()
 
     async def run(self) -> None:
-        """Listen until it is stopped."""
+        """Listen until `stop`."""
         async with tidings.connect(self._address, name="mayor") as bus:
             await bus.log.keep("readings", READINGS)
             async with bus.listen(READINGS, lambda _event: None):
@@ -88,17 +88,16 @@ class Mayor:
         self._is_gone.set()
 
     async def stop(self) -> None:
-        """Have it go, and wait until it has gone."""
+        """End the subscription, and wait until it has ended."""
         self._is_stopped.set()
         await self._is_gone.wait()
 
 
 def text_of(event: Event) -> str:
-    """An event of the demo on one line; of an alarm, what matters."""
-    told = event.attributes
-    value, limit = told.get("value"), told.get("limit")
+    """Return an event of the demo as one line; an alarm without its less interesting attributes."""
+    fields = event.attributes
+    value, limit = fields.get("value"), fields.get("limit")
     if isinstance(value, float) and isinstance(limit, float):
-        return (
-            f"{event.type}: {told.get('about')!s} in cell {told.get('cell')!s} is {value:.1f}, over {limit:g}"
-        )
-    return " ".join([event.type, *(f"{name}={value!s}" for name, value in told.items())])
+        about, cell = fields.get("about"), fields.get("cell")
+        return f"{event.type}: {about!s} in cell {cell!s} is {value:.1f}, over {limit:g}"
+    return " ".join([event.type, *(f"{name}={value!s}" for name, value in fields.items())])

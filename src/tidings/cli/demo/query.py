@@ -1,7 +1,7 @@
-"""The city pipeline in the demo: Spark as a process of its own, which tells how it gets on.
+"""City pipeline of the demo: Spark in a process of its own, which reports its progress as lines of JSON.
 
-It is `tidings pipeline run city --continuous`, as one could type it, with windows so short that something can
-be seen within a minute.
+It is `tidings pipeline run city --continuous`, as a user could type it, with windows so short that the first
+results come within a minute.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from typing import IO
 
 WINDOW_S, WATERMARK_S, TRIGGER_S = 10, 2, 2
-"""The windows over which readings are averaged, how late readings may be, and how often Spark looks."""
+"""Windows over which readings are averaged, how late readings may be, and how often Spark polls."""
 QUICK = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Has Java compile quickly rather than well: in a life of two minutes that is half of its work."""
+"""Java option to compile quickly rather than well: in a life of two minutes that saves half of the work."""
 SAYS = "spark"
 ERRORS_SHOWN = 15
-"""Lines of what Spark complained of that are shown if it ends by itself."""
+"""Lines of Spark's standard error that are shown if it ends by itself."""
 
 
 class Said(Struct, frozen=True):
-    """A line of the pipeline: what it did in a batch, or its state, if that is another now."""
+    """Line of the pipeline's output: the figures of a batch, or its new state."""
 
     rows: int = 0
     rows_s: float = 0.0
@@ -44,7 +44,7 @@ class Query:
     """City pipeline of the demo. `run` it beside everything else; `stop` it once."""
 
     def __init__(self, address: str, folder: Path, note: Note) -> None:
-        """`folder` is for its checkpoint, and for what it complains of."""
+        """`folder` is for its checkpoint and its standard error."""
         self.batches = 0
         self.rows = 0
         self.last = Said()
@@ -56,7 +56,7 @@ class Query:
         self._is_stopping = False
 
     async def run(self) -> None:
-        """Run it until it is stopped; InternalError, with what it complained of, if it ends by itself."""
+        """Run it until `stop`; InternalError with the end of its standard error if it ends by itself."""
         self._folder.mkdir(parents=True)
         errors = self._folder / "errors"
         try:
@@ -76,10 +76,10 @@ class Query:
         place = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": folder, "TMPDIR": folder}
         async with running(*command, errors=errors, environment=place) as child:
             self._child = child
-            if self._is_stopping:  # before it had begun
+            if self._is_stopping:  # `stop` was called before it had started
                 await child.end()
             async for line in child.lines():
-                with suppress(msgspec.DecodeError):  # what Spark itself prints
+                with suppress(msgspec.DecodeError):  # lines that Spark itself prints
                     self._hear(msgspec.json.decode(line, type=Said))
             return await child.wait()
 
@@ -94,7 +94,7 @@ class Query:
             self.last = said
 
     async def stop(self) -> None:
-        """Stop it, and wait until it has ended."""
+        """Terminate it, and wait until it has ended."""
         self._is_stopping = True
         self._note(SAYS, "stops", "the query is asked to end")
         if self._child is not None:
@@ -103,7 +103,7 @@ class Query:
 
 
 def arguments(address: str, checkpoint: Path) -> list[str]:
-    """The pipeline as one would type it, after `tidings`."""
+    """Return the arguments of `tidings` that run the pipeline."""
     spans = {"window": WINDOW_S, "watermark": WATERMARK_S, "trigger": TRIGGER_S}
     options = [part for name, span_s in spans.items() for part in (f"--{name}", f"{span_s} seconds")]
     place = ["--node", address, "--where", READINGS, "--checkpoint", str(checkpoint), "--master", "local[2]"]

@@ -1,4 +1,4 @@
-"""What the demo tells: what happened, the figures of each second, and in the end what came of it all."""
+"""Output of the demo: occurrences, the figures of each second, and a summary at the end."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 Note = Callable[[str, str, str], None]
-"""Called with who does what, in words, whenever something happens."""
+"""Called with subject, verb and details of each occurrence."""
 
 
 class Line(Struct, frozen=True, tag_field="kind", tag="line"):
-    """Something that happened."""
+    """Occurrence in the demo."""
 
     at_s: float
     who: str
@@ -24,7 +24,7 @@ class Line(Struct, frozen=True, tag_field="kind", tag="line"):
 
 
 class Figures(Struct, frozen=True, tag_field="kind", tag="figures", kw_only=True):
-    """How everything stands, and how fast it goes."""
+    """Counts and rates of the whole demo at one moment."""
 
     at_s: float
     published: int = 0
@@ -62,12 +62,12 @@ class Figures(Struct, frozen=True, tag_field="kind", tag="figures", kw_only=True
 
     @property
     def behind(self) -> str:
-        """How many events Spark has not read yet, in words to be added."""
+        """Number of events that Spark has not read yet, as words for the end of a sentence."""
         return "" if self.lag is None else f", {self.lag:,} behind"
 
 
 class Summary(Struct, frozen=True, tag_field="kind", tag="summary", kw_only=True):
-    """What came of a demo, and what should have happened and did not."""
+    """Results of a demo, and what is missing from those it should have."""
 
     seconds: float
     spark: bool
@@ -75,9 +75,9 @@ class Summary(Struct, frozen=True, tag_field="kind", tag="summary", kw_only=True
     log_bytes: int
     alarms: int
     sensors_on: int
-    """How many were on before the query stopped."""
+    """Sensors that were on before the query stopped."""
     sensors_left_on: int
-    """How many were on after that."""
+    """Sensors that were on after that."""
     jobs_done: int
     redelivered: int
     killed: int
@@ -85,7 +85,7 @@ class Summary(Struct, frozen=True, tag_field="kind", tag="summary", kw_only=True
 
     @property
     def asker(self) -> str:
-        """Who wanted the readings."""
+        """Name of the part that requested the readings."""
         return "query" if self.spark else "mayor"
 
     def __str__(self) -> str:
@@ -100,7 +100,7 @@ class Summary(Struct, frozen=True, tag_field="kind", tag="summary", kw_only=True
 
 
 def judged(summary: Summary) -> Summary:
-    """The same, with what should have happened and did not."""
+    """Return the summary with `missing` filled in."""
     asker, left_on = summary.asker, summary.sensors_left_on
     wishes = {
         "no reading was logged": summary.readings_logged > 0,
@@ -115,7 +115,7 @@ Told = Line | Figures | Summary
 
 
 def size_text(size: float) -> str:
-    """A number of bytes for people."""
+    """Return a number of bytes in the unit that people would choose."""
     for unit in ("bytes", "KB", "MB"):
         if size < 1_000:
             return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:,.1f} {unit}"

@@ -1,7 +1,7 @@
 """The whole system at work: a node with its gateway, a city, citizens, workers, and Spark.
 
-Everything goes through the node over TCP, as if each were on a machine of its own. Workers, gateway and Spark
-are processes of their own.
+All parts talk to the node over TCP, as if each were on a machine of its own. Workers, gateway and Spark are
+separate processes.
 """
 
 from __future__ import annotations
@@ -32,78 +32,78 @@ LOAD = Load(networks=120, sensors=6, readings=2, rate=2.0, connections=12, smog=
 LOOK_S = 0.1
 FIGURES_S = 1.0
 STOP_S = 15.0
-"""How long before the end the query is stopped, so that one can see what comes of it."""
+"""Time from the stop of the query to the end of the demo, in which its sensors can be seen to go off."""
 OFF_S_MAX = 60.0
-"""How long sensors may take to go off: more than the lease of a query that could not say farewell."""
+"""Longest time for sensors to go off: longer than the lease of a query that could not disconnect cleanly."""
 
 
 class City:
-    """Sensors behind the gateway, which are silent until someone wants their readings.
+    """Simulated sensors behind the gateway, silent until their readings are requested.
 
-    In a corner of it the air is bad, so that there is something to find.
+    In one corner the air is bad, so that alarms are raised.
     """
 
     def __init__(self, gateway: str, note: Note) -> None:
-        """`gateway` is where sensor networks speak, as a node tells it: `tcp HOST:PORT`."""
+        """`gateway` is the address for sensor networks as a node reports it: `tcp HOST:PORT`."""
         host, _, port = gateway.rpartition(" ")[2].rpartition(":")
         self._simulation = Simulation(GatewayPlace(host, int(port)), LOAD)
         self._note = note
-        self._is_told_silent = False
+        self._is_noted_silent = False
 
     @property
     def sensors(self) -> int:
-        """How many there are of which the gateway knows."""
+        """Number of sensors that are registered at the gateway."""
         there = (group for group in self._simulation.groups if group.link.is_connected)
         return sum(len(one.core.sensors) for group in there for one in group.networks)
 
     @property
     def on(self) -> int:
-        """How many are on."""
+        """Number of sensors that are on."""
         return sum(len(one.core.asked) for group in self._simulation.groups for one in group.networks)
 
     @property
     def readings(self) -> int:
-        """How many readings were sent."""
+        """Number of readings sent."""
         return self._simulation.tally.readings
 
     async def live(self) -> None:
-        """Measure for ever."""
+        """Measure until cancelled."""
         await self._simulation.run()
 
     async def watch(self) -> None:
-        """Tell for ever when the sensors come, go on and go off."""
+        """Note when the sensors have registered, go on and go off, until cancelled."""
         all_of_them = LOAD.networks * LOAD.sensors
         await self._until(lambda: self.sensors == all_of_them)
         self._note("city", "is silent", f"{all_of_them:,} sensors have registered, and are off: nobody asks")
-        self._is_told_silent = True
+        self._is_noted_silent = True
         while True:
             await self._until(lambda: self.on > 0)
-            self._is_told_silent = False
+            self._is_noted_silent = False
             await self._settle()
             self._note("city", "wakes up", f"{self.on:,} of its sensors were asked for their readings")
             await self._until(lambda: self.on == 0)
             self._note("city", "is silent", f"its sensors are off again, after {self.readings:,} readings")
-            self._is_told_silent = True
+            self._is_noted_silent = True
 
     async def _settle(self) -> None:
-        """Wait until no more of them go on."""
+        """Wait until the number of sensors that are on stays the same."""
         before = 0
         while before != self.on:
             before = self.on
             await asyncio.sleep(LOOK_S)
 
     async def wait_silent(self) -> None:
-        """Wait until all have registered and all are off, and that was told."""
-        await self._until(lambda: self._is_told_silent and self.on == 0)
+        """Wait until all sensors have registered and are off, and `watch` has noted that."""
+        await self._until(lambda: self._is_noted_silent and self.on == 0)
 
     async def _until(self, is_so: Callable[[], bool]) -> None:
-        """Wait for what sensors don't tell."""
+        """Poll a condition of which sensors send no notice."""
         while not is_so():
             await asyncio.sleep(LOOK_S)
 
 
 class Sample(Struct, frozen=True):
-    """What the node told at one moment, and how fast that grows."""
+    """Status of the node at one moment, and its rates since the moment before."""
 
     taken_at: float = 0.0
     published: int = 0
@@ -115,18 +115,18 @@ class Sample(Struct, frozen=True):
 
 
 class Console:
-    """Asks the node each second how it stands, and what was logged. It never makes a sensor go on."""
+    """Polls the status of the node and counts its log, without making a sensor go on."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._last = Sample(time.monotonic())
 
     async def look(self) -> Sample:
-        """How it stands now, and how fast things went since the last look."""
+        """Return the present status, with the rates since the last look."""
         status = await self._bus.status()
         before, now = self._last, time.monotonic()
         elapsed_s = max(now - before.taken_at, 1e-9)
-        published, logged = _published(status), status["log"]["end"] - 1  # nothing else is stored here
+        published, logged = _published(status), status["log"]["end"] - 1  # nothing but the log is stored here
         self._last = Sample(
             now,
             published,
@@ -139,7 +139,7 @@ class Console:
         return self._last
 
     async def count_readings(self) -> int:
-        """How many readings are in the log: read from it, one by one."""
+        """Count the readings in the log by reading it."""
         count = 0
         async for _position, _event in self._bus.log.read(where=READINGS):
             count += 1
@@ -155,7 +155,7 @@ def _waiting(status: dict[str, Any], durable: str) -> int:
 
 
 class Town:
-    """Whole system of the demo. `spark`: whether there is Spark; else a mayor wants the readings.
+    """Whole system of the demo, with Spark or, if not `spark`, a mayor who requests the readings.
 
     `tell` is called with each occurrence, and with the figures of each second.
     """
@@ -172,16 +172,16 @@ class Town:
         self._asker = self._query or Mayor(home.address, self.note)
 
     def note(self, who: str, does: str, what: str) -> None:
-        """Something has happened."""
+        """Show an occurrence."""
         self._tell(Line(self._now(), who, does, what))
 
     def _now(self) -> float:
         return round(time.monotonic() - self._began_at, 3)
 
     async def live(self, wait: Callable[[], Awaitable[object]], needs_query: bool = True) -> Summary:
-        """Let everything happen until `wait` is over; then see the sensors go off, and sum up.
+        """Run all parts until `wait` returns; then stop the query, see the sensors go off, and sum up.
 
-        If the query is needed and ends by itself, that is the end of it all.
+        If the query fails, its error ends the demo, unless `needs_query` is false.
         """
         people, crew, city = self._people, self._crew, self._city
         async with people.connect("console") as bus, bus.listen(ALARMS, self._hear):
@@ -192,14 +192,14 @@ class Town:
                 return await self._wind_down(console)
 
     async def wait(self, seconds: float, late_s_max: float) -> None:
-        """Wait until it is time to stop; for an alarm that has not come by then, so much longer at most."""
+        """Wait until it is time to stop; if no alarm has come by then, up to `late_s_max` longer for one."""
         await asyncio.sleep(max(seconds - STOP_S, seconds / 2) - self._now())
         if self._query is not None:
             await _within(late_s_max, self._has_alarm.wait())
 
     async def _ask(self, needs_query: bool) -> None:
-        """Want readings until that is stopped."""
-        if self._query is None:  # Spark takes its time by itself
+        """Request readings until `_wind_down` stops that."""
+        if self._query is None:  # Spark takes long enough to start
             await self._city.wait_silent()
         try:
             await self._asker.run()
@@ -209,7 +209,7 @@ class Town:
             self.note("spark", "fails", str(error))
 
     async def _wind_down(self, console: Console) -> Summary:
-        """Have nobody want readings any more, see the sensors go off, and sum up."""
+        """Stop requesting readings, wait until the sensors are off, and sum up."""
         city, on = self._city, self._city.on
         await self._asker.stop()
         await _within(OFF_S_MAX, city.wait_silent())
@@ -229,10 +229,10 @@ class Town:
             )
         )
 
-    # What is seen
+    # Occurrences and figures
 
     def _hear(self, event: Event) -> None:
-        """An alarm has come back."""
+        """Count and show an alarm that came back."""
         self._alarms += 1
         self._has_alarm.set()
         self.note("alarm", "comes", text_of(event))
@@ -243,7 +243,7 @@ class Town:
             await asyncio.sleep(FIGURES_S)
 
     async def _figure(self, console: Console) -> Figures:
-        """How everything stands."""
+        """Return the present figures."""
         seen, crew, query = await console.look(), self._crew, self._query
         last = Said() if query is None else query.last
         return Figures(
@@ -272,6 +272,6 @@ class Town:
 
 
 async def _within(seconds: float, coroutine: Coroutine[Any, Any, object]) -> None:
-    """Wait for something, so long at most."""
+    """Wait for a coroutine, at most so many seconds."""
     with suppress(TimeoutError):
         await asyncio.wait_for(coroutine, seconds)

@@ -1,4 +1,4 @@
-"""How the demo is shown: as a screen that changes, as plain lines, or as lines of JSON."""
+"""Views of the demo: a live screen, plain lines, or lines of JSON."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 Tell = Callable[[Told], None]
 
 LINES_SHOWN = 12
-"""At most, of alarms and of what else happened; a terminal may have room for fewer."""
+"""Most alarms and most other occurrences on the screen; a terminal may have room for fewer."""
 ALARMS_SHOWN = 10
-"""So many alarms are told one by one where nothing changes on a screen; then their number says enough."""
+"""Alarms that are printed one by one without a screen; after that the figures count them."""
 OFTEN = ("takes", "is done")
-"""What workers do all the time."""
+"""Verbs of workers that occur all the time."""
 COLOURS = {"wakes up": "yellow", "is killed": "red", "fails": "red", "comes": "magenta", "is done": "green"}
 
 
 @contextmanager
 def view(home: Home, json: bool, is_watched: bool) -> Iterator[Tell]:
-    """What is to be called with all that happens: there is a screen, or a line for each thing."""
+    """Yield the function to be called with all output of the demo: it updates a screen, or prints lines."""
     if json:
         yield print_json
     elif is_watched:
@@ -50,7 +50,7 @@ def view(home: Home, json: bool, is_watched: bool) -> Iterator[Tell]:
 
 @contextmanager
 def screen(home: Home) -> Iterator[Tell]:
-    """A screen that changes with all that happens."""
+    """Yield a function that updates a live screen."""
     from rich.console import Console
     from rich.live import Live
 
@@ -66,20 +66,20 @@ def screen(home: Home) -> Iterator[Tell]:
 
 
 def show_summary(summary: Summary, json: bool) -> None:
-    """Print what came of a demo, and on standard error what is missing."""
+    """Print the summary of a demo, and on standard error what is missing."""
     print_json(summary) if json else typer.echo(str(summary))
     if summary.missing:
-        typer.echo(f"tidings: not as it should be: {'; '.join(summary.missing)}", err=True)
+        typer.echo(f"tidings: the demo failed: {'; '.join(summary.missing)}", err=True)
 
 
 class PlainLines:
-    """One line each second, and one for what does not happen all the time."""
+    """Plain output: the figures of each second and every occurrence that is not frequent."""
 
     def __init__(self) -> None:
         self._alarms = 0
 
     def tell(self, told: Told) -> None:
-        """Print it, or not."""
+        """Print it, unless it is frequent."""
         if isinstance(told, Line):
             self._alarms += told.does == "comes"
             if told.does in OFTEN or (told.does == "comes" and self._alarms > ALARMS_SHOWN):
@@ -88,7 +88,7 @@ class PlainLines:
 
 
 class Screen:
-    """What a terminal shows: the figures, the last alarms, what happened last, and what to type."""
+    """Content of the live screen: figures, last alarms, last other occurrences, and commands to type."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -97,14 +97,14 @@ class Screen:
         self._lines: deque[Line] = deque(maxlen=LINES_SHOWN)
 
     def tell(self, told: Told) -> None:
-        """Remember what is shown of it."""
+        """Keep it, as far as the screen shows it."""
         if isinstance(told, Figures):
             self._figures = told
         elif isinstance(told, Line) and told.does not in OFTEN:
             (self._alarms if told.does == "comes" else self._lines).append(told)
 
     def render(self, height: int) -> RenderableType:
-        """The whole screen, in so many lines."""
+        """Return the whole screen, in at most `height` lines."""
         from rich.console import Group
         from rich.text import Text
 
@@ -120,7 +120,7 @@ class Screen:
 
 
 FIXED = 16
-"""Lines of a screen that are always the same: tables, titles and what parts them."""
+"""Lines of the screen that are always there: tables, titles and empty lines."""
 
 
 def _coloured(line: Line) -> Text:
@@ -130,7 +130,7 @@ def _coloured(line: Line) -> Text:
 
 
 def figures_table(figures: Figures) -> RenderableType:
-    """What flows, and what there is."""
+    """Return the table of rates and totals."""
     from rich.table import Table
 
     grid = Table("", box=None, pad_edge=False, header_style="dim")
@@ -151,7 +151,7 @@ def figures_table(figures: Figures) -> RenderableType:
 
 
 def queue_table(figures: Figures) -> RenderableType:
-    """How the queue stands, what became of its messages, and how many workers were killed."""
+    """Return the table of the queue: messages by state, redeliveries, and killed workers."""
     cells = {
         "waiting": figures.jobs_waiting,
         "in hand": figures.jobs_in_hand,
@@ -165,16 +165,16 @@ def queue_table(figures: Figures) -> RenderableType:
 
 
 def headings(home: Home) -> list[str]:
-    """Where everything is."""
+    """Return the lines that name the addresses of the node."""
     lines = [f"a node at {home.address}, its gateway at {home.gateway}, metrics at {home.metrics}"]
     if home.busy:
         ports = ", ".join(map(str, home.busy))
-        lines.append(f"in use by others, so free ports were taken instead of: {ports}")
+        lines.append(f"ports in use, replaced by free ones: {ports}")
     return lines
 
 
 def hints(home: Home) -> list[str]:
-    """What one could type meanwhile."""
+    """Return the commands that a user could type in another terminal."""
     me, node = program(), f"--node {home.address}"
     return [
         "meanwhile, in another terminal:",
@@ -186,7 +186,7 @@ def hints(home: Home) -> list[str]:
 
 
 def program() -> str:
-    """How this program is called from a shell in this folder."""
+    """Return how a shell in this folder calls this program."""
     if shutil.which("tidings"):
         return "tidings"
     own = Path(sys.executable).with_name("tidings")
