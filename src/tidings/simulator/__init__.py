@@ -1,4 +1,4 @@
-"""The simulator: the same cores as the node's and the client's, in virtual time, with faults and a seed."""
+"""Simulator: the cores of node and client in virtual time, with faults, all chance drawn from one seed."""
 
 from tidings.simulator.peer_storm import PeerVerdict, peer_storm
 from tidings.simulator.queue_storm import QueueVerdict, queue_storm

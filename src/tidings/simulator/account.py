@@ -1,8 +1,8 @@
-"""The account: what was published, accepted and delivered in a simulation, and whether that is right.
+"""Account of a simulation: the events published, accepted and delivered, and a check that they are right.
 
-The rules, checked at every delivery: no event comes twice unless it is marked, or marked within one life of
-an application; the events of a publisher come in their order; nothing comes that does not match or was never
-published. At the end, when everything has healed: all that was accepted and had to arrive has arrived.
+Rules, checked at every delivery: a subscriber gets an event again only if it is marked as redelivered, and
+never twice in one life; events of a publisher come in order; every event matches the filter and was
+published. At the end, when everything has healed: each event that was accepted and had to arrive has arrived.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ EventIdentity = tuple[str, int, int]
 
 
 class SubscriberAccount:
-    """What one subscriber has had, in all its lives."""
+    """Account of one subscriber, over all its lives."""
 
     def __init__(self, wanted: Wanted, keeps: frozenset[str]) -> None:
         self.filter = Filter(wanted.filter)
-        self.keeps = keeps  # the deliveries of which it must get every event
-        self.is_rereading = wanted.since is not None  # each life asks for the past again
+        self.keeps = keeps  # kinds of delivery of which it must get every event
+        self.is_rereading = wanted.since is not None  # each life starts in the past again
         self.had: set[EventIdentity] = set()
-        self.known: set[EventIdentity] = set()  # what may come again only if it is marked
+        self.known: set[EventIdentity] = set()  # may come again only if marked as redelivered
         self.marked = 0
         self.dropped = 0
-        self.last: dict[tuple[str, int], int] = {}  # in this life, by system and epoch
+        self.last: dict[tuple[str, int], int] = {}  # counter, by system and epoch, in this life
 
 
 class StormAccount:
-    """Account of what was published, accepted and delivered in a simulation."""
+    """Account of the events published, accepted and delivered in a simulation."""
 
     def __init__(self) -> None:
         self.events: dict[EventIdentity, Event] = {}
@@ -38,30 +38,30 @@ class StormAccount:
         self.readers: dict[str, SubscriberAccount] = {}
 
     def read_by(self, name: str, wanted: Wanted, keeps: frozenset[str]) -> None:
-        """There is a subscriber, from before anything is published."""
+        """Add a subscriber, before anything is published."""
         self.readers[name] = SubscriberAccount(wanted, keeps)
 
     def begin(self, name: str) -> None:
-        """A subscriber begins a life."""
+        """Begin a new life of a subscriber."""
         reader = self.readers[name]
         reader.last = {}
         if reader.is_rereading:
             reader.known.clear()
 
     def published(self, identity: EventIdentity, event: Event) -> None:
-        """A publisher has sent an event on its way."""
+        """Note that a publisher has sent an event."""
         self.events[identity] = event
 
     def accepted(self, identity: EventIdentity) -> None:
-        """A publisher was promised that an event is as safe as it asked to be."""
+        """Note that the node has accepted an event."""
         self.promised[identity] = None
 
     def dropped(self, name: str, count: int) -> None:
-        """A subscriber was told that it missed some."""
+        """Note a gap that was reported to a subscriber."""
         self.readers[name].dropped += count
 
     def delivered(self, name: str, identity: EventIdentity, event: Event, redelivered: bool) -> None:
-        """An event has come to a subscriber."""
+        """Check and note the delivery of an event to a subscriber."""
         reader = self.readers[name]
         sent = self.events.get(identity)
         assert sent is not None, f"{name} got {identity}, which nobody published"
@@ -77,7 +77,7 @@ class StormAccount:
         reader.marked += redelivered
 
     def missing(self) -> list[tuple[str, EventIdentity]]:
-        """What was accepted, had to arrive, and did not."""
+        """Return the events that were accepted, had to arrive, and did not, each with its subscriber."""
         return [
             (name, identity)
             for name, reader in self.readers.items()

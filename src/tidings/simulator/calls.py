@@ -1,6 +1,6 @@
 """Driver of a simulated node's outbound connections.
 
-A node is found by the host of its address, which is its name. No node shows a certificate.
+The host of an address is the name of its node. No node shows a certificate.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class SimulatedCalls:
 
     @property
     def ends(self) -> Iterable[End]:
-        """The near ends of all connections."""
+        """Near ends of all connections."""
         return self._outbound
 
     def carry_out(self) -> None:
-        """Do what the core wants to be done."""
+        """Carry out the effects of the core."""
         for outbound in self._dialling.take_due():
             if outbound in self._ends:
                 self.send(self._ends[outbound])
@@ -80,10 +80,10 @@ class SimulatedCalls:
             del self._outbound[end]
             end.close()
 
-    # What the network calls
+    # Called by the network
 
     def receive(self, end: End, data: bytes) -> None:
-        """Bytes have arrived."""
+        """Pass bytes on to the outbound connection."""
         outbound = self._outbound.get(end)
         if outbound is not None:
             self._node.time()
@@ -91,7 +91,7 @@ class SimulatedCalls:
             self._node.schedule()
 
     def lost(self, end: End) -> None:
-        """A connection is gone."""
+        """Report the loss of a connection to the core."""
         outbound = self._outbound.pop(end, None)
         if outbound is not None:
             del self._ends[outbound]
@@ -100,6 +100,6 @@ class SimulatedCalls:
             self._node.schedule()
 
     def send(self, end: End) -> None:
-        """Send what may leave, if the connection takes it."""
+        """Send the output of a connection, unless it is paused."""
         if end in self._outbound and not end.is_paused:
             end.send(b"".join(self._outbound[end].output()))

@@ -1,10 +1,10 @@
-"""A simulated city: a thousand sensors, a gateway, a node, and people whose interest changes.
+"""Simulated city: a thousand sensors, a gateway, a node, and citizens whose interests change.
 
-It shows what the gateway is for. All parts are the real cores, joined in virtual time: networks that move,
-leave and break off, the gateway, the node, and its clients. What they do is held against an oracle that knows
-of every change in its moment: what is sent beyond what the oracle would ask for is what the latency of
-control messages costs, and must be one per cent at most. Every reading that is wanted arrives where plain
-conditions say, once and unchanged; and when nobody wants anything any more, all sensors are off.
+It shows the use of the gateway. All parts are the real cores, joined in virtual time: networks that move,
+leave and lose their connection, the gateway, the node, and its clients. An oracle that knows every change at
+once says which readings need to be sent. The readings sent beyond these are the cost of the latency of
+control messages, and may be one per cent at most. Every wanted reading arrives once and unchanged, as judged
+by plain conditions; and when nobody wants anything any more, all sensors are off.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ if TYPE_CHECKING:
 NETWORKS = 200
 CITIZENS = 8
 WISHES_MAX = 3
-"""Of one citizen, at a time."""
+"""Most wishes of one citizen at a time."""
 CITY_S = 60.0
 HOLD_S, PAUSE_S = 40.0, 20.0
-"""How long something is wanted, and how long nothing new is, in the mean."""
+"""Mean duration of a wish, and mean time between two wishes of a citizen."""
 LEAVE_S, CUT_S = 5.0, 3.0
-"""The mean time from one network that leaves, or whose connection is cut, to the next."""
+"""Mean time between two networks that leave, and between two that lose their connection."""
 LATE_MAX = 0.01
-"""What may be sent beyond what the oracle would ask for, as a share of that."""
+"""Largest share of readings sent beyond those of the oracle."""
 QUIET_S = 2 * NOTICE_S_MAX + SETTLE_S
-"""How long it may take until the last sensor is off: those whose connection is broken find out first."""
+"""Longest time until the last sensor is off: networks with a broken connection must notice that first."""
 PREFETCH = 10_000
 
 
 class CityVerdict(Struct, frozen=True):
-    """What came of a day in a city; readings, where nothing else is said."""
+    """Outcome of a day in a city; counts are of readings, where nothing else is said."""
 
     seed: int
     trace: str
@@ -56,19 +56,19 @@ class CityVerdict(Struct, frozen=True):
     made: int
     wanted: int
     oracle: int
-    """What the oracle would have had sent."""
+    """Readings that the oracle would have had sent."""
     sent: int
     late: int
-    """What was sent beyond that."""
+    """Readings sent beyond that."""
     unwanted: int
-    """What was sent and nobody wanted: late, or because a sensor is asked for one range only."""
+    """Readings that were sent and nobody wanted: late, or because a request has only one range per sensor."""
     missed: int
-    """What was wanted and not sent: a sensor was not on yet, or its connection was broken."""
+    """Readings that were wanted and not sent: a sensor was not on yet, or its connection was broken."""
     delivered: int
     asked: int
-    """Messages that asked networks for something, or for no more of it."""
+    """Messages to networks that requested readings, or cancelled a request."""
     named: int
-    """Sensors in these."""
+    """Sensors named in these messages."""
     moves: int
     left: int
     cuts: int
@@ -76,12 +76,12 @@ class CityVerdict(Struct, frozen=True):
 
     @property
     def excess(self) -> float:
-        """What was sent beyond what the oracle would have had sent, as a share of that."""
+        """Share of readings sent beyond those of the oracle."""
         return self.late / max(self.oracle, 1)
 
 
 class Citizen(SimulatedClient):
-    """Wants now this and now that."""
+    """Client whose wishes come and go, each with a subscription."""
 
     def __init__(self, world: World, name: str, node: SimulatedNode, account: CityAccount) -> None:
         self.account = account
@@ -89,14 +89,14 @@ class Citizen(SimulatedClient):
         super().__init__(world, name, node)
 
     def want(self, wish: CityWish) -> None:
-        """Begin to want something."""
+        """Begin a wish, and subscribe for it."""
         self.account.asked(wish, self.world.clock.now)
         self.subscriptions[wish] = CityReader(self, wish)
         self.world.note(self.name, "wants", wish.filter)
         self.pump()
 
     def drop(self, wish: CityWish) -> None:
-        """Want something no longer."""
+        """End a wish and its subscription."""
         reader = self.subscriptions.pop(wish)
         self.account.closed(wish, self.world.clock.now)
         self.world.note(self.name, "drops", wish.filter)
@@ -105,7 +105,7 @@ class Citizen(SimulatedClient):
 
 
 class CityReader:
-    """One subscription of a citizen."""
+    """Subscription of a citizen."""
 
     def __init__(self, citizen: Citizen, wish: CityWish) -> None:
         self._citizen = citizen
@@ -118,23 +118,23 @@ class CityReader:
         self._wish.open_at = self._citizen.world.clock.now
 
     def deliver(self, batch: Batch, _positions: Sequence[int] | None, redelivered: bool) -> None:
-        """Events have come."""
+        """Check events against the wish, and consume them."""
         assert not redelivered
         for event in batch:
             self._citizen.account.delivered(self._wish, event)
         self._citizen.connection.consume(self.intake, len(batch))
 
     def gap(self, dropped: int, reason: str) -> None:
-        """Nobody here is so slow."""
+        """Fail: no subscriber in the city is slow enough to lose events."""
         raise AssertionError(f"{self._citizen.name} has lost {dropped} events: {reason}")
 
     def ended(self, reason: str) -> None:
-        """Nobody ends a subscription in a simulation."""
+        """Fail: the node ends no subscription here."""
         raise AssertionError(f"{self._citizen.name} was ended: {reason}")
 
 
 class CityStorm:
-    """One run: `rage`, then `calm`."""
+    """Run of a city: `rage`, then `calm`."""
 
     def __init__(self, seed: int, networks: int = NETWORKS) -> None:
         self.world = World(seed)
@@ -151,7 +151,7 @@ class CityStorm:
         self.is_awake = False
 
     def rage(self, duration_s: float = CITY_S) -> None:
-        """Let people want things, and networks move, come and go."""
+        """Let wishes come and go, and networks move, leave and lose their connection."""
         self.is_awake = True
         for citizen in self.citizens:
             self._begin(citizen)
@@ -161,7 +161,7 @@ class CityStorm:
         self.is_awake = False
 
     def calm(self) -> CityVerdict:
-        """See that everything has arrived, that nobody is asked for what nobody wants, and count."""
+        """Check that everything has arrived and that no unwanted reading is requested; return the counts."""
         self.world.clock.run(self.world.clock.now + QUIET_S)
         self._check_readings()
         for citizen in self.citizens:
@@ -173,10 +173,10 @@ class CityStorm:
         assert verdict.excess <= LATE_MAX, f"{verdict.late} of {verdict.sent} readings were sent too late"
         return verdict
 
-    # What happens
+    # Occurrences
 
     def _after(self, mean_s: float, action: Action) -> None:
-        """Have something done after a while, unless the city sleeps by then."""
+        """Schedule an action after a random delay; it is skipped when the run is over."""
 
         def act() -> None:
             if self.is_awake:
@@ -196,14 +196,14 @@ class CityStorm:
         self.stations.append(Station(self.world, number, self.gateway, self.account))
 
     def _replace(self) -> None:
-        """A network leaves, and another one comes."""
+        """Replace a network by a new one."""
         self.left += 1
         self.world.random.choice(self._here).leave()
         self._come()
         self._after(LEAVE_S, self._replace)
 
     def _cut(self) -> None:
-        """A connection breaks."""
+        """Cut the connection of a network."""
         if self._here:
             self.cuts += 1
             self.world.random.choice(self._here).cut()
@@ -213,7 +213,7 @@ class CityStorm:
     def _here(self) -> list[Station]:
         return [station for station in self.stations if not station.is_gone]
 
-    # What must be
+    # Checks
 
     def _check_readings(self) -> None:
         numbered = {station.name for station in self._here if station.is_numbered}
@@ -221,7 +221,7 @@ class CityStorm:
         assert not missing, f"{len(missing)} readings are missing, the first: {missing[:3]}"
 
     def _check_silence(self) -> None:
-        """Nobody wants anything: all sensors know that they are off, and so does the gateway."""
+        """Check that all sensors are off, at the networks and in the gateway, once nobody wants anything."""
         on = [(station.name, *station.core.asked) for station in self._here if station.core.asked]
         assert not on, f"nobody wants anything, yet {len(on)} networks are on: {on[:5]}"
         known = self.gateway.core.overview()
@@ -230,7 +230,7 @@ class CityStorm:
         assert not any(sensor["on"] for network in known for sensor in network["sensors"])
 
     def _verdict(self) -> CityVerdict:
-        account, said = self.account, self.gateway.said
+        account, messages = self.account, self.gateway.messages
         return CityVerdict(
             seed=self.world.seed,
             trace=self.world.trace,
@@ -245,7 +245,7 @@ class CityStorm:
             unwanted=account.unwanted,
             missed=account.missed,
             delivered=sum(len(wish.got) for wish in account.wishes),
-            asked=said["subscribe"] + said["unsubscribe"],
+            asked=messages["subscribe"] + messages["unsubscribe"],
             named=self.gateway.named,
             moves=sum(station.moves for station in self.stations),
             left=self.left,
@@ -255,7 +255,7 @@ class CityStorm:
 
 
 def make_wish(random: Random, sensing_ids: Sequence[str]) -> CityWish:
-    """Something that someone may want: values of one type or of all air, perhaps of a part of the city."""
+    """Return a random wish: values of one type or of all air, perhaps of a part of the city."""
     type = random.choice(list(KINDS))
     kind = KINDS[type]
     near = kind.mean + random.uniform(-1, 1) * kind.swing
@@ -271,12 +271,12 @@ def make_wish(random: Random, sensing_ids: Sequence[str]) -> CityWish:
 
 
 def _part(random: Random) -> Box:
-    """A part of the city."""
+    """Return a random part of the city."""
     side_m = random.uniform(0.2, 0.6) * SIZE_M
     x, y = random.uniform(0, SIZE_M - side_m), random.uniform(0, SIZE_M - side_m)
     return x, y, x + side_m, y + side_m
 
 
 def city(seed: int, duration_s: float = CITY_S, networks: int = NETWORKS) -> CityVerdict:
-    """Run a city for a while; AssertionError tells what went wrong, with the seed that repeats it."""
+    """Run a city for a while; AssertionError names the broken rule, and the seed that repeats it."""
     return run_storm(CityStorm(seed, networks), duration_s)

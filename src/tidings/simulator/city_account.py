@@ -1,8 +1,8 @@
-"""What a simulated city measures, wants and gets, and what an all-knowing gateway would have done with it.
+"""Account of a simulated city: readings made, wanted, sent and delivered, compared with those of an oracle.
 
-Wishes are plain conditions, evaluated here in plain Python: nothing of filters, matching or the gateway has a
-part in the judgement. The *oracle* is a gateway that learns of every change in the moment it happens and can
-ask no more finely than the protocol can, for one range of each sensor. What is sent beyond that is *late*.
+Wishes are plain conditions, evaluated in plain Python: neither filters nor matching nor the gateway take part
+in the judgement. The *oracle* is a gateway that learns of every change at once, and is bound by the protocol
+to one range per sensor. Readings sent beyond the oracle's are *late*.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from tidings.event import Event
 from tidings.filters import Filter
 
 SETTLE_S = 1.5
-"""How long a change may take to be known everywhere where no connection is broken."""
+"""Longest time for a change to be known everywhere, if no connection is broken."""
 
 Box = tuple[float, float, float, float]
-"""The least x and y, and the greatest."""
+"""Least x and y, and greatest x and y."""
 
 
 class CityWish(Struct, eq=False):
-    """What someone wants for a while, and what came of it."""
+    """Condition on readings that a citizen has for a while, and the readings due to it."""
 
     types: frozenset[str]
     low: float = -inf
@@ -38,12 +38,12 @@ class CityWish(Struct, eq=False):
     open_at: float = inf
     closed_at: float = inf
     due: dict[int, float] = {}
-    """Readings that must arrive, and when they were made."""
+    """Readings that must arrive, with the time when they were made."""
     got: set[int] = set()
 
     @property
     def filter(self) -> Filter:
-        """The wish as it is told to the node."""
+        """Filter of the subscription for this wish."""
         whole = reduce(or_, (Filter("type = :type", type=type) for type in sorted(self.types)))
         if self.low > -inf:
             whole &= Filter("value >= :low", low=self.low)
@@ -58,7 +58,7 @@ class CityWish(Struct, eq=False):
         return whole
 
     def matches(self, made: MadeReading) -> bool:
-        """Whether a reading is wanted."""
+        """Whether the reading is wanted."""
         x_low, y_low, x_high, y_high = self.box or (-inf, -inf, inf, inf)
         return (
             made.type in self.types
@@ -69,7 +69,7 @@ class CityWish(Struct, eq=False):
         )
 
     def asks(self, sensor: Offered) -> tuple[float, float] | None:
-        """The range that is to be asked of a sensor, None if it is of no use here."""
+        """Return the range to request from a sensor, None if it has nothing to offer here."""
         x_low, y_low, x_high, y_high = self.box or (-inf, -inf, inf, inf)
         area = sensor.area
         is_near = x_low <= area[2] and area[0] <= x_high and y_low <= area[3] and area[1] <= y_high
@@ -82,7 +82,7 @@ class CityWish(Struct, eq=False):
 
 
 class Offered(Struct, frozen=True):
-    """A sensor as its network tells of it."""
+    """Sensor as its network registers it."""
 
     sensing_id: str
     type: str
@@ -91,7 +91,7 @@ class Offered(Struct, frozen=True):
 
 
 class MadeReading(Struct, frozen=True):
-    """A reading that was made, whether or not it was sent."""
+    """Reading that was made, whether or not it was sent."""
 
     at: float
     sensing_id: str
@@ -105,37 +105,37 @@ class MadeReading(Struct, frozen=True):
 
     @property
     def attributes(self) -> dict[str, object]:
-        """What the event of it has, but for its number."""
+        """Attributes of its event, except the number."""
         place = {"posx": self.x, "posy": self.y}
         return {"sensing-id": self.sensing_id, "name": self.name, "value": self.value, **place}
 
 
 class Troubles:
-    """When each network could not be reached, or may not have been."""
+    """Times in which each network was, or may have been, out of reach."""
 
     def __init__(self) -> None:
         self._spans: dict[str, list[tuple[float, float]]] = {}
 
     def begin(self, sensing_id: str, now: float) -> None:
-        """Its connection is not there yet, or breaks: then what was under way is lost as well."""
+        """Note that a network has no connection; bytes in transit are lost too."""
         self._spans.setdefault(sensing_id, []).append((now - SETTLE_S, inf))
 
     def pass_by(self, sensing_id: str, now: float) -> None:
-        """It is somewhere else from now on, and that has to get about."""
+        """Note that a network has moved, which the gateway learns a little later."""
         self._spans.setdefault(sensing_id, []).append((now, now + SETTLE_S))
 
     def end(self, sensing_id: str, now: float) -> None:
-        """It is connected again."""
+        """Note that a network is connected again."""
         spans = self._spans.get(sensing_id, [])
         self._spans[sensing_id] = [(begin, min(end, now + SETTLE_S)) for begin, end in spans]
 
     def met(self, sensing_id: str, at: float) -> bool:
-        """Whether what was made at a time may have got lost, or nobody knew that it was wanted."""
+        """Whether a reading made at that time may have been lost, or made before the request for it came."""
         return any(begin <= at < end for begin, end in self._spans.get(sensing_id, ()))
 
 
 class CityAccount:
-    """Everything that was made, sent and delivered, judged as it happens."""
+    """Account of all readings made, sent and delivered, judged as they come."""
 
     def __init__(self) -> None:
         self.made: dict[int, MadeReading] = {}
@@ -148,13 +148,13 @@ class CityAccount:
     # Wishes
 
     def asked(self, wish: CityWish, now: float) -> None:
-        """Someone begins to want something."""
+        """Note that a citizen begins a wish."""
         wish.asked_at = now
         self.wishes.append(wish)
         self._active[wish] = None
 
     def closed(self, wish: CityWish, now: float) -> None:
-        """It is wanted no longer; what was made only just now need not arrive."""
+        """Note that a wish has ended; a reading made only just before need not arrive."""
         wish.closed_at = now
         del self._active[wish]
         for number, at in list(wish.due.items()):
@@ -165,7 +165,7 @@ class CityAccount:
     # Readings
 
     def measured(self, made: MadeReading, sensor: Offered) -> int:
-        """A sensor has measured something; the number of the reading."""
+        """Note a reading, and return its number."""
         wanting = [wish for wish in self._active if wish.matches(made)]
         number = len(self.made) + 1
         judged = replace(made, is_wanted=bool(wanting), is_for_oracle=self._is_for_oracle(made, sensor))
@@ -180,20 +180,20 @@ class CityAccount:
         return bool(asked) and min(low for low, _ in asked) <= made.value <= max(high for _, high in asked)
 
     def went(self, number: int, now: float) -> None:
-        """A reading was sent, maybe for the second time."""
+        """Note that a reading was sent, maybe for the second time."""
         if number in self.sent:
             self.repeated += 1
         else:
             self.sent[number] = now
 
     def delivered(self, wish: CityWish, event: Event) -> None:
-        """An event has arrived: it must be a reading that is wanted there, unchanged, for the first time."""
+        """Check that an event is a wanted reading, unchanged, and delivered for the first time; note it."""
         number = event["n"]
         assert isinstance(number, int)
         made = self.made[number]
         assert event.type == made.type, f"reading {number} is of type {made.type}, not {event.type}"
-        told = {name: value for name, value in event.attributes.items() if name != "n"}
-        assert told == made.attributes, f"reading {number} was {made.attributes}, and arrived as {told}"
+        arrived = {name: value for name, value in event.attributes.items() if name != "n"}
+        assert arrived == made.attributes, f"reading {number} was {made.attributes}, and arrived as {arrived}"
         assert wish.matches(made), f"reading {number} was not wanted by {wish.filter}"
         assert number not in wish.got, f"reading {number} came twice"
         wish.got.add(number)
@@ -201,7 +201,7 @@ class CityAccount:
     # The end
 
     def missing(self, lossless: AbstractSet[str], now: float) -> Iterator[tuple[int, MadeReading, str]]:
-        """Readings that should have arrived somewhere and have not; what `lossless` networks send must."""
+        """Yield readings that should have arrived and have not; `lossless` networks may lose none."""
         for wish in self.wishes:
             for number in sorted(wish.due.keys() - wish.got):
                 made = self.made[number]
@@ -212,25 +212,25 @@ class CityAccount:
 
     @property
     def for_oracle(self) -> int:
-        """Readings that the oracle would have had sent."""
+        """Number of readings that the oracle would have had sent."""
         return sum(made.is_for_oracle for made in self.made.values())
 
     @property
     def late(self) -> int:
-        """Readings that were sent and that the oracle would not have had."""
+        """Number of readings that were sent, but would not have been by the oracle."""
         return sum(not self.made[number].is_for_oracle for number in self.sent)
 
     @property
     def unwanted(self) -> int:
-        """Readings that were sent and that nobody wanted, for whatever reason."""
+        """Number of readings that were sent and nobody wanted, for whatever reason."""
         return sum(not self.made[number].is_wanted for number in self.sent)
 
     @property
     def wanted(self) -> int:
-        """Readings that someone wanted in the moment they were made, whether or not they were sent."""
+        """Number of readings that were wanted when they were made, whether or not they were sent."""
         return sum(made.is_wanted for made in self.made.values())
 
     @property
     def missed(self) -> int:
-        """Readings that someone wanted and that were not sent."""
+        """Number of readings that were wanted and not sent."""
         return sum(made.is_wanted and number not in self.sent for number, made in self.made.items())

@@ -1,7 +1,7 @@
-"""Simulated networks of sensors, at a street or on a bus, and their gateway: the cores in virtual time.
+"""Simulated sensor networks, in a street or on a bus, and their gateway: the cores in virtual time.
 
-A network measures in its turn and sends what it was asked for. A bus tells the gateway whenever it gets into
-another district. Connections break, and are made again with growing pauses.
+A network measures periodically and sends the requested readings. A bus registers again whenever it enters
+another district. Connections break, and are reopened with growing pauses.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ if TYPE_CHECKING:
     from tidings.simulator.world import Action, World
 
 PERIOD_S = 1.0
-"""How often each sensor measures."""
+"""Time between two measurements of a sensor."""
 DISTRICT_M = SIZE_M / 10
 SPEED = 15.0
-"""Of a bus, in metres per second."""
+"""Speed of a bus in metres per second."""
 RETRY_S_MIN = 0.1
 DELAY_S, JITTER_S = (0.005, 0.02, 0.06), (0.0, 0.01, 0.03)
 SENSORS = 5
 WAKE_S = 1.0
 EPOCH_S = 1_800_000_000
-"""The time of day at which a world begins, in seconds since 1970."""
+"""Wall-clock time at which a world begins, in seconds since 1970."""
 
 _decode = msgspec.json.Decoder().decode
 
 
 class SimulatedGateway(SimulatedClient):
-    """One gateway, which is a client of its node; `to_networks` takes the connections of networks.
+    """Gateway, a client of its node; `to_networks` accepts the connections of networks.
 
-    It carries what the gateway's own driver carries: bytes of networks go into the hub, what that says goes
-    out, and a network that is held up for the sake of others, or of the node, is not read.
+    It does what the gateway's own driver does: it feeds bytes of networks to the hub, sends the hub's output,
+    and does not read from a network that the hub has paused, for the sake of other networks or of the node.
     """
 
     def __init__(self, world: World, name: str, node: SimulatedNode) -> None:
         self.core = Gateway(world.random.randbytes(16))
-        self.said: Counter[str] = Counter()
-        """Messages to networks, by their kind."""
+        self.messages: Counter[str] = Counter()
+        """Number of messages to networks, by kind."""
         self.named = 0
-        """Sensors that were named in them."""
+        """Number of sensors named in these messages."""
         self._worked_s = 0.0
         super().__init__(world, name, node)
         self._uplink = Uplink(self.connection, self._complain)
@@ -68,7 +68,7 @@ class SimulatedGateway(SimulatedClient):
         world.clock.after(WAKE_S, self._look)
 
     def _working_time(self) -> float:
-        """The clock of turns, which each look at it moves on."""
+        """Clock of the turns; every call advances it."""
         self._worked_s += STEP_S
         return self._worked_s
 
@@ -79,15 +79,15 @@ class SimulatedGateway(SimulatedClient):
         assert level == "debug", f"{event}: {values}"
 
     def arrived(self) -> None:
-        """The node may have taken something."""
+        """Let the uplink go on: the node may have accepted something."""
         self._uplink.on_progress()
 
     def say(self, end: End, lines: bytes) -> None:
-        """Tell a network something."""
+        """Count and send messages to a network; an error message fails the run."""
         for line in lines.splitlines():
             ((kind, message),) = _decode(line).items()
             assert kind != "error", f"the gateway does not understand a network: {message}"
-            self.said[kind] += 1
+            self.messages[kind] += 1
             self.named += len(message.get("sensors") or ())
         if end.is_open:
             end.send(lines)
@@ -98,16 +98,16 @@ class SimulatedGateway(SimulatedClient):
 
 
 class ToNetworks:
-    """The side of a gateway where networks connect."""
+    """Listener of a gateway for networks."""
 
     is_up = True
 
     def __init__(self, gateway: SimulatedGateway) -> None:
         self._gateway = gateway
-        self._unread: dict[End, list[bytes]] = {}  # of those that are held up
+        self._unread: dict[End, list[bytes]] = {}  # of networks that the hub has paused
 
     def connected(self, end: End) -> None:
-        """A network has connected."""
+        """Open a connection in the hub."""
         say, close, pause = (partial(act, end) for act in (self._gateway.say, _must_stay, self._pause))
         self._gateway.hub.opened(end, PeerInfo("city", "city"), say, close, pause)
 
@@ -119,20 +119,20 @@ class ToNetworks:
             self.receive(end, data)
 
     def receive(self, end: End, data: bytes) -> None:
-        """Bytes of a network have arrived."""
+        """Feed bytes of a network to the hub, or hold them while it is paused."""
         if end in self._unread:
             self._unread[end].append(data)
         else:
             self._gateway.hub.feed(end, data)
 
     def lost(self, end: End) -> None:
-        """The connection is gone; what was not read of it is read first, as of a socket."""
+        """Close the connection in the hub, after feeding the bytes that were held, as a socket does."""
         for data in self._unread.pop(end, []):
             self._gateway.hub.feed(end, data)
         self._gateway.hub.closed(end)
 
     def resume(self, end: End) -> None:
-        """What is said to networks is little, and does not wait."""
+        """Do nothing: messages to networks are few, and never wait."""
 
 
 def _must_stay(end: End) -> None:
@@ -140,7 +140,7 @@ def _must_stay(end: End) -> None:
 
 
 class Station:
-    """One network; it is there until it leaves."""
+    """Sensor network, present until it leaves."""
 
     def __init__(self, world: World, number: int, gateway: SimulatedGateway, account: CityAccount) -> None:
         self.world = world
@@ -178,16 +178,16 @@ class Station:
         """Its sensing-id."""
         return self.core.sensing_id
 
-    # What happens to it
+    # Faults and departure
 
     def cut(self) -> None:
-        """Its connection breaks, and both sides find out in their own time."""
+        """Cut its connection; both sides notice in their own time."""
         self.world.note(self.name, "cut")
         self.account.troubles.begin(self.name, self.world.clock.now)
         self.world.network.cut(self.link)
 
     def leave(self) -> None:
-        """It says farewell, and is gone for good."""
+        """Remove all sensors, and leave for good."""
         self.world.note(self.name, "left")
         self.is_gone = True
         self._do(self.core.remove(list(self.core.sensors)))
@@ -196,23 +196,23 @@ class Station:
             self._end.close()
             self._end = None
 
-    # Its connection
+    # Connection
 
     def receive(self, end: End, data: bytes) -> None:
-        """The gateway has said something."""
+        """Pass messages of the gateway to the core."""
         if end is self._end:
             for message in self._ear.feed(data):
                 self._do(self.core.hear(message, self.world.clock.now))
 
     def lost(self, end: End) -> None:
-        """The connection is gone: it is made again after a while."""
+        """Note the loss of the connection, and reconnect after a pause."""
         if end is self._end:
             self._end = None
             self.core.disconnect()
             self._retry()
 
     def resume(self, end: End) -> None:
-        """What it sends does not wait."""
+        """Do nothing: its messages never wait."""
 
     def _connect(self) -> None:
         if not self.is_gone:
@@ -240,14 +240,14 @@ class Station:
                 self._end.send(effect.line)
 
     def _note_sent(self, line: bytes) -> None:
-        """Have counted what is really in a message."""
+        """Note the readings that are really in a message."""
         for reading in _decode(line).get("sensing", {}).get("sensors", ()):
             self.account.went(reading["n"], self.world.clock.now)
 
-    # What it measures
+    # Measuring
 
     def _measure(self) -> None:
-        """Measure with all sensors, and send what was asked for."""
+        """Measure with all sensors, and send the requested readings."""
         if self.is_gone:
             return
         now = self.world.clock.now
@@ -263,7 +263,7 @@ class Station:
             self._area, self.core.area = area, _corners(area)
             self.account.troubles.pass_by(self.name, now)
             if self._end is not None:
-                self._do(self.core.connect(now))  # registers with the new area
+                self._do(self.core.connect(now))  # register with the new area
 
     def _reading(self, sensor: Sensor, now: float) -> dict[str, Any]:
         value = self._signals[sensor.name].next((MORNING_S + now) % DAY_S)
@@ -274,7 +274,7 @@ class Station:
         return {"name": sensor.name, "type": sensor.type, "value": value, "area": area, "n": number}
 
     def _around(self) -> Box:
-        """Where it may be until it says otherwise: its place, or the district a bus is in."""
+        """Return the area to register: its place, or the district that a bus is in."""
         x, y = self.spot.x, self.spot.y
         if not self.spot.moves:
             return x, y, x, y

@@ -1,8 +1,8 @@
 """Simulated clients: the connection's core in virtual time, and applications that are slow or crash.
 
-A client tries to connect until it is, with growing pauses, and lives through cuts as the real one does. An
-application that crashes loses its memory: a publisher begins a new epoch, a subscriber a new life, and what
-both had done stays in the *account*, which checks what arrives.
+A client tries to connect until it succeeds, with growing pauses, and survives cuts as the real one does. An
+application that crashes loses its memory: a publisher begins a new epoch, a subscriber a new life. The
+*account* keeps the history of both, and checks each delivery.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ WAKE_S = 1.0
 
 
 class SimulatedClient:
-    """A client of one node that lives through cuts, until it crashes."""
+    """Client of one node that survives cuts, until it crashes."""
 
     def __init__(self, world: World, name: str, node: SimulatedNode) -> None:
         self.world = world
         self.name = name
         self.node = node
         self.is_up = False
-        self.pace_s = 0.0  # how long it takes, at most, for what came at once
+        self.pace_s = 0.0  # longest time that it takes to process one batch
         self._epoch = 0
         self._life = 0
         self.start()
         self._wake()
 
     def start(self) -> None:
-        """Begin with an empty memory."""
+        """Start with an empty memory, and connect."""
         self._epoch += 1
         self._life += 1
         self.is_up = True
@@ -54,7 +54,7 @@ class SimulatedClient:
         self._connect(self._life)
 
     def crash(self) -> None:
-        """Lose everything."""
+        """Lose all memory and the connection."""
         self.world.note(self.name, "crashed")
         self.is_up = False
         self._life += 1
@@ -63,7 +63,7 @@ class SimulatedClient:
             self._end = None
 
     def pump(self) -> None:
-        """Send what the core wants to send."""
+        """Send the output of the core."""
         if self._end is not None and not self._end.is_paused:
             self._end.send(b"".join(self.connection.output()))
         if self.connection.is_given_up and self._end is not None:
@@ -71,10 +71,10 @@ class SimulatedClient:
             end.close()
             self.lost(end)
 
-    # The network
+    # Called by the network
 
     def receive(self, end: End, data: bytes) -> None:
-        """Bytes have arrived."""
+        """Pass bytes to the core."""
         if end is self._end:
             self.connection.receive(data, self.world.clock.now)
             assert self.connection.failure is None, f"{self.name}: {self.connection.failure}"
@@ -84,7 +84,7 @@ class SimulatedClient:
             self.pump()
 
     def lost(self, end: End) -> None:
-        """The connection is gone: try again after a while."""
+        """Report the loss of the connection to the core, and reconnect after a pause."""
         if end is self._end:
             self.world.note(self.name, "lost")
             self._end = None
@@ -92,12 +92,12 @@ class SimulatedClient:
             self._retry()
 
     def resume(self, end: End) -> None:
-        """The connection can take more."""
+        """Send more, now that the connection takes it."""
         if end is self._end:
             self.pump()
 
     def arrived(self) -> None:
-        """Something has arrived; for those who want to look what it was."""
+        """Do nothing; a subclass may look at the new state of the connection."""
 
     def _connect(self, life: int) -> None:
         if self._life == life:
@@ -128,7 +128,7 @@ class SimulatedClient:
 
 
 class Publisher(SimulatedClient):
-    """Publishes events, numbered in their attribute `n`, and notes which were accepted."""
+    """Client that publishes events, numbered in their attribute `n`, and notes which were accepted."""
 
     def __init__(self, world: World, name: str, node: SimulatedNode, account: StormAccount) -> None:
         self.account = account
@@ -137,12 +137,12 @@ class Publisher(SimulatedClient):
         super().__init__(world, name, node)
 
     def start(self) -> None:
-        """Begin a new epoch; what was not accepted before is nobody's promise."""
+        """Begin a new epoch; events that were not accepted in the old one are not promised."""
         self._noted = 0
         super().start()
 
     def publish(self, delivery: Delivery, size: int = 0) -> None:
-        """Publish one event, if there is room."""
+        """Publish one event, if the window has room."""
         publications = self.connection.publications
         if not self.is_up or publications.is_full:
             return
@@ -162,7 +162,7 @@ class Publisher(SimulatedClient):
         self.pump()
 
     def arrived(self) -> None:
-        """Note what was accepted."""
+        """Note the events that were accepted."""
         accepted = min(self.connection.publications.accepted, self.connection.publications.last)
         while self._noted < accepted:
             self._noted += 1
@@ -170,7 +170,7 @@ class Publisher(SimulatedClient):
 
 
 class SubscriberClient(SimulatedClient):
-    """Has one subscription, and deals with its events at its own pace."""
+    """Client with one subscription, which processes its events at its own pace."""
 
     def __init__(
         self,
@@ -188,10 +188,10 @@ class SubscriberClient(SimulatedClient):
         super().__init__(world, name, node)
 
     def start(self) -> None:
-        """Subscribe, in a life that has seen nothing."""
+        """Subscribe, in a life without memory."""
         super().start()
         self.account.begin(self.name)
-        self._arrived: list[tuple[int, int | None]] = []  # (how many events, the last position)
+        self._arrived: list[tuple[int, int | None]] = []  # (number of events, last position)
         self._is_busy = False
         self._intake: ClientSubscription = self.connection.subscribe(self.wanted, self, self.prefetch)
         self._intake.begun.then(self._opened, must_not)
@@ -201,7 +201,7 @@ class SubscriberClient(SimulatedClient):
         self.world.note(self.name, "subscribed")
 
     def deliver(self, batch: Batch, positions: Sequence[int] | None, redelivered: bool) -> None:
-        """Events have come: they are dealt with later, in their order."""
+        """Note events, and process them later, in their order."""
         for event in batch:
             assert event.origin is not None
             identity = event.origin.system or "", event.origin.epoch, event.counter
@@ -211,11 +211,11 @@ class SubscriberClient(SimulatedClient):
         self._work()
 
     def gap(self, dropped: int, _reason: str) -> None:
-        """Events were dropped."""
+        """Note dropped events."""
         self.account.dropped(self.name, dropped)
 
     def ended(self, reason: str) -> None:
-        """Nobody ends a subscription in a simulation."""
+        """Fail: the node ends no subscription here."""
         raise AssertionError(f"{self.name} was ended: {reason}")
 
     def _work(self) -> None:
@@ -237,5 +237,5 @@ class SubscriberClient(SimulatedClient):
 
 
 def must_not(error: TidingsError) -> None:
-    """Take no error for an answer."""
+    """Fail: no error is expected."""
     raise AssertionError(error)

@@ -1,7 +1,8 @@
-"""Whose hands messages are in, as can be told from outside a node: by what leaves it, and who comes and goes.
+"""Messages in flight, as seen from outside a node: by the frames that leave it, and by its sessions.
 
-A hand ends when its holder settles it, has held it too long, is gone for RESUME_S, or when the transaction
-that holds it ends. Where only the node can tell when that is, the earliest moment is taken.
+A *hand* is one message in flight at one client. It ends when the client settles the message, has held it too
+long or is gone for RESUME_S, or when the transaction that took it ends. If only the node knows that moment,
+the earliest possible one counts.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Client = tuple[str, int]
 
 
 class HeldMessage(Struct, eq=False):
-    """A message that has left the node, until it is settled or given up."""
+    """Message that has left the node, until it is settled or given up."""
 
     number: int
     delivery: int
@@ -27,16 +28,16 @@ class HeldMessage(Struct, eq=False):
     request: int
     unit: OpenUnit | None
     due: float
-    was_shown: bool  # before that
-    is_doubtful: bool = False  # its holder was gone for so long that it may have been given up
+    was_shown: bool  # to any client, before this delivery
+    is_doubtful: bool = False  # its client was gone for so long that the node may have given it up
 
     def is_with(self, client: Client, delivery: int) -> bool:
-        """Whether this client holds it by itself."""
+        """Whether this client holds it outside a transaction."""
         return self.unit is None and (self.client, self.delivery) == (client, delivery)
 
 
 class OpenUnit(Struct, eq=False):
-    """A transaction that is open."""
+    """Open transaction."""
 
     ends_at: float
     puts: list[EventIdentity] = []
@@ -44,7 +45,7 @@ class OpenUnit(Struct, eq=False):
 
 
 class HeldMessages:
-    """All hands of one life of a node."""
+    """Messages in flight in one life of a node."""
 
     def __init__(self) -> None:
         self._held: dict[int, HeldMessage] = {}
@@ -52,45 +53,45 @@ class HeldMessages:
         self._gone: dict[Client, float] = {}
 
     def get(self, number: int) -> HeldMessage | None:
-        """The hand that a message is in."""
+        """Return the hand that a message is in."""
         return self._held.get(number)
 
     def add(self, hand: HeldMessage) -> None:
-        """A message is in someone's hands."""
+        """Note that a message is in flight."""
         self._held[hand.number] = hand
         if hand.unit is not None:
             hand.unit.hands.append(hand)
 
     def remove(self, hand: HeldMessage) -> bool:
-        """It is not any more; whether it was."""
+        """Note that it is in flight no more; return whether it was."""
         if self._held.get(hand.number) is not hand:
             return False
         del self._held[hand.number]
         return True
 
     def of(self, client: Client) -> list[HeldMessage]:
-        """What a client holds by itself."""
+        """Return the messages that a client holds outside transactions."""
         return [hand for hand in self._held.values() if hand.client == client and hand.unit is None]
 
     def end(self, unit: OpenUnit) -> list[HeldMessage]:
-        """A transaction has ended; what it held until then."""
+        """End a transaction, and return the messages that it held until now."""
         return [hand for hand in unit.hands if self.remove(hand)]
 
     def is_over(self, hand: HeldMessage, now: float) -> bool:
-        """Whether the node may have given it to another by now."""
+        """Whether the node may have given the message to another client by now."""
         if hand.unit is not None:
             return now >= hand.unit.ends_at
         return hand.is_doubtful or now >= min(hand.due, self._gone.get(hand.client, inf) + RESUME_S)
 
     def come(self, client: Client, session: Session, now: float) -> None:
-        """A client is there, maybe again."""
+        """Note that a session of a client has begun, maybe after an absence."""
         self._present.setdefault(client, set()).add(session)
         if now >= self._gone.pop(client, inf) + RESUME_S:
             for hand in self.of(client):
                 hand.is_doubtful = True
 
     def go(self, client: Client, session: Session, is_clean: bool, now: float) -> None:
-        """A session of a client has ended; whether it has said so."""
+        """Note that a session of a client has ended, with a farewell if `is_clean`."""
         self._present[client].discard(session)
         if is_clean:
             for hand in self.of(client):

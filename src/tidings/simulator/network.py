@@ -1,8 +1,8 @@
-"""A network that behaves as TCP does: bytes arrive in order and in any pieces, or the connection breaks.
+"""Network that behaves as TCP does: bytes arrive in order and in any pieces, or the connection breaks.
 
-A link joins two places and has conditions: delay, jitter, bandwidth, the size of pieces, and whether anything
-gets through at all. A connection over it is two ends. What a cut does is what hurts real programs: of the
-bytes under way some still arrive and the rest never do, and each end learns of it at another time.
+A link joins two places and has conditions: delay, jitter, bandwidth, piece size, and whether it is up.
+A connection over it has two ends. A cut does what hurts real programs: of the bytes in transit some still
+arrive and the rest never do, and each end notices at another time.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from tidings.simulator.world import Clock
 
 BUFFER_SIZE = 64 << 10
-"""Bytes under way from which on an end says that it can take no more."""
+"""Bytes in transit from which on an end is paused."""
 NOTICE_S_MAX = 5.0
-"""How long an end may not know that its connection is broken."""
+"""Longest time until an end notices that its connection is broken."""
 CONNECT_S_MAX = 3.0
-"""How long an attempt to connect may take before it fails."""
+"""Longest duration of an attempt to connect."""
 
 
-_END = b""  # what goes through a connection last when it is closed
+_END = b""  # marks the end of a connection that was closed
 
 
 class Conditions(Struct, frozen=True):
-    """What a link is like."""
+    """Delay, jitter, bandwidth and piece size of a link."""
 
     delay_s: float = 0.001
     jitter_s: float = 0.0
@@ -39,31 +39,31 @@ class Conditions(Struct, frozen=True):
 
 
 class Owner(Protocol):
-    """What has the end of a connection."""
+    """Owner of one end of a connection."""
 
     def receive(self, end: End, data: bytes) -> None:
-        """Bytes have arrived; called in order."""
+        """Take bytes that have arrived; called in order."""
 
     def lost(self, end: End) -> None:
-        """The connection is gone; called once, and not after `close`."""
+        """Note that the connection is gone; called once, and not after `close`."""
 
     def resume(self, end: End) -> None:
-        """An end that was paused can take more."""
+        """Send more: the end is no longer paused."""
 
 
 class ConnectionTaker(Owner, Protocol):
-    """What takes connections."""
+    """Listener for connections."""
 
     @property
     def is_up(self) -> bool:
-        """Whether it takes any now."""
+        """Whether it accepts connections now."""
 
     def connected(self, end: End) -> None:
-        """One was taken."""
+        """Take the near end of a new connection."""
 
 
 class SimulatedLink:
-    """What lies between two places."""
+    """Link between two places."""
 
     def __init__(self, conditions: Conditions) -> None:
         self.conditions = conditions
@@ -72,7 +72,7 @@ class SimulatedLink:
 
 
 class End:
-    """One end of a connection: what is sent here arrives at `other`."""
+    """One end of a connection: bytes that are sent here arrive at `other`."""
 
     def __init__(self, network: SimulatedNetwork, link: SimulatedLink, owner: Owner) -> None:
         self.owner = owner
@@ -80,17 +80,17 @@ class End:
         self.other: End = self
         self.is_open = True
         self._network = network
-        self._pieces: deque[bytes] = deque()  # under way to the other end
+        self._pieces: deque[bytes] = deque()  # in transit to the other end
         self._size = 0
         self._was_paused = False
-        self._waiting: deque[bytes] = deque()  # the link has not taken them yet
-        self._arrives_at = 0.0  # when the last piece does
+        self._waiting: deque[bytes] = deque()  # not yet taken by the link
+        self._arrives_at = 0.0  # arrival of the last piece
         self._stalled = 0  # pieces that would have arrived if the link were up
         self._is_broken = False
 
     @property
     def is_paused(self) -> bool:
-        """Whether so much is under way that more should wait."""
+        """Whether so much is in transit that more should wait."""
         self._was_paused = self._was_paused or self._size >= BUFFER_SIZE
         return self._size >= BUFFER_SIZE
 
@@ -103,15 +103,15 @@ class End:
             at += size
 
     def close(self) -> None:
-        """End the connection; what was sent still arrives, and then the other end learns of it."""
+        """Close the connection; bytes sent before still arrive, and then the other end notices."""
         if self.is_open:
             self.is_open = False
             self._put(_END)
 
     def break_off(self) -> None:
-        """Lose what is under way from here and all that follows, but for a bit that arrives late.
+        """Lose the bytes in transit from here and all that follow, except a few that arrive late.
 
-        After that, the other end finds out.
+        After that, the other end notices.
         """
         sent = [*self._pieces, *self._waiting]
         late = sent[: self._network.random.randint(0, len(sent))]
@@ -124,14 +124,14 @@ class End:
         self._network.clock.after(delay_s, self.other.fall)
 
     def fall(self) -> None:
-        """The connection is found to be broken."""
+        """Notice that the connection is broken."""
         if self.is_open:
             self.is_open = False
             self.link.ends.pop(self, None)
             self.owner.lost(self)
 
     def heal(self) -> None:
-        """The link is up again: what was held up arrives."""
+        """Deliver the bytes that were held up, now that the link is up again."""
         stalled, self._stalled = self._stalled, 0
         for _ in range(stalled):
             self._network.clock.after(self.link.conditions.delay_s, self._arrive)
@@ -160,7 +160,7 @@ class End:
             self._begin()
 
     def _arrive(self) -> None:
-        """The next piece arrives, whichever it is: so none overtakes another."""
+        """Deliver the next piece, whichever it is: so none overtakes another."""
         if not self._pieces:
             return
         if self.link.is_down:
@@ -190,7 +190,7 @@ class SimulatedNetwork:
         self._links: dict[tuple[str, str], SimulatedLink] = {}
 
     def link(self, one: str, other: str) -> SimulatedLink:
-        """The link between two places, made when first asked for."""
+        """Return the link between two places; the first call makes it."""
         key = min(one, other), max(one, other)
         if key not in self._links:
             self._links[key] = SimulatedLink(Conditions())
@@ -208,7 +208,7 @@ class SimulatedNetwork:
         listener: ConnectionTaker,
         answer: Callable[[End | None], None],
     ) -> None:
-        """Try to connect; `answer` is told the near end, or None if it can't be or takes too long."""
+        """Try to connect; call `answer` with the near end, or with None on refusal or timeout."""
 
         def arrive() -> None:
             if link.is_down or not listener.is_up:
@@ -223,23 +223,23 @@ class SimulatedNetwork:
         self.clock.after(CONNECT_S_MAX if link.is_down else 2 * link.conditions.delay_s, arrive)
 
     def notice_s(self) -> float:
-        """How long it takes this time until a break is noticed: often no time, sometimes long."""
+        """Draw the time until a break is noticed: often none, sometimes long."""
         return self.random.uniform(0, self.random.choice((0.01, 0.5, NOTICE_S_MAX)))
 
     def cut(self, link: SimulatedLink) -> None:
-        """Break all connections over a link; their ends find out, each in its own time."""
+        """Break all connections over a link; each end notices in its own time."""
         for end in list(link.ends):
             end.break_off()
 
     def drop(self, end: End) -> None:
-        """Whoever has this end has crashed: the other one finds out in its own time."""
+        """Break a connection whose owner has crashed; the other end notices in its own time."""
         end.break_off()
         end.is_open = False
         end.link.ends.pop(end, None)
         end.other.break_off()
 
     def part(self, link: SimulatedLink) -> None:
-        """Let nothing through; connections stand still until the link heals or someone gives up."""
+        """Let nothing through; connections stand still until the link heals or a side gives up."""
         link.is_down = True
 
     def heal(self, link: SimulatedLink) -> None:

@@ -1,9 +1,9 @@
-"""A simulated node: the broker and a store on a simulated disk, driven in virtual time.
+"""Simulated node: the broker and a store on a simulated disk, driven in virtual time.
 
-It does what the node's own driver does: what has arrived is one tick, commits are written and synced one
-after the other beside it, and stored events are read in pieces, with an answer that comes later. A crash
-takes the memory, the connections, and what the disk had not synced. Its wall clock can be set; the time that
-goes into the broker goes on from where that stood when the node was started, as in the real one.
+It does what the node's own driver does: the input that has arrived is one tick, commits are written and
+synced one after the other beside it, and stored events are read in pieces, with a reply that comes later. A
+crash takes the memory, the connections, and whatever the disk had not synced. Its wall clock can be set; the
+broker's time goes on from the wall clock's at the start of the node, as in the real one.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
 READ_SIZES = (1, 2_000, 1 << 20)
 WAKE_S = 1.0
 STEP_S = 0.001
-"""How long a step of a session's work takes, by the clock of the turns."""
+"""Duration of one step of a session's work, on the clock of the turns."""
 EPOCH_S = 86_400.0
-"""What wall clocks show when a world begins: they can be set back by hours."""
+"""Time of all wall clocks when a world begins: high enough to be set back by hours."""
 
 
 def address_of(name: str) -> str:
-    """Where the node of this name is reached."""
+    """Return the address of the node of this name."""
     return f"tidings://{name}:1"
 
 
 class SimulatedNode:
-    """One node. `sync_s` and `read_s` are how long its disk takes, at most, for a commit and a reading.
+    """Simulated node. `sync_s` and `read_s` are the longest times that its disk takes to commit and to read.
 
-    `step_s` is how long a step of work takes, by the clock of the turns; 0 for a watch that has to
-    see everything done when it arrives.
+    `step_s` is the duration of a step of work on the clock of the turns; 0 for a watch that needs all input
+    to be processed as it arrives.
     """
 
     def __init__(
@@ -64,16 +64,16 @@ class SimulatedNode:
         self.watch = watch or DiskWatch()
         self.sync_s = self.read_s = 0.01
         self.is_up = False
-        self.ahead_s = 0.0  # by how much its wall clock is wrong
-        self._life = 0  # counts its starts: what a life has asked for is not done in the next
+        self.ahead_s = 0.0  # error of its wall clock
+        self._life = 0  # counts starts: actions that one life has scheduled are not done in the next
         self.start()
 
     def start(self) -> None:
-        """Open what is on the disk, and be there for clients."""
+        """Open the store on the disk, and accept connections."""
         self._life += 1
         self.is_up = True
         self.started_at = self.world.clock.now
-        self.disk.size_max = None  # whoever starts a node sees to that
+        self.disk.size_max = None  # an operator makes room before starting a node
         self.store = SimulatedStore(self.disk, self.world.random.randbytes)
         self._anchor = EPOCH_S + self.ahead_s
         self._worked_s = 0.0
@@ -96,7 +96,7 @@ class SimulatedNode:
         self._after(WAKE_S, self._wake)
 
     def crash(self) -> None:
-        """Lose all but what the disk has."""
+        """Lose everything except what the disk has synced."""
         self.world.note(self.name, "crashed", self.disk.unsynced)
         self.is_up = False
         self._life += 1
@@ -107,18 +107,18 @@ class SimulatedNode:
         self.disk.crash(self.world.random)
 
     def time(self) -> float:
-        """The time that goes into the broker, which is told how the wall clock stands to it."""
+        """Return the broker's time; sets it in the broker, together with its distance from the wall clock."""
         now = self._anchor + self.world.clock.now
         self.broker.now, self.broker.shift = now, EPOCH_S + self.ahead_s - self._anchor
         return now
 
     def _working_time(self) -> float:
-        """The clock of the turns, which each look at it moves on: a slice is a few steps of work."""
+        """Clock of the turns; every call advances it, so that a slice is a few steps of work."""
         self._worked_s += self._step_s
         return self._worked_s
 
     def _after(self, delay_s: float, action: Action) -> None:
-        """Have something done after a while, if the node still lives then."""
+        """Schedule an action, which is skipped if the node has crashed by then."""
         life = self._life
 
         def act() -> None:
@@ -127,15 +127,15 @@ class SimulatedNode:
 
         self.world.clock.after(delay_s, act)
 
-    # Connections
+    # Called by the network
 
     def connected(self, end: End) -> None:
-        """A connection was taken."""
+        """Open a session for a connection."""
         session = self.broker.connect(self.time())
         self._sessions[end], self._ends[session] = session, end
 
     def receive(self, end: End, data: bytes) -> None:
-        """Bytes have arrived."""
+        """Pass bytes to the session, or to the outbound connection."""
         session = self._sessions.get(end)
         if session is None:
             self.calls.receive(end, data)
@@ -145,7 +145,7 @@ class SimulatedNode:
             self.schedule()
 
     def lost(self, end: End) -> None:
-        """A connection is gone."""
+        """Report the loss of a connection to its session, or to the outbound connection."""
         session = self._sessions.pop(end, None)
         if session is None:
             self.calls.lost(end)
@@ -155,7 +155,7 @@ class SimulatedNode:
             self.schedule()
 
     def resume(self, end: End) -> None:
-        """A peer can take more."""
+        """Send more, now that the connection takes it."""
         if end in self._sessions:
             self._send(self._sessions[end])
             self.schedule()
@@ -171,7 +171,7 @@ class SimulatedNode:
     # Ticks
 
     def schedule(self) -> None:
-        """Have a tick soon."""
+        """Schedule a tick, unless one is scheduled."""
         if not self._is_ticking:
             self._is_ticking = True
             self._after(self.world.random.uniform(0, 0.002), self._tick)
@@ -191,7 +191,7 @@ class SimulatedNode:
         for call in self.broker.take_offloaded():
             self._after(0.0, partial(call.conclude, None, call.run()))
         wait_s = self.broker.wake_at - self.time()
-        if wait_s < WAKE_S:  # otherwise the next waking is soon enough
+        if wait_s < WAKE_S:  # otherwise the next periodic wake is soon enough
             self._after(max(0.0, wait_s), self._ring)
 
     def _ring(self) -> None:
@@ -218,7 +218,7 @@ class SimulatedNode:
     # The disk
 
     def _commit(self) -> None:
-        """Write what was submitted; it is synced later, and the loop hears of it later still."""
+        """Write the submitted operations; they are synced later, and the broker learns that later still."""
         if self._is_committing or not self._submitted:
             return
         self._is_committing = True
@@ -247,7 +247,7 @@ class SimulatedNode:
         self._after(self.world.random.uniform(0, self.sync_s), sync)
 
     def _fail(self, count: int, error: StoreFailed) -> None:
-        """A commit could not be made; what was submitted since must not be either."""
+        """Report a failed commit to the broker, together with everything submitted since."""
         self.world.note(self.name, "failed", count)
         self.time()
         self._is_committing = False

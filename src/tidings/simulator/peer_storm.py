@@ -1,8 +1,8 @@
-"""A storm over several nodes: each has a queue that the clients of all use, a log and sinks.
+"""Storm over several nodes: each has a queue that the clients of all use, a log and sinks.
 
-Nodes are linked as clients are: links between them are slow, cut and parted too, and each node crashes by
-itself. When all is healed, what was accepted at any node was dealt with once, nothing waits anywhere, and the
-logs have what they must have.
+Links between nodes are slow, cut and parted as those of clients are, and each node crashes by itself. When
+all is healed, every message accepted at any node was processed once, none waits anywhere, and the logs have
+the events that they must have.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from tidings.simulator.world import World
 from tidings.transport.credentials import Credentials
 
 NODES = ("east", "north", "west", "south", "middle")
-"""What nodes are called; there are at most so many."""
+"""Names of the nodes, and so their largest number."""
 CLIENTS_EACH = 2
 CALM_S = 120.0
-"""How long everything is given to come right again: settlements wait for nodes that were away."""
+"""Time for everything to recover: settlements wait for nodes that were away."""
 LOG_READ_MAX = 1 << 30
 JOBS = Description(name="jobs", persistent=True, keep=True, redelivery_s=10.0, deliveries_max=None)
-"""The queue that each node has."""
+"""Queue that each node has."""
 RETRY_S = 0.5
-"""How long to wait when there was nothing."""
+"""Pause after a `get` that returned nothing."""
 ROWS = 3
-"""Rows of a batch of a sink."""
+"""Rows in a batch of a sink."""
 
 
 class NodesClient(QueueClient):
-    """A simulated application of one node; `places` are the queues of all, as they are called at its node.
+    """Simulated application of one node; `places` are the queues of all nodes, as its node names them.
 
-    It puts into `jobs` of any node and gets from there, publishes what the log keeps, and commits batches of
-    a sink. What comes is settled sooner or later, by whoever has it; in the end all queues are emptied.
+    It puts into `jobs` of any node and gets from there, publishes persistent events, and commits batches of a
+    sink. Each client settles its messages sooner or later; in the end all queues are emptied.
     """
 
     account: PeerAccount
@@ -60,43 +60,43 @@ class NodesClient(QueueClient):
         self, world: World, name: str, node: SimulatedNode, account: PeerAccount, places: Sequence[str]
     ) -> None:
         self.places = places
-        self._batch = -1  # the last one that was staged
+        self._batch = -1  # the last batch that was staged
         self._is_staging = False
         super().__init__(world, name, node, account)
 
     def start(self) -> None:
-        """Begin with nothing staged that it knows of."""
+        """Start without memory of a staged batch."""
         self._is_staging = False
         super().start()
 
     def create(self) -> None:
-        """Have the queue of its node made."""
+        """Create the queue of its node."""
         wish = {name: value for name, value in JOBS.wish.items() if value is not None}
         must(self.connection.request("queue.create", {**wish, "deliveries_max": None}, "again"))
         self.pump()
 
     @property
     def acts(self) -> list[Callable[[], None]]:
-        """What it does, each as often as it stands there."""
+        """Actions to choose from, each as often as it is listed."""
         return [self.put, self.put, self.get, self.get, self._cancel, self._publish, self._stage]
 
     @property
     def queues(self) -> Sequence[Description]:
-        """The queues of all nodes."""
+        """Queues of all nodes."""
         return [Description(name=place, persistent=True) for place in self.places]
 
     def _event(self, kind: str, **more: Any) -> Event:
-        """An event that may wait for a node as long as it likes."""
+        """Return an event that never expires."""
         event = super()._event(kind, **more)
         return Event(event.type, event.values, time=event.time, priority=event.priority)
 
     @property
     def drained(self) -> Sequence[str]:
-        """The queues of all nodes."""
+        """Queues of all nodes."""
         return self.places
 
     def _drain(self, queue: str, hands: Hands) -> None:
-        """Deal with what came; if nothing did, its node may be away, and is asked again a little later."""
+        """Process the messages; if there are none, the node may be away: get again a little later."""
         if hands:
             super()._drain(queue, hands)
             return
@@ -116,7 +116,7 @@ class NodesClient(QueueClient):
         home = queue.name.partition("@")[2] or self.node.name
         self.account.homes[self._identity(self.connection.publications.last)] = home
 
-    # What comes
+    # Getting
 
     def _take(self, where: str, hand: list[Any]) -> EventIdentity:
         identity = super()._take(where, hand)
@@ -126,7 +126,7 @@ class NodesClient(QueueClient):
         return identity
 
     def _answered(self, settled: SettledRecord, code: str) -> None:
-        """What became of a settlement; one whose node was away may have been done there."""
+        """Note the result of a settlement; if its node was away, it may have been done there."""
         if code != "away":
             settled.answer = Outcome.DONE if not code else Outcome.REFUSED
         if settled.answer is Outcome.DONE:
@@ -136,7 +136,7 @@ class NodesClient(QueueClient):
     # The log
 
     def _publish(self) -> None:
-        """Publish something that is to be stored."""
+        """Publish a persistent event."""
         event = self._event("news")
         event = Event(event.type, event.values, time=event.time, delivery="persistent")
         counter = self.connection.publish(event)
@@ -183,7 +183,7 @@ class NodesClient(QueueClient):
 
 
 class PeerVerdict(Struct, frozen=True):
-    """What came of a storm."""
+    """Outcome of a storm."""
 
     seed: int
     trace: str
@@ -201,7 +201,7 @@ class PeerVerdict(Struct, frozen=True):
 
 
 class PeerStorm(UseOfQueues):
-    """One run: `rage`, then `calm`."""
+    """Run of a storm: `rage`, then `calm`."""
 
     account: PeerAccount
 
@@ -221,7 +221,7 @@ class PeerStorm(UseOfQueues):
         return NodesClient(self.world, f"{node.name}-{number}", node, self.account, places)
 
     def calm(self) -> PeerVerdict:
-        """Heal everything, empty the queues, and see that all is accounted for and that messages flow."""
+        """Heal everything, empty the queues, and check the account and that messages flow."""
         for client in self.clients:
             client.empty()
         self.weather.calm(CALM_S)
@@ -233,7 +233,7 @@ class PeerStorm(UseOfQueues):
         return self._verdict()
 
     def _check_empty(self) -> None:
-        """Nothing is left in any queue or any hand, of any node."""
+        """Check that no message waits or is in flight at any node."""
         for node in self.nodes:
             for queue in node.queues:
                 stands = queue.describe()
@@ -243,7 +243,7 @@ class PeerStorm(UseOfQueues):
             assert client.connection.publications.is_empty, f"{client.name} still waits"
 
     def _check_flow(self) -> None:
-        """What is put now reaches those who wait, wherever they are."""
+        """Check that messages put now reach the waiting consumers, wherever they are."""
         before = set(self.account.puts)
         for client in self.clients:
             for queue in client.queues:
@@ -279,11 +279,11 @@ def _settings(name: str, names: tuple[str, ...]) -> CoreSettings:
 
 
 def _logged(node: SimulatedNode) -> Iterator[Event]:
-    """All that is in the log of a node."""
+    """Yield all events in the log of a node."""
     for stored in node.core.history.batches(1, LOG_READ_MAX, Filter("")):
         yield from Batch(stored.raw, Origin(stored.system, stored.epoch, stored.source))
 
 
 def peer_storm(seed: int, duration_s: float = STORM_S, nodes: int = 3) -> PeerVerdict:
-    """Run one storm over several nodes; AssertionError tells what went wrong, with the seed."""
+    """Run one storm over several nodes; AssertionError names the broken rule and the seed."""
     return run_storm(PeerStorm(seed, nodes), duration_s)

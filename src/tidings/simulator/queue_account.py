@@ -1,8 +1,8 @@
-"""The account of queues: what applications have put, got and settled, and what they were told of that.
+"""Account of queues: the messages that applications have put, got and settled, and the replies they received.
 
-At each message that comes it is checked that it was put, is unchanged, and is wanted; the watch at the node
-checks the rest. At the end, when the queues are empty: what was accepted was dealt with, what was refused
-never came, and of a transaction all was done or nothing.
+At each message that comes the account checks that it was put, is unchanged, and matches; the watch at the
+node checks the rest. At the end, when the queues are empty: every accepted message was processed, no refused
+one ever came, and each transaction was done whole or not at all.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from tidings.queues.dead_letters import MARKS
 from tidings.simulator.account import EventIdentity
 
 LATE_S = 10.0
-"""How late a message may come, at most, that its node has handed out."""
+"""Longest time from the node's delivery of a message to its arrival."""
 
 BatchKey = tuple[str, str, int]
 """Node, sink and number of a batch."""
 
 
 class Outcome(Enum):
-    """What an application was told of what it said."""
+    """Reply to an application about a put, a settlement or a transaction."""
 
-    OPEN = "open"  # nothing yet; or nothing any more, as it has crashed
+    OPEN = "open"  # no reply yet; or none any more, after a crash
     DONE = "done"
     REFUSED = "refused"
 
 
 class TransactionRecord(Struct, eq=False):
-    """A transaction, as its application knows it."""
+    """Transaction, as its application knows it."""
 
     puts: list[EventIdentity] = []
     takes: list[EventIdentity] = []
@@ -43,29 +43,29 @@ class TransactionRecord(Struct, eq=False):
 
 
 class PutRecord(Struct, eq=False):
-    """An event that was put into a queue, or published for one."""
+    """Event that was put into a queue, or published for one."""
 
     event: Event
     unit: TransactionRecord | None
-    parts: int  # of its body, behind the first
-    lasts_until: float  # it may expire, or be lost with a node that dies, after this
+    parts: int  # of its body, after the first
+    lasts_until: float  # after this it may expire, or be lost with a node that crashes
     own_answer: Outcome = Outcome.OPEN
 
     @property
     def answer(self) -> Outcome:
-        """What its application was told, by itself or of its transaction."""
+        """Reply to the application, for this put alone or for its transaction."""
         return self.own_answer if self.unit is None else self.unit.answer
 
 
 class SettledRecord(Struct, eq=False):
-    """A message that was dealt with, as its application says."""
+    """Message that its application has acknowledged."""
 
     identity: EventIdentity
     answer: Outcome = Outcome.OPEN
 
 
 class QueueAccount:
-    """The account of the queues of one node."""
+    """Account of the queues of one node."""
 
     def __init__(self) -> None:
         self.puts: dict[EventIdentity, PutRecord] = {}
@@ -73,7 +73,7 @@ class QueueAccount:
         self.settled: list[SettledRecord] = []
         self.handed: dict[EventIdentity, int] = {}
 
-    # What applications do
+    # Actions of applications
 
     def put(
         self,
@@ -83,19 +83,19 @@ class QueueAccount:
         unit: TransactionRecord | None = None,
         parts: int = 0,
     ) -> PutRecord:
-        """An event is on its way into a queue."""
+        """Note that an event is being put into a queue."""
         put = self.puts[identity] = PutRecord(event, unit, parts, lasts_until)
         if unit is not None:
             unit.puts.append(identity)
         return put
 
     def begin(self) -> TransactionRecord:
-        """A transaction is begun."""
+        """Note that a transaction begins."""
         self.units.append(TransactionRecord([], []))
         return self.units[-1]
 
     def got(self, who: str, identity: EventIdentity, event: Event, where: str, parts: int) -> None:
-        """A message has come, for whoever asked for some that match."""
+        """Check and note a message that came for a `get` with this filter."""
         put = self.puts.get(identity)
         assert put is not None, f"{who} got {identity}, which nobody put"
         values = {name: value for name, value in event.values.items() if name not in MARKS}
@@ -104,14 +104,14 @@ class QueueAccount:
         self.handed[identity] = self.handed.get(identity, 0) + 1
 
     def finish(self, identity: EventIdentity) -> SettledRecord:
-        """An application says that it has dealt with a message."""
+        """Note that an application acknowledges a message."""
         self.settled.append(SettledRecord(identity))
         return self.settled[-1]
 
-    # The reckoning
+    # Final checks
 
     def check(self, started_at: float) -> None:
-        """See that all is as it must be, now that the queues are empty; the node was last started then."""
+        """Check everything, now that the queues are empty; `started_at` is the last start of the node."""
         for unit in self.units:
             self._check_unit(unit, started_at)
         finished = self._finished(started_at)
@@ -129,7 +129,7 @@ class QueueAccount:
         return [one for one in unit.puts if self.puts[one].lasts_until > started_at]
 
     def _finished(self, started_at: float) -> set[EventIdentity]:
-        """What has an end that was not refused; of a transaction it is told by what it has put."""
+        """Return the messages that may count as processed; an open transaction is judged by its puts."""
         ended = {one.identity for one in self.settled if one.answer is not Outcome.REFUSED}
         for unit in self.units:
             has_come = all(one in self.handed for one in self._lasting(unit, started_at))
@@ -140,72 +140,72 @@ class QueueAccount:
     # Figures
 
     def count(self, answer: Outcome) -> int:
-        """How many events were accepted, or refused."""
+        """Number of puts with this reply."""
         return sum(put.answer is answer for put in self.puts.values())
 
 
 class StagedBatch(Struct, eq=False):
-    """A batch of a sink."""
+    """Batch of a sink."""
 
     rows: int
     answer: Outcome = Outcome.OPEN
 
 
 class PeerAccount(QueueAccount):
-    """The account of queues that lie at several nodes, and of what the logs of these nodes have to hold.
+    """Account of queues at several nodes, and of the events that the logs of these nodes must have.
 
-    Beside what the account of queues checks: a message is in its queue once, however it came there; at most
-    one application is told that it has dealt with a message; and what was published, or committed as a batch
-    of a sink, is in the log of its node once and whole. A settlement that is answered with 'the node is away'
-    may have been done or not: it counts as neither.
+    Checks more than `QueueAccount`: a message is in its queue once, however it came there; at most
+    one application gets its acknowledgement of a message confirmed; and each event that was published, or
+    committed in a batch of a sink, is in the log of its node once. A settlement that failed because the node
+    was away may have been done or not: it counts as neither.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.published: dict[
             EventIdentity, tuple[str, PutRecord]
-        ] = {}  # with the node whose log is to have it
+        ] = {}  # with the node whose log must have it
         self.batches: dict[BatchKey, StagedBatch] = {}
         self.homes: dict[EventIdentity, str] = {}  # the node in whose queue a message is
-        self._numbers: dict[EventIdentity, int] = {}  # in the queue where it is
+        self._numbers: dict[EventIdentity, int] = {}  # in the queue that has it
         self._met_at: dict[EventIdentity, float] = {}
         self._ended: dict[EventIdentity, str] = {}  # by which application, in which of its lives
 
-    # What applications do
+    # Actions of applications
 
     def met(self, who: str, identity: EventIdentity, number: int, now: float) -> None:
-        """A message has come that has this number in its queue."""
+        """Check that a message has only one number in its queue."""
         self._met_at.setdefault(identity, now)
         first = self._numbers.setdefault(identity, number)
         assert first == number, f"{who}: {identity} is in its queue twice: {first} and {number}"
 
     def ended(self, who: str, identity: EventIdentity, started_at: float) -> None:
-        """An application was told that it has dealt with a message, of a node that was last started then.
+        """Check that only one application has its acknowledgement confirmed; the node last started then.
 
-        What was in someone's hands when a node was killed comes again, and whoever held it is not told that.
+        A message in flight when a node is killed is redelivered, and its first consumer does not learn that.
         """
         first = self._ended.setdefault(identity, who)
         may_be_both = started_at > self._met_at[identity] - LATE_S
         assert first == who or may_be_both, f"{first} and {who} were told that they have ended {identity}"
 
     def publish(self, node: str, identity: EventIdentity, event: Event) -> PutRecord:
-        """Something is on its way into the log of a node."""
+        """Note that an event is being published at a node."""
         put = PutRecord(event, None, 0, inf)
         self.published[identity] = node, put
         return put
 
     def stage(self, node: str, sink: str, batch: int, rows: int) -> None:
-        """A batch is on its way to a node."""
+        """Note that a batch is being staged at a node."""
         self.batches[node, sink, batch] = StagedBatch(rows)
 
     def commit(self, node: str, sink: str, batch: int) -> None:
-        """It was told that a batch is done."""
+        """Note that a batch is committed."""
         self.batches[node, sink, batch].answer = Outcome.DONE
 
-    # The reckoning
+    # Final checks
 
     def check_log(self, node: str, logged: Iterable[Event]) -> None:
-        """See that the log of a node has what it must have."""
+        """Check that the log of a node has the events that it must have."""
         news: Counter[EventIdentity] = Counter()
         rows: Counter[tuple[str, int]] = Counter()
         for event in logged:

@@ -1,7 +1,7 @@
-"""Simulated applications that use queues: the connection's core in virtual time, and a mind of their own.
+"""Simulated applications that use queues: the connection's core in virtual time, with random actions.
 
-Each puts, gets, settles and runs transactions as chance has it, on all queues; in the end all of them empty
-the queues. The answers that they get go into the account.
+Each puts, gets, settles and runs transactions at random, on all queues; in the end all of them empty the
+queues. The replies that they receive go into the account.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ QUEUES = (
     Description(name="fast", persistent=False, keep=True, priorities=True, redelivery_s=5.0),
     Description(name="bound", persistent=True, keep=True, bind="type = 'news'"),
 )
-"""All queues: what can be different about them is different somewhere."""
+"""All queues: every option of a queue differs somewhere."""
 DEAD_LETTERS = Description(name=DEAD, deliveries_max=None)
 WHERE = ("", "", "", "third = 1", "third = 2", "n > 20 AND third <> 1")
 WAITS_S = (0.0, 0.0, 0.5, 3.0, None)
 OUTCOMES = (DONE,) * 6 + (GIVE_BACK, REJECT, UNOPENED)
 SIZES = (0, 10, 300, 20_000)
 TTL_S_LONG = 100.0
-"""Longer than a storm and the calm behind it."""
+"""Longer than a storm and the calm after it."""
 
 Hands = list[list[Any]]
 
@@ -60,10 +60,10 @@ class QueueClient(SimulatedClient):
         super().__init__(world, name, node)
 
     def start(self) -> None:
-        """Begin with nothing said, and nobody waiting for an answer."""
+        """Start with nothing pending."""
         self._noted = 0
         self._pending: dict[int, PutRecord | SettledRecord | TransactionRecord] = {}  # by counter
-        self._gets: dict[int, Callable[[Hands], None]] = {}  # by the numbers of their requests
+        self._gets: dict[int, Callable[[Hands], None]] = {}  # by request number
         self._units = 0
         self._is_in_unit = False
         super().start()
@@ -71,7 +71,7 @@ class QueueClient(SimulatedClient):
             self.empty()
 
     def create(self) -> None:
-        """Have all queues made."""
+        """Create all queues."""
         for one in (*QUEUES, DEAD_LETTERS):
             wish = {name: value for name, value in one.wish.items() if value is not None}
             open_ = {"redelivery_s": one.redelivery_s, "deliveries_max": one.deliveries_max}
@@ -80,23 +80,23 @@ class QueueClient(SimulatedClient):
 
     @property
     def queues(self) -> Sequence[Description]:
-        """The queues it uses."""
+        """Queues that it uses."""
         return QUEUES
 
     @property
     def acts(self) -> list[Callable[[], None]]:
-        """What it does, each as often as it stands there."""
+        """Actions to choose from, each as often as it is listed."""
         return [self.put, self.put, self.get, self.get, self._look, self._transact, self._cancel]
 
     def act(self) -> None:
-        """Do something."""
+        """Do a random action."""
         if self.is_up and not self.connection.publications.is_full:
             is_leaving = self.world.random.random() < 0.005
             (self._leave if is_leaving else self.world.random.choice(self.acts))()
             self.pump()
 
     def _leave(self) -> None:
-        """Go without a fault, and come again as another life; what it held is given back at once."""
+        """Disconnect cleanly and begin another life; the node gives back its messages at once."""
         if self._end is not None:
             self.connection.close()
             self._end.send(b"".join(self.connection.output()))
@@ -116,7 +116,7 @@ class QueueClient(SimulatedClient):
         self._pending[counter] = self.account.put(self._identity(counter), event, lasts_until)
 
     def _lasts_until(self, queue: Description, event: Event) -> float:
-        """How late a node may be started without this being lost."""
+        """Return the latest time at which a node may start without losing this event."""
         if queue.expiry and event.ttl_s is not None:
             return self.world.clock.now if event.ttl_s >= TTL_S_LONG else 0.0
         return inf if queue.persistent else self.world.clock.now
@@ -139,7 +139,7 @@ class QueueClient(SimulatedClient):
     # Getting
 
     def get(self) -> None:
-        """Ask for messages of some queue, and settle them one way or another."""
+        """Get messages of some queue, and settle them one way or another."""
         random = self.world.random
         queue, where = random.choice(self.queues).name, random.choice(WHERE)
         asked = {"count": random.choice((1, 1, 3)), "wait_s": random.choice(WAITS_S)}
@@ -151,7 +151,7 @@ class QueueClient(SimulatedClient):
         self._ask(queue, where, partial(self._seen, where), action="read", count=3)
 
     def _ask(self, queue: str, where: str, take: Callable[[Hands], None], **more: Any) -> None:
-        """Ask for messages; `take` gets them, or none if there was an error."""
+        """Request messages; `take` is called with them, or with none after an error."""
         call = self.connection.request("get", {"queue": queue, "where": where, **more}, "again")
 
         def got(hands: Hands) -> None:
@@ -163,7 +163,7 @@ class QueueClient(SimulatedClient):
         call.then(lambda result: got(result["messages"]), lambda _error: got([]))
 
     def _cancel(self) -> None:
-        """Lose interest in what was asked for."""
+        """Cancel a `get`."""
         if self._gets:
             number = self.world.random.choice(list(self._gets))
             take = self._gets.pop(number)
@@ -191,7 +191,7 @@ class QueueClient(SimulatedClient):
             self._take(where, hand)
 
     def _settle(self, life: int, hands: int, identity: EventIdentity, hand: list[Any]) -> None:
-        """Say what becomes of a message, unless it is known that the node has taken it back."""
+        """Settle a message, unless the connection knows that the node has taken it back."""
         if (self._life, self.connection.hands) == (life, hands):
             outcome = DONE if self.is_emptying else self.world.random.choice(self.outcomes)
             counter = self.connection.settle(hand[0], hand[1], outcome)
@@ -229,7 +229,7 @@ class QueueClient(SimulatedClient):
         self.world.clock.after(pause_s, partial(self._conclude, life, unit, number))
 
     def _put_pair(self, unit: TransactionRecord, number: int) -> None:
-        """Put an event into each of two queues, and sometimes a third one or a publication."""
+        """Put an event into each of two queues, and sometimes into a third one or as a publication."""
         third: str | None = self.world.random.choice((None, "small", "fast", "bound"))
         for queue in (one for one in QUEUES if one.name in ("left", "right", third)):
             is_published = queue.bind is not None
@@ -242,7 +242,7 @@ class QueueClient(SimulatedClient):
             self.account.put(self._identity(counter), event, lasts_until, unit, parts)
 
     def _conclude(self, life: int, unit: TransactionRecord, number: int) -> None:
-        """Commit it, roll it back, or leave it to the node."""
+        """Commit a transaction, roll it back, or let it time out."""
         if self._life != life:
             return
         match self.world.random.randrange(8):
@@ -263,10 +263,10 @@ class QueueClient(SimulatedClient):
         unit.answer = answer
         self._is_in_unit = False
 
-    # What they are told
+    # Replies
 
     def arrived(self) -> None:
-        """Note what was accepted, and what of it was refused."""
+        """Note which puts, settlements and commits were accepted, and which refused."""
         publications = self.connection.publications
         accepted = min(publications.accepted, publications.last)
         while self._noted < accepted:
@@ -282,13 +282,13 @@ class QueueClient(SimulatedClient):
                     self._close_unit(unit, answer)
 
     def _answered(self, settled: SettledRecord, code: str) -> None:
-        """A settlement was done, or refused with this code."""
+        """Note that a settlement was done, or refused with this code."""
         settled.answer = Outcome.REFUSED if code else Outcome.DONE
 
-    # The end
+    # Final emptying
 
     def empty(self) -> None:
-        """From now on take all that is in any queue, and deal with it."""
+        """From now on take and acknowledge all messages of all queues."""
         self.is_emptying = True
         if self.is_up:
             while self._gets:
@@ -299,7 +299,7 @@ class QueueClient(SimulatedClient):
 
     @property
     def drained(self) -> Sequence[str]:
-        """The queues that are emptied in the end."""
+        """Queues that are emptied in the end."""
         return [queue.name for queue in (*QUEUES, DEAD_LETTERS)]
 
     def _drain(self, queue: str, hands: Hands) -> None:
@@ -308,5 +308,5 @@ class QueueClient(SimulatedClient):
 
 
 def must(call: Deferred[Any]) -> None:
-    """Take no error for an answer."""
+    """Fail on an error."""
     call.then(ignore, must_not)

@@ -1,8 +1,8 @@
-"""A storm over queues: applications put, get, settle and run transactions while everything breaks.
+"""Storm over queues: applications put, get, settle and run transactions while everything breaks.
 
-Safety is checked at each frame that leaves the node, by the watch, and at each message that comes, by the
-account. Then all is healed, the applications empty the queues, and the account must come out even: nothing
-accepted is lost, nothing is stuck, and nobody waits in vain.
+The watch checks safety at each frame that leaves the node, and the account at each message that comes. Then
+all is healed, the applications empty the queues, and the account must balance: no accepted message is lost,
+none is stuck, and no consumer waits in vain.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tidings.simulator.weather import Weather, run_storm
 from tidings.simulator.world import World
 
 ACT_S = 0.08
-"""The mean time from one act of an application to its next."""
+"""Mean time between two actions of an application."""
 CLIENTS = ("ann", "bob", "eve")
 
 
 class QueueVerdict(Struct, frozen=True):
-    """What came of a storm."""
+    """Outcome of a storm."""
 
     seed: int
     trace: str
@@ -44,7 +44,7 @@ class QueueVerdict(Struct, frozen=True):
 
 
 class UseOfQueues:
-    """Applications that use queues while everything breaks; a storm says where, and what must hold."""
+    """Applications that use queues while everything breaks; a storm adds nodes and checks."""
 
     world: World
     account: QueueAccount
@@ -69,14 +69,14 @@ class UseOfQueues:
         return client
 
     def _check_got(self, before: set[EventIdentity], within_s: float) -> None:
-        """What was put since then is handed out soon."""
+        """Check that the messages put since then are delivered soon."""
         self.world.clock.run(self.world.clock.now + within_s)
         for identity in set(self.account.puts) - before:
             assert identity in self.account.handed, f"{identity} is new, and nobody gets it"
 
 
 class QueueStorm(UseOfQueues):
-    """One run: `rage`, then `calm`."""
+    """Run of a storm: `rage`, then `calm`."""
 
     def __init__(self, seed: int) -> None:
         self.world = World(seed)
@@ -89,7 +89,7 @@ class QueueStorm(UseOfQueues):
         self.weather = Weather(self.world, [self.node], self.clients, self._burst)
 
     def calm(self) -> QueueVerdict:
-        """Heal everything, empty the queues, and see that all is accounted for and that messages flow."""
+        """Heal everything, empty the queues, and check the account and that messages flow."""
         for client in self.clients:
             client.empty()
         self.weather.calm()
@@ -99,7 +99,7 @@ class QueueStorm(UseOfQueues):
         return self._verdict()
 
     def _check_empty(self) -> None:
-        """Nothing is left in any queue or any hand, and each application waits at each queue once."""
+        """Check that no message waits or is in flight, and that each application waits once at each queue."""
         for queue in self.node.queues:
             stands = queue.describe()
             left = stands.messages, stands.in_flight, stands.waiting
@@ -112,7 +112,7 @@ class QueueStorm(UseOfQueues):
             assert client.connection.publications.is_empty, f"{client.name} still waits"
 
     def _check_flow(self) -> None:
-        """What is put now reaches those who wait."""
+        """Check that messages put now reach the waiting consumers."""
         before = set(self.account.puts)
         for queue in QUEUES[:-1]:
             self.clients[0].put(queue)
@@ -139,5 +139,5 @@ class QueueStorm(UseOfQueues):
 
 
 def queue_storm(seed: int, duration_s: float = STORM_S) -> QueueVerdict:
-    """Run one storm over queues; AssertionError tells what went wrong, with the seed that repeats it."""
+    """Run one storm over queues; AssertionError names the broken rule, and the seed that repeats it."""
     return run_storm(QueueStorm(seed), duration_s)

@@ -1,9 +1,9 @@
-"""The watch over queues: sees what clients say to a node and what leaves it, and finds any broken rule.
+"""Watch over queues: sees the frames that clients send to a node and that leave it, and checks the rules.
 
-The rules: a message is in one hand at a time; what is handed out is on disk, was put once, and is marked if
-it left the node before; nothing leaves that was settled for good; and a put, a settlement or a commit is
-accepted only when the disk has all of it. It knows nothing of the node but its frames, its clock, who comes
-and goes, and what was synced.
+The rules: a message is in flight at one client at a time; a message that is delivered is on disk, was put
+once, and is marked if it left the node before; a message settled for good never leaves again; and a put, a
+settlement or a commit is accepted only when the disk has all of it. The watch knows nothing of the node but
+its frames, its clock, its sessions, and the commits that were synced.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from tidings.simulator.world import Clock
 from tidings.store.interface import Dequeue, Enqueue, Operation, StoredMessage, StoreState
 
 
-class AskedMessages(Struct, eq=False):
-    """A request for messages."""
+class WatchedGet(Struct, eq=False):
+    """Request for messages."""
 
     queue: str
     unit: OpenUnit | None
@@ -57,12 +57,12 @@ class AskedMessages(Struct, eq=False):
     is_cancelled: bool = False
 
 
-class SaidOutcome(Struct):
-    """What follows if something that a client has said was done."""
+class PromisedState(Struct):
+    """State of the disk that follows if a put, a settlement or a commit was done."""
 
-    stores: Sequence[EventIdentity] = ()  # events that are on disk
-    removes: Sequence[int] = ()  # messages that are not any more
-    was_last: Mapping[int, int] = {}  # the delivery in which the client has had these
+    stores: Sequence[EventIdentity] = ()  # events that must be on disk
+    removes: Sequence[int] = ()  # messages that must be gone from it
+    was_last: Mapping[int, int] = {}  # the delivery in which the client had these
 
 
 class QueueDiskWatch(Service, DiskWatch):
@@ -70,9 +70,9 @@ class QueueDiskWatch(Service, DiskWatch):
 
     def __init__(self, queues: Iterable[Description], clock: Clock) -> None:
         super().__init__()
-        self._clock = clock  # that of the world, which nobody sets
+        self._clock = clock  # that of the world, which is never set
         self.marked = 0
-        self.stale = 0  # handed out so late that they had been given up
+        self.stale = 0  # delivered so late that the node had given them up
         self._queues = {one.name: one for one in queues}
         self._dead = Description(name="tidings.dead", persistent=True, redelivery_s=60.0)
         self._put_at: dict[EventIdentity, float] = {}
@@ -81,23 +81,23 @@ class QueueDiskWatch(Service, DiskWatch):
         self._dequeued: set[int] = set()
         self._settled: dict[int, Client] = {}
         self._shown: set[int] = set()
-        self._deliveries: dict[int, int] = {}  # the last one that has left
+        self._deliveries: dict[int, int] = {}  # the last delivery that has left
         self._numbers: dict[tuple[EventIdentity, str], int] = {}
-        self._said: dict[tuple[Client, int], SaidOutcome] = {}
+        self._pending: dict[tuple[Client, int], PromisedState] = {}
         self._begin()
 
     def _begin(self) -> None:
-        """Forget what ends with a life of the node."""
+        """Forget the state that ends with a life of the node."""
         self._hands = HeldMessages()
         self._readers: dict[Session, FrameReader] = {}
         self._clients: dict[Session, Client] = {}
-        self._asked: dict[tuple[Session, int], AskedMessages] = {}
+        self._asked: dict[tuple[Session, int], WatchedGet] = {}
         self._first_asked: dict[tuple[Client, int], float] = {}  # on whatever connection
         self._units: dict[tuple[Session, int], OpenUnit] = {}
         self._refused: dict[Session, set[int]] = {}
-        self._told: dict[Session, int] = {}
+        self._accepted: dict[Session, int] = {}
         self._started_at = self._clock.now
-        self._wall = 0.0  # what the clock of the node showed then
+        self._wall = 0.0  # the clock of the node at that time
 
     def _queue(self, name: str) -> Description:
         return self._queues.get(name, self._dead)
@@ -105,11 +105,11 @@ class QueueDiskWatch(Service, DiskWatch):
     # The disk
 
     def started(self, state: StoreState) -> None:
-        """A node has started: what was not synced may have been lost."""
+        """Begin a life of the node: state that was not synced may be lost."""
         super().started(state)
         self._begin()
         self._settled = {one: who for one, who in self._settled.items() if one in self._dequeued}
-        self._shown &= self._numbers_stored  # the numbers of what was not stored may be given again
+        self._shown &= self._numbers_stored  # the numbers of messages that were not stored may be used again
         self._deliveries = {
             one: last for one, last in self._deliveries.items() if one in self._numbers_stored
         }
@@ -117,7 +117,7 @@ class QueueDiskWatch(Service, DiskWatch):
         self._numbers = {key: number for key, number in self._numbers.items() if key[1] not in volatile}
 
     def found(self, messages: Iterable[StoredMessage]) -> None:
-        """These were on the disk when a node was started, and no others; what a crash has left is safe."""
+        """Note that these, and no others, were on disk when the node started: they are safe."""
         found = {message.number: message for message in messages}
         for message in found.values():
             assert message.number not in self._settled, f"{message.number} was settled, and is there again"
@@ -125,7 +125,7 @@ class QueueDiskWatch(Service, DiskWatch):
         self._dequeued |= self._numbers_stored - found.keys()
 
     def synced(self, commits: Iterable[Sequence[Operation]]) -> None:
-        """The disk has these."""
+        """Note that the disk has these."""
         super().synced(commits)
         for operation in (one for operations in commits for one in operations):
             match operation:
@@ -139,28 +139,28 @@ class QueueDiskWatch(Service, DiskWatch):
         if not message.part_of:
             self._stored[_identity(message.system, message.epoch, message.raw)] = None
 
-    # Clients come and go; as a service of the broker the watch hears of it when the queues do
+    # Sessions begin and end: as a service of the broker, the watch learns it when the queues do
 
     def join(self, broker: Broker) -> None:
-        """The node's broker is there."""
+        """Become a service of the node's broker."""
         self._wall = broker.wall
         broker.add(self)
 
     def greeted(self, session: Session) -> bool:
-        """A client is there, maybe again."""
+        """Note that a client is connected, maybe again."""
         self._hands.come(self._clients[session], session, self._clock.now)
         return False
 
     def parted(self, session: Session, is_clean: bool) -> None:
-        """A session has ended, and its transactions with it."""
+        """Note that a session has ended, and its transactions with it."""
         for key in [key for key in self._units if key[0] is session]:
             self._hands.end(self._units.pop(key))
         self._hands.go(self._clients.pop(session), session, is_clean, self._clock.now)
 
-    # What clients say
+    # Input of clients
 
     def arriving(self, session: Session, data: bytes, now: float) -> None:
-        """These bytes are about to be received."""
+        """Read the messages in bytes that the session is about to receive."""
         if session.is_closed:
             return
         reader = self._readers.setdefault(session, FrameReader(FRAME_MAX))
@@ -168,9 +168,9 @@ class QueueDiskWatch(Service, DiskWatch):
         for message, events in reader.feed(data):
             if isinstance(message, Hello):
                 self._clients[session] = message.system, message.epoch
-                self._told[session], self._refused[session] = message.seen, set()
+                self._accepted[session], self._refused[session] = message.seen, set()
             if isinstance(message, Bye):
-                return  # nothing is heard behind it
+                return  # the node ignores all that follows
             counted = max(counted, self._highest(session))
             counted = self._hear(session, message, events, counted, now)
 
@@ -180,7 +180,7 @@ class QueueDiskWatch(Service, DiskWatch):
     def _hear(
         self, session: Session, message: ProtocolMessage, events: bytes, counted: int, now: float
     ) -> int:
-        """Take in what a client says; how far it has counted with that."""
+        """Note a message of a client; return the highest counter up to it."""
         match message:
             case Put():
                 counters = [event.counter for event in Batch(events)]
@@ -206,7 +206,7 @@ class QueueDiskWatch(Service, DiskWatch):
         for counter in counters:
             identity = (*client, counter)
             self._put_at[identity] = now
-            self._said[client, counter] = SaidOutcome(
+            self._pending[client, counter] = PromisedState(
                 (identity,) if is_kept and not message.transaction else ()
             )
             if unit is not None and is_kept:
@@ -216,15 +216,17 @@ class QueueDiskWatch(Service, DiskWatch):
         self, session: Session, counter: int, outcome: int, number: int, delivery: int, now: float
     ) -> None:
         client, hand = self._clients[session], self._hands.get(number)
-        self._said[client, counter] = SaidOutcome()
+        self._pending[client, counter] = PromisedState()
         if hand is None or not hand.is_with(client, delivery):
             return
         self._hands.remove(hand)
         if outcome in (DONE, REJECT):
-            if not self._hands.is_over(hand, now):  # otherwise it may be refused
+            if not self._hands.is_over(hand, now):  # otherwise the node may refuse it
                 self._settled[number] = client
             is_kept = number in self._numbers_stored
-            self._said[client, counter] = SaidOutcome((), (number,) if is_kept else (), {number: delivery})
+            self._pending[client, counter] = PromisedState(
+                (), (number,) if is_kept else (), {number: delivery}
+            )
         elif outcome == UNOPENED:
             self._unsee(hand)
 
@@ -236,10 +238,10 @@ class QueueDiskWatch(Service, DiskWatch):
         client = self._clients[session]
         unit = self._units.pop((session, message.transaction), None)
         if unit is None:
-            self._said[client, message.counter] = SaidOutcome()
+            self._pending[client, message.counter] = PromisedState()
             return
         last = {hand.number: hand.delivery for hand in self._hands.end(unit)}
-        self._said[client, message.counter] = SaidOutcome(unit.puts, list(last), last)
+        self._pending[client, message.counter] = PromisedState(unit.puts, list(last), last)
 
     def _hear_request(self, session: Session, message: Request, now: float) -> None:
         client, wanted, number = self._clients[session], message.arguments, message.number
@@ -248,7 +250,7 @@ class QueueDiskWatch(Service, DiskWatch):
                 unit = self._units.get((session, wanted.get("transaction", 0)))
                 is_reading = wanted.get("action") == "read"
                 first = self._first_asked.setdefault((client, number), now)
-                self._asked[session, number] = AskedMessages(wanted["queue"], unit, first, is_reading)
+                self._asked[session, number] = WatchedGet(wanted["queue"], unit, first, is_reading)
             case "get.cancel":
                 self._cancel(session, client, wanted["number"])
             case "begin" if (session, wanted["transaction"]) not in self._units:
@@ -262,16 +264,16 @@ class QueueDiskWatch(Service, DiskWatch):
     def _cancel(self, session: Session, client: Client, number: int) -> None:
         asked = self._asked.get((session, number))
         if asked is not None:
-            asked.is_cancelled = True  # its answer may be about to leave
+            asked.is_cancelled = True  # its reply may be about to leave
         units = [unit for (one, _), unit in self._units.items() if one is session]
         for hand in [*self._hands.of(client), *(hand for unit in units for hand in unit.hands)]:
             if hand.request == number and self._hands.remove(hand):
                 self._unsee(hand)
 
-    # What leaves
+    # Output of the node
 
     def leaving(self, session: Session, frames: Sequence[bytes]) -> None:
-        """These frames leave the node."""
+        """Check the promises and the messages in frames that leave the node."""
         super().leaving(session, frames)
         for message, _ in FrameReader(FRAME_MAX).feed(b"".join(frames)):
             match message:
@@ -295,20 +297,20 @@ class QueueDiskWatch(Service, DiskWatch):
     def _check_promise(self, session: Session, counter: int) -> None:
         assert session.origin is not None
         client = session.origin.system or "", session.origin.epoch
-        first, self._told[session] = self._told[session] + 1, counter
+        first, self._accepted[session] = self._accepted[session] + 1, counter
         for one in range(first, counter + 1):
-            said = self._said.pop((client, one), None)
-            if said is None or one in self._refused[session]:
+            promised = self._pending.pop((client, one), None)
+            if promised is None or one in self._refused[session]:
                 continue
-            for identity in said.stores:
+            for identity in promised.stores:
                 assert identity in self._stored, f"{client}: {identity} is accepted, and not on disk"
-            for number in said.removes:
+            for number in promised.removes:
                 assert number in self._dequeued, f"{client}: {number} is settled, and still on disk"
-                last = said.was_last.get(number)
+                last = promised.was_last.get(number)
                 assert last is None or self._deliveries[number] == last, f"{number} left though it was taken"
                 self._settled[number] = client
 
-    def _hand(self, session: Session, request: int, asked: AskedMessages, handed: Sequence[Any]) -> None:
+    def _hand(self, session: Session, request: int, asked: WatchedGet, handed: Sequence[Any]) -> None:
         number, delivery, redelivered, system, epoch, _, _, raw = handed
         identity = _identity(system, epoch, raw)
         self._check_message(asked, number, identity)
@@ -323,7 +325,7 @@ class QueueDiskWatch(Service, DiskWatch):
         self._check_life(asked, number, raw, identity)
         now = self._clock.now
         assert held is None or self._hands.is_over(held, now), f"{number} is in two hands: {held}, {client}"
-        is_again = self._settled.get(number) == client and redelivered  # it settled what it held of old
+        is_again = self._settled.get(number) == client and redelivered  # it settled an earlier delivery
         assert number not in self._settled or is_again, f"{number} was settled, and left again to {client}"
         was_shown = number in self._shown
         assert redelivered or not was_shown, f"{number} left again for {client}, and is not marked"
@@ -334,7 +336,7 @@ class QueueDiskWatch(Service, DiskWatch):
         due = inf if wait_s is None else max(asked.at, self._put_at.get(identity, 0.0)) + wait_s
         self._hands.add(HeldMessage(number, delivery, client, request, asked.unit, due, was_shown))
 
-    def _check_message(self, asked: AskedMessages, number: int, identity: EventIdentity) -> None:
+    def _check_message(self, asked: WatchedGet, number: int, identity: EventIdentity) -> None:
         queue = self._queue(asked.queue)
         is_own = asked.unit is not None and identity in asked.unit.puts
         if queue.persistent and not is_own:
@@ -342,7 +344,7 @@ class QueueDiskWatch(Service, DiskWatch):
         first = self._numbers.setdefault((identity, asked.queue), number)
         assert first == number, f"{identity} is in {asked.queue} twice: {first} and {number}"
 
-    def _check_life(self, asked: AskedMessages, number: int, raw: bytes, identity: EventIdentity) -> None:
+    def _check_life(self, asked: WatchedGet, number: int, raw: bytes, identity: EventIdentity) -> None:
         queue, ttl_s = self._queue(asked.queue), decode_event(raw).ttl_s
         if queue.expiry and ttl_s is not None:
             ends_at = self._ends_at(number, ttl_s, self._put_at[identity])
@@ -351,13 +353,13 @@ class QueueDiskWatch(Service, DiskWatch):
             assert self._deliveries.get(number, 0) <= queue.deliveries_max, f"{number} came too often"
 
     def _ends_at(self, number: int, ttl_s: float, put_at: float) -> float:
-        """Until when a message may be handed out: a node that was started since goes by its wall clock."""
+        """Return when a message expires: a node that has restarted since goes by its wall clock."""
         if put_at >= self._started_at:
             return put_at + ttl_s
         return self._started_at + min(number / 1e6 + ttl_s - self._wall, ttl_s)
 
-    def _is_stale(self, asked: AskedMessages, number: int, delivery: int, session: Session) -> bool:
-        """Whether a message has waited so long to leave that its hand is over; its reader will be told."""
+    def _is_stale(self, asked: WatchedGet, number: int, delivery: int, session: Session) -> bool:
+        """Whether its hand was over before the message left; the node will refuse to settle it."""
         is_over = asked.unit is not None and asked.unit not in self._units.values()
         is_stale = is_over or session.is_closed or delivery < self._deliveries.get(number, 0)
         self.stale += is_stale

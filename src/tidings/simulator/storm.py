@@ -1,8 +1,8 @@
-"""A storm: publishers, subscribers and a node under every fault at once, then calm, then the reckoning.
+"""Storm: publishers, subscribers and a node under every fault at once, then calm, then the final check.
 
-While it lasts, links are slow, cut and parted, the node and its clients crash, and safety is checked at each
-delivery and at each frame that leaves the node. When all is healed, everything that was promised must
-arrive, and new events must flow.
+Links are slow, cut and parted, the node and its clients crash, and safety is checked at each delivery and at
+each frame that leaves the node. When all is healed, every promised event must arrive, and new events must
+flow.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tidings.simulator.world import World
 
 STORM_S = 15.0
 PUBLISH_S = 0.2
-"""The mean time from one event of a publisher to its next."""
+"""Mean time between two events of a publisher."""
 SIZES = (0, 10, 300, 20_000)
 
 KEPT = frozenset(("reliable", "persistent"))
-# Who listens: its name, what it wants, and the deliveries of which it must miss nothing.
+# Subscribers: name, subscription, and the kinds of delivery of which it must miss nothing.
 READERS: tuple[tuple[str, Wanted, frozenset[str]], ...] = (
     ("most", Wanted("third > 0", durable="most"), KEPT),
     ("odd", Wanted("parity = 1", durable="odd"), KEPT),
@@ -40,7 +40,7 @@ DELIVERIES: tuple[Delivery, ...] = ("transient", "reliable", "persistent")
 
 
 class Verdict(Struct, frozen=True):
-    """What came of a storm."""
+    """Outcome of a storm."""
 
     seed: int
     trace: str
@@ -54,7 +54,7 @@ class Verdict(Struct, frozen=True):
 
 
 class Storm:
-    """One run: `rage`, then `calm`."""
+    """Run of a storm: `rage`, then `calm`."""
 
     def __init__(self, seed: int) -> None:
         self.world = World(seed)
@@ -94,7 +94,7 @@ class Storm:
         return publisher
 
     def calm(self) -> Verdict:
-        """Heal everything, and see that all that was promised has arrived, and that new events flow."""
+        """Heal everything, and check that every promised event has arrived and that new events flow."""
         self.weather.calm()
         self._check_promises()
         self._check_flow()
@@ -107,7 +107,7 @@ class Storm:
         assert not missing, f"{len(missing)} events are missing, the first: {missing[:5]}"
 
     def _check_flow(self) -> None:
-        """An event for everybody reaches everybody."""
+        """Check that an event for all subscribers reaches all of them."""
         publisher = self.publishers[0]
         before = set(self.account.events)
         for _ in range(2):
@@ -134,5 +134,5 @@ class Storm:
 
 
 def storm(seed: int, duration_s: float = STORM_S) -> Verdict:
-    """Run one storm; AssertionError tells what went wrong, with the seed that repeats it."""
+    """Run one storm; AssertionError names the broken rule, and the seed that repeats it."""
     return run_storm(Storm(seed), duration_s)

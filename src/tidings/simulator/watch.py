@@ -1,7 +1,7 @@
-"""The watch: sees what leaves a node and what its disk has, and finds any promise made too early.
+"""Watch: sees the frames that leave a node and the commits on its disk, and finds promises made too early.
 
-It reads frames as a client would and keeps its own account of what was synced; it shares nothing with the
-broker but the formats. A broken promise is an AssertionError with what was promised.
+It reads frames as a client would and keeps its own account of synced commits; it shares nothing with the
+broker but the formats. A broken promise raises an AssertionError that names it.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from tidings.store.interface import Append, Counter, CountProducer, Operation, S
 
 
 class DiskWatch:
-    """What is safe on one node's disk, whatever becomes of the node."""
+    """Account of what is safe on one node's disk, whatever becomes of the node."""
 
     def __init__(self) -> None:
         self.position = 0
         self._counters: dict[tuple[str, int], int] = {}
-        self._reliable: dict[tuple[str, int], list[int]] = {}  # counters that ask to be safe
+        self._reliable: dict[tuple[str, int], list[int]] = {}  # counters of events that are not transient
 
     def publishing(self, system: str, epoch: int, counter: int) -> None:
-        """A publisher has numbered an event that is not transient."""
+        """Note that a publisher has numbered an event that is not transient."""
         self._reliable.setdefault((system, epoch), []).append(counter)
 
     def started(self, state: StoreState) -> None:
-        """A node has started: what it found is what is safe, and no less than it was."""
+        """Begin a life of the node: its store must have everything that was safe before."""
         assert state.position >= self.position, "stored events were lost"
         self.position = state.position
         for one in state.counters:
@@ -38,16 +38,16 @@ class DiskWatch:
             self._counters[_client(one)] = one.counter
 
     def join(self, broker: Broker) -> None:
-        """The node's broker is there; for those who want to know who comes and goes."""
+        """Do nothing; a subclass may become a service of the node's broker."""
 
     def found(self, messages: Iterable[StoredMessage]) -> None:
-        """These were in its queues; for those who watch them."""
+        """Do nothing; a subclass may note the messages in the queues of the store."""
 
     def arriving(self, session: Session, data: bytes, now: float) -> None:
-        """These bytes are about to be received; for those who want to know what clients say."""
+        """Do nothing; a subclass may read the bytes that a session is about to receive."""
 
     def synced(self, commits: Iterable[Sequence[Operation]]) -> None:
-        """The disk has these."""
+        """Note that the disk has these."""
         for operation in (one for operations in commits for one in operations):
             match operation:
                 case Append(batch):
@@ -56,7 +56,7 @@ class DiskWatch:
                     self._counters[_client(counter)] = counter.counter
 
     def leaving(self, session: Session, frames: Sequence[bytes]) -> None:
-        """These frames leave the node: everything they promise must be safe."""
+        """Check that everything promised in frames that leave the node is safe."""
         for message, events in FrameReader(FRAME_MAX).feed(b"".join(frames)):
             match message:
                 case Accepted(counter) | Welcome(counter=counter):
@@ -80,5 +80,5 @@ class DiskWatch:
 
 
 def _client(counter: Counter) -> tuple[str, int]:
-    """Whose count it is: here no two clients have the same system, so it does not matter who they are."""
+    """Return the key of a counter's client: here a system names one client, so its user does not matter."""
     return counter.system.partition("/")[0], counter.epoch

@@ -1,8 +1,7 @@
-"""The weather: all that can go wrong between nodes and their clients, and its end.
+"""Weather: everything that can go wrong between nodes and their clients, and its end.
 
 Links are slow, cut and parted, nodes and their clients crash, disks are full, and the wall clocks of nodes
-are set ahead and back. Which of these happen, and how often, is another choice in each world; `calm` heals
-everything.
+are set ahead and back. Each world chooses which of these happen, and how often; `calm` heals everything.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from tidings.simulator.node import SimulatedNode
 from tidings.simulator.world import World
 
 FAULT_S = (0.2, 0.5, 1.0)
-"""The mean time from one fault to the next, in one storm or another."""
+"""Mean times between two faults; each storm chooses one."""
 JUMPS_S = (5.0, 300.0, 7_200.0)
-"""By how much a wall clock is wrong at most, one time or another."""
+"""Largest errors of a wall clock; each jump chooses one."""
 CALM_S = 60.0
-"""How long everything is given to come right again."""
+"""Time for everything to recover."""
 
 V = TypeVar("V", covariant=True)  # a verdict
 
 
 class Weather:
-    """What happens to nodes and their clients; `burst` has a client say a lot at once."""
+    """Faults of nodes, links and clients; `burst` lets a client send a lot at once, and returns it."""
 
     def __init__(
         self,
@@ -44,7 +43,7 @@ class Weather:
         self._burst = burst
         kinds = [self._cut, self._part, self._slow, self._crash, self._crash_client, self._crash_both]
         kinds += [self._fill_disk, self._set_clock]
-        # Not all in every storm: some trouble takes a while to build up, which others would end.
+        # Not all in every storm: some trouble takes a while to build up, and other faults would end it.
         self._kinds = [*world.random.sample(kinds, world.random.randint(1, 4)), self._dawdle]
         self._fault_s = world.random.choice(FAULT_S)
 
@@ -59,7 +58,7 @@ class Weather:
         self.is_raging = False
 
     def calm(self, duration_s: float = CALM_S) -> None:
-        """Heal everything, and let it come right."""
+        """Heal everything, and let it recover."""
         for link in self.world.network.links:
             link.conditions = Conditions()
             self.world.network.heal(link)
@@ -85,7 +84,7 @@ class Weather:
         return self.world.random.choice(self.world.network.links)
 
     def _cut(self) -> None:
-        """Cut some link, or one in the middle of what a client sends."""
+        """Cut some link, or one in the middle of a client's burst."""
         self.world.note("fault", "cut")
         link = self._link()
         if self.world.random.random() < 0.5:
@@ -130,7 +129,7 @@ class Weather:
         return self.world.random.uniform(0, self.world.random.choice((0.01, 0.3, 3.0)))
 
     def _fill_disk(self) -> None:
-        """Have the disk full for a while."""
+        """Make a disk full for a while."""
         disk = self._node().disk
         disk.size_max = len(disk.content) + self.world.random.choice((0, 1_000))
         self.world.clock.after(self.world.random.uniform(0, 1), partial(setattr, disk, "size_max", None))
@@ -153,21 +152,21 @@ class Weather:
 
 
 class Raging(Protocol[V]):
-    """A storm that can be run."""
+    """Storm that `run_storm` can run."""
 
     @property
     def world(self) -> World:
-        """Where it is."""
+        """World of the storm."""
 
     def rage(self, duration_s: float) -> None:
         """Break things for a while."""
 
     def calm(self) -> V:
-        """Heal everything, and tell what came of it; AssertionError if a rule was broken."""
+        """Heal everything, and return the outcome; AssertionError if a rule was broken."""
 
 
 def run_storm(storm: Raging[V], duration_s: float) -> V:
-    """Let a storm rage and calm down; AssertionError is told with the seed and what happened last."""
+    """Run a storm and its calm; add the seed and the last notes to an AssertionError."""
     try:
         storm.rage(duration_s)
         return storm.calm()

@@ -1,7 +1,7 @@
-"""A world: one virtual clock, one network, one source of chance, and everything that lives in it.
+"""World: one virtual clock, one network, one source of chance, and everything that lives in it.
 
 All chance comes from `random.Random(seed)` and all order from the clock, so the same seed gives the same
-world: `trace` is a digest of everything that was noted, equal for two runs exactly if they were the same.
+world: `trace` is a digest of all notes, equal for two runs exactly if they were the same.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
     from tidings.simulator.node import SimulatedNode
 
 NOTES_MAX = 200
-"""Notes that are kept to be shown."""
+"""Last notes, which are shown with a failure."""
 
 
 Action = Callable[[], None]
 
 
 class Clock:
-    """A time that only moves when something happens; what is due at the same time happens as it was asked."""
+    """Virtual clock, moved on by scheduled actions; of those due at the same time, the oldest runs first."""
 
     def __init__(self) -> None:
         self.now = 0.0
         self.steps = 0
         self._due: list[tuple[float, int, Action]] = []
-        self._asked = 0
+        self._scheduled = 0
 
     def after(self, delay_s: float, action: Action) -> None:
-        """Have something done after a while."""
+        """Schedule an action."""
         assert delay_s >= 0
-        self._asked += 1
-        heappush(self._due, (self.now + delay_s, self._asked, action))
+        self._scheduled += 1
+        heappush(self._due, (self.now + delay_s, self._scheduled, action))
 
     def run(self, until: float) -> None:
-        """Let everything happen that is due up to that time."""
+        """Run all actions that are due up to that time."""
         while self._due and self._due[0][0] <= until:
             self.now, _, action = heappop(self._due)
             self.steps += 1
@@ -50,7 +50,7 @@ class Clock:
 
 
 class World:
-    """Where simulated nodes and clients live."""
+    """World of simulated nodes and clients."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -63,11 +63,11 @@ class World:
 
     @property
     def trace(self) -> str:
-        """A digest of all notes so far."""
+        """Digest of all notes so far."""
         return self._digest.hexdigest()
 
     def note(self, who: str, *what: object) -> None:
-        """Something worth telling has happened."""
+        """Add a note of an occurrence to the trace."""
         line = f"{self.clock.now:.6f} {who} {' '.join(map(str, what))}"
         self.notes.append(line)
         self._digest.update(line.encode() + b"\n")
