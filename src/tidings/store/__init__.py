@@ -1,1 +1,1 @@
-"""The store of a node: stored events, durable subscriptions, queues, and how far clients have counted."""
+"""Store of a node: events, durable subscriptions, queues, records, and the counters of producers."""

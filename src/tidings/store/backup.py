@@ -1,14 +1,14 @@
-"""Backups: a copy of a store as it was at one moment, made while a node goes on with it; and the way back.
+"""Backups: a copy of a store as it was at one moment, made while a node goes on with it; and restoring one.
 
 The copy is made page by page from a snapshot, so commits do not wait for it and it holds whole commits only.
-SQLite's log can't be emptied past the snapshot meanwhile: it grows by what is committed while a backup is
-made. A backup is one file. It is written in a folder beside its place, read through and checked as a store is
-when it is opened, and takes its name when it is complete, so nothing half ever has that name.
+SQLite's log can't be truncated past the snapshot meanwhile, so it grows by every commit made during a backup.
+A backup is one file. It is written in a folder beside its place, read through and checked as a store is when
+it is opened, and takes its name when it is complete, so nothing half ever has that name.
 
-A restored store is the node of the backup in a later life. What was done after the backup is not in it, yet
-clients may know of it, so nothing that was given out then is given out again: neither boot nor position. Both
-go on from the clock, which is ahead of whatever the node has reached. And whatever is in it may have been
-delivered after the backup, so all of that is marked `redelivered` when it is delivered.
+A restored store is the node of the backup in a later life. It lacks everything that was done after the
+backup, yet clients may know of it: so no boot and no position that was used then is used again. Both go on
+from the clock, which is ahead of whatever the node has reached. And everything in it may have been delivered
+after the backup, so it is marked `redelivered` when it is delivered.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from tidings.store.sqlite_errors import Broken, trouble
 from tidings.store.wal import PAGE_SIZE, log_of
 
 STEP_PAGES = 256
-"""Pages that are copied at once, 1 MB."""
+"""Pages copied at once, 1 MB."""
 SYNC_STEPS = 16
 """Steps after which the copy is synced: a node's own syncs would wait for one large one at the end."""
 READ_SIZE = 1 << 20
-"""Bytes of events that are read at once when a copy is checked."""
+"""Bytes of events read at once when a copy is checked."""
 
 BackupProgress = Callable[[int, int], None]
-"""Called after every step with the bytes that are done and the bytes there are; what it raises ends all."""
+"""Called after every step with the bytes done and the total; an exception that it raises ends the work."""
 
 
 class BackupSummary(Struct, frozen=True):
-    """The contents of a backup, or of a restored one."""
+    """Contents of a backup, or of a restored one."""
 
     node: str
-    boot: int  # of the last opening; the next one has a higher one
+    boot: int  # of the last opening; the next one is higher
     position: int
     size: int  # in bytes
     events: int
@@ -55,7 +55,7 @@ class BackupSummary(Struct, frozen=True):
     queues: int
     durables: int
     records: int
-    damage: list[str] = []  # records that are not as they were written, and are left out when it is opened
+    damage: list[str] = []  # records that are not as they were written, and are skipped when it is opened
 
 
 def back_up(
@@ -63,7 +63,7 @@ def back_up(
 ) -> BackupSummary:
     """Write a backup of the store in a directory to a file, whether or not a node runs on it.
 
-    A file that is there is left alone, unless it may be replaced; and one with damage replaces none. Raises
+    An existing file is left alone, unless it may be replaced; and a backup with damage replaces none. Raises
     StoreError, StoreDamaged if the store contradicts itself, StoreInUse if another backup to the same file is
     being made, StoreTooNew or StoreFailed; then the target is as it was.
     """
@@ -92,9 +92,10 @@ def restore(
 ) -> BackupSummary:
     """Make the store of a directory out of a backup; `now` is the time, in seconds.
 
-    With `renames` the node has a new name, for a copy beside the node it was made of. A backup that has been
-    damaged since is restored as far as it is sound. Raises StoreError, if there is a store in the directory
-    for one, StoreInUse, StoreTooNew, StoreDamaged if nothing is, or StoreFailed; then there is still none.
+    With `renames` the node gets a new name, for a copy beside the original node. A backup that has been
+    damaged since is restored as far as it is sound. Raises StoreError (if the directory has a store, for
+    example), StoreInUse, StoreTooNew, StoreDamaged if nothing is sound, or StoreFailed; then there is still
+    no store.
     """
     if not file.is_file():
         raise StoreError(str(file), "there is no such file")
@@ -141,7 +142,7 @@ def _broken_is_damage(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _unfinished(target: Path) -> Iterator[Path]:
-    """Where a backup is written: in a folder that is gone afterwards; one that was left there is emptied."""
+    """Yield the path to write a backup to, in a temporary folder; a leftover one is emptied first."""
     home = Directory(target.with_name(target.name + ".partial"))
     try:
         with trouble(target):
@@ -158,7 +159,7 @@ def _unfinished(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def _snapshot(directory: Path) -> Iterator[sqlite3.Connection]:
-    """The store as it is now, for reading. If no node has it none can begin with it before the end."""
+    """Yield the store as it is now, for reading. If no node has it open, none can open it before the end."""
     path = directory / DATABASE
     try:
         home = Directory(directory)
@@ -167,7 +168,7 @@ def _snapshot(directory: Path) -> Iterator[sqlite3.Connection]:
             yield source
         return
     try:
-        # A log that nobody has open is checked first: SQLite would drop what lies behind a bad page.
+        # A log that no process has open is checked first: SQLite would drop everything after a bad page.
         with closing(StoreDatabase(path, _unheard)), _reading(path) as source:
             yield source
     finally:
@@ -175,13 +176,13 @@ def _snapshot(directory: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _unheard(_problem: str) -> None:
-    """Pass over damage here: whatever there is of it is found in the copy again."""
+    """Ignore damage here: it is found again in the copy."""
 
 
 @contextmanager
 def _reading(path: Path) -> Iterator[sqlite3.Connection]:
     with trouble(path), closing(connect(path, read_only=True)) as source:
-        # SQLite would begin anew after every commit of another process, but not within a transaction.
+        # SQLite would start over after every commit of another process, but not within a transaction.
         source.execute("BEGIN")
         source.execute("SELECT * FROM head").fetchone()
         yield source
@@ -199,7 +200,7 @@ def _copy_pages(source: sqlite3.Connection, copy: Path, progress: BackupProgress
                 os.fdatasync(file.fileno())
             progress((total - remaining) * PAGE_SIZE, total * PAGE_SIZE)
 
-        # A copy that is cut short is thrown away, and is synced before it counts.
+        # An incomplete copy is thrown away, and a complete one is synced before it counts.
         for setting in ("journal_mode = OFF", "synchronous = OFF", "cache_spill = ON"):
             target.execute(f"PRAGMA {setting}")
         source.backup(target, pages=STEP_PAGES, progress=step, sleep=0.0)
@@ -211,7 +212,7 @@ def _copy_pages(source: sqlite3.Connection, copy: Path, progress: BackupProgress
 
 
 def _checked(path: Path) -> BackupSummary:
-    """What a database holds, every row of it read; raises Broken as an opening does. It is synced after."""
+    """Read every row of a database and return a summary; raises Broken as an opening does. Sync it after."""
     damage: list[str] = []
     with closing(StoreDatabase(path, damage.append)) as database:
         stock = database.books.stock
@@ -238,7 +239,7 @@ def _batch_sizes(database: StoreDatabase) -> Iterator[int]:
 
 
 def _refuse_store(home: Directory) -> None:
-    leftover = DATABASE + ".new"  # of a store whose making was cut short
+    leftover = DATABASE + ".new"  # of a store whose creation was cut short
     names = {entry.name for entry in home.path.iterdir() if not entry.name.startswith(leftover)}
     there = sorted(name for name in names if name.startswith(DATABASE))
     if there:
@@ -257,7 +258,7 @@ def _copy_file(file: Path, copy: Path, progress: BackupProgress) -> None:
 
 
 def _made_sound(copy: Path) -> list[str]:
-    """See that the copy can be opened; rebuild it if it can't, and tell what is lost."""
+    """Check that the copy can be opened; if it can't, rebuild it and return what is lost."""
     refuse_newer(copy)
     try:
         StoreDatabase(copy, _unheard).close()
@@ -267,13 +268,13 @@ def _made_sound(copy: Path) -> list[str]:
 
 
 def _begin_later_life(copy: Path, now: float, renames: bool) -> None:
-    """Leave behind whatever the node may have given out since the backup was made."""
+    """Skip every boot and position that the node may have used since the backup."""
     with closing(StoreDatabase(copy, _unheard)) as database:
         database.migrate()
         books, now_us = database.books, int(now * 1e6)
         name = new_system(os.urandom) if renames else books.head.node
         before = books.head
-        # One boot each millisecond, one event each microsecond: no node is as fast as that for long.
+        # One boot per millisecond, one event per microsecond: no node is that fast for long.
         boot = max(before.boot, books.meta.boot, now_us // 1000)
         position = max(before.position + POSITION_LEAP, now_us)
         books.meta = replace(books.meta, node=name)
@@ -285,12 +286,12 @@ def _begin_later_life(copy: Path, now: float, renames: bool) -> None:
 
 
 def _marked(durable: Durable, before: StoreHead, position: int) -> Durable:
-    """A durable subscription that may have had everything; if nothing waited for it, nothing does now."""
+    """Return the durable as one that may have had everything; if nothing waited for it, nothing does now."""
     cursor = position if durable.cursor >= before.last else durable.cursor
     return replace(durable, cursor=cursor, handed=position)
 
 
 def _remove(database: Path) -> None:
-    """Remove a database, with all that lies beside it under its name."""
+    """Remove a database, with all files beside it under its name."""
     for path in database.parent.glob(database.name + "*"):
         path.unlink()

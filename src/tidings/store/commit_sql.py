@@ -1,6 +1,6 @@
 """A commit in SQL: the statements of one transaction, and the books as they are after it.
 
-The books are the head, the place of every durable, counter, queue and record, and the stock of messages: with
+The books are the head, the row of every durable, counter, queue and record, and the stock of messages: with
 them no index is needed on disk. A plan changes nothing by itself: a transaction that fails leaves the books
 as true as they were.
 """
@@ -62,7 +62,7 @@ from tidings.store.records import (
 )
 from tidings.store.runs import Stock
 
-# What was trimmed before is not looked at again: it starts with the batch that the last trim may have spared.
+# Rows trimmed before are not visited again: it starts with the batch that the last trim may have spared.
 TRIM = """DELETE FROM stream WHERE first >= coalesce((SELECT max(first) FROM stream WHERE first <= ?), 0)
     AND first <= ? AND NOT persistent AND first + count - 1 <= ?"""
 
@@ -70,12 +70,12 @@ DISCARD = "DELETE FROM stream WHERE first <= ?"
 
 _PUT_HEAD = HEAD.put
 
-# Where the head has the sum of a table's checksums.
+# Fields of the head with the sum of each table's checksums.
 SUMS = {DURABLE.name: "durables", COUNTER.name: "counters", QUEUE.name: "queues", RECORD.name: "records"}
 
 
 class KeptRecord(Struct, frozen=True, gc=False):
-    """The place of a record, and the checksum it has there."""
+    """Key of a record's row, and its checksum."""
 
     row: int
     checksum: int
@@ -92,14 +92,14 @@ class Books:
         self.stock = Stock()
 
     def note(self, key: RecordKey, row: Row) -> None:
-        """Take in a row that lies in the database."""
+        """Add a row of the database."""
         assert isinstance(row[0], int)
         self.kept[key] = KeptRecord(row[0], checksum_of(row))
-        if key[0] != QUEUE.name:  # those bring keys of their own
+        if key[0] != QUEUE.name:  # those have keys of their own
             self.row_max = max(self.row_max, row[0])
 
     def adopt(self, plan: CommitPlan) -> None:
-        """Let the plan be true: its transaction is committed."""
+        """Apply a plan whose transaction is committed."""
         self.head = plan.head
         self.row_max = plan.row_max
         plan.turnover.apply()
@@ -111,7 +111,7 @@ class Books:
 
 
 class CommitPlan:
-    """The statements of one transaction, each with the rows it is run for, and what holds after it."""
+    """Statements of one transaction, each with its rows, and the books after it."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class CommitPlan:
         fetch: Fetch,
         unwanted: Iterable[Counter] = (),
     ) -> None:
-        """`unwanted` are counters that go first, which no operation does."""
+        """`unwanted` are counters to delete first, which no operation does."""
         self.statements: list[tuple[str, list[Row]]] = []
         self.head = replace(books.head, commits=books.head.commits + 1)
         self.row_max = books.row_max
@@ -180,7 +180,7 @@ class CommitPlan:
         self._keep(RECORD, record_fields(self.head.commits, record))
 
     def _keep(self, table: TableSchema, fields: Row) -> None:
-        """Write a row with these fields, in place of the one that keeps the same."""
+        """Write a row with these fields, replacing the one with the same key."""
         key = table.name, fields[1], fields[2]
         self._write(table, key, sealed(table, self._row_of(key), fields))
 
@@ -215,7 +215,7 @@ class CommitPlan:
             self.head = replace(self.head, trimmed=position)
 
     def _discard(self, operation: Discard) -> None:
-        """Its position is where a batch ends that is there, or 0: see `Database.commit`."""
+        """The position is the end of a stored batch, or 0: see `Database.commit`."""
         if operation.position:
             self._run(DISCARD, (operation.position,))
             self._run(STREAM.put, stream_row(elsewhere(operation.position)))
@@ -231,7 +231,7 @@ class CommitPlan:
         return self.row_max
 
     def _set(self, key: RecordKey, row: Row | None) -> None:
-        """Keep the sum of the table's checksums in step with its rows."""
+        """Set or drop a row, and keep the sum of the table's checksums in step."""
         before = self._kept(key)
         after = None if row is None or not isinstance(row[0], int) else KeptRecord(row[0], checksum_of(row))
         change = (after.checksum if after else 0) - (before.checksum if before else 0)
@@ -241,6 +241,6 @@ class CommitPlan:
 
 
 def check_append(batch: StoredBatch, position: int) -> None:
-    """Refuse a batch that would stand where another stands or stood."""
+    """Refuse a batch at a position that is or was in use."""
     if batch.first <= position or batch.count < 1:
         raise InternalError(f"{batch.count} events at {batch.first} can't follow position {position}")

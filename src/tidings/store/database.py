@@ -69,14 +69,14 @@ _MAGIC = b"SQLite format 3\0"
 
 
 class StoreDatabase:
-    """An open database that was found sound, save for stream and content of runs, checked when read."""
+    """Open database that was found sound; stream and content of runs are checked when read."""
 
     def __init__(self, path: Path, report: Report) -> None:
         """Raises Broken if it is damaged, StoreTooNew, or StoreFailed."""
         self.path = path
         self.discarded = 0  # the position up to which persistent batches were given up too
         self._report = report
-        self._lost: StoreFailed | None = None  # since when files were gone after a commit
+        self._lost: StoreFailed | None = None  # set when the files were gone after a commit
         with trouble(path):
             _check_files(path, report)
             self._writer = connect(path)
@@ -89,7 +89,7 @@ class StoreDatabase:
                 raise
 
     def begin(self) -> None:
-        """Count one more opening, and bring it into the file itself: an epoch must never be used twice."""
+        """Count one more opening, and write it into the file itself: an epoch must never be used twice."""
         self.migrate()
         boot = max(self.books.meta.boot, self.books.head.boot) + 1
         meta = replace(self.books.meta, boot=boot)
@@ -100,7 +100,7 @@ class StoreDatabase:
             self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def migrate(self) -> None:
-        """Bring a database of an earlier format to ours, all of it or nothing; it can be read without that.
+        """Convert a database of an earlier format to ours, all of it or nothing; it can be read without that.
 
         Raises Broken, and as `Store.commit`.
         """
@@ -123,7 +123,7 @@ class StoreDatabase:
         self.discarded = max(self.discarded, *ends, 0)
 
     def _settled(self, operation: Operation) -> Operation:
-        """The operation, as far as it can be done: what is discarded ends where a batch does."""
+        """Return the operation as far as it can be done: a discard ends where a batch does."""
         if not isinstance(operation, Discard):
             return operation
         limit = min(operation.position, self.books.head.trimmed)
@@ -132,7 +132,7 @@ class StoreDatabase:
         return Discard(max((end for (end,) in found if end <= limit), default=0))
 
     def close(self) -> None:
-        """Give up the file; what was committed is moved into it."""
+        """Close the file; committed data is moved into it."""
         self.reader.close()
         with suppress(sqlite3.Error):
             self._writer.close()
@@ -145,7 +145,7 @@ class StoreDatabase:
         try:
             self._presence.check()
         except StoreFailed as error:
-            self._lost = error  # what was written is not what the books say, so nothing may follow it
+            self._lost = error  # the file contradicts the books, so nothing may follow
             raise
 
     def _write(self, statements: list[tuple[str, list[Row]]], schema: Sequence[str]) -> None:
@@ -167,7 +167,7 @@ class StoreDatabase:
         with suppress(sqlite3.Error):
             if self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")
-            # What the failed commit left at the end of the log must not be taken for a commit later.
+            # Remains of the failed commit at the end of the log must not be taken for a commit later.
             self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _fetch(self, run: MessageRun) -> list[StoredMessage]:
@@ -243,7 +243,7 @@ class StoreDatabase:
         return rows
 
     def _check_end(self, head: StoreHead) -> None:
-        """See that the stream ends where the head says; a bad last row is left to the reader."""
+        """Check that the stream ends where the head says; a bad last row is left to the reader."""
         row = self._writer.execute("SELECT * FROM stream ORDER BY first DESC LIMIT 1").fetchone()
         if row is not None and not is_sound(STREAM, row):
             return
@@ -253,7 +253,7 @@ class StoreDatabase:
 
 
 def connect(path: Path, read_only: bool = False) -> sqlite3.Connection:
-    """A connection that any thread may use, one at a time."""
+    """Open a connection that any thread may use, one at a time."""
     mode = "ro" if read_only else "rw"
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False
@@ -274,14 +274,14 @@ def connect(path: Path, read_only: bool = False) -> sqlite3.Connection:
 
 @contextmanager
 def making(path: Path, meta: Meta) -> Iterator[sqlite3.Connection]:
-    """Make a database with nothing in it but its tables and `meta`; on leaving it is durable and closed."""
+    """Create a database with nothing in it but its tables and `meta`; on leaving it is durable and closed."""
     for leftover in (path, *(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm", "-journal"))):
         leftover.unlink(missing_ok=True)
     path.touch(mode=0o600)
     connection = connect(path)
     try:
         # Each table's root is the page after the last one's: auto_vacuum would put others between them.
-        # A crash leaves it to be made anew, so there is nothing to undo, and it need not fit into memory.
+        # After a crash the file is made anew, so there is nothing to undo, and it need not fit into memory.
         settings = f"page_size = {PAGE_SIZE}", "auto_vacuum = NONE", "journal_mode = OFF", "cache_spill = ON"
         for setting in settings:
             connection.execute(f"PRAGMA {setting}")
@@ -297,12 +297,12 @@ def making(path: Path, meta: Meta) -> Iterator[sqlite3.Connection]:
 
 
 def too_new(path: Path, version: int) -> StoreTooNew:
-    """The error for a database of a later format than ours."""
+    """Return the error for a database of a later format than ours."""
     return StoreTooNew(str(path), f"has format {version}, this tidings knows formats up to {FORMAT}")
 
 
 def _check_files(path: Path, report: Report) -> None:
-    """Look at what SQLite would not complain of, or would delete: a bad header, a damaged log."""
+    """Check the files for damage that SQLite would ignore or delete: a bad header, a damaged log."""
     with path.open("rb") as file:
         header = file.read(100)
     size = path.stat().st_size

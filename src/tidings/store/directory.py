@@ -1,11 +1,11 @@
 """The directory of a node: made for its owner only, and held by one process at a time.
 
 The lock is the kernel's (flock), so it ends with the process, however that ends; the number in the file only
-tells who has it.
+names its holder.
 
-A process goes on writing to files that were removed or replaced under it, and every sync succeeds; but who
-opens the store next finds nothing of that. So before and after each commit the names must lead to the files
-that are open: two calls of `stat` each, a few microseconds.
+A process goes on writing to files that were removed or replaced under it, and every sync succeeds; but the
+next process that opens the store finds nothing of that. So before and after each commit the names must lead
+to the open files: two calls of `stat` each, a few microseconds.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tidings.errors import StoreError, StoreFailed, StoreInUse
 
 LOCK = "lock"
 DATABASE = "tidings.db"
-FILES = "log"  # the folder of sealed files, if they lie here: it outlives a database that is restored
-_OURS = "tidings."  # what the names of all our files begin with, save the lock's
+FILES = "log"  # folder of sealed files, if they lie here: it survives when the database is restored
+_OURS = "tidings."  # prefix of all our file names, except the lock's
 
 FileIdentity = tuple[int, int]
 
 
 class Directory:
-    """A directory that is ours until `release`."""
+    """Directory that this process holds until `release`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -39,7 +39,7 @@ class Directory:
 
     @property
     def database(self) -> Path:
-        """The path of the database."""
+        """Path of the database."""
         return self.path / DATABASE
 
     def check(self) -> None:
@@ -47,7 +47,7 @@ class Directory:
         self._presence.check()
 
     def release(self) -> None:
-        """Let others have it; does nothing the second time."""
+        """Release the lock; does nothing the second time."""
         lock, self._lock = self._lock, -1
         if lock >= 0:
             # The file stays: removing it would let two processes each lock a file of that name.
@@ -65,9 +65,9 @@ def sync_directory(path: Path) -> None:
 
 
 def _make(path: Path) -> None:
-    """Make the directory, and those above it that are missing, so that a power cut does not take them away.
+    """Create the directory and its missing parents, so that they survive a power cut.
 
-    One without a database may have been made by a process that was killed before it synced the name.
+    One without a database may have been created by a process that was killed before it synced the name.
     """
     missing = [one for one in (path, *path.parents) if not one.exists()]
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -101,10 +101,10 @@ def _take_lock(path: Path) -> int:
 
 
 class Presence:
-    """Files that must stay where they are."""
+    """Files that must not be moved, removed or replaced."""
 
     def __init__(self, *paths: Path) -> None:
-        """Raises OSError if one is not there."""
+        """Raises OSError if one is missing."""
         self._files = [(str(path), _identity(str(path))) for path in paths]
 
     def check(self) -> None:

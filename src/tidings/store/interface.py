@@ -1,12 +1,12 @@
-"""The interface of stores: records, the operations of one commit, and what every store can do.
+"""Interface of stores: records, the operations of one commit, and the methods of every store.
 
 The stored events are one *stream*: batches of raw bytes, each event at a position of its own that only ever
 grows. A durable subscription is a cursor on the stream, so an event is stored once however many want it.
 
-The *messages* of queues are kept one by one, each under a number of its own, until they are taken away. What
-a queue is and which messages it has are kept apart: a queue that is dropped leaves its messages behind.
+The *messages* of queues are stored one by one, each under a number of its own, until they are dequeued. A
+queue's record and its messages are independent: a queue that is dropped leaves its messages behind.
 
-*Records* are what services keep of their own, each under a kind and a key: see `RecordKind`.
+*Records* are the state of services, each under a kind and a key: see `RecordKind`.
 
 A commit is a list of operations that all happen or none, and is durable when `commit` returns.
 """
@@ -44,7 +44,7 @@ class StoredBatch(Struct, frozen=True, gc=False):
 
 
 class Durable(Struct, frozen=True, gc=False):
-    """A named subscription that outlives its connections."""
+    """Named subscription that outlives its connections."""
 
     name: str
     owner: str
@@ -55,26 +55,26 @@ class Durable(Struct, frozen=True, gc=False):
 
 
 class Counter(Struct, frozen=True, gc=False):
-    """The highest number that was accepted of one system in one epoch."""
+    """Highest number that was accepted of one system in one epoch."""
 
     system: str
     epoch: int
     counter: int
     seen_us: int
-    refused: bytes = b""  # msgpack, for whoever counts: which numbers were refused
+    refused: bytes = b""  # msgpack, for the owner: the numbers that were refused
 
 
 class QueueRecord(Struct, frozen=True, gc=False):
-    """A queue that outlives the process."""
+    """Queue that outlives the process."""
 
     key: int
     name: str
-    handed: int  # messages up to this number may have been handed out
+    handed: int  # messages up to this number may have been delivered
     description: bytes  # for the owner
 
 
 class StoredMessage(Struct, frozen=True, gc=False, array_like=True):
-    """A message of a queue; its number is positive and says where it stands among all messages.
+    """Message of a queue; its number is positive, and its place in the order of all messages.
 
     On disk it is the array of its fields, so new ones are added at the end and have defaults.
     """
@@ -84,16 +84,16 @@ class StoredMessage(Struct, frozen=True, gc=False, array_like=True):
     system: str | None
     epoch: int
     source: str | None
-    deliveries: int  # below 0: so many, the last of which was begun
+    deliveries: int  # below 0: so many, and the last may not have been completed
     raw: bytes  # one event, as in `tidings.event.wire`, without the head of an array
     part_of: int = 0  # the number of the message whose body it continues
     compress: bool = False  # to be compressed on disk
 
 
 class StoreState(Struct, frozen=True):
-    """The state of a store when it was opened."""
+    """State of a store when it was opened."""
 
-    node: str  # the name of the node, made when the store was
+    node: str  # the name of the node, chosen when the store was created
     boot: int  # how often it was opened, this time included
     position: int  # of the last event that was ever stored, 0 if none was
     durables: list[Durable]
@@ -102,7 +102,7 @@ class StoreState(Struct, frozen=True):
     kinds: Mapping[str, Mapping[str, bytes]] = {}  # of records, each with its keys and values
 
     def records(self, kind: str) -> Mapping[str, bytes]:
-        """The records of a kind, by their keys."""
+        """Return the records of a kind, by their keys."""
         return self.kinds.get(kind, {})
 
 
@@ -113,71 +113,71 @@ class Append(Struct, frozen=True, gc=False):
 
 
 class PutCursor(Struct, frozen=True, gc=False):
-    """Keep a durable subscription, or change what is kept of it."""
+    """Store a durable subscription, or change it."""
 
     durable: Durable
 
 
 class Drop(Struct, frozen=True, gc=False):
-    """Keep a durable subscription no longer."""
+    """Remove a durable subscription."""
 
     name: str
     owner: str
 
 
 class CountProducer(Struct, frozen=True, gc=False):
-    """Remember how far a system has counted."""
+    """Store the highest number of a producer."""
 
     counter: Counter
 
 
 class Trim(Struct, frozen=True, gc=False):
-    """Give up all batches that end at or before the position and are not persistent."""
+    """Delete all batches that end at or before the position and are not persistent."""
 
     position: int
 
 
 class Discard(Struct, frozen=True, gc=False):
-    """Give up persistent batches too, all that end at or before the position: they are kept elsewhere.
+    """Delete persistent batches too, all that end at or before the position: they are kept elsewhere.
 
-    Only up to where earlier commits have trimmed the stream: what stands behind is needed by somebody.
+    Only up to where earlier commits have trimmed the stream: later events are still needed.
     """
 
     position: int
 
 
 class Enqueue(Struct, frozen=True, gc=False):
-    """Keep a message; none of its number is there."""
+    """Store a message; its number must be unused."""
 
     message: StoredMessage
 
 
 class Revise(Struct, frozen=True, gc=False):
-    """Keep this in place of the message of the same number; nothing happens if that is not there."""
+    """Replace the message of the same number; does nothing if there is none."""
 
     message: StoredMessage
 
 
 class Dequeue(Struct, frozen=True, gc=False):
-    """Keep a message no longer; nothing happens if it is not there."""
+    """Remove a message; does nothing if there is none."""
 
     number: int
 
 
 class PutQueue(Struct, frozen=True, gc=False):
-    """Keep a queue, or change what is kept of it."""
+    """Store a queue, or change it."""
 
     queue: QueueRecord
 
 
 class DropQueue(Struct, frozen=True, gc=False):
-    """Keep a queue no longer; its messages stay until they are taken away."""
+    """Remove a queue; its messages stay until they are dequeued."""
 
     key: int
 
 
 class SetRecord(Struct, frozen=True, gc=False):
-    """Keep a record, in place of the one of this kind and key if there is one."""
+    """Store a record, replacing the one of this kind and key if there is one."""
 
     kind: str
     key: str
@@ -185,7 +185,7 @@ class SetRecord(Struct, frozen=True, gc=False):
 
 
 class DropRecord(Struct, frozen=True, gc=False):
-    """Keep a record no longer; nothing happens if it is not there."""
+    """Remove a record; does nothing if there is none."""
 
     kind: str
     key: str
@@ -220,7 +220,7 @@ Stored = TypeVar("Stored", StoredBatch, StoredMessage)
 
 
 def within(found: Iterable[Stored], size_max: int) -> list[Stored]:
-    """The first of these, and then as many as have no more than `size_max` bytes together."""
+    """Return the first of these, and then as many as have no more than `size_max` bytes together."""
     taken: list[Stored] = []
     size = 0
     for one in found:
@@ -232,45 +232,45 @@ def within(found: Iterable[Stored], size_max: int) -> list[Stored]:
 
 
 class Store(Protocol):
-    """One node's memory. `commit` and `close` are called by one thread at a time, `read` by any."""
+    """Persistent memory of one node. One thread at a time calls `commit` and `close`, any calls `read`."""
 
     @property
     def state(self) -> StoreState:
-        """The state when the store was opened."""
+        """State when the store was opened."""
 
     def commit(self, operations: Sequence[Operation]) -> None:
         """Do all of these, or raise StoreFailed and have done none; durable on return."""
 
     def read(self, position: int, size_max: int) -> list[StoredBatch]:
-        """The batches that hold positions from this one on, in order: at least one if there is any, and then
-        as many as have no more than `size_max` bytes together."""
+        """Return the batches that hold positions from this one on, in order: at least one if there is any,
+        then as many as have no more than `size_max` bytes together."""
 
     def read_before(self, position: int, size_max: int) -> list[StoredBatch]:
-        """The same for the batches that begin at or before the position, the last one first."""
+        """Return the batches that begin at or before the position, the last first, with that limit."""
 
     def position_at(self, time_us: int) -> int:
-        """The position of the first event that was stored at or after that time, or one past the last."""
+        """Return the position of the first event stored at or after that time, or one past the last."""
 
     @property
     def discarded(self) -> int:
-        """The position up to which persistent batches were given up too."""
+        """Position up to which persistent batches were deleted too."""
 
     def corrupt(self, first: int, end: int) -> list[int]:
-        """Return the beginnings of batches found damaged while reading, from `first` on, before `end`."""
+        """Return the first positions of the damaged batches that were read, from `first` on, before `end`."""
 
     def messages(self) -> Iterator[StoredMessage]:
-        """All messages, by their numbers; read once, before the first commit, by who restores the queues."""
+        """Yield all messages by number; called once, before the first commit, to restore the queues."""
 
     def close(self) -> None:
-        """Give up the store; what was committed stays."""
+        """Close the store; committed data stays."""
 
 
 class RecordKind(Generic[Key, Value]):
-    """Records of one kind: what a service keeps of its own, as structs under keys of one or more names.
+    """Records of one kind: state of a service, as structs under keys of one or more names.
 
     A kind has a name, which is stored, and a struct, to which fields can be added that have defaults. All
-    records of a kind are there when the store is opened, and each is changed as a whole; so a service limits
-    the number of its records.
+    records of a kind are in memory when the store is opened, and each is changed as a whole; so a service
+    limits the number of its records.
     """
 
     def __init__(self, name: str, value: type[Value]) -> None:

@@ -1,4 +1,4 @@
-"""Stores without a disk: for nodes that keep nothing, for tests, and for the simulator.
+"""Stores without a disk: for nodes that store nothing, for tests, and for the simulator.
 
 `MemoryStore` keeps its contract for as long as the process lives. `SimulatedStore` lies on a `SimulatedDisk`,
 where a commit is only written: it is durable after `sync`, and a crash before that loses it or tears it.
@@ -47,7 +47,7 @@ from tidings.store.message_commits import check_enqueue
 
 
 class MemoryStore:
-    """A store that ends with the process; `node` names it, since it has nothing to remember a name by."""
+    """Store that ends with the process; `node` names it, since it can't remember a name."""
 
     def __init__(self, node: str) -> None:
         self.damage: list[StoreDamaged] = []
@@ -57,7 +57,7 @@ class MemoryStore:
 
     @property
     def state(self) -> StoreState:
-        """The state when the store was opened: empty."""
+        """State when the store was opened: empty."""
         return self._state
 
     def commit(self, operations: Sequence[Operation]) -> None:
@@ -67,31 +67,31 @@ class MemoryStore:
             self._contents.apply(operations)
 
     def read(self, position: int, size_max: int) -> list[StoredBatch]:
-        """The batches that hold positions from this one on: one at least, then as many as fit the size."""
+        """Return the batches with positions from this one on: at least one, then as many as fit the size."""
         with self._lock:
             return self._contents.read(position, size_max)
 
     def read_before(self, position: int, size_max: int) -> list[StoredBatch]:
-        """The same for the batches that begin at or before the position, the last one first."""
+        """Return the batches that begin at or before the position, the last first, with that limit."""
         with self._lock:
             return self._contents.read_before(position, size_max)
 
     def position_at(self, time_us: int) -> int:
-        """The position of the first event that was stored at or after that time, or one past the last."""
+        """Return the position of the first event stored at or after that time, or one past the last."""
         with self._lock:
             return self._contents.position_at(time_us)
 
     @property
     def discarded(self) -> int:
-        """The position up to which persistent batches were given up too."""
+        """Position up to which persistent batches were deleted too."""
         return self._contents.discarded
 
     def corrupt(self, _first: int, _end: int) -> list[int]:
-        """Memory is not damaged."""
+        """Return nothing: memory is not damaged."""
         return []
 
     def messages(self) -> Iterator[StoredMessage]:
-        """All messages that are there now, by their numbers."""
+        """Yield all present messages, by number."""
         with self._lock:
             found = sorted(self._contents.messages.items())
         return (message for _, message in found)
@@ -103,7 +103,7 @@ class MemoryStore:
 
 
 class _Contents:
-    """The contents after the operations so far."""
+    """Contents after the operations so far."""
 
     def __init__(self) -> None:
         self.position = 0
@@ -119,7 +119,7 @@ class _Contents:
     def check(self, operations: Iterable[Operation]) -> None:
         """Refuse operations that can't follow those before, while nothing is changed yet."""
         position = self.position
-        is_there: dict[int, bool] = {}  # the messages that the operations so far add or take away
+        is_there: dict[int, bool] = {}  # the messages that the operations so far add or remove
         for operation in operations:
             match operation:
                 case Append(batch):
@@ -206,22 +206,22 @@ class SimulatedDisk:
 
     @property
     def content(self) -> bytes:
-        """The contents for a reader."""
+        """Return a copy of the contents."""
         return bytes(self._content)
 
     @property
     def unsynced(self) -> int:
-        """How many bytes a crash may take."""
+        """Number of bytes that a crash may lose."""
         return len(self._content) - self._synced
 
     def append(self, data: bytes) -> None:
-        """Write at the end; all of it, or StoreFailed and none."""
+        """Write at the end; all of it, or raise StoreFailed and write nothing."""
         if self.size_max is not None and len(self._content) + len(data) > self.size_max:
             raise StoreFailed("simulated disk", "no space left on device")
         self._content += data
 
     def cut(self, size: int) -> None:
-        """Give up what lies behind the first `size` bytes."""
+        """Cut off everything after the first `size` bytes."""
         del self._content[size:]
         self._synced = min(self._synced, size)
 
@@ -230,7 +230,7 @@ class SimulatedDisk:
         self._synced = len(self._content)
 
     def crash(self, random: Random) -> None:
-        """Lose what was not synced, or all of it behind some byte; zeros may stand where blocks were."""
+        """Lose the unsynced bytes, or those from a random one on; some lost blocks may read as zeros."""
         kept = random.choice((0, random.randint(0, self.unsynced)))
         zeros = random.choice((0, random.randint(0, self.unsynced - kept)))
         self.cut(self._synced + kept)
@@ -251,7 +251,7 @@ _HEAD_SIZE = 8
 
 
 class SimulatedStore(MemoryStore):
-    """A store on a simulated disk: `commit` writes, and what it wrote is durable after `sync` of the disk.
+    """Store on a simulated disk: `commit` writes, and the commit is durable after `sync` of the disk.
 
     After `SimulatedDisk.crash` a new store is opened on the disk; it holds every synced commit, and of the
     others the first few or none, each whole.
@@ -289,7 +289,7 @@ class SimulatedStore(MemoryStore):
         self.disk.sync()
 
     def close(self) -> None:
-        """Give up the store; what was committed stays on the disk."""
+        """Close the store; committed data stays on the disk."""
         self.disk.sync()
 
     def _write(self, operations: Sequence[Operation]) -> None:
@@ -299,7 +299,7 @@ class SimulatedStore(MemoryStore):
 
 
 def _entries(disk: SimulatedDisk) -> list[_Entry]:
-    """All whole entries; what a crash left behind them is cut off."""
+    """Return all whole entries; cut off the remains that a crash left behind them."""
     content, entries, at = disk.content, [], 0
     while at + _HEAD_SIZE <= len(content):
         size, checksum = int.from_bytes(content[at : at + 4], "big"), content[at + 4 : at + _HEAD_SIZE]

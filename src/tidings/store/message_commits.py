@@ -1,7 +1,7 @@
-"""The net effect of a commit on the messages of queues.
+"""Net effect of a commit on the messages of queues.
 
 Whatever the order of its operations, a commit writes each message once or not at all: it adds a few runs,
-says once of each other run it touches which messages are gone, and drops those of which nothing is left.
+writes for each other run that it touches which messages are gone, and drops runs that have none left.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ ADD = f"INSERT INTO run VALUES ({', '.join('?' * RUN.width)})"
 SETTLE = SETTLED.put
 DROP = "DELETE FROM run WHERE id = ?"
 DROP_SETTLED = "DELETE FROM settled WHERE id = ?"
-COUNTED = frozenset((DROP, DROP_SETTLED))  # each changes as many rows as it is run for
-# No run is sparse before four of its messages are gone: a commit that may rewrite one for every four messages
-# it takes keeps up with those that become so, and none takes long for what others have left behind.
+COUNTED = frozenset((DROP, DROP_SETTLED))  # each changes as many rows as it is given
+# No run is sparse before four of its messages are gone: a commit that may rewrite one run for every four
+# messages that it removes keeps up with the rate, and never works long for earlier commits.
 TAKEN_PER_REWRITING = 4
 
 Fetch = Callable[[MessageRun], list[StoredMessage]]  # reads the messages of a run, gone or not
 
 
 class SettledRun(Struct, gc=False):
-    """A run, which of its messages are gone, and the checksum of the row that says so."""
+    """Run, the set of its messages that are gone, and the checksum of the row that says so."""
 
     run: MessageRun
     gone: int
@@ -40,7 +40,7 @@ class SettledRun(Struct, gc=False):
 class MessageCommits:
     """Collects the operations on messages; speed is its contract, as every put and every get comes here.
 
-    Nothing happens to the stock before `apply`.
+    The stock does not change before `apply`.
     """
 
     def __init__(self, stock: Stock, fetch: Fetch) -> None:
@@ -49,13 +49,13 @@ class MessageCommits:
         self._fetch = fetch
         self._highest = stock.last
         self._written: dict[int, StoredMessage] = {}
-        self._taken: set[int] = set()  # out of the runs that there are; some may be in none
+        self._taken: set[int] = set()  # from existing runs; some may be in none
         self._added: list[MessageRun] = []
         self._settled: list[SettledRun] = []
         self._dropped: list[MessageRun] = []
 
     def enqueue(self, operation: Enqueue) -> None:
-        """Add a message; raises InternalError if one of its number is there."""
+        """Add a message; InternalError if its number is in use."""
         message = operation.message
         number = message.number
         if number > self._highest:
@@ -65,21 +65,21 @@ class MessageCommits:
         self._written[number] = message
 
     def revise(self, operation: Revise) -> None:
-        """Change a message, if it is there."""
+        """Change a message, if it exists."""
         number = operation.message.number
         if self._has(number):
             self._taken.add(number)
             self._written[number] = operation.message
 
     def dequeue(self, operation: Dequeue) -> None:
-        """Take a message away; one that was added in the same commit never gets to the disk."""
+        """Remove a message; one that was added in the same commit never gets to the disk."""
         number = operation.number
         if number in self._written:
             del self._written[number]
         self._taken.add(number)
 
     def conclude(self, head: StoreHead) -> StoreHead:
-        """Make the statements, and the head that goes with them; rows are made only now."""
+        """Make the rows and statements, and return the head that goes with them."""
         if not (self._written or self._taken):
             return head
         taken = self._stock.locate(sorted(self._taken))
@@ -97,7 +97,7 @@ class MessageCommits:
         )
 
     def apply(self) -> None:
-        """Let all this be true of the stock: the statements are committed."""
+        """Update the stock, now that the statements are committed."""
         for run in self._dropped:
             self._stock.remove(run)
         for one in self._settled:
@@ -109,7 +109,7 @@ class MessageCommits:
         return number in self._written or (number not in self._taken and self._stock.has(number))
 
     def _move(self, taken: dict[int, int]) -> list[StoredMessage]:
-        """Empty the sparse runs that are overdue; what is left in them after this commit is to be written."""
+        """Empty the sparse runs that are overdue; return the messages that remain, to be written again."""
         moved: list[StoredMessage] = []
         for run in self._stock.overdue(1 + len(self._taken) // TAKEN_PER_REWRITING):
             gone = run.gone | taken.get(run.key, 0)
@@ -142,7 +142,7 @@ class MessageCommits:
         self._run(ADD, rows)
 
     def _runs(self, moved: list[StoredMessage]) -> Iterator[list[StoredMessage]]:
-        """The new runs: messages from among the old ones stay apart from those behind them all."""
+        """Yield the new runs: messages among the old numbers stay apart from those above them all."""
         numbers = sorted(self._written)
         written = [self._written[number] for number in numbers]
         end = bisect_right(numbers, self._stock.last)
@@ -159,7 +159,7 @@ class MessageCommits:
 
 
 def check_enqueue(message: StoredMessage, is_there: bool) -> None:
-    """Refuse a message whose number another has."""
+    """Refuse a message whose number is in use."""
     if is_there or message.number < 1:
         raise InternalError(f"message {message.number} can't be new")
 

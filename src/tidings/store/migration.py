@@ -1,12 +1,12 @@
-"""Stores of earlier formats brought to ours, when they are opened.
+"""Conversion of stores of earlier formats, when they are opened.
 
-Up to format 2 there were no records. What sinks had published was kept in counters of systems that no client
-can have, `sink:user/sink`: with epoch 0 one more than the last batch, or 0 where the sink was forgotten; with
-epoch 2**30 a digest of the query whose batch it was; with others digests of runs without batches. Archives
-had their terms among the options of their cursors, and the queues in which messages wait for other nodes had
-`sweep` and `node` among their properties.
+Up to format 2 there were no records. The state of sinks was kept in counters of systems that no client can
+have, `sink:user/sink`: with epoch 0 one more than the last batch, or 0 if the sink was removed; with epoch
+2**30 a digest of the query whose batch it was; with others digests of runs without batches. Archives had
+their terms among the options of their cursors, and transmission queues had `sweep` and `node` among their
+properties.
 
-This is what was written then and is written now: it does not change with the rest of the code.
+Both formats are spelled out here, so that this module does not change with the rest of the code.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidings.store.interface import Counter, Durable, Operation, PutCursor, PutQ
 from tidings.store.records import HEAD, RECORD
 
 SCHEMA = (f"ALTER TABLE {HEAD.name} ADD COLUMN {HEAD.columns[-1]}", RECORD.schema)
-"""What gives a database the tables of format 3."""
+"""Statements that give a database the tables of format 3."""
 
 _SINK = "sink:"
 _QUERY = 1 << 30
@@ -33,7 +33,7 @@ Fields = dict[str, Any]
 def converted(
     counters: Iterable[Counter], durables: Iterable[Durable], queues: Iterable[QueueRecord]
 ) -> tuple[list[Counter], list[Operation]]:
-    """Counters that are none of clients, and what keeps instead what they, archives and queues have kept."""
+    """Return the counters that belong to no client, and the operations that replace them and old options."""
     sinks, records = _converted_sinks(counters)
     operations: list[Operation] = [*records]
     for durable in durables:

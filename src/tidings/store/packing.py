@@ -1,8 +1,8 @@
-"""Compression of messages on disk, with zstd: for queues that ask for it.
+"""Compression of messages on disk, with zstd: for queues with that option.
 
-A run of messages is compressed as a whole, and its row says how it lies there: as it is, or packed. What
-would not become smaller is left as it is. The package is imported when the first message asks for it, so
-nobody else needs it.
+A run of messages is compressed as a whole, and its row says whether it is packed. A run that would not become
+smaller is stored as it is. The package is imported for the first message to be compressed, so nodes without
+such queues don't need it.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from types import ModuleType
 from tidings.errors import MissingExtra
 
 PACKED_BYTES_MIN = 256  # less is hardly worth the time
-# More than a frame of the protocol can bring; what is larger is left as it is, and no row unpacks to more.
+# More than a frame of the protocol can bring; larger content is stored as it is, and no row unpacks to more.
 UNPACKED_BYTES_MAX = 32 * 2**20
 
-PLAIN, ZSTD = 0, 1  # how messages lie in their row
+PLAIN, ZSTD = 0, 1  # forms of messages in their row
 
 
 class PackingError(Exception):
-    """A sound row whose content none of us can have made. Never leaves the store."""
+    """A sound row whose content no version can have written. Never leaves the store."""
 
 
 class _Codec(threading.local):
-    """One of each for every thread: none can be used by two at a time, and making one takes long."""
+    """Compressor and decompressor of each thread: no two threads can share one, and making one takes long."""
 
     def __init__(self) -> None:
         package = _zstandard()
@@ -40,9 +40,9 @@ def check_compression() -> None:
 
 
 def pack(raw: bytes) -> tuple[int, bytes]:
-    """How bytes that are to be compressed lie on disk, and what lies there then.
+    """Compress bytes; return their form on disk and the bytes to store.
 
-    Raises MissingExtra, whatever the size: whether it is installed must not show only with a long message.
+    Raises MissingExtra, whatever the size: a missing package must not show only with a long message.
     """
     codec = _codec()
     if PACKED_BYTES_MIN <= len(raw) <= UNPACKED_BYTES_MAX:
@@ -53,7 +53,7 @@ def pack(raw: bytes) -> tuple[int, bytes]:
 
 
 def unpack(packing: int, data: bytes) -> bytes:
-    """The bytes that were packed; raises PackingError where these can't be, MissingExtra."""
+    """Return the bytes that were packed; raises PackingError if these can't be valid, or MissingExtra."""
     if packing == PLAIN:
         return data
     if packing != ZSTD:

@@ -1,11 +1,11 @@
-"""The pages of a database at rest, read without SQLite: for what SQLite will not read any more.
+"""Pages of a database at rest, read without SQLite: for files that SQLite will not read any more.
 
 Follows https://www.sqlite.org/fileformat2.html. A table is a tree whose leaves hold the rows; here every leaf
 is found by itself, so damage to the upper parts of a tree costs nothing, and damage to one row costs that
-row. What comes out is only what the bytes say: the caller checks each row by its own checksum.
+row. The result is only what the bytes say: the caller checks each row by its own checksum.
 
-Rows that were deleted lie on in pages that are no longer used. So each place says if its page belongs to a
-tree and if SQLite lists it as free; where damage makes these two contradict, the caller has to judge.
+Deleted rows remain in pages that are no longer used. So each place says if its page belongs to a tree and if
+SQLite lists it as free; where damage makes these two contradict, the caller has to judge.
 
 Bytes of users are never taken for a row: a row is only looked for where a leaf or its neighbour in the leaf
 says one begins, and a page that continues a row begins with a page number, not with the mark of a leaf.
@@ -27,9 +27,9 @@ from tidings.store.wal import PAGE_SIZE, read_log
 _INTERIOR, _LEAF = 0x05, 0x0D
 _LOCAL_MAX = PAGE_SIZE - 35
 _LOCAL_MIN = (PAGE_SIZE - 12) * 32 // 255 - 23
-_MORE = PAGE_SIZE - 4  # what a continuation page holds
+_MORE = PAGE_SIZE - 4  # capacity of a continuation page
 _ROOTS = range(2, 2 + len(TABLES_BEFORE))  # of the tables that were always there; a later one is anywhere
-_SCHEMA_AT = 100  # where the leaf with the schema begins in the first page
+_SCHEMA_AT = 100  # offset of the leaf with the schema in the first page
 _WIDTHS = {table.width for table in (*TABLES, HEAD_BEFORE)}
 _INTEGER_SIZES = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 
@@ -45,12 +45,12 @@ class RowPlace(Struct, frozen=True, gc=False):
 
     @property
     def is_old(self) -> bool:
-        """Whether all agree that what lies here no longer counts."""
+        """Whether tree and free list agree that the row no longer counts."""
         return self.frame is not None or (self.is_free and not self.is_in_tree)
 
 
 class Pages:
-    """All pages of the database and of the commits that its log holds; use as a context."""
+    """All pages of the database and of the commits in its log; use as a context."""
 
     def __init__(self, database: Path) -> None:
         self._file = os.open(database, os.O_RDONLY)
@@ -68,14 +68,14 @@ class Pages:
         os.close(self._file)
 
     def page(self, number: int) -> bytes:
-        """The newest page of that number; what lies behind the end of a cut file is zeros."""
+        """Return the newest page of that number; pages after the end of a truncated file are zeros."""
         logged = self._log.get(number)
         if logged is not None:
             return self._frames[logged].content
         return os.pread(self._file, PAGE_SIZE, (number - 1) * PAGE_SIZE).ljust(PAGE_SIZE, b"\0")
 
     def places(self) -> Iterator[RowPlace]:
-        """Where rows begin or may begin: first in the newest pages, then in what they were before."""
+        """Yield the places where rows begin or may begin: in the newest pages, then in older versions."""
         in_trees, free = self._in_trees(), self._listed_free()
         for number in self._leaves():
             for offset in _offsets(self.page(number)):
@@ -86,7 +86,7 @@ class Pages:
                     yield RowPlace(frame.page, offset, index)
 
     def _in_trees(self) -> set[int]:
-        """The pages that are reached from the roots of our tables."""
+        """Return the pages that are reached from the roots of our tables."""
         found: set[int] = set()
         waiting = list(self._roots)
         while waiting:
@@ -99,7 +99,7 @@ class Pages:
         return found
 
     def _listed_free(self) -> set[int]:
-        """The pages that are listed as free: a chain begun by the first page, and what each of it lists."""
+        """Return the pages listed as free: a chain that begins in the first page, each with a list."""
         free: set[int] = set()
         trunk = int.from_bytes(self.page(1)[32:36], "big")
         while 1 < trunk <= self.count and trunk not in free:
@@ -111,7 +111,7 @@ class Pages:
         return free
 
     def _leaves(self) -> list[int]:
-        """Pages that say they are leaves, and those that a tree takes for leaves whatever they say."""
+        """Return pages that say they are leaves, and those that a tree takes for leaves whatever they say."""
         leaves, interiors = set(self._roots), set()
         children: set[int] = set()
         for number in range(2, self.count + 1):
@@ -125,9 +125,9 @@ class Pages:
         return sorted(number for number in found if 1 < number <= self.count)
 
     def row(self, place: RowPlace) -> Row | None:
-        """The row at that place, as the statement that wrote it gave it, or None where none can be.
+        """Return the row at that place, as the statement that wrote it gave it, or None where none can be.
 
-        What can't be reached of its end is zeros, so that what is good before it is there.
+        If its end can't be reached, that part is zeros, so that the good part before it is there.
         """
         page = self.page(place.leaf) if place.frame is None else self._frames[place.frame].content
         cell = _cell(page, place.offset)
@@ -158,7 +158,7 @@ class Pages:
 
 
 def _later_roots(first: bytes) -> Iterator[int]:
-    """The first pages of the tables that came with later formats, by the schema in the first page of all."""
+    """Yield the first pages of the tables of later formats, by the schema in the first page of all."""
     later = {table.name.encode() for table in TABLES} - {table.name.encode() for table in TABLES_BEFORE}
     count = min(int.from_bytes(first[_SCHEMA_AT + 3 : _SCHEMA_AT + 5], "big"), len(TABLES))
     for at in range(_SCHEMA_AT + 8, _SCHEMA_AT + 8 + 2 * count, 2):
@@ -177,7 +177,7 @@ def _children(page: bytes) -> Iterator[int]:
 
 
 def _offsets(page: bytes) -> Iterator[int]:
-    """Where the leaf says rows begin: by its list, by where its content begins, and behind each row.
+    """Yield the offsets where the leaf says rows begin: by its list, by its content area, and after each row.
 
     Rows lie one behind the other, so a damaged list costs no row that has a good neighbour.
     """
@@ -197,7 +197,7 @@ def _offsets(page: bytes) -> Iterator[int]:
 
 
 def _cell(page: bytes, offset: int) -> tuple[int, int, int] | None:
-    """The key of a row, the size of its record, and where in the page that begins."""
+    """Return the key of a row, the size of its record, and the offset of that in the page."""
     size, offset = _number(page, offset)
     key, offset = _number(page, offset)
     if size == 0 or size < 0 or offset + _local_size(size) > PAGE_SIZE:
@@ -206,7 +206,7 @@ def _cell(page: bytes, offset: int) -> tuple[int, int, int] | None:
 
 
 def _local_size(size: int) -> int:
-    """How much of a record of that size lies in the leaf itself."""
+    """Return how many bytes of a record of that size lie in the leaf itself."""
     if size <= _LOCAL_MAX:
         return size
     fitting = _LOCAL_MIN + (size - _LOCAL_MIN) % _MORE
@@ -214,7 +214,7 @@ def _local_size(size: int) -> int:
 
 
 def _values(record: bytes) -> Row | None:
-    """The values of a record, or None if no row of ours has such values."""
+    """Return the values of a record, or None if no row of ours has such values."""
     end, at = _number(record, 0)
     kinds: list[int] = []
     while at < end and len(kinds) < max(_WIDTHS):
@@ -249,7 +249,7 @@ def _value(kind: int, data: bytes) -> int | bytes | None:
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
-    """A number of one to nine bytes, and where the next thing begins; zeros stand behind the end."""
+    """Read a number of one to nine bytes; return it and the next offset. Bytes past the end read as zeros."""
     value = 0
     for index in range(at, at + 8):
         byte = data[index] if index < len(data) else 0

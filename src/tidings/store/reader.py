@@ -30,7 +30,7 @@ from tidings.store.records import (
 from tidings.store.runs import MessageRun, messages_of, spans
 from tidings.store.sqlite_errors import Broken, trouble
 
-Report = Callable[[str], None]  # called with the table, the key and the problem of each bad row that is met
+Report = Callable[[str], None]  # called with table, key and problem of each bad row that is read
 
 _FROM = "SELECT * FROM stream WHERE first >= ? ORDER BY first"
 _LAST_TO = "SELECT max(first) FROM stream WHERE first <= ?"
@@ -39,13 +39,13 @@ _RUN = "SELECT * FROM run WHERE id = ?"
 
 
 class SnapshotReader:
-    """Reads snapshots: what is committed meanwhile neither waits nor is seen. For one caller at a time."""
+    """Reads snapshots: commits meanwhile neither wait nor are seen. For one caller at a time."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path, report: Report) -> None:
         self._connection = connection
         self._path = path
         self._report = report
-        self.bad: set[int] = set()  # where batches begin that are not as they were written, as far as met
+        self.bad: set[int] = set()  # first positions of the damaged batches found so far
 
     def read(self, position: int, size_max: int) -> list[StoredBatch]:
         """As `Store.read`."""
@@ -78,8 +78,8 @@ class SnapshotReader:
             return head.position + 1
 
     def messages_in(self, run: MessageRun) -> list[StoredMessage] | None:
-        """The messages that are left in a run; None and a report if what was written can't be read."""
-        if run.gone == run.all:  # others have the same numbers, and came later
+        """Return the messages that are left in a run; None and a report if it is damaged."""
+        if run.gone == run.all:  # later runs have its numbers
             return []
         with self._snapshot():
             row = run_row_of(self._connection, run)
@@ -94,7 +94,7 @@ class SnapshotReader:
         return None
 
     def close(self) -> None:
-        """Give up the connection."""
+        """Close the connection."""
         with suppress(sqlite3.Error):
             self._connection.close()
 
@@ -111,9 +111,9 @@ class SnapshotReader:
                 self._connection.execute("ROLLBACK")
 
     def _up(self, position: int, head: StoreHead) -> Generator[StreamLink, None, None]:
-        """The sound batches from the one that may hold the position on."""
+        """Yield the sound batches from the one that may hold the position on."""
         (start,) = self._connection.execute(_LAST_TO, (position,)).fetchone()
-        last = 0 if start is None else None  # where the batch before ended, None if that can't be told
+        last = 0 if start is None else None  # end of the batch before, None if that is unknown
         with closing(self._connection.execute(_FROM, (start or 0,))) as rows:
             for key, link in self._checked(rows):
                 if start is not None and key != start:
@@ -128,7 +128,7 @@ class SnapshotReader:
             raise Broken(f"stream {last + 1}: rows are missing")
 
     def _down(self, position: int, head: StoreHead) -> Generator[StreamLink, None, None]:
-        """The sound batches that begin at or before the position, the last one first."""
+        """Yield the sound batches that begin at or before the position, the last one first."""
         follower = self._follower(position, head)
         with closing(self._connection.execute(_DOWN_FROM, (position,))) as rows:
             for _, link in self._checked(rows, step=-1):
@@ -141,17 +141,17 @@ class SnapshotReader:
             _check_step(0, follower, head)
 
     def _follower(self, position: int, head: StoreHead) -> StreamLink | StoreHead | None:
-        """Return what follows the batches that begin at or before the position; None if that is unknown."""
+        """Return what follows the batches that begin at or before the position; None if unknown."""
         with closing(self._connection.execute(_FROM, (position + 1,))) as rows:
             return next((link for _, link in self._checked(rows)), head)
 
     def _next(self, position: int) -> StreamLink | None:
-        """The first sound batch that begins at the position or after it."""
+        """Return the first sound batch that begins at the position or after it."""
         with closing(self._connection.execute(_FROM, (position,))) as rows:
             return next((link for _, link in self._checked(rows) if link is not None), None)
 
     def _checked(self, rows: sqlite3.Cursor, step: int = 1) -> Iterator[tuple[int, StreamLink | None]]:
-        """Each key with its batch, or with None and a report if the row is not sound."""
+        """Yield each key with its batch, or with None and a report if the row is not sound."""
         before: int | None = None
         for row in rows:
             key = row[0]
@@ -167,7 +167,7 @@ class SnapshotReader:
 
 
 def run_row_of(connection: sqlite3.Connection, run: MessageRun) -> Row:
-    """The row of a run, sound save for its content; raises Broken if it is not where it should be."""
+    """Return the row of a run, sound except for its content; raises Broken if it is missing."""
     row: Row | None = connection.execute(_RUN, (run.key,)).fetchone()
     if row is None or not is_sound(RUN, row):
         raise Broken(f"run {run.key}: is there and is not")

@@ -1,18 +1,18 @@
-"""The rows of the database: what each table holds, and the checksum that every row carries.
+"""Rows of the database: the contents of each table, and the checksum that every row carries.
 
-A row is its key, the checksum, then the fields; everything is an integer, bytes or NULL, so that what is
-checked is exactly what lies on the disk. The checksum is a CRC-32 over the name of the table, the key and all
-fields: a row that was changed, moved to another key or put into another table is told from a good one.
+A row is its key, the checksum, then the fields; everything is an integer, bytes or NULL, so that the check
+covers exactly the bytes on the disk. The checksum is a CRC-32 over the name of the table, the key and all
+fields: it exposes a row that was changed, moved to another key or put into another table.
 
 Each batch of the stream also says where its predecessors ended: `previous`, the last position before it, and
 `kept`, the last position before it that is persistent. So a reader notices that a row between two others is
-gone, which the checksums of the others can't tell, and does not take what was trimmed for lost.
+gone, which the checksums of the others can't show, and does not take trimmed batches for lost ones.
 
-Everything else is kept by sums: the head has the sum of the checksums of each of the other tables, so a row
-that is gone, is older than it was or has come back is noticed, though no other row knows of it.
+All other tables are protected by sums: the head has the sum of the checksums of each of them, so a row that
+is gone, is older than it was or has come back is noticed, though no other row knows of it.
 
-A row may be long and most of it seldom wanted. Then its last column, the *content*, has a checksum of its own
-that stands before it: the rest of the row is read and checked without it.
+A row may be long and most of it seldom read. Then its last column, the *content*, has a checksum of its own
+before it: the rest of the row is read and checked without it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SUM_MASK = 2**32 - 1
 Field = int | bytes | None
 Row = tuple[Field, ...]
 RecordKey = tuple[str, Field, Field]
-"""A table, and what is unique in it: owner and name, system and epoch, kind and key, or a queue's own key."""
+"""Table and unique key in it: owner and name, system and epoch, kind and key, or a queue's own key."""
 
 _ELSEWHERE = -1  # an epoch that no batch has
 
@@ -39,7 +39,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class TableSchema(Struct, frozen=True):
-    """A table by its name, its key and its other columns."""
+    """Table with its name, its key and its other columns."""
 
     name: str
     key: str
@@ -48,27 +48,27 @@ class TableSchema(Struct, frozen=True):
 
     @property
     def schema(self) -> str:
-        """The text that makes it, as SQLite keeps it; no index, so that nothing can contradict the rows."""
+        """Statement that creates it, as SQLite keeps it; no index, which might contradict the rows."""
         columns = ", ".join((f"{self.key} INTEGER PRIMARY KEY", "checksum INT NOT NULL", *self.columns))
         return f"CREATE TABLE {self.name} ({columns}) STRICT"
 
     @property
     def width(self) -> int:
-        """How many values a row has."""
+        """Number of values in a row."""
         return len(self.columns) + 2
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all values of a row."""
+        """Names of all values of a row."""
         return (self.key, "checksum", *(column.split()[0] for column in self.columns))
 
     @property
     def put(self) -> str:
-        """The statement that writes a row, in place of one with the same key."""
+        """Statement that writes a row, replacing one with the same key."""
         return f"INSERT OR REPLACE INTO {self.name} VALUES ({', '.join('?' * self.width)})"
 
 
-# Both of these have one row and tell the node's name: a lost page takes only one of them with it.
+# Both of these have one row with the node's name: a lost page takes only one of them with it.
 META = TableSchema("meta", "id", ("format INT", "node BLOB", "boot INT"))
 HEAD = TableSchema(
     "head",
@@ -115,11 +115,11 @@ STREAM = TableSchema(
         "epoch INT",
         "system BLOB",
         "source BLOB",
-        "raw BLOB",  # last, so that what stands before it is read without it
+        "raw BLOB",  # last, so that the columns before it are read without it
     ),
 )
 QUEUE = TableSchema("queue", "id", ("changed INT", "name BLOB", "handed INT", "description BLOB"))
-# Messages, many to a row, and which of them are gone; `runs` says what is in the columns.
+# Messages, many to a row, and the set of those that are gone; `runs` describes the columns.
 RUN = TableSchema(
     "run",
     "id",
@@ -134,12 +134,12 @@ ONLY_ROW = 1
 
 
 def tables_of(version: int) -> tuple[TableSchema, ...]:
-    """The tables of a database of that format."""
+    """Return the tables of a database of that format."""
     return TABLES if version >= FORMAT else TABLES_BEFORE
 
 
 class Meta(Struct, frozen=True):
-    """The owner of the store; written when it is opened."""
+    """Owner of the store; written when it is opened."""
 
     node: str
     boot: int
@@ -147,14 +147,14 @@ class Meta(Struct, frozen=True):
 
 
 class StoreHead(Struct, frozen=True):
-    """The state of the store; written with every commit."""
+    """State of the store; written with every commit."""
 
     node: str
     boot: int
     commits: int = 0
     position: int = 0  # no event will ever be stored at or below it
-    last: int = 0  # where the last batch ended that was stored
-    kept: int = 0  # where the last persistent one did
+    last: int = 0  # end of the last batch that was stored
+    kept: int = 0  # end of the last persistent one
     trimmed: int = 0  # batches up to here are gone unless they are persistent
     latest_us: int = 0  # the highest `stored_us` so far
     durables: int = 0  # the sum of the checksums of all durables: none is missing, none is stale
@@ -162,26 +162,26 @@ class StoreHead(Struct, frozen=True):
     queues: int = 0  # and for the queues
     run: int = 0  # the highest key that a run ever had
     runs: int = 0  # the sum of the checksums of all runs
-    settled: int = 0  # and of all that tells which of their messages are gone
+    settled: int = 0  # and of all rows that say which of their messages are gone
     records: int = 0  # and of all records
 
 
 class StreamLink(Struct, frozen=True, gc=False):
-    """A batch in the stream and what it says of those before it."""
+    """Batch in the stream, and the ends of those before it."""
 
     batch: StoredBatch
     previous: int
     kept: int
-    latest_us: int  # the highest `stored_us` up to this batch: grows even where the clock was set back
+    latest_us: int  # the highest `stored_us` up to this batch: grows even if the clock was set back
 
     @property
     def last(self) -> int:
-        """The position of its last event."""
+        """Position of its last event."""
         return self.batch.first + self.batch.count - 1
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether it only stands in the place of batches that were discarded: see `elsewhere`."""
+        """Whether it only replaces batches that were discarded: see `elsewhere`."""
         return self.batch.epoch == _ELSEWHERE
 
 
@@ -197,7 +197,7 @@ def is_gap(follower: StreamLink | StoreHead, last: int, trimmed: int) -> bool:
 
 
 def sealed(table: TableSchema, key: int, fields: Row) -> Row:
-    """The row with its checksum, and its content with one of its own if it has any."""
+    """Return the row with its checksum, and its content with one of its own if it has any."""
     if table.has_content:
         *fields_before, content = fields
         fields = (*fields_before, zlib.crc32(cast(bytes, content)))
@@ -206,7 +206,7 @@ def sealed(table: TableSchema, key: int, fields: Row) -> Row:
 
 
 def is_sound(table: TableSchema, row: Row) -> bool:
-    """Whether the row, save for its content, is as it was written; it may hold anything."""
+    """Whether the row, except its content, is as it was written; it may hold anything."""
     if len(row) != table.width:
         return False
     return _checksum(table, row[0], row[2:-1] if table.has_content else row[2:]) == row[1]
@@ -223,49 +223,49 @@ def _checksum(table: TableSchema, key: Field, fields: Row) -> int:
 
 
 def checksum_of(row: Row) -> int:
-    """The checksum a sound row carries."""
+    """Return the checksum that a sound row carries."""
     return cast(int, row[1])
 
 
 def changed_in(row: Row) -> int:
-    """The number of the commit that wrote a sound row, in tables that have it."""
+    """Return the number of the commit that wrote a sound row, in tables that have it."""
     return cast(int, row[2])
 
 
 def meta_row(meta: Meta) -> Row:
-    """A row for META."""
+    """Return a row for META."""
     return sealed(META, ONLY_ROW, (meta.format, meta.node.encode(), meta.boot))
 
 
 def head_row(head: StoreHead, table: TableSchema = HEAD) -> Row:
-    """A row for HEAD, or for the one before it."""
+    """Return a row for HEAD, or for the one before it."""
     node, *numbers = msgspec.structs.astuple(head)
     return sealed(table, ONLY_ROW, (node.encode(), *numbers[: len(table.columns) - 1]))
 
 
 def key_of(table: TableSchema, row: Row) -> RecordKey:
-    """Return the key that no other sound row has that keeps something by name, or a queue."""
+    """Return the unique key of a row of the tables that are protected by sums."""
     return (table.name, None, row[0]) if table is QUEUE else (table.name, row[3], row[4])
 
 
 def durable_fields(changed: int, durable: Durable) -> Row:
-    """The fields of a row for DURABLE; `changed` is the number of the commit."""
+    """Return the fields of a row for DURABLE; `changed` is the number of the commit."""
     texts = durable.owner.encode(), durable.name.encode(), durable.filter.encode()
     return (changed, *texts, durable.cursor, durable.handed, durable.options)
 
 
 def counter_fields(changed: int, counter: Counter) -> Row:
-    """The same for COUNTER."""
+    """Return the fields of a row for COUNTER."""
     return changed, counter.system.encode(), counter.epoch, counter.counter, counter.seen_us, counter.refused
 
 
 def record_fields(changed: int, record: SetRecord) -> Row:
-    """The same for RECORD."""
+    """Return the fields of a row for RECORD."""
     return changed, record.kind.encode(), record.key.encode(), record.value
 
 
 def stream_row(link: StreamLink) -> Row:
-    """A row for STREAM."""
+    """Return a row for STREAM."""
     batch = link.batch
     system = None if batch.system is None else batch.system.encode()
     source = None if batch.source is None else batch.source.encode()
@@ -275,7 +275,7 @@ def stream_row(link: StreamLink) -> Row:
 
 
 def queue_row(changed: int, queue: QueueRecord) -> Row:
-    """A row for QUEUE; `changed` is the number of the commit."""
+    """Return a row for QUEUE; `changed` is the number of the commit."""
     return sealed(QUEUE, queue.key, (changed, queue.name.encode(), queue.handed, queue.description))
 
 

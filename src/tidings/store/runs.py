@@ -1,13 +1,13 @@
-"""How messages lie on disk: in *runs*, many to a row.
+"""Messages on disk, in *runs*, many to a row.
 
 One row of sixty messages costs SQLite about as much as a few rows of one, so those of a commit are written
-together. A run is never changed. Which of its messages are gone stands in a row of another table, `settled`,
-a few bytes that every commit that takes some of them writes anew; with the last one both rows go. A message
-that is changed is gone from its run and is in a later one.
+together. A run is never changed. The set of its messages that are gone is in a row of another table,
+`settled`, a few bytes that every commit that removes some of them writes anew; with the last one both rows
+go. A message that is changed is gone from its run and is in a later one.
 
 The row of a run has the numbers of its messages before the messages themselves, so a store is opened without
-reading these, and what is lost with a bad run can be told. In memory the *stock* knows which messages there
-are, and in which runs, at eight bytes a message.
+reading these, and the loss of a bad run can be reported by number. In memory the *stock* knows all messages
+and their runs, at eight bytes a message.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from tidings.store.packing import PLAIN, PackingError, pack, unpack
 from tidings.store.records import RUN, SETTLED, Row, checksum_of, sealed
 
 RUN_COUNT_MAX = 64
-RUN_BYTES_MAX = 64 * 2**10  # what is lost with a bad one, save a message that is larger
+RUN_BYTES_MAX = 64 * 2**10  # most that is lost with a bad run, except a larger message
 # A larger message is a run of its own: there is little to save, and its space is free as soon as it is gone.
 SHARED_BYTES_MAX = 8 * 2**10
-# A run of which few messages are left keeps its whole space. When such runs have more than this together, the
-# oldest are rewritten: but for this much, at least a quarter of the messages of every run on disk is there.
+# A run with few messages left keeps its whole space. When such runs have more than this together, the oldest
+# are rewritten: apart from this much, at least a quarter of the messages of every run on disk is still there.
 SPARSE_BYTES_MAX = 16 * 2**20
-_FIELDS_BYTES = 64  # what the other fields of a message take, about
+_FIELDS_BYTES = 64  # size of the other fields of a message, about
 
 # Reads all rows of RUN with the size of the content in its place.
 FRONTS = """SELECT id, checksum, changed, packing, numbers, content_checksum, length(content)
@@ -49,19 +49,19 @@ class MessageRun(Struct, gc=False, eq=False):
     key: int
     checksum: int
     size: int  # of its content
-    numbers: array[int]  # of its messages, ascending; those that are gone too
-    gone: int = 0  # which are: the lowest bit is for the first
-    settled: int | None = None  # the checksum of the row that says so, if there is one
+    numbers: array[int]  # of its messages, ascending; including those that are gone
+    gone: int = 0  # a bit set of those; the lowest bit is for the first
+    settled: int | None = None  # the checksum of the row with `gone`, if there is one
     is_stray: bool = False  # its numbers lie among those of other runs
 
     @property
     def all(self) -> int:
-        """The bits of all its messages."""
+        """Bits of all its messages."""
         return (1 << len(self.numbers)) - 1
 
     @property
     def left(self) -> list[int]:
-        """The numbers of the messages that are not gone."""
+        """Numbers of the messages that are not gone."""
         return [number for index, number in enumerate(self.numbers) if not self.gone >> index & 1]
 
     @property
@@ -70,7 +70,7 @@ class MessageRun(Struct, gc=False, eq=False):
         return 4 * self.gone.bit_count() > 3 * len(self.numbers)
 
     def bits_of(self, numbers: Sequence[int]) -> int:
-        """The bits of these of its messages, gone or not; the numbers ascend, and some may not be here."""
+        """Return the bits of these messages, gone or not; the numbers ascend, and some may be unknown."""
         mine, count = self.numbers, len(numbers)
         first = bisect_left(mine, numbers[0])
         if mine[first : first + count] == array("Q", numbers):  # as messages mostly go: one after the other
@@ -96,7 +96,7 @@ def runs_of(messages: list[StoredMessage]) -> Iterator[list[StoredMessage]]:
 
 
 def run_row(key: int, changed: int, messages: list[StoredMessage]) -> Row:
-    """A row for RUN; `changed` is the number of the commit. Raises MissingExtra.
+    """Return a row for RUN; `changed` is the number of the commit. Raises MissingExtra.
 
     The messages ascend, and all are to be compressed or none.
     """
@@ -107,7 +107,7 @@ def run_row(key: int, changed: int, messages: list[StoredMessage]) -> Row:
 
 
 def settled_row(key: int, changed: int, gone: int) -> Row:
-    """A row for SETTLED; `changed` is the number of the commit."""
+    """Return a row for SETTLED; `changed` is the number of the commit."""
     return sealed(SETTLED, key, (changed, gone.to_bytes((gone.bit_length() + 7) // 8, "big")))
 
 
@@ -124,7 +124,7 @@ def gone_of(row: Row) -> int:
 
 
 def messages_of(row: Row) -> list[StoredMessage]:
-    """The messages in a sound and whole row of RUN, gone or not; raises PackingError, MissingExtra."""
+    """Return the messages in a sound and whole row of RUN, gone or not; raises PackingError, MissingExtra."""
     content = unpack(cast(int, row[3]), cast(bytes, row[6]))
     try:
         messages = _decode(content)
@@ -136,21 +136,21 @@ def messages_of(row: Row) -> list[StoredMessage]:
 
 
 def spans(numbers: Sequence[int]) -> str:
-    """Ascending numbers in words: `1 to 5, 7`."""
+    """Return ascending numbers in words: `1 to 5, 7`."""
     breaks = [index for index, (one, other) in enumerate(pairwise(numbers), start=1) if other != one + 1]
     parts = [numbers[begin:end] for begin, end in pairwise([0, *breaks, len(numbers)]) if begin < end]
     return ", ".join(str(part[0]) if len(part) == 1 else f"{part[0]} to {part[-1]}" for part in parts)
 
 
 def _big_endian(numbers: array[int]) -> array[int]:
-    """The same numbers for the disk, or from it."""
+    """Convert numbers to the byte order of the disk, or back."""
     if sys.byteorder == "little":
         numbers.byteswap()
     return numbers
 
 
 class Stock:
-    """The runs of a database. Speed is its contract, as every put and every get comes here.
+    """Runs of a database. Speed is its contract, as every put and every get comes here.
 
     Numbers mostly grow from commit to commit, so most runs stand one behind the other and a message is found
     by bisecting. What does not fit between the others is *stray*: messages that were changed, came late, or
@@ -163,9 +163,7 @@ class Stock:
         self._firsts: list[int] = []  # the first number of each run in order
         self._ordered: list[MessageRun] = []
         self._strays: dict[int, MessageRun] = {}
-        self._sparse: dict[
-            int, MessageRun
-        ] = {}  # by their keys, those first that have been sparse for longest
+        self._sparse: dict[int, MessageRun] = {}  # by key, the one that has been sparse for longest first
         self._sparse_size = 0
 
     def has(self, number: int) -> bool:
@@ -173,9 +171,9 @@ class Stock:
         return bool(self.locate([number]))
 
     def locate(self, numbers: list[int]) -> dict[int, int]:
-        """In which runs these messages are, by their keys, and the bits they have there.
+        """Return the bits of these messages in their runs, by the keys of the runs.
 
-        The numbers ascend; those that are nowhere are left out.
+        The numbers ascend; unknown ones are left out.
         """
         found: dict[int, int] = {}
         if self._strays:
@@ -190,7 +188,7 @@ class Stock:
         return found
 
     def overdue(self, count_max: int) -> list[MessageRun]:
-        """The sparse runs that are to be rewritten, no more than so many."""
+        """Return the sparse runs to be rewritten, at most so many."""
         found: list[MessageRun] = []
         excess = self._sparse_size - SPARSE_BYTES_MAX
         for run in self._sparse.values():
@@ -201,11 +199,11 @@ class Stock:
         return found
 
     def in_order(self) -> list[tuple[int, int]]:
-        """The first number and the key of each run, by these."""
+        """Return the first number and the key of each run, in order."""
         return sorted((run.numbers[0], key) for key, run in self.runs.items())
 
     def add(self, run: MessageRun) -> None:
-        """Take in a run; its messages count instead of those that others have of the same numbers."""
+        """Add a run; its messages replace those of the same numbers in other runs."""
         self.runs[run.key] = run
         self.last = max(self.last, run.numbers[-1])
         place = self._place(run)
@@ -222,7 +220,7 @@ class Stock:
         self._weigh(run)
 
     def settle(self, run: MessageRun, gone: int, settled: int | None) -> None:
-        """Let these messages of a run be gone; `settled` is the checksum of the row that says so."""
+        """Mark these messages of a run as gone; `settled` is the checksum of the row that says so."""
         if run.is_stray:
             for number in run.left:
                 del self._strays[number]
@@ -232,7 +230,7 @@ class Stock:
         self._weigh(run)
 
     def remove(self, run: MessageRun) -> None:
-        """Let a run be gone with all its messages."""
+        """Remove a run with all its messages."""
         del self.runs[run.key]
         if self._sparse.pop(run.key, None) is not None:
             self._sparse_size -= run.size
@@ -244,7 +242,7 @@ class Stock:
             del self._firsts[place], self._ordered[place]
 
     def _in_order(self, numbers: list[int]) -> Iterator[tuple[MessageRun, list[int]]]:
-        """Each run whose numbers may be among these, with those between its first and its last."""
+        """Yield each run whose numbers may be among these, with those between its first and its last."""
         begin = 0
         while begin < len(numbers):
             place = bisect_right(self._firsts, numbers[begin]) - 1

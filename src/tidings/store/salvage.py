@@ -1,14 +1,14 @@
-"""Rebuilds a damaged database out of every row in it that is still as it was written.
+"""Rebuilding of a damaged database from every row in it that is still as it was written.
 
 The new database is made beside the old one and takes its place when it is complete; the old one is kept under
 another name. A crash at any moment leaves the old one or the new one in place: once the file called `rebuilt`
 exists it is complete, and the next opening finishes the exchange.
 
-What holds afterwards: a row is there if its own bytes are good and its leaf still says where it lies, or the
-row before it in the leaf is good; the rest of the tree is not needed. So a flipped bit in the file costs one
-row at most: of messages one run. A row that is not as it was written is never there. Positions that are gone
-are reported, and no new event gets one of them. What can't be seen is the loss of whole commits at the very
-end of the log (cut off, or a bad bit in the last one): that looks like a crash before they were made.
+Afterwards a row is there if its own bytes are good and its leaf still says where it lies, or the row before
+it in the leaf is good; the rest of the tree is not needed. So a flipped bit in the file costs one row at
+most: of messages one run. A row that is not as it was written is never there. Lost positions are reported,
+and no new event gets one of them. The loss of whole commits at the very end of the log (cut off, or a bad bit
+in the last one) can't be seen: it looks like a crash before they were made.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ from tidings.store.runs import gone_of, run_of, spans
 from tidings.store.sqlite_errors import trouble
 from tidings.store.wal import log_of
 
-# More events than can have been lost unseen: no position that a lost event had is ever given out again.
+# More events than can have been lost unseen: no position of a lost event is ever used again.
 POSITION_LEAP = 2**32
 
 
 class _Found(Struct, frozen=True, gc=False):
-    """The place of a run's sound row."""
+    """Place of a run's sound row."""
 
     checksum: int
     changed: int
@@ -83,17 +83,16 @@ class _Found(Struct, frozen=True, gc=False):
 
     @property
     def rank(self) -> tuple[int, bool, bool, bool]:
-        """What tells the right one of several with the same key."""
+        """Sort key by which the right one of several rows with the same key is the greatest."""
         return self.changed, self.is_whole, self.place.is_in_tree, not self.place.is_free
 
 
 class FoundRuns:
-    """What is left of the messages of queues: the sound rows of runs, and the newest that tells what is gone.
+    """Remains of the messages of queues: sound rows of runs, and the newest sound rows of SETTLED.
 
-    A run that is gone does not come back as long as it can be told that its row is an old one: by the tree,
-    by SQLite's list of free pages, and by the sum in the head, which decides where those two contradict. If
-    the row is lost that tells which messages of a run are gone, these come back, and it is reported that they
-    may.
+    A removed run does not come back as long as its row is known to be old: by the tree, by SQLite's list of
+    free pages, and by the sum in the head, which decides where those two contradict. If the row is lost that
+    says which messages of a run are gone, these come back, and that is reported.
     """
 
     def __init__(self) -> None:
@@ -101,14 +100,14 @@ class FoundRuns:
         self._settled: dict[int, Row] = {}
 
     def keep(self, row: Row, place: RowPlace) -> None:
-        """Take in a sound row of RUN."""
+        """Add a sound row of RUN."""
         key, found = cast(int, row[0]), _Found(checksum_of(row), changed_in(row), is_whole(row), place)
         known = self._runs.get(key)
         if known is None or known.rank < found.rank:
             self._runs[key] = found
 
     def keep_settled(self, row: Row) -> None:
-        """Take in a sound row of SETTLED."""
+        """Add a sound row of SETTLED."""
         key = cast(int, row[0])
         known = self._settled.get(key)
         if known is None or changed_in(known) < changed_in(row):
@@ -117,7 +116,7 @@ class FoundRuns:
     def copy(
         self, pages: Pages, head: StoreHead, connection: sqlite3.Connection, problems: list[str]
     ) -> StoreHead:
-        """Write what is left; tell which messages are lost or may be back. The head that goes with it."""
+        """Write the remains, report messages that are lost or may be back, and return the matching head."""
         chosen = self._chosen(head.runs)
         whole = {key: found for key, found in chosen.items() if found.is_whole}
         left = 0
@@ -139,9 +138,9 @@ class FoundRuns:
         return replace(head, run=last, runs=_total(whole.values()), settled=self._total_settled(whole))
 
     def _chosen(self, total: int) -> dict[int, _Found]:
-        """The runs that are there by the trees, or by the list of free pages if these have the right sum.
+        """Return the runs in the trees, or else those not listed as free, whichever have the right sum.
 
-        If neither is right it is both: better some that are gone than one too few.
+        If neither do, return all: better some that are gone than one too few.
         """
         found = {key: self._runs[key] for key in sorted(self._runs)}
         by_trees = {key: one for key, one in found.items() if one.place.is_in_tree}
@@ -164,9 +163,9 @@ def _total(runs: Iterable[_Found]) -> int:
 
 
 class _Finds(Struct):
-    """The sound rows of a database."""
+    """Sound rows of a database."""
 
-    format: int = FORMAT - 1  # ours if anything shows that: what is taken for older is only migrated again
+    format: int = FORMAT - 1  # ours if anything shows that: a database taken for older is only migrated again
     metas: list[Meta] = []
     heads: list[StoreHead] = []
     records: dict[RecordKey, tuple[TableSchema, Row]] = {}  # the newest of each
@@ -178,7 +177,7 @@ def refuse_newer(database: Path) -> None:
     """Raise StoreTooNew if a later tidings made it; tables of other formats are left alone."""
     if database.stat().st_size == 0:
         return
-    # A damaged schema may be quoted in an error that is no text.
+    # SQLite may quote a damaged schema in an error that is no valid text.
     unreadable = suppress(sqlite3.Error, UnicodeDecodeError)
     with unreadable, closing(connect(database, read_only=True)) as connection:
         row: Row = connection.execute("SELECT * FROM meta").fetchone() or ()
@@ -187,9 +186,9 @@ def refuse_newer(database: Path) -> None:
 
 
 def rebuild(database: Path, head: StoreHead | None) -> list[str]:
-    """Put a sound database in the place of a damaged one that nobody has open; tell what is lost.
+    """Replace a damaged database, which no process has open, by a sound one; return what is lost.
 
-    `head` is how the store stands, if that is known; otherwise it is what the database says of itself.
+    `head` is the state of the store, if known; otherwise the one found in the database.
     """
     refuse_newer(database)
     new = database.with_name(database.name + ".new")
@@ -213,7 +212,7 @@ def rebuild(database: Path, head: StoreHead | None) -> list[str]:
 
 
 def finish_rebuild(database: Path) -> None:
-    """If a rebuilt database waits to take its place, keep the damaged one under another name and let it."""
+    """If a rebuilt database is complete, keep the damaged one under another name and move the new one in."""
     rebuilt = _rebuilt(database)
     if not rebuilt.exists():
         return
@@ -228,7 +227,7 @@ def finish_rebuild(database: Path) -> None:
 
 
 def make(database: Path, head: StoreHead) -> None:
-    """Make a new database; after a crash it is there and whole, or not there."""
+    """Create a new database; after a crash it is there and whole, or not there."""
     new = database.with_name(database.name + ".new")
     with trouble(database):
         with making(new, Meta(head.node, head.boot)) as connection:
@@ -256,7 +255,7 @@ def _survey(pages: Pages) -> _Finds:
         row = pages.row(place)
         if row is None:
             continue
-        # A batch never changes, so an older page is as good; of anything else only the newest counts.
+        # A batch never changes, so an older page is as good; of all other rows only the newest counts.
         for table in (STREAM,) if place.is_old else (*TABLES, HEAD_BEFORE):
             if is_sound(table, row):
                 _KEEP[table.name](finds, row, place)
@@ -304,7 +303,7 @@ _KEEP: dict[str, Callable[[_Finds, Row, RowPlace], None]] = {
 
 
 def _head(finds: _Finds, problems: list[str]) -> StoreHead:
-    """The newest head; without one, what else is known of the node."""
+    """Return the newest head; without one, a head made of what else is known of the node."""
     if finds.heads:
         newest = max(finds.heads, key=lambda head: head.commits)
         return replace(newest, boot=max(newest.boot, *(meta.boot for meta in finds.metas), 0))
@@ -334,7 +333,7 @@ def _copy_stream(
 
 
 def _links(pages: Pages, finds: _Finds, head: StoreHead) -> Iterator[StreamLink]:
-    """The batches in order, without those that were trimmed and whose pages are only not yet used again."""
+    """Yield the batches in order, without trimmed ones whose pages are only not yet used again."""
     last = 0
     for first in sorted(finds.stream):
         row = pages.row(finds.stream[first])
@@ -348,7 +347,7 @@ def _links(pages: Pages, finds: _Finds, head: StoreHead) -> Iterator[StreamLink]
 def _copy_records(
     finds: _Finds, head: StoreHead, connection: sqlite3.Connection, problems: list[str]
 ) -> StoreHead:
-    """Write the durables, counters, queues and records that are left; tell if some are missing or too old."""
+    """Write the durables, counters, queues and records that are left; report if some are missing or old."""
     before = dict.fromkeys(SUMS, 0)
     after = dict.fromkeys(SUMS, 0)
     position = head.position

@@ -1,8 +1,8 @@
-"""The store of a node that has a directory: one SQLite database, verified as it is read.
+"""Store of a node that has a directory: one SQLite database, verified as it is read.
 
 A commit is one transaction and one fdatasync. Readers have a connection of their own, so neither side waits
-for the other. Damage is never served. A bad row is reported and passed over; when the file contradicts itself
-it is rebuilt at once from all rows in it that are good (see `salvage`), while commits and reads wait.
+for the other. Damage is never served. A bad row is reported and skipped; when the file contradicts itself, it
+is rebuilt at once from all good rows in it (see `salvage`), while commits and reads wait.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from tidings.store.records import StoreHead
 from tidings.store.salvage import finish_rebuild, make, rebuild, refuse_newer
 from tidings.store.sqlite_errors import Broken, trouble
 
-REBUILDS_MAX = 3  # in one run: a disk that damages the file as fast as this is broken
-DAMAGE_MAX = 1000  # how many reports are kept
+REBUILDS_MAX = 3  # in one run: a disk that damages the file this fast is broken
+DAMAGE_MAX = 1000  # reports that are kept
 SQLITE_MIN = (3, 37)  # the first with STRICT tables
 
 Answer = TypeVar("Answer")
@@ -36,10 +36,10 @@ _number = attrgetter("number")
 
 
 class SqliteStore:
-    """The store in a directory, which is made if it is not there and is this process's until `close`."""
+    """Store in a directory, which is created if missing, and held by this process until `close`."""
 
     def __init__(self, path: Path) -> None:
-        """Raises StoreInUse, StoreTooNew, StoreFailed, or StoreError if the directory is somebody else's."""
+        """Raises StoreInUse, StoreTooNew, StoreFailed, or StoreError if the directory is not a node's."""
         if sqlite3.sqlite_version_info < SQLITE_MIN:
             raise StoreError(str(path), f"needs SQLite 3.37, this Python has {sqlite3.sqlite_version}")
         self.damage: list[StoreDamaged] = []
@@ -58,7 +58,7 @@ class SqliteStore:
 
     @property
     def state(self) -> StoreState:
-        """The state when the store was opened."""
+        """State when the store was opened."""
         return self._state
 
     def commit(self, operations: Sequence[Operation]) -> None:
@@ -73,31 +73,31 @@ class SqliteStore:
                     self._rebuild(database, broken)
 
     def read(self, position: int, size_max: int) -> list[StoredBatch]:
-        """The batches that hold positions from this one on: one at least, then as many as fit the size."""
+        """Return the batches with positions from this one on: at least one, then as many as fit the size."""
         return self._ask(lambda reader: reader.read(position, size_max))
 
     def read_before(self, position: int, size_max: int) -> list[StoredBatch]:
-        """The same for the batches that begin at or before the position, the last one first."""
+        """Return the batches that begin at or before the position, the last first, with that limit."""
         return self._ask(lambda reader: reader.read_before(position, size_max))
 
     def position_at(self, time_us: int) -> int:
-        """The position of the first event that was stored at or after that time, or one past the last."""
+        """Return the position of the first event stored at or after that time, or one past the last."""
         return self._ask(lambda reader: reader.position_at(time_us))
 
     @property
     def discarded(self) -> int:
-        """The position up to which persistent batches were given up too."""
+        """Position up to which persistent batches were deleted too."""
         return self._open_database().discarded
 
     def corrupt(self, first: int, end: int) -> list[int]:
-        """Return the beginnings of batches found damaged while reading, from `first` on, before `end`."""
+        """Return the first positions of the damaged batches that were read, from `first` on, before `end`."""
         with self._reading:
             return sorted(one for one in self._open_database().reader.bad if first <= one < end)
 
     def messages(self) -> Iterator[StoredMessage]:
-        """All messages, by their numbers; raises MissingExtra at one that needs it to be decompressed.
+        """Yield all messages by number; raises MissingExtra at one that needs it to be decompressed.
 
-        What is put meanwhile is not told, and what is taken away or changed meanwhile may be or not.
+        Messages added meanwhile are left out; those removed or changed meanwhile may be included or not.
         """
         with self._writing:
             runs = self._open_database().books.stock.in_order()
@@ -109,7 +109,7 @@ class SqliteStore:
         yield from waiting
 
     def close(self) -> None:
-        """Give up the store; what was committed stays."""
+        """Close the store; committed data stays."""
         with self._writing, self._reading:
             database, self._database = self._database, None
             self._why_closed = "is closed"
@@ -149,10 +149,10 @@ class SqliteStore:
             self._rebuild(database, broken)
 
     def _messages_in(self, key: int) -> list[StoredMessage]:
-        """The messages of a run; none if it is gone, or is bad: then its numbers count as free."""
+        """Return the messages of a run; none if it is gone, or is bad: then its numbers count as free."""
 
         def ask(reader: SnapshotReader) -> list[StoredMessage]:
-            stock = self._open_database().books.stock  # after a rebuilding another one, with the same keys
+            stock = self._open_database().books.stock  # another one after a rebuild, with the same keys
             run = stock.runs.get(key)
             found = None if run is None else reader.messages_in(run)
             if run is not None and found is None:
@@ -163,7 +163,7 @@ class SqliteStore:
             return self._ask(ask)
 
     def _rebuild(self, damaged: StoreDatabase | None, broken: Broken) -> StoreDatabase:
-        """Put a sound database in the place of this one, unless another thread has done so already."""
+        """Replace this database by a sound one, unless another thread has done so already."""
         with self._writing, self._reading:
             if self._database is not damaged:
                 return self._open_database()
@@ -182,7 +182,7 @@ class SqliteStore:
             return self._database
 
     def _report(self, problem: str) -> None:
-        """Keep the report of a damaged place once, however often it is met."""
+        """Keep the report of a damaged place once, however often it is read."""
         if problem not in self._reported and len(self.damage) < DAMAGE_MAX:
             self._reported.add(problem)
             self.damage.append(StoreDamaged(str(self._path), problem))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tidings.errors import StoreFailed
 
-# What says nothing about the content of the file.
+# Codes that say nothing about the content of the file.
 _FAILURES = {
     sqlite3.SQLITE_PERM,
     sqlite3.SQLITE_BUSY,
@@ -34,12 +34,12 @@ def trouble(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         code: int | None = getattr(error, "sqlite_errorcode", None)
-        if code is None:  # the module was used wrongly, and says so
+        if code is None:  # a wrong use of the module
             raise
         if code & 0xFF in _FAILURES and code != sqlite3.SQLITE_IOERR_SHORT_READ:
             raise StoreFailed(str(path), str(error)) from error
         raise Broken(str(error)) from error
-    except UnicodeDecodeError as error:  # SQLite quotes a damaged schema, and the module can't tell the error
+    except UnicodeDecodeError as error:  # SQLite quotes a damaged schema, which the module can't decode
         raise Broken("the schema can't be read") from error
     except OSError as error:
         raise StoreFailed(str(path), error.strerror or str(error)) from error

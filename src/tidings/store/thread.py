@@ -1,11 +1,11 @@
-"""Runs a store beside the event loop: commits in one thread, reads in others.
+"""Driver of a store beside the event loop: commits in one thread, reads in others.
 
-What is submitted while a commit runs is taken together into the next one (group commit), so a busy node pays
-one fdatasync for many ticks and an idle one waits for no timer.
+Operations submitted while a commit runs go together into the next one (group commit), so a busy node pays one
+fdatasync for many ticks and an idle one waits for no timer.
 
-Reads do not hold up commits: before each of them a commit that waits or runs is let go first, one, so that
-reading goes on however busy the node is. A long backlog is read in pieces, each as large as its caller asks
-for, and a repeated request stands behind earlier ones of others: so readers have their pieces in turn. Long
+Reads do not hold up commits: each read first waits for one commit that is pending or runs, only one, so that
+reading goes on however busy the node is. A long backlog is read in pieces, each as large as its caller
+requests, and a repeated request is queued after those of others: so readers get their pieces in turn. Long
 work, such as a search in sealed files, has a thread of its own.
 """
 
@@ -22,8 +22,8 @@ from tidings.store.interface import Append, Enqueue, Operation, Revise, Store
 
 SUBMITTED_BYTES_MAX = 64 * 2**20
 COMMIT_FIRST_S_MAX = 0.05
-"""How long a read waits for a commit at most: a slow disk holds up commits, not those who read."""
-OPERATION_BYTES = 200  # what an operation takes besides its events, about
+"""Longest wait of a read for a commit: a slow disk holds up commits, not readers."""
+OPERATION_BYTES = 200  # size of an operation besides its events, about
 
 Answer = TypeVar("Answer")
 OnDurable = Callable[[int], None]
@@ -31,12 +31,12 @@ OnFailure = Callable[[int, TidingsError], None]
 
 
 class StoreThread:
-    """Commits what is submitted, in order.
+    """Commits submitted operations, in order.
 
     `on_durable(mark)` is called from the committing thread after each commit: everything submitted up to the
     mark is durable. `on_failure(first, error)` is called from it when a commit failed: nothing submitted from
-    the mark `first` on has happened, and nothing more is committed until `recover` is called, because what
-    comes later may rest on what was lost. Neither may raise or block.
+    the mark `first` on has happened, and nothing more is committed until `recover` is called, because later
+    operations may rest on lost ones. Neither may raise or block.
     """
 
     def __init__(self, store: Store, on_durable: OnDurable, on_failure: OnFailure) -> None:
@@ -44,11 +44,11 @@ class StoreThread:
         self._on_durable = on_durable
         self._on_failure = on_failure
         lock = threading.Lock()
-        self._changed = threading.Condition(lock)  # something is to be done
-        self._committed = threading.Condition(lock)  # or was
+        self._changed = threading.Condition(lock)  # there is work
+        self._committed = threading.Condition(lock)  # work was done
         self._pending: list[Operation] = []
         self._pending_size = 0
-        self._size = 0  # of what is pending and of what is being committed
+        self._size = 0  # of pending operations and those being committed
         self._mark = self._done = 0
         self._has_failed = False
         self._is_closing = False
@@ -59,14 +59,14 @@ class StoreThread:
 
     @property
     def is_full(self) -> bool:
-        """Whether `submit` would refuse: ask before taking in what has to be stored, and withhold credit."""
+        """Whether `submit` would refuse: check before taking input to be stored, and withhold credit."""
         return self._size >= SUBMITTED_BYTES_MAX
 
     def submit(self, operations: Sequence[Operation], is_last: bool = False) -> int:
-        """Have these committed together, and give the mark that says when: 1, then 2, and so on.
+        """Queue operations to be committed together; return their mark: 1, then 2, and so on.
 
-        Raises StoreFailed, and takes nothing, when SUBMITTED_BYTES_MAX wait already or after `close`. What
-        is submitted last, before `close`, is taken however much waits.
+        Raises StoreFailed, and takes nothing, when SUBMITTED_BYTES_MAX wait already or after `close`. The
+        last submission, before `close`, is taken however much waits.
         """
         with self._changed:
             if self._is_closing:
@@ -82,7 +82,7 @@ class StoreThread:
             return self._mark
 
     def recover(self) -> int:
-        """Give up all that was submitted and is not durable, and go on; the last mark that was given up."""
+        """Give up all submissions that are not durable, and go on; return the last mark given up."""
         with self._changed:
             self._pending, self._pending_size, self._size, self._done = [], 0, 0, self._mark
             self._has_failed = False
@@ -91,11 +91,11 @@ class StoreThread:
             return self._mark
 
     def ask(self, question: Callable[..., Answer], *arguments: object) -> Future[Answer]:
-        """Have something read of the store, off the caller's thread, after what others asked for before."""
+        """Run a read of the store off the caller's thread, after earlier ones."""
         return self._readers.submit(self._answer, question, *arguments)
 
     def ask_aside(self, question: Callable[..., Answer], *arguments: object) -> Future[Answer]:
-        """The same for what may take long, so that nobody who asks for little stands behind it."""
+        """Run a read that may take long in a thread of its own, so that short reads do not wait for it."""
         return self._searchers.submit(self._answer, question, *arguments)
 
     def _answer(self, question: Callable[..., Answer], *arguments: object) -> Answer:
@@ -110,7 +110,7 @@ class StoreThread:
 
     @property
     def _is_idle(self) -> bool:
-        """Whether no commit is made just now, nor can be."""
+        """Whether no commit runs, nor can start."""
         return self._mark == self._done or self._has_failed
 
     def close(self) -> None:
@@ -152,7 +152,7 @@ class StoreThread:
             self.store.commit(operations)
         except TidingsError as error:
             return error
-        except Exception as error:  # the one place that must survive whatever a store does
+        except Exception as error:  # the one place that must survive any error of a store
             return InternalError(f"commit failed: {error!r}")
         return None
 

@@ -2,10 +2,10 @@
 
 The log is a header and frames, each a page with its number; the last frame of a commit says so. A frame has a
 checksum over itself that begins with the checksum of the frame before. SQLite reads up to the first bad frame
-and forgets the rest without a word, which is right for a commit that the power cut short, and loses what came
-after a flipped bit. But a frame can be checked against the *written* checksum of the frame before it, so here
-every frame is judged by itself. A bad frame with a good commit behind it is damage; bad frames at the end
-are a commit that was never finished.
+and ignores the rest without an error, which is right for a commit that a power cut interrupted, and loses all
+commits after a flipped bit. But a frame can be checked against the *written* checksum of the frame before it,
+so here every frame is judged by itself. A bad frame with a good commit behind it is damage; bad frames at the
+end are a commit that was never finished.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ PAGE_SIZE = 4096
 
 _HEADER_SIZE, _FRAME_HEAD_SIZE = 32, 24
 _FRAME_SIZE = _FRAME_HEAD_SIZE + PAGE_SIZE
-_LITTLE, _BIG = 0x377F0682, 0x377F0683  # the log says whose byte order its checksums have
+_LITTLE, _BIG = 0x377F0682, 0x377F0683  # the log names the byte order of its checksums
 _NATIVE = "<" if sys.byteorder == "little" else ">"
 
 
 class WalFrame(Struct):
-    """A page as one commit left it."""
+    """Page as one commit left it."""
 
     page: int
     ends_commit: bool
@@ -40,18 +40,18 @@ def log_of(database: Path) -> Path:
 
 
 class WalLog(Struct):
-    """The good frames of all commits in a log, in order, and what is wrong with the rest."""
+    """Good frames of all commits in a log, in order, and the state of the rest."""
 
     frames: list[WalFrame]
     is_damaged: bool  # SQLite would lose some of these
-    ends_in_zeros: bool  # commits may have been there that nobody can read any more
+    ends_in_zeros: bool  # commits may have been there that can't be read any more
 
 
 def read_log(database: Path) -> WalLog:
     """Read the log of a database, if there is one.
 
-    A commit with a bad page is taken without that page, for what followed shows that it was finished; the
-    last commit counts only if it is whole.
+    A commit with a bad page is taken without that page, for later frames show that it was finished; the last
+    commit counts only if it is whole.
     """
     log = log_of(database)
     data = log.read_bytes() if log.exists() else b""
@@ -65,7 +65,7 @@ def read_log(database: Path) -> WalLog:
 
 
 def _end(frames: list[WalFrame]) -> int:
-    """How many frames belong to finished commits: a commit is finished once a good frame follows it."""
+    """Return the number of frames of finished commits: a commit is finished once a good frame follows it."""
     last_good = max((index for index, frame in enumerate(frames) if frame.is_good), default=-1)
     begin = 0
     for index, frame in enumerate(frames[: last_good + 1]):
@@ -78,7 +78,7 @@ def _end(frames: list[WalFrame]) -> int:
 
 
 def _frames(data: bytes, has_header: bool) -> Iterator[WalFrame]:
-    """All frames of this generation of the log, good or bad; those of earlier ones have other salts."""
+    """Yield all frames of this generation of the log, good or bad; those of earlier ones have other salts."""
     order, salts = _NATIVE, data[_HEADER_SIZE + 8 : _HEADER_SIZE + 16]
     if has_header:
         order, salts = _order(data), data[16:24]
