@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 
+from tidings.cli.output import checked_output
 from tidings.errors import MissingExtra, TidingsError
 
 PARTS = ("typer", "rich")
@@ -20,8 +21,9 @@ def main() -> None:
         if (error.name or "").partition(".")[0] not in PARTS:
             raise
         sys.exit(f"tidings: {MissingExtra('the command line', 'node')}")
-    try:
-        app()
-    except TidingsError as error:
-        sys.stderr.write(f"tidings: {error}\n")
-        sys.exit(2)
+    with checked_output():
+        try:
+            app()
+        except TidingsError as error:
+            sys.stderr.write(f"tidings: {error}\n")
+            sys.exit(2)
