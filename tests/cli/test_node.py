@@ -129,6 +129,20 @@ def test_top_as_json_has_the_same_figures(node: str) -> None:
     assert {"what", "reason", "total", "per_s"} == set(summary["counts"][0])
 
 
+def test_without_a_terminal_top_prints_screen_after_screen_until_its_reader_is_gone(node: str) -> None:
+    process = begin("top", "--every", "0.01", "--node", node)
+    assert process.stdout is not None
+    heads = 0
+    while heads < 3:
+        line = process.stdout.readline()
+        assert line, process.stderr
+        heads += line.startswith("node ")
+    process.stdout.close()
+    process.stdout = None
+    _, errors = process.communicate(timeout=ANSWER_S_MAX)
+    assert (process.returncode, errors) == (141, "")
+
+
 @pytest.mark.parametrize("command", [("publish", "a"), ("subscribe",), ("top", "--once")])
 def test_where_no_node_is_a_command_says_so_and_what_to_do(command: tuple[str, ...], tmp_path: Path) -> None:
     nowhere = f"tidings+unix://{tmp_path}/none"

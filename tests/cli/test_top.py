@@ -1,13 +1,21 @@
 from __future__ import annotations
 
+import asyncio
 import io
-from typing import Any
+import json
+import os
+import pty
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, TextIO, cast
 
 import pytest
 from rich.console import Console
 
 from tidings.cli.printing import age_text
-from tidings.cli.top import DURABLES_SHOWN, screen, summarize
+from tidings.cli.top import DURABLES_SHOWN, _print, _watch, screen, summarize
+from tidings.client import Bus
+from tidings.errors import Disconnected
 
 
 def status(published: int, dropped: int = 0, durables: list[dict[str, Any]] | None = None) -> dict[str, Any]:
@@ -91,3 +99,68 @@ def test_a_node_that_began_anew_has_no_negative_rates() -> None:
 )
 def test_ages_are_told_in_their_unit(age_s: float | None, text: str) -> None:
     assert age_text(age_s) == text
+
+
+class Stand:
+    """Stands for a bus: its node publishes 1,000 events between two samples, then something ends."""
+
+    def __init__(self, samples: int, end: Callable[[], None]) -> None:
+        self._left, self._end = samples, end
+        self._published = 0
+
+    async def status(self) -> dict[str, Any]:
+        if self._left == 0:
+            self._end()
+        self._left -= 1
+        self._published += 1000
+        return status(self._published)
+
+
+def leave() -> None:
+    raise Disconnected("gone")
+
+
+def bus_with(samples: int, end: Callable[[], None] = leave) -> Bus:
+    return cast("Bus", Stand(samples, end))
+
+
+def test_one_screen_is_printed_per_interval(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(Disconnected):
+        asyncio.run(_print(bus_with(samples=4), once=False, every_s=0.0, json=False))
+    screens = capsys.readouterr().out.split("\n\n")
+    assert [text.splitlines()[:1] for text in screens] == [["node abc"]] * 3 + [[]]
+    assert ["3,000" in text for text in screens] == [False, True, False, False]
+
+
+def test_as_json_one_object_is_printed_per_interval(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(Disconnected):
+        asyncio.run(_print(bus_with(samples=4), once=False, every_s=0.0, json=True))
+    summaries = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [one["counts"][1]["total"] for one in summaries] == [2000, 3000, 4000]
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[TextIO]:
+    """The keyboard of a terminal that is standard input."""
+    keyboard, screen = pty.openpty()
+    with os.fdopen(screen) as stdin, os.fdopen(keyboard, "w") as keys:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        yield keys
+
+
+@pytest.mark.parametrize("typed", ["q", "Q", "x-q"])
+def test_q_leaves_the_live_screen(typed: str, terminal: TextIO) -> None:
+    terminal.write(typed)
+    terminal.flush()
+    asyncio.run(_watch(bus_with(samples=-1), "here", every_s=0.001))
+
+
+def test_a_terminal_that_is_gone_leaves_the_live_screen(terminal: TextIO) -> None:
+    asyncio.run(_watch(bus_with(samples=3, end=terminal.close), "here", every_s=0.001))
+
+
+def test_an_error_leaves_the_live_screen(terminal: TextIO) -> None:
+    terminal.write("x")
+    terminal.flush()
+    with pytest.raises(Disconnected):
+        asyncio.run(_watch(bus_with(samples=3), "here", every_s=0.0))

@@ -14,6 +14,7 @@ import msgspec
 import typer
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.progress import ProgressColumn
     from rich.table import Table
 
@@ -145,8 +146,8 @@ def add_row(table: Table, *cells: str, style: str = "") -> None:
     table.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in cells), style=style)
 
 
-def print_table(table: Table) -> None:
-    """Print a table: as wide as the terminal, or as its longest lines where there is none."""
+def print_table(table: RenderableType) -> None:
+    """Print tables: as wide as the terminal, or as their longest lines where there is none."""
     from rich.console import Console
 
     console = Console(highlight=False)

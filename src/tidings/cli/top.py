@@ -6,16 +6,19 @@ Two samples of the node's status give the rates between them; what is shown is m
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from msgspec import Struct
 
 from tidings.cli.connection import bus_at, connects, find_node
+from tidings.cli.keys import key_pressed
 from tidings.cli.options import Address, Json
-from tidings.cli.printing import add_row, age_text, new_table, print_json
+from tidings.cli.printing import add_row, age_text, new_table, print_json, print_table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -86,39 +89,57 @@ class Summary(Struct, frozen=True):
 
 @connects
 async def top(node: Address = None, once: Once = False, every: Every = 1.0, json: Json = False) -> None:
-    """Show rates, subscriptions, waiting messages and dropped events, until Ctrl-C."""
+    """Show rates, subscriptions, waiting messages and dropped events, until q or Ctrl-C.
+
+    Without a terminal, or with --json, it prints one screen or one object per interval, until the reader of
+    its output is gone.
+    """
     address = find_node(node)
+    is_live = not (once or json) and sys.stdout.isatty()
     async with bus_at(address) as bus:
-        await (_print(bus, once, every, json) if once or json else _watch(bus, address, every))
+        await (_watch(bus, address, every) if is_live else _print(bus, once, every, json))
 
 
 async def _print(bus: Bus, once: bool, every_s: float, json: bool) -> None:
-    from rich.console import Console
-
-    before = await _sample(bus)
-    while True:
-        await asyncio.sleep(every_s)
-        after = await _sample(bus)
-        summary = summarize(*before, *after)
-        if json:
-            print_json(summary)
-        else:
-            Console(highlight=False).print(screen(summary))
-        if once:
-            return
-        before = after
+    async with aclosing(_summaries(bus, every_s)) as summaries:
+        async for summary in summaries:
+            if json:
+                print_json(summary)
+            else:
+                print_table(screen(summary))
+            if once:
+                return
+            if not json:
+                typer.echo()
 
 
 async def _watch(bus: Bus, address: str, every_s: float) -> None:
     from rich.live import Live
 
+    async def show() -> None:
+        async for summary in _summaries(bus, every_s):
+            live.update(screen(summary), refresh=True)
+
+    with key_pressed("qQ") as left, Live(f"looking at {address} …", screen=True, auto_refresh=False) as live:
+        showing, leaving = asyncio.ensure_future(show()), asyncio.ensure_future(left.wait())
+        try:
+            await asyncio.wait({showing, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if showing.done():
+                showing.result()
+        finally:
+            leaving.cancel()
+            showing.cancel()
+            await asyncio.gather(showing, leaving, return_exceptions=True)
+
+
+async def _summaries(bus: Bus, every_s: float) -> AsyncGenerator[Summary, None]:
+    """Yield a summary after each interval, without end."""
     before = await _sample(bus)
-    with Live(f"looking at {address} …", screen=True, auto_refresh=False) as live:
-        while True:
-            await asyncio.sleep(every_s)
-            after = await _sample(bus)
-            live.update(screen(summarize(*before, *after)), refresh=True)
-            before = after
+    while True:
+        await asyncio.sleep(every_s)
+        after = await _sample(bus)
+        yield summarize(*before, *after)
+        before = after
 
 
 async def _sample(bus: Bus) -> tuple[float, Status]:
