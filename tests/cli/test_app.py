@@ -65,3 +65,29 @@ def test_help_does_not_pay_for_the_index_or_the_broker() -> None:
     code = f"import sys, tidings.cli.app; print(*[m for m in {heavy} if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == ""
+
+
+def words_of(*command: str) -> list[str]:
+    """The words that a command prints on a terminal of 60 columns."""
+    result = CliRunner(env={"COLUMNS": "60"}).invoke(app, command)
+    return (result.stdout + result.stderr).replace("│", " ").split()
+
+
+def test_help_fills_its_lines_and_names_no_type_of_a_flag() -> None:
+    printed = CliRunner(env={"COLUMNS": "60"}).invoke(app, ["node", "--help"]).output
+    paragraph = printed[printed.index("Settings come") : printed.index("╭")].strip().splitlines()
+    assert all(len(line.strip()) > 40 for line in paragraph[:-1])
+    assert "<bool>" not in printed
+
+
+@pytest.mark.parametrize(
+    ("command", "allowed"),
+    [
+        (("nonsense",), "publish, subscribe, top"),
+        (("queue", "dead", "nonsense"), "the commands are: replay, purge."),
+        (("queue", "list", "--scope", "nonsense"), "'local', 'remote', 'both'"),
+        (("queue", "lst"), "Did you mean 'list'?"),
+    ],
+)
+def test_an_error_lists_the_allowed_values(command: tuple[str, ...], allowed: str) -> None:
+    assert allowed in " ".join(words_of(*command))

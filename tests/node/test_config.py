@@ -43,7 +43,10 @@ def test_truth_comes_from_the_environment_as_a_word() -> None:
         ('port = "7300x"', "node.toml, line 1: port: '7300x' is not possible"),
         ("[port]\nx = 1", "node.toml, line 1: port: {'x': 1} is not possible"),
         ("connections_max = 0", "line 1: connections_max: 0 is not possible"),
-        ('log_level = "loud"', "line 1: log_level: 'loud' is not possible"),
+        (
+            'log_level = "loud"',
+            "line 1: log_level: 'loud' is not possible: it is none of debug, info, warning, error",
+        ),
         ("port = ", "node.toml: is no TOML"),
         ('host = "example.org"', "line 1: host: 'example.org' is no IP address"),
         ('host = "192.168.1.4"', "line 1: host: 192.168.1.4 can be reached from other machines"),

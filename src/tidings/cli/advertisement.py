@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True)
 
-Wanted = Annotated[str, typer.Argument(metavar="[FILTER]", help="Only those that overlap this filter.")]
+Wanted = Annotated[str, typer.Argument(metavar="FILTER", help="Only those that overlap this filter.")]
 Count = Annotated[int | None, typer.Option(min=1, help="End after so many lists.")]
 
 

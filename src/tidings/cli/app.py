@@ -25,6 +25,7 @@ from tidings.cli import (
     simulate,
     subscribe,
     top,
+    tree,
     user,
 )
 from tidings.errors import UserError
@@ -33,6 +34,7 @@ app = typer.Typer(
     help="News of events, for things that come and go.",
     no_args_is_help=True,
     add_completion=False,
+    cls=tree.Group,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -77,3 +79,6 @@ def options(
 def tour() -> None:
     """Name the command that has replaced this one; the name goes with the next release."""
     raise UserError("there is no tour any more; use 'tidings demo'")
+
+
+tree.use(app)

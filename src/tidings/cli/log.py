@@ -63,7 +63,7 @@ Size = Annotated[
     str | None, typer.Option(metavar="SIZE", help="The oldest files, until this much is left: 20GB.")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Also files that readers still need.")]
-Text = Annotated[str | None, typer.Argument(metavar="[FILTER]", help="The events to keep: type LIKE 'air.%'")]
+Text = Annotated[str | None, typer.Argument(metavar="FILTER", help="The events to keep: type LIKE 'air.%'")]
 Name = Annotated[str | None, typer.Option(help="Its name; by default, derived from the filter.")]
 Listed = Annotated[bool, typer.Option("--list", help="List the filters to keep.")]
 Owner = Annotated[

@@ -14,7 +14,7 @@ from tidings.cli.printing import print_events
 from tidings.cli.quantities import read_time
 from tidings.errors import UserError
 
-Text = Annotated[str, typer.Argument(metavar="[FILTER]", help="A condition, such as: value > 40")]
+Text = Annotated[str, typer.Argument(metavar="FILTER", help="A condition, such as: value > 40")]
 Durable = Annotated[
     str | None, typer.Option(metavar="NAME", help="The name of a durable subscription, kept by the node.")
 ]

@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
@@ -67,6 +67,12 @@ class Setting(Struct, frozen=True):
     def kind(self) -> Any:
         """The class of its values."""
         return (self.example if self.default is None else self.default).__class__
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The values that it can have, if these are few words."""
+        plain = get_args(self.type)[0]
+        return get_args(plain) if get_origin(plain) is Literal else ()
 
     @property
     def flag(self) -> str:
@@ -162,7 +168,8 @@ def _convert(key: str, place: str, value: Any) -> Any:
         is_strict = place == f"--{key}" or not isinstance(value, str)
         return msgspec.convert(value, SETTINGS[key].type, strict=is_strict)
     except msgspec.ValidationError as error:
-        raise ConfigError(place, key, f"{value!r} is not possible: {error}") from None
+        problem = f"it is none of {', '.join(SETTINGS[key].choices)}" if SETTINGS[key].choices else str(error)
+        raise ConfigError(place, key, f"{value!r} is not possible: {problem}") from None
 
 
 # Shown
