@@ -495,7 +495,7 @@ def test_status_tells_counts_and_depths() -> None:
     assert status["position"] == 2
     assert status["subscriptions"] == 1
     assert ["published", "", 2] in status["counts"]
-    assert status["durables"] == [{"name": "d", "owner": "ann", "cursor": 0, "depth": 2}]
+    assert status["durables"] == [{"name": "d", "owner": "ann", "cursor": 0, "depth": 2, "archive": False}]
 
 
 def test_a_commit_holds_appends_before_records_and_counts() -> None:

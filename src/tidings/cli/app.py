@@ -12,6 +12,7 @@ from tidings.cli import (
     backup,
     bench,
     demo,
+    durable,
     filter,
     gateway,
     log,
@@ -22,6 +23,7 @@ from tidings.cli import (
     queue,
     security,
     sensor,
+    session,
     simulate,
     subscribe,
     top,
@@ -48,6 +50,8 @@ app.command()(backup.restore)
 app.command()(demo.demo)
 app.add_typer(queue.app, name="queue", help="Create queues, put messages into them and get them out.")
 app.add_typer(advertisement.app, name="advertisement", help="Show the events that sources may publish.")
+app.add_typer(durable.app, name="durable", help="Show and delete durable subscriptions.")
+app.add_typer(session.app, name="session", help="Show and end the sessions of a node's clients.")
 app.add_typer(log.app, name="log", help="Read and manage the log of a node.")
 app.add_typer(peer.app, name="peer", help="Show the other nodes that a node knows.")
 app.add_typer(security.app, name="security", help="Make and check the security directory of a node.")

@@ -36,6 +36,7 @@ from tidings.client.queue import PREFETCH, PREFETCH_WATCH, WatchSlow
 from tidings.client.queue import Queue as AsyncQueue
 from tidings.client.queues import QueueOptions, Scope
 from tidings.client.runner import BlockingContext, Following, Front, Root, Runner, each, in_thread, inner_of
+from tidings.client.sessions import SessionInfo
 from tidings.client.space import Lease as AsyncLease
 from tidings.client.space import Space as AsyncSpace
 from tidings.client.space import Watch as AsyncWatch
@@ -236,9 +237,12 @@ class Bus(Root[AsyncBus]):
         """
         return Listener(self._runner, self._inner.listen(filter, in_thread(callback), **options))
 
-    def unsubscribe(self, durable: str, *, timeout_s: float | None = None) -> None:
-        """Delete a durable subscription; raises Refused with the code `not-found` if there is none."""
-        self._runner.run(self._inner.unsubscribe(durable, timeout_s=timeout_s))
+    def unsubscribe(self, durable: str, *, owner: str | None = None, timeout_s: float | None = None) -> None:
+        """Delete a durable subscription; raises Refused with the code `not-found` if there is none.
+
+        A client with the right to manage may delete that of another client, the `owner`.
+        """
+        self._runner.run(self._inner.unsubscribe(durable, owner=owner, timeout_s=timeout_s))
 
     def advertise(self, filter: Filter | str = "", *, timeout_s: float | None = None) -> Interest:
         """Advertise the events that this client may publish, and learn of the demand inside `with`."""
@@ -286,6 +290,17 @@ class Bus(Root[AsyncBus]):
     def sink(self, name: str) -> Sink:
         """Return the sink of that name, by which a job of many tasks publishes all its rows or none."""
         return Sink(self._runner, self._inner.sink(name))
+
+    def sessions(self, *, timeout_s: float | None = None) -> list[SessionInfo]:
+        """Return the sessions of the node's clients, the oldest first; needs the right to manage."""
+        return self._runner.run(self._inner.sessions(timeout_s=timeout_s))
+
+    def end_session(self, session: str, *, timeout_s: float | None = None) -> None:
+        """End the session of a client, by its name in `sessions`; needs the right to manage.
+
+        The client may connect again. Raises Refused with the code `not-found` if there is no such session.
+        """
+        self._runner.run(self._inner.end_session(session, timeout_s=timeout_s))
 
     def status(self, *, timeout_s: float | None = None) -> dict[str, Any]:
         """Return the node's status: counters and depths."""

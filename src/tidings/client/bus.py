@@ -29,6 +29,7 @@ from tidings.client.put import event_of
 from tidings.client.queue import Queue, check_name
 from tidings.client.queues import BusQueues
 from tidings.client.requests import Inbox, answer_event
+from tidings.client.sessions import SessionInfo, fetch_sessions
 from tidings.client.subscription import AcknowledgeBy, Callback, Listener, SubscribeOptions, Subscription
 from tidings.errors import Disconnected, NoAnswer, UserError
 from tidings.event import Event
@@ -240,9 +241,17 @@ class Bus(BusQueues):
         """
         return Listener(self.subscribe(filter, **options), callback)
 
-    async def unsubscribe(self, durable: str, *, timeout_s: float | None = None) -> None:
-        """Delete a durable subscription; raises Refused with the code `not-found` if there is none."""
-        await self._link.call("unsubscribe", {"durable": durable}, timeout_s, "again")
+    async def unsubscribe(
+        self, durable: str, *, owner: str | None = None, timeout_s: float | None = None
+    ) -> None:
+        """Delete a durable subscription; raises Refused with the code `not-found` if there is none.
+
+        A client with the right to manage may delete that of another client, the `owner`.
+        """
+        if owner is None:
+            await self._link.call("unsubscribe", {"durable": durable}, timeout_s, "again")
+        else:
+            await self._link.call("durable.end", {"name": durable, "owner": owner}, timeout_s, "again")
 
     def advertise(self, filter: Filter | str = "", *, timeout_s: float | None = None) -> Interest:
         """Advertise the events that this client may publish, and learn of the demand inside `async with`."""
@@ -300,6 +309,17 @@ class Bus(BusQueues):
     def sink(self, name: str) -> Sink:
         """Return the sink of that name, by which a job of many tasks publishes all its rows or none."""
         return Sink(self._link, name)
+
+    async def sessions(self, *, timeout_s: float | None = None) -> list[SessionInfo]:
+        """Return the sessions of the node's clients, the oldest first; needs the right to manage."""
+        return await fetch_sessions(self._link, timeout_s)
+
+    async def end_session(self, session: str, *, timeout_s: float | None = None) -> None:
+        """End the session of a client, by its name in `sessions`; needs the right to manage.
+
+        The client may connect again. Raises Refused with the code `not-found` if there is no such session.
+        """
+        await self._link.call("session.end", {"session": session}, timeout_s, "again")
 
     async def status(self, *, timeout_s: float | None = None) -> dict[str, Any]:
         """Return the node's status: counters and depths."""

@@ -37,6 +37,7 @@ from tidings.filters import Filter
 from tidings.ids import Origin
 from tidings.leases import Leases, deadline
 from tidings.protocol.access import OWN, Authenticator, OpenAuthenticator, PeerInfo, Principal
+from tidings.protocol.administration import Administration
 from tidings.protocol.advertised import Advertised
 from tidings.protocol.answers import Answers
 from tidings.protocol.backlog import Backlog
@@ -157,6 +158,7 @@ class Broker:
         self._sessions_made = 0
         self.cursors = Cursors(self, state)
         self.add(Advertised(self))
+        self.add(Administration(self))
 
     def add(self, service: Service) -> None:
         """Have a service beside the broker; before the first client is there.
@@ -192,6 +194,10 @@ class Broker:
         self.sessions.pop(session, None)
         self._silent.drop(session)
         self._names.pop(session.name, None)
+
+    def session_named(self, name: str) -> Session | None:
+        """The session of that name, if its connection is there."""
+        return self._names.get(name)
 
     def supersede(self, name: str, origin: Origin) -> None:
         """A client has come again: what is still under way on the connection it had is not taken any more."""

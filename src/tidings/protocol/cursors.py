@@ -324,6 +324,15 @@ class Cursors:
             self._broker.store(operation)
         self.remove(cursor)
 
+    def end_durable(self, owner: str, name: str) -> None:
+        """End a durable subscription for good, also one that is open; Refused if there is none."""
+        cursor = self.find(owner, name)
+        if cursor is None or cursor.is_archive:
+            raise Refused("not-found", f"there is no durable subscription {name!r}")
+        if cursor.consumer is not None:
+            cursor.consumer.part("unsubscribed")
+        self.end(cursor)
+
     @property
     def named(self) -> list[Cursor]:
         """All that outlive connections."""
@@ -412,7 +421,13 @@ class Cursors:
         """How those with a name stand."""
         position = self._broker.position
         return [
-            {"name": name, "owner": owner, "cursor": cursor.passed, "depth": position - cursor.passed}
+            {
+                "name": name,
+                "owner": owner,
+                "cursor": cursor.passed,
+                "depth": position - cursor.passed,
+                "archive": cursor.is_archive,
+            }
             for (owner, name), cursor in sorted(self._named.items())
             if not cursor.has_left
         ]

@@ -84,6 +84,7 @@ class Session(SessionWorker):
         super().__init__(broker)
         self.name = name
         self.caller = caller
+        self.connected_at = now
         self.principal = NOBODY
         self.granted: Subscription | None = None  # what it may publish, None for everything
         self.bound: str | None = None  # its user, if that is bound by rules: see Permit
@@ -536,6 +537,21 @@ class Session(SessionWorker):
         if name == "status":
             return self._status()
         raise Refused("not-found", f"there is no operation {name[:40]!r}")
+
+    @property
+    def number(self) -> int:
+        """Its place among all that have connected since the node started."""
+        return int(self.name.rpartition("-")[2])
+
+    @property
+    def is_greeted(self) -> bool:
+        """Whether its client was let in and has not left."""
+        return self.origin is not None and not self.is_closed
+
+    @property
+    def subscription_count(self) -> int:
+        """How many subscriptions it has now."""
+        return self._subscriptions.count
 
     @property
     def owner(self) -> str:

@@ -279,15 +279,15 @@ class Subscriptions:
             return following if wanted.since_us is None else 1
         return min(max(1, wanted.since), following)
 
+    @property
+    def count(self) -> int:
+        """How many subscriptions there are."""
+        return len(self._outlets)
+
     def unsubscribe(self, unwanted: UnsubscribeRequest) -> None:
         """End a subscription, a durable one for good."""
         if unwanted.durable is not None:
-            cursor = self._broker.cursors.find(self._session.owner, unwanted.durable)
-            if cursor is None or cursor.is_archive:
-                raise Refused("not-found", f"there is no durable subscription {unwanted.durable!r}")
-            if cursor.consumer is not None:
-                cursor.consumer.part("unsubscribed")
-            self._broker.cursors.end(cursor)
+            self._broker.cursors.end_durable(self._session.owner, unwanted.durable)
         elif unwanted.number in self._outlets:
             self._end(unwanted.number)
         else:

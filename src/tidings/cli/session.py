@@ -1,0 +1,84 @@
+"""`tidings session`: the sessions of a node's clients; shown and ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidings.cli.connection import bus_of, connects
+from tidings.cli.options import Address, Json
+from tidings.cli.printing import add_row, age_text, count_text, new_table, print_found, shown, to_json, word
+from tidings.errors import Refused, UserError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from tidings.client.sessions import SessionInfo
+
+app = typer.Typer(no_args_is_help=True)
+
+Client = Annotated[
+    str | None, typer.Option("--client", metavar="NAME", help="Only the sessions of this client.")
+]
+Which = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="SESSION", help="A session, as the list names it; may be repeated."),
+]
+OfClient = Annotated[
+    str | None, typer.Option("--client", metavar="NAME", help="All sessions of the client of this name.")
+]
+
+
+@app.callback()
+def session() -> None:
+    """Show and end the sessions of a node's clients; needs the right to manage."""
+
+
+@app.command("list")
+@connects
+async def show_list(client: Client = None, node: Address = None, json: Json = False) -> None:
+    """Show the sessions of the node's clients, the oldest first.
+
+    The session of this command itself is among them.
+    """
+    async with bus_of(node) as bus:
+        found = [one for one in await bus.sessions() if client in (None, one.client)]
+    print_found(found, json, to_json, _table, "no sessions")
+
+
+def _table(found: Sequence[SessionInfo]) -> Table:
+    numbers = ("for", "subscriptions", "waiting bytes")
+    table = new_table("session", "client", "user", "address", *numbers, numbers=numbers, wide=("client",))
+    for one in found:
+        about = (word(one.client or "–"), word(one.user or "–"), shown(one.address or "–"))
+        counts = (f"{one.subscriptions:,}", f"{one.waiting_bytes:,}")
+        add_row(table, one.session, *about, age_text(one.for_s), *counts)
+    return table
+
+
+@app.command()
+@connects
+async def end(which: Which = None, client: OfClient = None, node: Address = None, json: Json = False) -> None:
+    """End sessions: each client is disconnected, and may connect again.
+
+    The exit code is 1 if one of them is gone already, or if the client has none.
+    """
+    if bool(which) is bool(client):
+        raise UserError("give either the names of sessions or --client NAME")
+    ended = []
+    async with bus_of(node) as bus:
+        wanted = which or [one.session for one in await bus.sessions() if one.client == client]
+        for one in wanted:
+            try:
+                await bus.end_session(one)
+            except Refused as error:
+                if error.code != "not-found":
+                    raise
+                typer.echo(f"tidings: {error}", err=True)
+            else:
+                ended.append(one)
+    typer.echo(to_json({"ended": ended}) if json else f"ended {count_text(len(ended), 'session')}")
+    if not ended or len(ended) < len(wanted):
+        raise typer.Exit(1)

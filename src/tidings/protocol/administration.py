@@ -1,0 +1,98 @@
+"""What those who manage a node may do with its clients: list and end sessions, end durable subscriptions.
+
+A client whose session was ended reconnects by itself, as after any lost connection. To keep it out, take away
+its user or its rights.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec import Meta, Struct
+
+from tidings.errors import Refused
+from tidings.protocol.arguments import NAME_LENGTH_MAX, Name
+from tidings.protocol.service import IncomingRequest, Service
+from tidings.steps import Steps
+
+if TYPE_CHECKING:
+    from tidings.protocol.broker import Broker
+    from tidings.protocol.session import Session
+
+LISTED_MAX = 1_000
+"""Sessions in one answer; the rest is asked for behind the last of these."""
+LOOKED_AT_ONCE = 100
+"""Sessions that are described in one step."""
+ENDED = "ended"
+"""The code that a client gets whose session is ended."""
+
+
+class SessionSearch(Struct, frozen=True):
+    """Which sessions are meant: those behind the one of a number."""
+
+    after: int = 0
+
+
+class SessionEnd(Struct, frozen=True):
+    """The session that is to end, as it is listed."""
+
+    session: Name
+
+
+class DurableEnd(Struct, frozen=True):
+    """The durable subscription that is to end, and its owner."""
+
+    name: Name
+    owner: Annotated[str, Meta(max_length=NAME_LENGTH_MAX)]
+
+
+class Administration(Service):
+    """A service of the broker for those who manage it."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.operations = {
+            "session.list": (SessionSearch, self._list),
+            "session.end": (SessionEnd, self._end),
+            "durable.end": (DurableEnd, self._end_durable),
+        }
+
+    def _list(self, asked: IncomingRequest, sought: SessionSearch) -> Steps[dict[str, Any]]:
+        """List the sessions of clients in the order in which they connected."""
+        asked.session.principal.check_manage()
+        behind = (one for one in list(self._broker.sessions) if one.number > sought.after)
+        listed: list[dict[str, Any]] = []
+        while some := list(islice(behind, LOOKED_AT_ONCE)):
+            listed += (_described(one, self._broker.now) for one in some if one.is_greeted)
+            if len(listed) >= LISTED_MAX:
+                return {"sessions": listed, "next": some[-1].number}
+            yield
+        return {"sessions": listed, "next": None}
+
+    def _end(self, asked: IncomingRequest, unwanted: SessionEnd) -> None:
+        asked.session.principal.check_manage()
+        session = self._broker.session_named(unwanted.session)
+        if session is None:
+            raise Refused("not-found", f"there is no session {unwanted.session!r}")
+        if session is asked.session:
+            raise Refused("protocol", f"{unwanted.session!r} is the session that asks; close it instead")
+        session.close(ENDED, "the session was ended by an administrator")
+
+    def _end_durable(self, asked: IncomingRequest, unwanted: DurableEnd) -> None:
+        if unwanted.owner != asked.session.owner:
+            asked.session.principal.check_manage()
+        self._broker.cursors.end_durable(unwanted.owner, unwanted.name)
+
+
+def _described(session: Session, now: float) -> dict[str, Any]:
+    """Return what is told of a session."""
+    return {
+        "session": session.name,
+        "client": session.owner,
+        "user": session.principal.user,
+        "address": session.caller.peer,
+        "for_s": round(now - session.connected_at, 3),
+        "subscriptions": session.subscription_count,
+        "waiting_bytes": session.outbox.size,
+    }
