@@ -27,7 +27,6 @@ from tidings.event import Batch, check
 from tidings.exchange import Exchange, Grant, Subscription
 from tidings.filters import Filter
 from tidings.node import compiled
-from tidings.node.server import CACHE, cache_place
 
 COUNT = 1_000_000
 """Events of a load."""
@@ -183,7 +182,7 @@ def _rule_alone(has_compiled: bool, rounds: int) -> Iterator[Figure]:
 def match(pipe: load.Pipe, has_compiled: bool, rounds: int) -> None:
     """Send the microseconds an event takes with a rule and without, for each of the subscriptions."""
     if has_compiled:
-        compiled.prepare(cache_place(None) / CACHE)
+        compiled.compile_now()
         compiled.exercise()
     raw = Batch.of([event_of(place % 500, place + 1) for place in range(BATCH)]).raw
     pipe.send({text: _matched_us(raw, text, rounds) for text in SUBSCRIPTIONS})

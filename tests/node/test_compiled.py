@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import subprocess
 import sys
@@ -8,10 +10,16 @@ from pathlib import Path
 from shutil import copytree, ignore_patterns
 
 import pytest
-from node.peers import SOURCE
+from node.peers import SOURCE, Run, peer_of, run, running
 
+import tidings
+from tidings import Event
+from tidings.client.subscription import Subscription
+from tidings.event import check
+from tidings.matching import index
 from tidings.node import compiled
-from tidings.node.server import CACHE, cache_place
+from tidings.node.compiled import CACHE, cache_place
+from tidings.protocol import frames
 
 
 def test_code_is_loaded_when_there_is_much_to_do_and_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,13 +51,32 @@ def test_code_that_can_not_be_loaded_is_no_catastrophe(
     assert "compiled code could not be loaded" in caplog.text
 
 
-def test_a_cache_that_can_not_be_made_is_reported(
+def compiling(loader: compiled.Loader, directory: str | None = None) -> None:
+    """Have a loader compile, until that is done or has failed."""
+
+    async def scenario() -> None:
+        loader.compile(directory)
+        assert loader.state == "compiling"
+        assert loader._filling is not None
+        await loader._filling
+
+    asyncio.run(scenario())
+
+
+def test_a_cache_that_can_not_be_made_is_reported_once_and_the_node_stays_with_plain_python(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setenv(compiled.CACHE_VARIABLE, "")
+    loads: list[None] = []
+    monkeypatch.setattr(compiled, "exercise", lambda: loads.append(None))
     (tmp_path / "file").write_text("")
-    compiled.prepare(tmp_path / "file" / "cache")
-    assert "could not compile" in caplog.text
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    loader = compiled.Loader()
+    compiling(loader, str(tmp_path / "file" / "node"))
+    loader.load()
+    loader.wait()
+    assert loader.state == "off"
+    assert loads == []
+    assert [record.getMessage() for record in caplog.records] == ["could not compile"]
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o702])
@@ -59,16 +86,136 @@ def test_a_cache_that_others_can_write_to_is_not_used(
     monkeypatch.setenv(compiled.CACHE_VARIABLE, "")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    monkeypatch.setattr(compiled, "COMPILE_S_MAX", 0.0)
     cache = tmp_path / "cache"
     cache.mkdir()
     cache.chmod(mode)
-    (cache / f"filled-{compiled.fingerprint()}").touch()
-    compiled.prepare(cache)
-    used = Path(os.environ[compiled.CACHE_VARIABLE])
+    used = compiled.use_cache(cache)
+    assert os.environ[compiled.CACHE_VARIABLE] == str(used)
     assert used != cache
     assert compiled.is_private(used)
     assert "others can write to the cache of compiled code" in caplog.text
+
+
+@pytest.fixture
+def quick_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Lets the child do nothing; the cache that it fills."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv(compiled.CACHE_VARIABLE, "")
+    monkeypatch.setattr(compiled, "COMPILER", "pass")
+    return tmp_path / "tidings" / CACHE
+
+
+def test_code_that_is_wanted_while_it_is_compiled_is_loaded_after_that(
+    quick_compiler: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states: list[str] = []
+    loader = compiled.Loader()
+    monkeypatch.setattr(compiled, "exercise", lambda: states.append(loader.state))
+
+    async def scenario() -> None:
+        loader.compile(None)
+        loader.load()
+        loader.load()
+        assert states == []
+        assert loader._filling is not None
+        await loader._filling
+
+    asyncio.run(scenario())
+    loader.wait()
+    assert states == ["loading"]
+    assert loader.state == "in use"
+    assert (quick_compiler / f"filled-{compiled.fingerprint()}").exists()
+
+
+def test_a_filled_cache_is_not_filled_again(quick_compiler: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiling(compiled.Loader())
+    monkeypatch.setattr(compiled, "COMPILER", "raise SystemExit(1)")
+    loader = compiled.Loader()
+    compiling(loader)
+    assert loader.state == "ready"
+    assert list(quick_compiler.iterdir()) == [quick_compiler / f"filled-{compiled.fingerprint()}"]
+
+
+@pytest.mark.usefixtures("quick_compiler")
+@pytest.mark.parametrize(
+    ("compiler", "s_max", "problem"),
+    [("raise SystemExit('no memory')", 60.0, "no memory"), ("input()", 0.0, "not done within 0 s")],
+)
+def test_a_compiler_that_fails_or_takes_too_long_leaves_plain_python(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    compiler: str,
+    s_max: float,
+    problem: str,
+) -> None:
+    monkeypatch.setattr(compiled, "COMPILER", compiler)
+    monkeypatch.setattr(compiled, "COMPILE_S_MAX", s_max)
+    loader = compiled.Loader()
+    compiling(loader)
+    assert loader.state == "off"
+    (record,) = (one for one in caplog.records if one.getMessage() == "could not compile")
+    assert problem in record.__dict__["values"]["problem"]
+
+
+@pytest.mark.usefixtures("quick_compiler")
+def test_a_node_serves_while_its_code_is_compiled_and_ends_the_compiler_when_it_stops(
+    monkeypatch: pytest.MonkeyPatch, on_loop: Run
+) -> None:
+    monkeypatch.setattr(compiled, "COMPILER", "import time; time.sleep(3600)")
+
+    async def scenario() -> None:
+        async with running(compiled=True) as node, peer_of(node.addresses[0]) as peer:
+            await peer.hello()
+            await peer.subscribe("value > 1")
+            peer.publish(Event("a", value=2))
+            assert [event["value"] for event in await peer.events(1)] == [2]
+            status = await peer.ask("status")
+            assert status.result["compiled"] == "compiling"
+
+    on_loop(scenario())
+
+
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plain Python, with compiled code that is quickly loaded, and that goes with the test."""
+    compiled.exercise()
+    monkeypatch.setattr(check, "_certain", None)
+    monkeypatch.setattr(frames, "_join", frames.join)
+    monkeypatch.setattr(index, "_is_prepared", False)
+
+
+@pytest.mark.usefixtures("plain")
+def test_no_event_is_lost_or_reordered_when_a_node_changes_over_to_compiled_code() -> None:
+    async def receive(subscription: Subscription, marks: list[int]) -> None:
+        async for event in subscription:
+            if event["n"] < 0:
+                return
+            marks.append(event["n"])
+
+    async def scenario() -> None:
+        marks: list[list[int]] = [[] for _ in range(40)]
+        async with tidings.open() as bus, contextlib.AsyncExitStack() as stack:
+            tasks = [
+                asyncio.create_task(
+                    receive(await stack.enter_async_context(bus.subscribe(f"m = {m} OR n < 0")), marks[m])
+                )
+                for m in range(40)
+            ]
+            loading = asyncio.create_task(asyncio.to_thread(compiled.exercise))
+            n = 0
+            is_last = False
+            while not is_last:
+                is_last = loading.done()  # so one more round goes through compiled code
+                for _ in range(100):
+                    await bus.publish("a", m=n % 40, n=n)
+                    n += 1
+                await bus.status()
+            await loading
+            await bus.publish("a", m=0, n=-1)
+            await asyncio.gather(*tasks)
+        assert marks == [list(range(m, n, 40)) for m in range(40)]
+
+    run(scenario())
 
 
 def test_a_cache_is_private_if_neither_it_nor_what_it_lies_in_can_be_changed_by_others(
@@ -108,13 +255,12 @@ def run_code(code: str, cache: Path) -> str:
 @pytest.mark.slow
 def test_a_filled_cache_leaves_nothing_to_compile_and_the_node_that_filled_it_small(tmp_path: Path) -> None:
     shared, cache = cache_place(None) / CACHE, tmp_path / "cache"  # to fill one takes half a minute
-    prepare = f"""
+    compile = """
 import sys
-from pathlib import Path
-from tidings.node.compiled import prepare
-prepare(Path({str(shared)!r}))
+from tidings.node.compiled import compile_now
+compile_now()
 print("numba" in sys.modules)"""
-    assert run_code(prepare, shared) == "False\n"
+    assert run_code(compile, shared) == "False\n"
     assert (shared / f"filled-{compiled.fingerprint()}").exists()
     copytree(shared, cache, ignore=ignore_patterns("*.tmp.*"))  # of others that fill it at the same time
     made = sorted(cache.rglob("*.nbc"))

@@ -20,7 +20,7 @@ from tidings.transport.credentials import Credentials
 from tidings.transport.dial import ConnectTo, dial
 
 START_S = 130.0
-"""Seconds to wait for a node that may have to be started, and to compile its code for the first time."""
+"""Seconds to wait for a node that may have to be started, on a busy machine."""
 
 
 def connect(

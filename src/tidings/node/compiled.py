@@ -1,31 +1,44 @@
-"""Compiled code in a node: made before the port opens, loaded when there is work for it.
+"""Compiled code in a node: made beside it by a child, loaded when there is work for it.
 
 Code that numba has compiled lies in a cache, which all nodes of a user share. A mark in the cache says if it
-is good; if not, a child process compiles, so that the node itself stays small. A node loads the code, and
-numba with it, when it becomes busy or has many filters: in a thread, while the loop goes on.
+is good; if not, a child process compiles, while the node serves in plain Python: a thread would hold the
+interpreter lock for most of that time. A node loads the code, and numba with it, when it becomes busy or has
+many filters: in a thread, while the loop goes on. The loop uses each compiled function from its next call on;
+each returns what the plain one returns, so no event is lost or reordered by the change.
 
 The node runs the contents of the cache unchecked, so no other user may be able to write there.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hashlib
 import os
 import platform
 import stat
-import subprocess
 import sys
 import threading
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal
 
+from tidings.errors import InternalError
 from tidings.node import logs
 from tidings.node.unix import Temporary
 
 CACHE_VARIABLE = "NUMBA_CACHE_DIR"
-COMPILE_S_MAX = 300.0
-"""How long compiling may take before the node starts without."""
+CACHE = "tidings.compiled"
+"""The folder of compiled code."""
+COMPILE_S_MAX = 1_800.0
+"""How long compiling may take before the node goes on without."""
+NICE = 10
+"""By how much the compiler gives way to the node."""
+COMPILER = f"import os; os.nice({NICE}); from {__name__} import exercise; exercise()"
+"""What the child runs."""
+OUTPUT_MAX = 500
+"""Characters of the compiler's output that are logged if it fails."""
 BUSY_TICKS = 5
 """Full ticks after which a node counts as busy."""
 BYTES_MANY = 2 << 20
@@ -41,23 +54,76 @@ def is_installed() -> bool:
     return find_spec("numba") is not None
 
 
-def prepare(cache: Path) -> None:
-    """Fill the cache if it is not filled, and have numba use it; to be called before numba is imported.
+CompiledState = Literal["off", "compiling", "ready", "loading", "in use"]
+"""`off`: there is none, and the node runs plain Python; `ready`: it is loaded when the node is busy."""
 
-    A cache that can't be filled is reported, and compiled code is then made when it is loaded. One to which
-    others can write is not used: what lies in it would be run.
+
+def cache_place(directory: str | None) -> Path:
+    """Return where compiled code is kept: in the user's cache, for all nodes, or in the node's directory."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    with contextlib.suppress(OSError, RuntimeError):  # no home, or none to write to
+        place = (Path(base) if base else Path.home() / ".cache") / "tidings"
+        place.mkdir(parents=True, exist_ok=True)
+        if os.access(place, os.W_OK):
+            return place
+    return Temporary().path if directory is None else Path(directory)
+
+
+def use_cache(cache: Path) -> Path:
+    """Have numba use a cache, and return it; to be called before numba is imported.
+
+    One to which others can write is not used, since what lies in it would be run: the cache is then a
+    temporary one. OSError if the folder can't be made or written to.
     """
+    cache.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not is_private(cache):
+        logs.warning("others can write to the cache of compiled code", cache=cache)
+        cache = Temporary().path
     os.environ[CACHE_VARIABLE] = str(cache)
+    return cache
+
+
+async def fill(cache: Path) -> None:
+    """Have a child compile into a cache unless it is filled; OSError or InternalError if it can't be filled.
+
+    The child ends if this is cancelled; functions that it has compiled by then are in the cache.
+    """
+    mark = cache / f"filled-{fingerprint()}"
+    if mark.exists():
+        return
+    logs.info("compiling for this machine, once", cache=cache)
+    # -P: nothing is imported from the folder in which the node happens to be started.
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-c", COMPILER),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    await _finish(child)
+    mark.touch()
+
+
+def compile_now(directory: str | None = None) -> Path:
+    """Fill the cache that a node with this directory uses, and return it; errors as for `fill`."""
+    cache = use_cache(cache_place(directory) / CACHE)
+    asyncio.run(fill(cache))
+    return cache
+
+
+async def _finish(child: asyncio.subprocess.Process) -> None:
+    """Wait for the end of the compiler, which has a limit."""
     try:
-        cache.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if not is_private(cache):
-            logs.warning("others can write to the cache of compiled code", cache=cache)
-            cache = Temporary().path
-            os.environ[CACHE_VARIABLE] = str(cache)
-        _fill(cache)
-    except (OSError, subprocess.SubprocessError) as error:
-        output = getattr(error, "stderr", None) or b""
-        logs.warning("could not compile", problem=str(error), output=output.decode(errors="replace")[-500:])
+        async with asyncio.timeout(COMPILE_S_MAX):
+            _, output = await child.communicate()
+    except TimeoutError:
+        raise InternalError(f"not done within {COMPILE_S_MAX:g} s") from None
+    finally:
+        if child.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                child.kill()
+            await child.wait()
+    if child.returncode:
+        raise InternalError(f"code {child.returncode}: {output.decode(errors='replace')[-OUTPUT_MAX:]}")
 
 
 def is_private(folder: Path) -> bool:
@@ -67,17 +133,6 @@ def is_private(folder: Path) -> bool:
         return False
     modes = (above.stat().st_mode for above in folder.resolve().parents)
     return not any(mode & stat.S_IWOTH and not mode & stat.S_ISVTX for mode in modes)
-
-
-def _fill(cache: Path) -> None:
-    mark = cache / f"filled-{fingerprint()}"
-    if mark.exists():
-        return
-    logs.info("compiling for this machine, once", cache=cache)
-    # -P: nothing is imported from the folder in which the node happens to be started.
-    command = [sys.executable, "-P", "-c", "from tidings.node.compiled import exercise; exercise()"]
-    subprocess.run(command, check=True, capture_output=True, timeout=COMPILE_S_MAX)
-    mark.touch()
 
 
 def fingerprint() -> str:
@@ -107,12 +162,31 @@ def exercise() -> None:
 
 
 class Loader:
-    """Loads compiled code once, in a thread, when `busy`, `traffic` or `filters` say that it is worth it."""
+    """Compiles beside the node, and loads the code once, when `busy`, `traffic` or `filters` say so."""
 
     def __init__(self) -> None:
+        self.state: CompiledState = "ready"
         self._full_ticks = 0
         self._received = 0
+        self._is_wanted = False
+        self._filling: asyncio.Task[None] | None = None
         self._thread: threading.Thread | None = None
+
+    def compile(self, directory: str | None) -> None:
+        """Begin to fill the cache of this user or directory; code is loaded after that."""
+        self.state = "compiling"
+        self._filling = asyncio.get_running_loop().create_task(self._fill(directory), name="tidings compiled")
+
+    async def _fill(self, directory: str | None) -> None:
+        try:
+            await fill(use_cache(cache_place(directory) / CACHE))
+        except (OSError, InternalError) as error:  # to compile in this process would hold the loop up
+            self.state = "off"
+            logs.warning("could not compile", problem=str(error))
+            return
+        self.state = "ready"
+        if self._is_wanted:
+            self.load()
 
     def busy(self) -> None:
         """A tick was full."""
@@ -132,21 +206,31 @@ class Loader:
             self.load()
 
     def load(self) -> None:
-        """Begin to load, if that has not begun."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=_load, name="tidings-compiled", daemon=True)
+        """Begin to load as soon as there is code, if that has not begun."""
+        self._is_wanted = True
+        if self.state == "ready":
+            self.state = "loading"
+            self._thread = threading.Thread(target=self._load, name="tidings-compiled", daemon=True)
             self._thread.start()
+
+    def _load(self) -> None:
+        try:
+            exercise()
+        except Exception as error:  # the one place: without compiled code a node is slower, not broken
+            self.state = "off"
+            logs.error("compiled code could not be loaded", problem=repr(error))
+        else:
+            self.state = "in use"
+            logs.info("using compiled code")
 
     def wait(self) -> None:
         """Wait until a load that has begun is done."""
         if self._thread is not None:
             self._thread.join()
 
-
-def _load() -> None:
-    try:
-        exercise()
-    except Exception as error:  # the one place: without compiled code a node is slower, not broken
-        logs.error("compiled code could not be loaded", problem=repr(error))
-    else:
-        logs.info("using compiled code")
+    async def close(self) -> None:
+        """End the compiler, and wait until a load that has begun is done."""
+        if self._filling is not None:
+            self._filling.cancel()
+            await asyncio.wait([self._filling])
+        await asyncio.to_thread(self.wait)

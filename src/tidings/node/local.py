@@ -32,7 +32,7 @@ from tidings.protocol.messages import VERSION, Bye, Hello
 from tidings.queues import Volatile
 
 START_S_MAX = 120.0
-"""How long to wait for a node: the first time ever, it compiles its code before it answers."""
+"""How long to wait for a node that was started, on a busy machine."""
 PROBE_S_MAX = 2.0
 """How long a node may take to say who it is."""
 RETRY_S = 0.05

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+import tidings
 from tidings.errors import ConfigError, MissingExtra, StoreDamaged
 from tidings.ids import new_system
 from tidings.log.retention import RetentionTerms
@@ -24,6 +24,7 @@ from tidings.node.driver import Driver
 from tidings.node.http import HttpError, Responder
 from tidings.node.memory import GivingBack, budgets_of
 from tidings.node.ports import Port, close_server, connect_pipe, listen_tcp, raise_descriptor_limit
+from tidings.node.service import NodeService
 from tidings.node.threads import SharedDatabase
 from tidings.node.unix import SOCKET, Temporary, UnixServer, sweep
 from tidings.peers.registry import Neighbours, Upstream, parse_peers
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
     from tidings.node.guard import Guard
     from tidings.node.sealing import SealingProcess
 
-CACHE = "tidings.compiled"
-"""The folder of compiled code."""
 JOURNAL = "gateway.journal"
 """The file in which a gateway finds what the one before it had handed on."""
 
@@ -85,6 +84,7 @@ class Node:
         self._damage: list[StoreDamaged] = []  # as the store finds it
         self._told = 0  # how much of it was logged
         self._giving_back = GivingBack()
+        self._started = time.time()
 
     async def start(self) -> None:
         """Open the store, then listen. What fails has been undone when it raises."""
@@ -93,7 +93,8 @@ class Node:
         self.open()
         try:
             self._join_database()
-            await self._prepare_compiled()
+            if self._loader is not None:
+                self._loader.compile(self.config.dir)
             await self._listen()
         except BaseException:
             await self.close()
@@ -133,12 +134,25 @@ class Node:
         except BaseException:
             store.close()
             raise
+        self.driver.broker.add(NodeService(self._about))
         self._tell_damage()
         self.driver.on_full_tick = self._on_full_tick
         self.driver.on_wake = self._on_wake
         if self.config.compiled and compiled.is_installed():
             self._loader = compiled.Loader()
         self.driver.core.start()
+
+    def _about(self) -> dict[str, Any]:
+        """What this process adds to the status of the node."""
+        return {
+            "name": self.driver.broker.name,
+            "version": tidings.__version__,
+            "pid": os.getpid(),
+            "started": self._started,
+            "dir": self.config.dir,
+            "addresses": self.addresses,
+            "compiled": "off" if self._loader is None else self._loader.state,
+        }
 
     def _archiving(self, store: Store) -> Archiving:
         """What is said of the log, and its files, if it is sealed or was."""
@@ -166,10 +180,6 @@ class Node:
         for damage in self._damage[self._told :]:
             self._told += 1
             logs.error("damage in the store", problem=str(damage))
-
-    async def _prepare_compiled(self) -> None:
-        if self.config.compiled and compiled.is_installed():
-            await asyncio.to_thread(compiled.prepare, cache_place(self.config.dir) / CACHE)
 
     def _on_full_tick(self) -> None:
         if self._loader is not None:
@@ -346,7 +356,7 @@ class Node:
         await self.driver.close()
         self._tell_damage()  # what was found since the last wake
         if self._loader is not None:
-            await asyncio.to_thread(self._loader.wait)
+            await self._loader.close()
 
     async def _metrics(self, authorization: str) -> tuple[str, str]:
         """The page of metrics, for the responder."""
@@ -418,14 +428,3 @@ def _peers(config: NodeConfig, own: str) -> Neighbours:
         ca, cert, key = (home / name for name in ("ca.pem", "node.pem", "node.key"))
         credentials = Credentials(ca=ca, cert=cert, key=key, checks_host=False)
     return Neighbours(parse_peers(config.peers or "", own=own), credentials)
-
-
-def cache_place(directory: str | None) -> Path:
-    """Return the folder of compiled code: the user's cache, for all nodes, or the node's directory."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    with contextlib.suppress(OSError, RuntimeError):  # no home, or none to write to
-        place = (Path(base) if base else Path.home() / ".cache") / "tidings"
-        place.mkdir(parents=True, exist_ok=True)
-        if os.access(place, os.W_OK):
-            return place
-    return Temporary().path if directory is None else Path(directory)
