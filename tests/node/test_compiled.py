@@ -10,6 +10,7 @@ from pathlib import Path
 from shutil import copytree, ignore_patterns
 
 import pytest
+from cli.commands import run_command
 from node.peers import SOURCE, Run, peer_of, run, running
 
 import tidings
@@ -278,3 +279,34 @@ def test_compiled_code_is_kept_for_all_nodes_of_a_user_or_in_the_directory_of_on
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert cache_place("somewhere") == Path("somewhere")
     assert cache_place(None).is_dir()
+
+
+def test_the_command_that_compiles_prints_where_the_code_is(quick_compiler: Path) -> None:
+    assert run_command("node", "compile", "--json") == (0, f'{{"cache":"{quick_compiler}"}}\n', "")
+    assert (quick_compiler / f"filled-{compiled.fingerprint()}").exists()
+    assert run_command("node", "compile") == (0, f"compiled code is in {quick_compiler}\n", "")
+
+
+@pytest.mark.usefixtures("quick_compiler")
+def test_the_command_that_compiles_fails_if_nothing_would_be_left_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    code, _, errors = run_command("node", "compile")
+    assert code == 1
+    assert "XDG_CACHE_HOME" in errors
+    assert run_command("node", "compile", "--dir", str(tmp_path / "node"))[0] == 0
+    (tmp_path / "node" / CACHE).chmod(0o777)
+    assert run_command("node", "compile", "--dir", str(tmp_path / "node"))[0] == 1
+    monkeypatch.setattr(compiled, "COMPILER", "raise SystemExit('no memory')")
+    code, _, errors = run_command("node", "compile", "--dir", str(tmp_path / "other"))
+    assert code == 1
+    assert "no memory" in errors
+
+
+def test_settings_before_another_command_of_the_node_are_refused() -> None:
+    for flags in (("--port", "7300"), ("--config", "node.toml"), ("--show-config",)):
+        code, _, errors = run_command("node", *flags, "compile")
+        assert code == 2
+        assert errors.startswith(f"tidings: {flags[0]} is for starting a node")

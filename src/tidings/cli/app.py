@@ -40,7 +40,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(node.node)
+app.add_typer(node.app, name="node")
 app.command()(gateway.gateway)
 app.command()(publish.publish)
 app.command()(subscribe.subscribe)

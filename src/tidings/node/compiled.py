@@ -59,14 +59,19 @@ CompiledState = Literal["off", "compiling", "ready", "loading", "in use"]
 
 
 def cache_place(directory: str | None) -> Path:
-    """Return where compiled code is kept: in the user's cache, for all nodes, or in the node's directory."""
+    """Return where compiled code is kept; a temporary folder if there is no lasting place."""
+    return lasting_place(directory) or Temporary().path
+
+
+def lasting_place(directory: str | None) -> Path | None:
+    """Return the user's cache, which is for all nodes, or the node's directory; None if there is neither."""
     base = os.environ.get("XDG_CACHE_HOME")
     with contextlib.suppress(OSError, RuntimeError):  # no home, or none to write to
         place = (Path(base) if base else Path.home() / ".cache") / "tidings"
         place.mkdir(parents=True, exist_ok=True)
         if os.access(place, os.W_OK):
             return place
-    return Temporary().path if directory is None else Path(directory)
+    return None if directory is None else Path(directory)
 
 
 def use_cache(cache: Path) -> Path:
@@ -105,7 +110,12 @@ async def fill(cache: Path) -> None:
 
 def compile_now(directory: str | None = None) -> Path:
     """Fill the cache that a node with this directory uses, and return it; errors as for `fill`."""
-    cache = use_cache(cache_place(directory) / CACHE)
+    place = lasting_place(directory)
+    if place is None:
+        raise OSError("the user has no cache directory that can be written; set XDG_CACHE_HOME")
+    cache = place / CACHE
+    if use_cache(cache) != cache:
+        raise OSError(f"others can write to {cache}; revoke that permission")
     asyncio.run(fill(cache))
     return cache
 
