@@ -162,3 +162,15 @@ def test_what_the_command_makes_is_all_that_a_node_and_its_clients_need(start: S
     token = ["--token-file", str(tmp_path / "made" / "device.token")]
     command = ["publish", "a", "--node", address, "--ca", str(tmp_path / "made" / "ca.pem"), *token]
     assert CliRunner().invoke(app, command).output == "published 1\n"
+
+
+def test_a_host_that_is_not_known_is_reported_as_such() -> None:
+    result = CliRunner().invoke(app, ["top", "--once", "--node", "no-such-host.invalid:7300"])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("tidings: unknown host: no-such-host.invalid (")
+
+
+def test_host_and_port_are_an_address_and_by_tls_for_who_says_who_it_is(elsewhere: Elsewhere) -> None:
+    bare = elsewhere.address.removeprefix("tidings+tls://")
+    code, said = elsewhere("publish", "a", "--node", bare, "--token-file", elsewhere.token)
+    assert (code, said) == (0, "published 1\n")

@@ -10,7 +10,10 @@ import pytest
 import tidings
 from client.nodes import Relay, node, run
 from tidings import Event
+from tidings.client import opening
 from tidings.errors import AddressError, Disconnected, EventError, NoAnswer, Refused, UserError
+from tidings.node.config import NodeConfig
+from tidings.node.server import Node
 
 
 def test_events_reach_those_who_want_them() -> None:
@@ -127,7 +130,7 @@ def test_a_bus_is_used_inside_its_block() -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["", "127.0.0.1:7300", "http://127.0.0.1", "tidings://", "tidings://h:x", "tidings+unix://"]
+    "address", ["", "127.0.0.1:x", "http://127.0.0.1", "tidings://", "tidings://h:x", "tidings+unix://"]
 )
 def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(AddressError):
@@ -182,6 +185,60 @@ def test_without_an_address_it_is_the_node_of_this_machine(
                 assert bus.is_connected
 
     run(work())
+
+
+def test_without_an_address_it_is_that_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        async with node(tmp_path, keeps=False) as address:
+            monkeypatch.setenv("TIDINGS_NODE", address)
+            async with tidings.connect() as bus:
+                assert bus.is_connected
+
+    run(work())
+    monkeypatch.setenv("TIDINGS_NODE", "http://h")
+    with pytest.raises(AddressError, match=r"^TIDINGS_NODE: 'http://h' is no address"):
+        tidings.connect()
+
+
+def test_a_node_that_was_found_at_a_port_is_waited_for_when_it_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def work() -> None:
+        finds: list[None] = []
+        running = Node(NodeConfig(port=0, compiled=False))
+        await running.start()
+        config = NodeConfig(port=int(running.addresses[0].rpartition(":")[2]), compiled=False)
+        (address,) = running.addresses
+
+        async def find() -> str:
+            finds.append(None)
+            return address
+
+        monkeypatch.setattr("tidings.node.local.find_or_start", find)
+        async with tidings.connect(random=lambda: 0.0) as bus:
+            await running.close()
+            running = Node(config)
+            await running.start()
+            await bus.status()
+        await running.close()
+        assert finds == [None]
+
+    monkeypatch.delenv("TIDINGS_NODE", raising=False)
+    run(work())
+
+
+def test_variables_that_are_probably_misspelt_are_logged_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("TIDINGS_NOED", "127.0.0.1:7301")
+    monkeypatch.setattr(opening, "_warned", set())
+    for _ in range(2):
+        tidings.connect("127.0.0.1:7300")
+    assert [record.getMessage() for record in caplog.records] == [
+        "unknown variable: TIDINGS_NOED; did you mean TIDINGS_NODE?"
+    ]
 
 
 # -- lost connections

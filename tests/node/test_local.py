@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from node.peers import ANSWER_S_MAX, SOURCE, inside, peer_of, run
+from node.peers import ANSWER_S_MAX, SOURCE, inside, peer_of, run, running
+from ports import free_port
 
 from tidings import Event
 from tidings.errors import Disconnected, NotAllowed, StoreInUse
@@ -41,6 +42,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
     monkeypatch.setattr(local, "_spawn", noting)
     monkeypatch.setattr(local, "NodeConfig", plain)
+    monkeypatch.setattr(local, "PORT", free_port())
     yield tmp_path
     for process in started:
         end(process, signal.SIGKILL)
@@ -107,6 +109,39 @@ def test_the_node_of_this_machine_is_started_once_and_found_again(home: Path) ->
             await peer.hello()
         await find_or_start(ANSWER_S_MAX)
         assert holder(home) == first
+
+    run(scenario())
+
+
+def test_where_a_node_was_started_is_logged_once(home: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        asyncio.run(find_or_start(ANSWER_S_MAX))
+    (record,) = (one for one in caplog.records if one.name == "tidings")
+    assert f"tidings+unix://{home}/tidings/node.sock" in record.getMessage()
+    assert str(home / "state" / "tidings") in record.getMessage()
+
+
+def test_a_node_at_the_port_is_used_before_one_is_started(home: Path) -> None:
+    async def scenario() -> None:
+        async with running(port=local.PORT) as node:
+            assert [await find_or_start(ANSWER_S_MAX)] == node.addresses
+        assert not (home / "state").exists()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    "answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x03\x00\x02\x02\x0a", b"\0\0"]
+)
+def test_another_program_at_the_port_is_no_node(answer: bytes) -> None:
+    async def answers(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer)
+        writer.close()
+
+    async def scenario() -> None:
+        server = await asyncio.start_server(answers, "127.0.0.1", 0)
+        assert not await local.is_at_port(server.sockets[0].getsockname()[1])
+        server.close()
 
     run(scenario())
 

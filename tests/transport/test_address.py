@@ -40,7 +40,14 @@ def test_without_a_port_it_is_the_one_where_nodes_listen() -> None:
     "text",
     [
         "",
-        "h:7300",
+        "h:x",
+        ":7300",
+        "h:70000",
+        "a b",
+        "/run/node.sock",
+        "ada@h:7300",
+        "[h]:7300",
+        "h/path",
         "tidings://",
         "tidings+tls:///path",
         "tidings+unix://host/path",
@@ -59,14 +66,27 @@ def test_what_is_no_address_is_refused_and_shown(text: str) -> None:
     assert repr(text) in str(raised.value)
 
 
+@given(HOSTS | st.just("[::1]"), st.none() | st.integers(1, 65535))
+def test_host_and_port_alone_are_an_address_by_tls_if_there_are_credentials(
+    host: str, port: int | None
+) -> None:
+    bare = host if port is None else f"{host}:{port}"
+    assert parse(bare) == parse(f"tidings://{bare}")
+    assert parse(bare, has_credentials=True) == parse(f"tidings+tls://{bare}")
+    assert parse(f"tidings://{bare}", has_credentials=True) == parse(bare)
+
+
 def test_only_an_address_with_tls_has_a_user() -> None:
     with pytest.raises(AddressError, match=r"tidings\+tls://USER@HOST"):
         parse("tidings://ada@h")
 
 
-@given(st.text(alphabet=st.characters(codec="utf-8")), st.sampled_from(["tidings", "tidings+tls", "http"]))
+@given(
+    st.text(alphabet=st.characters(codec="utf-8")),
+    st.sampled_from(["tidings://", "tidings+tls://", "http://", ""]),
+)
 def test_a_password_in_an_address_is_refused_and_never_shown(password: str, scheme: str) -> None:
     with pytest.raises(AddressError) as raised:
-        parse(f"{scheme}://ada:secret{password}@host:7300")
+        parse(f"{scheme}ada:secret{password}@host:7300")
     assert "secret" not in str(raised.value)
     assert "--password-file" in str(raised.value)

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from client.nodes import run
 
-from tidings.errors import AddressError
-from tidings.transport.dial import dial
+from tidings.errors import AddressError, Disconnected
+from tidings.transport.credentials import Credentials
+from tidings.transport.dial import Hopeless, dial
 
 
 class Noted(asyncio.Protocol):
@@ -58,5 +59,23 @@ def test_a_path_may_hold_any_character(tmp_path: Path) -> None:
 
 
 def test_an_error_names_the_address() -> None:
-    with pytest.raises(AddressError, match="'mqtt://h' is neither"):
+    with pytest.raises(AddressError, match="'mqtt://h' is no address"):
         dial("mqtt://h")
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "a" * 64 + ".example"])
+def test_a_host_that_is_not_known_is_reported_as_such(host: str) -> None:
+    async def work() -> None:
+        with pytest.raises(Disconnected, match=rf"^unknown host: {host} \(.+\); check its name"):
+            await dial(f"{host}:7300")(asyncio.Protocol())
+
+    run(work())
+
+
+def test_host_and_port_with_credentials_are_by_tls(tmp_path: Path) -> None:
+    async def work() -> None:
+        (tmp_path / "ca.pem").write_text("")
+        with pytest.raises(Hopeless, match=r"ca\.pem"):
+            await dial("127.0.0.1:7300", Credentials(ca=tmp_path / "ca.pem"))(asyncio.Protocol())
+
+    run(work())

@@ -5,6 +5,7 @@ Only `main` is here, so that the command can say what is missing where the `node
 
 from __future__ import annotations
 
+import os
 import sys
 
 from tidings.cli.output import checked_output
@@ -22,8 +23,17 @@ def main() -> None:
             raise
         sys.exit(f"tidings: {MissingExtra('the command line', 'node')}")
     with checked_output():
+        _warn_of_variables()
         try:
             app()
         except TidingsError as error:
             sys.stderr.write(f"tidings: {error}\n")
             sys.exit(2)
+
+
+def _warn_of_variables() -> None:
+    """Print which variables are probably misspelt: they would be passed over."""
+    from tidings.node.variables import hint, misspelt
+
+    for name, close in misspelt(os.environ).items():
+        sys.stderr.write(f"tidings: {hint(name, close)}\n")

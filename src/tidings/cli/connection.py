@@ -54,6 +54,11 @@ class Who:
         self.token: str | Path | None = paths.get("token_file")
         self.ca, self.cert, self.key = (paths.get(name) for name in ("ca", "cert", "key"))
 
+    @property
+    def is_given(self) -> bool:
+        """Whether there are credentials, or whom to trust."""
+        return any(vars(self).values())
+
     def credentials(self, place: Address) -> dict[str, Any]:
         """Return the arguments for `tidings.connect`; none without TLS. Prompts for a password if it must."""
         if place.kind != "tls":
@@ -90,7 +95,8 @@ def bus_at(address: str, name: str = "", reconnect: bool = True) -> Bus:
     import tidings
 
     who = _who.get(None) or Who()
-    return tidings.connect(address, name=name, reconnect=reconnect, **who.credentials(parse(address)))
+    place = parse(address, who.is_given)
+    return tidings.connect(address, name=name, reconnect=reconnect, **who.credentials(place))
 
 
 @asynccontextmanager
@@ -142,14 +148,17 @@ def find_node(address: str | None) -> str:
 
 
 def _is_there(address: str) -> bool:
-    """Whether something listens at an address; AddressError if it is none."""
+    """Whether something listens at an address; AddressError if it is none, Disconnected for no such host."""
     from tidings.node.ports import answers
+    from tidings.transport.dial import unknown_host
 
     place = parse(address)
     if place.kind == "unix":
         return answers(Path(place.path))
     try:
         socket.create_connection((place.host, place.port), CONNECT_S_MAX).close()
+    except (socket.gaierror, UnicodeError) as error:
+        raise unknown_host(place.host, error) from None
     except OSError:
         return False
     return True

@@ -29,7 +29,7 @@ Address = Annotated[
         "--node",
         envvar="TIDINGS_NODE",
         metavar="ADDRESS",
-        help="The node: tidings://HOST:PORT, tidings+tls://… or tidings+unix:///PATH.",
+        help="The node: HOST:PORT, tidings://…, tidings+tls://… or tidings+unix:///PATH.",
         show_default=f"this machine's, or {NODE}",
     ),
 ]

@@ -74,9 +74,10 @@ def connect(
 ) -> Bus:
     """Return a bus to the node at an address, to be entered with `with`.
 
-    Without an address it connects to the node of this machine, and starts one if there is none. `timeout_s`
-    is for the first connection. `name` is the client's name; with a user it is the user, or begins with
-    `user/`.
+    An address is HOST:PORT, or begins with tidings://, tidings+tls:// or tidings+unix://. The default is that
+    of the variable TIDINGS_NODE, and without it the node of this machine: at the user's own socket, then at
+    port 7300. If neither answers, it starts a node, which stays, and logs where. `timeout_s` is for the first
+    connection. `name` is the client's name; with a user it is the user, or begins with `user/`.
 
     At an address with TLS, a client authenticates with a user and a password, a token, or a certificate and
     its key. A password or token given as a path is read from that file for each connection. `ca` is the file

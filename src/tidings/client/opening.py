@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import random as chance
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -12,13 +14,15 @@ from typing import Any
 
 from tidings.client.bus import CONNECT_S, Bus
 from tidings.client.numbering import Numbering
-from tidings.errors import UserError
+from tidings.errors import AddressError, UserError
 from tidings.peers.registry import ForwardOrder, Neighbours, Upstream, check_peers
 from tidings.queues.types import Volatile
 from tidings.transport.address import parse
 from tidings.transport.credentials import Credentials
 from tidings.transport.dial import ConnectTo, dial
 
+VARIABLE = "TIDINGS_NODE"
+"""The environment variable with the address of the node."""
 START_S = 130.0
 """Seconds to wait for a node that may have to be started, on a busy machine."""
 
@@ -40,9 +44,10 @@ def connect(
 ) -> Bus:
     """Return a bus to the node at an address, to be entered with `async with`.
 
-    Without an address it connects to the node of this machine, and starts one if there is none. `timeout_s`
-    is for the first connection. `name` is the client's name; with a user it is the user, or begins with
-    `user/`.
+    An address is HOST:PORT, or begins with tidings://, tidings+tls:// or tidings+unix://. The default is that
+    of the variable TIDINGS_NODE, and without it the node of this machine: at the user's own socket, then at
+    port 7300. If neither answers, it starts a node, which stays, and logs where. `timeout_s` is for the first
+    connection. `name` is the client's name; with a user it is the user, or begins with `user/`.
 
     At an address with TLS, a client authenticates with a user and a password, a token, or a certificate and
     its key. A password or token given as a path is read from that file for each connection. `ca` is the file
@@ -52,6 +57,9 @@ def connect(
     the clock, `random` or the path of a file that keeps a system id and counts its starts; or an object of
     your own, such as `tidings.ids.StoredIds`.
     """
+    _warn_of_variables()
+    if address is None:
+        address = _from_environment()
     options: dict[str, Any] = {"name": name, "reconnect": reconnect, "random": random, "ids": ids}
     credentials = Credentials(_user(user, address), password, token, ca, cert, key)
     if address is None:
@@ -65,6 +73,31 @@ def connect(
 
     patience_s = CONNECT_S if timeout_s is None else timeout_s
     return Bus(find, timeout_s=patience_s, says=credentials.says, **options)
+
+
+def _from_environment() -> str | None:
+    """Return the address in the environment, None if there is none; AddressError names the variable."""
+    address = os.environ.get(VARIABLE)
+    if not address:
+        return None
+    try:
+        parse(address)
+    except AddressError as error:
+        raise AddressError(f"{VARIABLE}: {error}") from None
+    return address
+
+
+def _warn_of_variables() -> None:
+    """Log once which variables are probably misspelt: they would be passed over."""
+    from tidings.node.variables import hint, misspelt
+
+    for name, close in misspelt(os.environ).items():
+        if name not in _warned:
+            _warned.add(name)
+            logging.getLogger("tidings").warning("%s", hint(name, close))
+
+
+_warned: set[str] = set()
 
 
 def _user(user: str | None, address: str | None) -> str | None:
@@ -114,11 +147,19 @@ def open(
 
 
 async def machine_node(_held: AsyncExitStack) -> ConnectTo:
-    """Return how to reach the node of this machine, which is found or started again after each loss."""
+    """Return how to reach the node of this machine, which is found or started again after each loss.
+
+    One that was found at a port is waited for instead: a new node would not have what it has stored.
+    """
     from tidings.node import local
 
+    found: list[str] = []
+
     async def connect(protocol: asyncio.Protocol) -> None:
-        await dial(await local.find_or_start())(protocol)
+        address = found[0] if found else await local.find_or_start()
+        if not found and parse(address).kind == "tcp":
+            found.append(address)
+        await dial(address)(protocol)
 
     return connect
 

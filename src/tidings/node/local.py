@@ -3,8 +3,8 @@
 A program that opens a directory has a node in its own process: the same broker on the program's own loop,
 reached over a pipe, so that all is as with a node elsewhere. A program that connects without an
 address finds the node of this machine, one for each user: its Unix socket lies in a directory that only this
-user can open. If none answers, one is started that stays when the program ends. However many programs find
-that out at the same time, a lock lets one of them start it.
+user can open. If none answers there, nor on port 7300 of the loopback address, one is started that stays when
+the program ends. However many programs find that out at the same time, a lock lets one of them start it.
 """
 
 from __future__ import annotations
@@ -12,23 +12,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import logging
 import os
 import stat
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from tidings.errors import Disconnected, NotAllowed
+from tidings.errors import CodecError, Disconnected, NotAllowed
 from tidings.ids import new_system
-from tidings.node.config import NodeConfig
+from tidings.node.config import PORT, NodeConfig
 from tidings.node.ports import answers
 from tidings.node.server import Node
 from tidings.peers.registry import Neighbours, Upstream
-from tidings.protocol.frames import encode
-from tidings.protocol.messages import VERSION, Bye, Hello
+from tidings.protocol.frames import FrameReader, encode
+from tidings.protocol.messages import VERSION, Bye, Hello, Welcome
 from tidings.queues import Volatile
 
 START_S_MAX = 120.0
@@ -36,6 +38,9 @@ START_S_MAX = 120.0
 PROBE_S_MAX = 2.0
 """How long a node may take to say who it is."""
 RETRY_S = 0.05
+READ_SIZE = 4_096
+"""Bytes that are read at once of what a node says of itself."""
+LOOPBACK = "127.0.0.1"
 LOG_TAIL = 2_000
 """Characters of its output that are shown when a node did not start."""
 
@@ -60,12 +65,17 @@ async def run_in_process(
 
 
 async def find_or_start(timeout_s: float = START_S_MAX) -> str:
-    """The address of the node of this machine, started if there is none; Disconnected if none answers."""
+    """The address of the node of this machine, started if there is none; Disconnected if none answers.
+
+    A node at this user's socket is preferred to one at the port, which another user may have started.
+    """
     path = machine_socket()
     home = path.parent
     try:
         async with asyncio.timeout(timeout_s):
             while not await is_alive(path):
+                if await is_at_port(PORT):
+                    return f"tidings://{LOOPBACK}:{PORT}"
                 with _lock(home / "starting") as is_ours:
                     if is_ours and not await is_alive(path):
                         await _start(home, path)
@@ -109,14 +119,28 @@ def state_directory() -> Path:
 
 async def is_alive(path: Path) -> bool:
     """Whether a node answers on this socket."""
+    return await _greets(asyncio.open_unix_connection(path))
+
+
+async def is_at_port(port: int) -> bool:
+    """Whether a node without security answers on this port of the loopback address."""
+    return await _greets(asyncio.open_connection(LOOPBACK, port))
+
+
+async def _greets(connecting: Coroutine[Any, Any, tuple[asyncio.StreamReader, asyncio.StreamWriter]]) -> bool:
+    """Whether a node is at the other end; other programs may listen there too, and TLS answers otherwise."""
+    frames = FrameReader()
     try:
         async with asyncio.timeout(PROBE_S_MAX):
-            reader, writer = await asyncio.open_unix_connection(path)
+            reader, writer = await connecting
             with contextlib.closing(writer):
                 writer.write(encode(Hello([VERSION], new_system(os.urandom), 0)) + encode(Bye()))
-                return bool(await reader.read(1))
-    except (OSError, TimeoutError):
-        return False
+                while data := await reader.read(READ_SIZE):
+                    for message, _ in frames.feed(data):
+                        return isinstance(message, Welcome | Bye)
+    except (OSError, TimeoutError, CodecError):
+        pass
+    return False
 
 
 async def _start(home: Path, path: Path) -> None:
@@ -128,6 +152,8 @@ async def _start(home: Path, path: Path) -> None:
         if ended:
             raise Disconnected(f"the node of this machine did not start{_tail(home)}")
         await asyncio.sleep(RETRY_S)
+    text = "no node answered on this machine; started one at tidings+unix://%s, which stores its data in %s"
+    logging.getLogger("tidings").warning(text, path, config.dir)
 
 
 def _spawn(config: NodeConfig, output: Path) -> int:

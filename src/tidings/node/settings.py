@@ -27,8 +27,8 @@ from msgspec import Struct
 
 from tidings.errors import ConfigError
 from tidings.node.config import NodeConfig, check
+from tidings.node.variables import PREFIX
 
-PREFIX = "TIDINGS_"
 TABLE = "log"
 """What may stand in the file as a table too: `where` in it is `log_where`."""
 

@@ -3,6 +3,7 @@
 tidings://127.0.0.1:7300              TCP
 tidings+tls://alice@10.0.0.7:7300     TCP with TLS, as a user of that node
 tidings+unix:///run/node.sock         a Unix socket
+127.0.0.1:7300                        the same as tidings://; with credentials, tidings+tls://
 
 The rule kept: an address may be shown to anyone, so it holds no password.
 """
@@ -23,7 +24,8 @@ PORT = 7300
 AddressKind = Literal["tcp", "tls", "unix"]
 _KINDS: dict[str, AddressKind] = {"tidings": "tcp", "tidings+tls": "tls", "tidings+unix": "unix"}
 # A colon before an @: whatever else is wrong with such a text, it must not be shown.
-_PASSWORD = re.compile(r"//[^@]*:.*@", re.DOTALL)
+_PASSWORD = re.compile(r"//[^@]*:.*@|^[^@/]*:(?!//).*@", re.DOTALL)
+_BARE = re.compile(r"[^\s:/?#@\[\]]+(:[0-9]+)?|\[[0-9A-Fa-f:.]+\](:[0-9]+)?")
 
 
 class Address(Struct, frozen=True):
@@ -36,15 +38,19 @@ class Address(Struct, frozen=True):
     user: str = ""  # whom a client means to be there
 
 
-def parse(text: str) -> Address:
-    """The address that a text is; AddressError if it is none."""
+def parse(text: str, has_credentials: bool = False) -> Address:
+    """Return the address that a text is; AddressError if it is none.
+
+    HOST:PORT, or HOST alone, is by TLS if there are credentials, and otherwise by TCP without it.
+    """
     if _PASSWORD.search(text):
         raise AddressError(
             "an address has no password in it, as it is shown in logs and lists of processes;"
             " keep the password in a file: password=Path(…), or --password-file"
         )
+    scheme = "tidings+tls" if has_credentials else "tidings"
     try:
-        parts = urlsplit(text)
+        parts = urlsplit(f"{scheme}://{text}" if _BARE.fullmatch(text) else text)
         host, port = parts.hostname, parts.port
     except ValueError as error:
         raise AddressError(f"{text!r} is no address: {error}") from None
@@ -56,7 +62,8 @@ def parse(text: str) -> Address:
             raise AddressError(f"{text!r}: only an address with TLS has a user, tidings+tls://USER@HOST:PORT")
         return Address(kind, host, PORT if port is None else port, user=unquote(parts.username or ""))
     raise AddressError(
-        f"{text!r} is neither tidings://HOST:PORT, tidings+tls://HOST:PORT nor tidings+unix:///PATH"
+        f"{text!r} is no address; say HOST:PORT, tidings://HOST:PORT, tidings+tls://HOST:PORT or"
+        " tidings+unix:///PATH"
     )
 
 

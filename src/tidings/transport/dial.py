@@ -8,7 +8,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from tidings.errors import TidingsError, UserError
+from tidings.errors import Disconnected, TidingsError, UserError
 from tidings.transport.address import Address, parse
 from tidings.transport.credentials import Credentials
 
@@ -37,10 +37,11 @@ class Hopeless(Exception):
 def dial(address: str, credentials: Credentials | None = None) -> ConnectTo:
     """How to reach the node at an address, AddressError if it is none.
 
-    Credentials go with TLS only: UserError for another address, where others could read them.
+    Credentials go with TLS only: UserError for another address, where others could read them. HOST:PORT is by
+    TLS if there are any.
     """
-    place = parse(address)
     given = Credentials() if credentials is None else credentials
+    place = parse(address, not given.is_empty)
     if place.kind == "tls":
         return dial_tls(place, given)
     if not given.is_empty:
@@ -120,9 +121,18 @@ async def _connect(
     protocol: asyncio.Protocol, host: str, port: int, context: SSLContext | None = None
 ) -> asyncio.Transport:
     loop = asyncio.get_running_loop()
-    transport, _ = await loop.create_connection(lambda: protocol, host, port, ssl=context)
+    try:
+        transport, _ = await loop.create_connection(lambda: protocol, host, port, ssl=context)
+    except (socket.gaierror, UnicodeError) as error:  # a name that no DNS could have
+        raise unknown_host(host, error) from None
     transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return transport
+
+
+def unknown_host(host: str, error: socket.gaierror | UnicodeError) -> Disconnected:
+    """Return the error for a host whose address can't be found, which may pass: a name may be new."""
+    reason = error.strerror if isinstance(error, socket.gaierror) else str(error)
+    return Disconnected(f"unknown host: {host} ({reason}); check its name, or give an IP address")
 
 
 class Core(Protocol):

@@ -146,7 +146,9 @@ class Server:
         policy = policy_of(config, entrance is None or config.strangers)
         gateway = Gateway(os.urandom(SECRET_SIZE), policy)
         life = await self._begin(reach, credentials, gateway)
-        core = Connection(StoredIds(life.system, life.epoch), name_at(config.node), credentials.says)
+        core = Connection(
+            StoredIds(life.system, life.epoch), name_at(config.node, credentials), credentials.says
+        )
         self.uplink = Uplink(core, logs.log, self._journal)
         clocks = Clocks(self._loop.time, time.time, time.perf_counter)
         self.hub = Hub(gateway, self.uplink, self._loop.call_soon, clocks, logs.log, entrance)
@@ -169,7 +171,7 @@ class Server:
             return life
         if before is not None and before.epoch >= epoch:  # the clock was set back
             life = structs.replace(life, epoch=before.epoch + 1)
-        name = name_at(self.config.node)
+        name = name_at(self.config.node, credentials)
         counter = 0 if before is None else await _wait_counter(reach, name, credentials, before)
         for sensing_id, seq in self._journal.begin(life, counter):
             gateway.recall(sensing_id, seq)
@@ -252,9 +254,9 @@ def _credentials(config: GatewayConfig) -> Credentials:
     return Credentials(user, password, token, config.ca, config.cert, config.key)
 
 
-def name_at(node: str) -> str:
+def name_at(node: str, credentials: Credentials) -> str:
     """Return the gateway's name at its node: where users are known, that of its user."""
-    return "" if parse(node).kind == "tls" else NAME
+    return "" if parse(node, not credentials.is_empty).kind == "tls" else NAME
 
 
 async def _wait_counter(reach: ConnectTo, name: str, credentials: Credentials, life: Life) -> int:
