@@ -33,7 +33,32 @@ def test_check_prints_a_filter_that_means_the_same() -> None:
 
 def test_check_as_json() -> None:
     result = run("check", "value > 40", "--json")
-    assert json.loads(result.stdout) == {"filter": str(Filter("value > 40"))}
+    assert json.loads(result.stdout) == {"filter": str(Filter("value > 40")), "notes": []}
+
+
+def test_check_prints_the_notes_behind_the_filter() -> None:
+    result = run("check", "priority = '3'")
+    assert result.exit_code == 0
+    assert result.stdout == "priority = '3'\n"
+    assert result.stderr == "note: priority = '3': priority is a number from 0 to 9; write 3\n"
+
+
+def test_check_as_json_has_the_notes_in_the_object() -> None:
+    result = run("check", "a BETWEEN 5 AND 1", "--json")
+    (note,) = json.loads(result.stdout)["notes"]
+    assert note == {
+        "condition": "a BETWEEN 5 AND 1",
+        "problem": "5 is greater than 1",
+        "hint": "write BETWEEN 1 AND 5",
+        "never": True,
+    }
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize("options", [["--strict"], ["--strict", "--json"]])
+def test_a_strict_check_fails_only_if_there_are_notes(options: list[str]) -> None:
+    assert run("check", 'name = "x"', *options).exit_code == 1
+    assert run("check", "name = 'x'", *options).exit_code == 0
 
 
 def test_a_mistake_is_shown_with_a_caret_under_its_column() -> None:

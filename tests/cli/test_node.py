@@ -182,6 +182,15 @@ def test_a_mistake_in_a_filter_is_shown_with_its_place(node: str) -> None:
     assert "line 1, column" in errors
 
 
+def test_subscribe_prints_the_notes_on_its_filter_once_and_goes_on(node: str) -> None:
+    assert run("publish", "noted", "prority=1", "delivery=persistent", "--node", node)[0] == 0
+    wanted = ("type = 'noted' AND prority = 1", "--since", "0", "--count", "1")
+    code, output, errors = run("subscribe", *wanted, "--node", node)
+    assert (code, output.count("\n")) == (0, 1)
+    assert errors.startswith("note: prority: is an attribute, no header field; did you mean priority?\n")
+    assert errors.count("note") == errors.count("prority") == 1
+
+
 def test_without_an_address_the_node_of_this_machine_is_found(start: Start, tmp_path: Path) -> None:
     home = tmp_path / "tidings"
     home.mkdir(mode=0o700)

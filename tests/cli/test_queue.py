@@ -549,6 +549,13 @@ def test_a_mistake_in_a_filter_is_shown_with_its_place(tidings: Commands, comman
     assert "line 1, column 3" in errors
 
 
+@pytest.mark.parametrize("command", [("dead",), ("purge", "jobs", "--yes")])
+def test_notes_on_a_filter_are_printed_on_standard_error(jobs: Commands, command: tuple[str, ...]) -> None:
+    code, _, errors = jobs(*command, "--where", "n BETWEEN 5 AND 1")
+    assert code == 0
+    assert errors.startswith("note: n BETWEEN 5 AND 1: 5 is greater than 1; write BETWEEN 1 AND 5\n")
+
+
 def test_where_no_node_is_a_command_says_so(tmp_path: Path) -> None:
     code, _, errors = Commands(f"tidings+unix://{tmp_path}/none")("list")
     assert code == 2

@@ -12,7 +12,7 @@ import tidings
 from client.nodes import Relay, node, run
 from tidings import Event, Filter
 from tidings.client import Subscription
-from tidings.errors import Disconnected, FilterError, Refused, UserError
+from tidings.errors import Disconnected, FilterError, MissingExtra, Refused, UserError
 
 
 async def numbers(events: Subscription, count: int) -> list[int]:
@@ -391,3 +391,53 @@ def test_an_event_whose_callback_was_cut_short_comes_again(tmp_path: Path) -> No
                 assert await numbers(events, 1) == [2]
 
     run(work())
+
+
+def notes_of(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    return [(one.levelname, one.getMessage()) for one in caplog.records if one.name == "tidings.notes"]
+
+
+@pytest.mark.parametrize("wanted", ["n BETWEEN 5 AND 1", Filter("n BETWEEN 5 AND 1")])
+def test_a_subscription_logs_the_notes_on_its_filter_once(
+    wanted: str | Filter, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work() -> None:
+        async with tidings.open() as bus, bus.subscribe(wanted) as events:
+            await events.leave()
+
+    run(work())
+    said = "filter: n BETWEEN 5 AND 1: 5 is greater than 1; write BETWEEN 1 AND 5"
+    assert notes_of(caplog) == [("WARNING", said)]
+
+
+def test_a_watch_and_a_loop_over_messages_log_the_notes_on_their_filters(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def work() -> None:
+        async with tidings.open() as bus:
+            queue = await bus.create_queue("q")
+            async with queue.watch('color = "blue"'):
+                pass
+            queue.messages({"priority": 11})
+
+    run(work())
+    assert [said.split(":")[1].strip() for _, said in notes_of(caplog)] == ['color = "blue"', "priority = 11"]
+
+
+def test_a_filter_that_only_the_node_can_read_is_left_to_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(_self: Filter, _text: str) -> None:
+        raise MissingExtra("MATCHES", "node")
+
+    async def work() -> None:
+        async with tidings.open() as bus:
+            with monkeypatch.context() as patch:
+                patch.setattr(Filter, "__init__", refuse)
+                subscription = bus.subscribe("n = 1")
+            async with subscription as events:
+                await bus.publish("t", n=1)
+                assert await numbers(events, 1) == [1]
+
+    run(work())
+    assert notes_of(caplog) == []

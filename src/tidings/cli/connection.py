@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import logging
 import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from difflib import get_close_matches
 from pathlib import Path
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CONNECT_S_MAX = 5.0
+NOTES = "tidings.notes"
+"""Logger of the client for notes on filters."""
 IDENTITY = tuple(
     credential_options(
         "With TLS",
@@ -80,11 +83,23 @@ def connects(command: Callable[..., Coroutine[Any, Any, None] | None]) -> Callab
     @functools.wraps(command)
     def known(**options: Any) -> None:
         _who.set(Who(**{name: options.pop(name) for name in CREDENTIALS}))
-        work = command(**options)
-        if inspect.iscoroutine(work):
-            run(work)
+        with _unlogged(NOTES):
+            work = command(**options)
+            if inspect.iscoroutine(work):
+                run(work)
 
     return with_options(*IDENTITY)(known)
+
+
+@contextmanager
+def _unlogged(name: str) -> Iterator[None]:
+    """Keep a logger silent: commands print the notes on their filters themselves."""
+    logger = logging.getLogger(name)
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 # A node

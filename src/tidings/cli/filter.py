@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec import to_builtins
 
 from tidings.cli.options import Json
-from tidings.cli.printing import print_json, to_json
+from tidings.cli.printing import print_json
 from tidings.errors import CodecError, EventError, FilterError
 
 if TYPE_CHECKING:
@@ -18,13 +19,24 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True)
 
 Text = Annotated[str, typer.Argument(metavar="FILTER", help="A condition, such as: value > 40")]
+Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 if there are notes.")]
 
 
 @app.command()
-def check(text: Text, json: Json = False) -> None:
-    """Print FILTER in its normal text, or show its error and exit with 2."""
-    wanted = parse(text, json)
-    typer.echo(to_json({"filter": str(wanted)}) if json else str(wanted))
+def check(text: Text, strict: Strict = False, json: Json = False) -> None:
+    """Print FILTER in its normal text, or show its error and exit with 2.
+
+    Probable mistakes, such as a condition that is true for no event, are printed as notes on standard error;
+    with --json they are in the object.
+    """
+    wanted = read(text, json)
+    if json:
+        print_json({"filter": str(wanted), "notes": [to_builtins(note) for note in wanted.notes]})
+    else:
+        typer.echo(str(wanted))
+        print_notes(wanted)
+    if strict and wanted.notes:
+        raise typer.Exit(1)
 
 
 @app.command("test")
@@ -62,6 +74,19 @@ def results(wanted: Filter) -> Iterator[tuple[int, bytes, bool | Exception]]:
 
 
 def parse(text: str, json: bool) -> Filter:
+    """The filter, with its notes on standard error; or the end of the command with its mistake on display."""
+    wanted = read(text, json)
+    print_notes(wanted)
+    return wanted
+
+
+def print_notes(wanted: Filter) -> None:
+    """Print the notes on a filter on standard error, a line each."""
+    for note in wanted.notes:
+        typer.echo(f"note: {note}", err=True)
+
+
+def read(text: str, json: bool) -> Filter:
     """The filter, or the end of the command with its mistake on display."""
     from tidings.filters import Filter
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from tidings.cli.filter import parse
 from tidings.cli.options import Json, credential_options, with_options
 from tidings.cli.printing import print_json, progress_line
 from tidings.errors import ConfigError, UserError
@@ -153,6 +154,8 @@ def run(
     config = spark_config(conf or [], archive)
     trigger_s = time_span(trigger, "trigger")
     check(settings, silent_by)
+    if where is not None:
+        parse(where, json)  # which prints its notes
     if continuous and not dry_run:
         run_query(settings, master, checkpoint, trigger_s, silent_by == "clock", config, json)
     elif continuous:

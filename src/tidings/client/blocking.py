@@ -211,6 +211,7 @@ class Bus(Root[AsyncBus]):
         thing first. `passive`: receive events without creating demand for them. `on_slow`: what the node does
         with events when this client is too slow; `latest` keeps the newest for each value of the attribute
         `slow_key`. `order`: whether a durable subscription that resumes gets the oldest or newest first.
+        Notes on the filter (`Filter.notes`) are logged as warnings of `tidings.notes`.
         """
         return Subscription(
             self._runner,

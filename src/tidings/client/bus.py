@@ -24,6 +24,7 @@ from typing import Any, Self, Unpack
 from tidings.client.advertisements import Interest, Offered, Offers, fetch_offers
 from tidings.client.log import Log, Sink
 from tidings.client.message import Message
+from tidings.client.notes import noted
 from tidings.client.numbering import Numbering, ids_of
 from tidings.client.put import event_of
 from tidings.client.queue import Queue, check_name
@@ -220,6 +221,7 @@ class Bus(BusQueues):
         thing first. `passive`: receive events without creating demand for them. `on_slow`: what the node does
         with events when this client is too slow; `latest` keeps the newest for each value of the attribute
         `slow_key`. `order`: whether a durable subscription that resumes gets the oldest or newest first.
+        Notes on the filter (`Filter.notes`) are logged as warnings of `tidings.notes`.
         """
         if acknowledge not in ("auto", "client") or (acknowledge == "client" and durable is None):
             raise UserError("acknowledge must be 'auto', or 'client' on a durable subscription")
@@ -229,7 +231,7 @@ class Bus(BusQueues):
             raise UserError(f"prefetch must be at least 1, not {prefetch}")
         time_us = plain_moment(since, "since") if isinstance(since, datetime) else None
         position = None if isinstance(since, datetime) else since
-        wanted = Wanted(str(filter), durable, position, time_us, last, passive, on_slow, slow_key, order)
+        wanted = Wanted(noted(filter), durable, position, time_us, last, passive, on_slow, slow_key, order)
         return Subscription(self._link, wanted, prefetch, acknowledge, timeout_s)
 
     def listen(

@@ -19,6 +19,7 @@ from tidings.client.arrival import acknowledge as acknowledge_arrived
 from tidings.client.encryption import QueueKeys
 from tidings.client.get import GetAnswer, ReceivedMessage, Where, check_time, condition, fetch, give_up, whole
 from tidings.client.message import Holder, Message, Take, wait_handed
+from tidings.client.notes import noted
 from tidings.client.put import event_of
 from tidings.client.requests import Inbox
 from tidings.client.subscription import Subscription
@@ -203,7 +204,9 @@ class Queue:
         if acknowledge not in ("auto", "client", "dups-ok"):
             raise UserError(f"acknowledge must be 'auto', 'client' or 'dups-ok', not {acknowledge!r}")
         _check_count("prefetch", prefetch, 0, PREFETCH_MAX)
-        worker = MessageLoop(self._link, self.name, self._keys, condition(where), prefetch, acknowledge)
+        worker = MessageLoop(
+            self._link, self.name, self._keys, noted(condition(where)), prefetch, acknowledge
+        )
         return Messages(worker)
 
     def _taking(self, where: Where, if_exists: bool, transaction: TransactionCore | None) -> dict[str, Any]:
@@ -287,7 +290,7 @@ class Queue:
         only the first SEGMENT_SIZE bytes of a long body.
         """
         _check_count("prefetch", prefetch, 1, PREFETCH_MAX)
-        wanted = Wanted(condition(where), on_slow=on_slow, slow_key=slow_key, queue=self.name)
+        wanted = Wanted(noted(condition(where)), on_slow=on_slow, slow_key=slow_key, queue=self.name)
         return Subscription(self._link, wanted, prefetch, "auto", check_time(timeout_s))
 
     def decrypt(self, copy: Event) -> Event:

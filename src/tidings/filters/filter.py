@@ -16,6 +16,7 @@ from tidings.filters import forms
 from tidings.filters.build import join
 from tidings.filters.evaluate import EventTest, condition_test
 from tidings.filters.normal import Normal, condition_of, normal_form
+from tidings.filters.notes import Note, notes_of
 from tidings.filters.parser import NESTING_MAX, parse
 from tidings.filters.relations import covers, overlaps, simplify, unite
 from tidings.filters.taxonomy import Taxonomy
@@ -35,10 +36,11 @@ class Filter:
     synonyms, so that the filter means the same at every node. A filter is immutable.
     """
 
-    __slots__ = ("_condition", "_normal", "_test", "_text", "exact")
+    __slots__ = ("_condition", "_normal", "_source", "_test", "_text", "exact")
 
     _condition: Condition
     _normal: Normal | None
+    _source: str  # only set if it has double quotes, which the tree does not show
     _test: EventTest | None
     _text: str | None
     exact: bool
@@ -48,6 +50,8 @@ class Filter:
         if not isinstance(text, str):
             raise FilterError(f"a filter is text, not {type(text).__name__}")
         self._set(parse(text, parameters, taxonomy))
+        if '"' in text:
+            object.__setattr__(self, "_source", text)
 
     def _set(self, condition: Condition, normal: Normal | None = None, exact: bool = True) -> None:
         object.__setattr__(self, "_condition", condition)
@@ -158,6 +162,14 @@ class Filter:
             made = normal_form(self._condition)
             object.__setattr__(self, "_normal", made)
         return made
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """Probable mistakes, such as a condition that is true for no event; computed at each call.
+
+        A note has the `condition`, the `problem` and, where there is one, a `hint`; `str` joins them.
+        """
+        return notes_of(self._condition, getattr(self, "_source", ""))
 
     def covers(self, other: Filter) -> bool:
         """Whether this filter matches every event that the other matches; False if undecided."""

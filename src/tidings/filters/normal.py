@@ -57,7 +57,7 @@ ALWAYS: Normal = (Conjunction(),)
 NEVER: Normal = ()
 
 
-class _When(Fold[Normal, dict[str, Constraint]]):
+class When(Fold[Normal, dict[str, Constraint]]):
     """When a condition is `wanted`, true or false, and what the attributes of an expression must be."""
 
     def __init__(self, wanted: bool) -> None:
@@ -214,7 +214,7 @@ class _When(Fold[Normal, dict[str, Constraint]]):
         return tuple(Conjunction(one.constraints, one.residues + more) for one in result) if more else result
 
 
-_WHEN_TRUE, _WHEN_FALSE = _When(True), _When(False)
+_WHEN_TRUE, _WHEN_FALSE = When(True), When(False)
 normal_form = _WHEN_TRUE.condition
 """The alternatives of which one must hold for a condition to be true."""
 

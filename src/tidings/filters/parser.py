@@ -381,7 +381,7 @@ class _Parser(TokenReader):
         node = self.sign() if self.tokens[start] in ("+", "-") else self.primary()
         if isinstance(node, Literal):
             return node.value
-        raise Trouble(start, "expected a constant" + found(self.tokens[start]))
+        raise self.no_constant(start, "a constant")
 
     def text(self, expected: str) -> str:
         start = self.at
@@ -389,4 +389,9 @@ class _Parser(TokenReader):
             value = self.constant()
             if isinstance(value, str):
                 return value
-        raise Trouble(start, f"expected {expected}" + found(self.tokens[start]))
+        raise self.no_constant(start, expected)
+
+    def no_constant(self, at: int, expected: str) -> Trouble:
+        token = self.tokens[at]
+        hint = "a text is written in single quotes" if token[:1] == '"' else None
+        return Trouble(at, f"expected {expected}" + found(token), hint)
