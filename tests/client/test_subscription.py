@@ -12,7 +12,7 @@ import tidings
 from client.nodes import Relay, node, run
 from tidings import Event, Filter
 from tidings.client import Subscription
-from tidings.errors import Disconnected, FilterError, MissingExtra, Refused, UserError
+from tidings.errors import Disconnected, EventError, FilterError, MissingExtra, Refused, UserError
 
 
 async def numbers(events: Subscription, count: int) -> list[int]:
@@ -389,6 +389,19 @@ def test_an_event_whose_callback_was_cut_short_comes_again(tmp_path: Path) -> No
                 await begun.wait()
             async with bus.subscribe(durable="d") as events:
                 assert await numbers(events, 1) == [2]
+
+    run(work())
+
+
+def test_a_time_without_a_zone_is_refused_wherever_a_call_takes_one() -> None:
+    naive = datetime(2026, 1, 1)  # noqa: DTZ001 - without a zone on purpose
+
+    async def work() -> None:
+        async with tidings.open() as bus:
+            with pytest.raises(EventError, match="since: 2026-01-01 00:00:00 has no time zone; use "):
+                bus.subscribe(since=naive)
+            with pytest.raises(EventError, match="time: 2026-01-01 00:00:00 has no time zone; use "):
+                await bus.log.position_at(naive)
 
     run(work())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import names, values
 
-from tidings.errors import EventError
+from tidings.errors import EventError, FilterError
 from tidings.event import RESERVED, Event, Value
 from tidings.event.values import (
     ATTRIBUTES_MAX,
@@ -23,6 +23,7 @@ from tidings.event.values import (
     time_from_us,
     us_from_time,
 )
+from tidings.filters import Filter
 
 
 class Color(enum.StrEnum):
@@ -49,7 +50,6 @@ class Celsius(float):
         (Celsius(2.5), 2.5),
         (bytearray(b"x"), b"x"),
         (memoryview(b"x"), b"x"),
-        (datetime(2026, 1, 1), datetime(2026, 1, 1, tzinfo=UTC)),  # noqa: DTZ001 - no zone means UTC
         (datetime(2026, 1, 1, tzinfo=timezone(timedelta(hours=1))), datetime(2025, 12, 31, 23, tzinfo=UTC)),
     ],
 )
@@ -78,6 +78,38 @@ def test_what_is_no_value_is_refused_by_place(value: object, problem: str) -> No
     with pytest.raises(EventError) as caught:
         Event("t", {"ok": 1, "pos": {"z": value}})
     assert str(caught.value) == f"$.pos.z: {problem}"
+
+
+NAIVE = datetime(2026, 1, 1, 8)  # noqa: DTZ001 - without a zone on purpose
+NO_ZONE = (
+    "2026-01-01 08:00:00 has no time zone; use datetime.now(UTC), or .replace(tzinfo=UTC) if it is in UTC"
+)
+
+
+@pytest.mark.parametrize(
+    ("make", "place"),
+    [
+        (lambda: Event("t", {"at": NAIVE}), "$.at"),
+        (lambda: Event("t", at=NAIVE), "$.at"),
+        (lambda: Event("t", time=NAIVE), "$.time"),
+        (lambda: Event("t", received=NAIVE), "$.received"),
+        (lambda: Event("t").evolve(time=NAIVE), "$.time"),
+        (lambda: Event.from_dict({"type": "t", "pos": {"at": NAIVE}}), "$.pos.at"),
+    ],
+)
+def test_a_time_without_a_zone_is_refused_with_a_hint(make: Callable[[], Event], place: str) -> None:
+    with pytest.raises(EventError) as caught:
+        make()
+    assert str(caught.value) == f"{place}: {NO_ZONE}"
+
+
+def test_a_time_without_a_zone_is_refused_in_a_filter_too() -> None:
+    with pytest.raises(FilterError, match=r"column 8: :at can't be used: .* has no time zone; use "):
+        Filter("time > :at", at=NAIVE)
+
+
+def test_a_text_without_a_zone_is_in_utc() -> None:
+    assert Event("t", time="2026-01-01T08:00").time == NAIVE.replace(tzinfo=UTC)
 
 
 def test_a_time_that_leaves_the_calendar_in_utc_is_refused() -> None:

@@ -31,6 +31,7 @@ INT_MIN = -(2**63)
 INT_MAX = 2**63 - 1
 EXACT_MAX = 2**53
 """Integers up to here are the same as floats."""
+AWARE = "use datetime.now(UTC), or .replace(tzinfo=UTC) if it is in UTC"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 TIME_US_MIN = (datetime.min.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
@@ -112,7 +113,7 @@ def check_name(name: str) -> None:
         raise EventError(place_of(name), "a name may not hold NUL or half a character")
     if name in RESERVED:
         raise EventError(place_of(name), "is a header field; give it as a keyword, or rename it")
-    _remember(_good_names, name)
+    remember(_good_names, name)
 
 
 def check_type(text: object) -> str:
@@ -126,11 +127,12 @@ def check_type(text: object) -> str:
         raise EventError("$.type", f"{kind!r} has an empty segment")
     if not kind.isprintable() or any(character.isspace() for character in kind):
         raise EventError("$.type", f"{kind!r} holds a blank or a control character")
-    _remember(good_types, kind)
+    remember(good_types, kind)
     return kind
 
 
-def _remember(kept: set[str], text: str) -> None:
+def remember(kept: set[str], text: str) -> None:
+    """Keep a text that passed its check, within the limit of such texts."""
     if len(kept) >= NAMES_KEPT_MAX:
         kept.clear()
     kept.add(text)
@@ -163,12 +165,13 @@ def plain_text(value: object, place: str) -> str:
 
 
 def plain_time(value: datetime, place: str) -> datetime:
-    """The same moment in UTC; a time without a zone is taken as UTC."""
+    """The same moment in UTC; one without a zone is refused, since its moment depends on who reads it."""
     if getattr(value, "nanosecond", 0):
         raise EventError(place, f"{value} is finer than a microsecond")
+    if value.tzinfo is None:
+        raise EventError(place, f"{value} has no time zone; {AWARE}")
     try:
-        moment = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-        return time_from_us(us_from_time(moment))
+        return time_from_us(us_from_time(value.astimezone(UTC)))
     except (OverflowError, ValueError) as error:
         raise EventError(place, f"{value!r} is not a time: {error}") from None
 
@@ -181,15 +184,20 @@ def plain_bytes(value: object, place: str) -> bytes:
 
 
 def plain_moment(value: object, place: str) -> int:
-    """Microseconds since 1970 of a datetime, or of its ISO 8601 text."""
+    """Microseconds since 1970 of a datetime, or of its ISO 8601 text, in UTC if no zone is written."""
     if isinstance(value, str):
         try:
-            value = datetime.fromisoformat(value)
+            value = in_utc(datetime.fromisoformat(value))
         except ValueError:
             raise EventError(place, f"{value!r} is not a time as in 2026-11-15T08:00:00Z") from None
     if not isinstance(value, datetime):
         raise EventError(place, f"{type(value).__name__} is not a time; give a datetime or ISO 8601 text")
     return us_from_time(plain_time(value, place))
+
+
+def in_utc(moment: datetime) -> datetime:
+    """The moment, in UTC if it has no zone: for texts and formats that agree on that."""
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
 def time_from_us(time_us: int) -> datetime:
@@ -219,7 +227,7 @@ def _plain_scalar(value: object, place: str) -> Value:
         plain = value.item()
     elif kind == "M" and hasattr(value, "astype"):
         moment = value.astype("datetime64[us]")
-        plain = moment.item() if moment == value else None
+        plain = in_utc(moment.item()) if moment == value else None
     if type(plain) in (bool, int, float, datetime):
         return plain_value(plain, place)
     raise EventError(place, f"{type(value).__name__} is not a value")

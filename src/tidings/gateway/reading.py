@@ -35,6 +35,7 @@ from tidings.event.values import (
     Value,
     check_name,
     check_type,
+    in_utc,
     place_of,
     plain_value,
     us_from_time,
@@ -313,7 +314,7 @@ def moment_of(timestamp: str | float) -> int | None:
         moment = datetime.fromisoformat(timestamp)
     except ValueError:
         return None
-    return us_from_time(moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment)
+    return us_from_time(in_utc(moment))
 
 
 def _counted(count: float) -> int:

@@ -32,7 +32,7 @@ from pyspark.sql import Column
 from pyspark.sql import datasource as spark
 
 from tidings.errors import FilterError
-from tidings.event.values import JMS_ALIASES
+from tidings.event.values import JMS_ALIASES, in_utc
 from tidings.filters import Filter
 from tidings.filters.text import write_name
 from tidings.filters.tree import OPPOSITE
@@ -116,10 +116,18 @@ class _Place(NamedTuple):
     written: str
 
     def told(self, text: str, exact: bool = True, **values: Any) -> ReadCondition:
-        return ReadCondition(Filter(text.replace("@", self.written), **values), exact)
+        """Values of timestamp_ntz have no zone, and count as UTC."""
+        plain = {name: _zoned(value) for name, value in values.items()}
+        return ReadCondition(Filter(text.replace("@", self.written), **plain), exact)
 
     def present(self) -> ReadCondition:
         return self.told("@ IS NOT NULL", exact=False)
+
+
+def _zoned(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_zoned(one) for one in value]
+    return in_utc(value) if isinstance(value, datetime) else value
 
 
 def _tell(place: _Place, plain: Any, negative: bool, nan: bool) -> ReadCondition | None:

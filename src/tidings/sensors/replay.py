@@ -16,7 +16,7 @@ import gzip
 import io
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from heapq import heappop, heappush
 from math import isfinite
 from pathlib import Path
@@ -25,6 +25,7 @@ from typing import Any, BinaryIO, NamedTuple, TextIO
 from msgspec import Struct
 
 from tidings.errors import ConfigError, UserError
+from tidings.event.values import in_utc
 from tidings.gateway.messages import NAME_LENGTH_MAX, Sensor
 from tidings.sensors.columns import RecordingColumns, guess_columns
 from tidings.sensors.link import GatewayPlace
@@ -228,7 +229,7 @@ def moment_of(text: str) -> tuple[float, str | float]:
             moment = datetime.fromisoformat(text)
         except ValueError:
             raise ValueError(f"{_short(text)} is no time") from None
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp(), text
+        return in_utc(moment).timestamp(), text
     if not isfinite(number):
         raise ValueError(f"{_short(text)} is no time")
     return number / (
