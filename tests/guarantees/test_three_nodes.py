@@ -16,7 +16,7 @@ from node.peers import Start
 
 from tidings import Event
 from tidings.errors import Disconnected, MessageNotHeld
-from tidings.queues.dead_letters import DEAD
+from tidings.queues.description import DEAD
 
 KILLS = often(3)
 """How often the node is killed that has the queues; the others are killed now and then."""

@@ -19,7 +19,7 @@ from tidings.errors import (
 )
 from tidings.event import Batch, Event
 from tidings.postgres import open_postgres
-from tidings.queues.dead_letters import DEAD
+from tidings.queues.description import DEAD
 from tidings.queues.message import LENGTH_MAX
 
 # Descriptions

@@ -18,8 +18,7 @@ from tidings.protocol import session
 from tidings.protocol.access import Principal, Rule
 from tidings.protocol.messages import Notice, Refusal
 from tidings.queues import changes
-from tidings.queues.dead_letters import DEAD
-from tidings.queues.description import Description
+from tidings.queues.description import DEAD, Description
 
 
 def visit(rig: Rig, user: str, system: str | None = None) -> Client:

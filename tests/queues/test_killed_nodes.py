@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from queues.rig import DONE, GIVE_BACK, UNOPENED, Client, Rig, numbers
-from tidings.queues.dead_letters import DEAD
+from tidings.queues.description import DEAD
 
 
 def client(**wish: object) -> Client:

@@ -272,7 +272,7 @@ def _refuse_options(context: typer.Context, command: str) -> None:
 
 async def _letters(bus: Bus, wanted: Filter) -> list[Event]:
     """Return the dead letters that match, without their bodies; none if there never were any."""
-    from tidings.queues.dead_letters import DEAD
+    from tidings.queues.description import DEAD
 
     try:
         return await (await bus.queue(DEAD)).headers(wanted)
@@ -322,7 +322,7 @@ def purge_dead(where: Where = "", yes: Yes = False, node: Address = None, json: 
             return len(await _letters(bus, wanted))
 
     async def throw() -> int:
-        from tidings.queues.dead_letters import DEAD
+        from tidings.queues.description import DEAD
 
         async with bus_of(node) as bus:
             return await (await bus.queue(DEAD)).purge(wanted)

@@ -738,6 +738,8 @@ class Queue(Front[AsyncQueue]):
         attributes: Mapping[str, object] | None = None,
         /,
         *,
+        delay_s: float | None = None,
+        not_before: datetime | None = None,
         transaction: Transaction | None = None,
         timeout_s: float | None = None,
         **fields: object,
@@ -745,11 +747,18 @@ class Queue(Front[AsyncQueue]):
         """Put an event, or one made of a type, attributes and header fields; it is in the queue on return.
 
         In a persistent queue it is on disk then; in a transaction it is put when that commits. Raises
-        QueueFull if there is no room. A put that is cancelled or times out may still take effect.
+        QueueFull if there is no room. A put that is cancelled or times out may still take effect. No consumer
+        gets it before `delay_s` seconds have passed, or before `not_before`, a time with its zone.
         """
         self._runner.run(
             self._inner.put(
-                event, attributes, transaction=inner_of(transaction), timeout_s=timeout_s, **fields
+                event,
+                attributes,
+                delay_s=delay_s,
+                not_before=not_before,
+                transaction=inner_of(transaction),
+                timeout_s=timeout_s,
+                **fields,
             )
         )
 

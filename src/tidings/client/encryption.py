@@ -28,7 +28,8 @@ from msgspec.structs import replace
 from tidings.errors import ConfigError, DecryptionError, EventError, MissingExtra
 from tidings.event import Event
 from tidings.event.header import EMPTY_HEADER
-from tidings.queues.dead_letters import DEAD, MARKS
+from tidings.queues.dead_letters import MARKS
+from tidings.queues.description import DEAD
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM

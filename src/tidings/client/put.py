@@ -8,6 +8,7 @@ frame holds up the others. The node stores the parts, and a consumer gets the wh
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from itertools import islice
 
 from msgspec.structs import replace
@@ -16,7 +17,10 @@ from tidings.client.encryption import QueueKeys
 from tidings.client.transaction_core import TransactionCore
 from tidings.errors import TidingsError, TransactionLost, UserError
 from tidings.event import Event
+from tidings.event.header import EMPTY_HEADER
+from tidings.event.values import us_from_time
 from tidings.protocol.messages import error_of
+from tidings.queues.description import DELAY_S_MAX
 from tidings.transport.link import TURN_EVENTS, Link
 
 SEGMENT_SIZE = 1 << 20
@@ -34,6 +38,33 @@ def event_of(kind: Event | str, attributes: Mapping[str, object] | None, fields:
     if attributes is not None or fields:
         raise UserError("an event is published as it is; attributes go with a type")
     return kind
+
+
+def planned(event: Event, delay_s: float | None, not_before: datetime | None) -> Event:
+    """Return the event as a queue must not hand it out before then; raises UserError if that can't be."""
+    if delay_s is None and not_before is None:
+        return event
+    header = event.header or EMPTY_HEADER
+    if not_before is not None:
+        if delay_s is not None:
+            raise UserError("delay_s and not_before say the same; give one of them")
+        due_us = us_from_time(_with_zone(not_before))
+        return replace(event, header=replace(header, queue_delay_s=None, queue_due_us=due_us))
+    delay_s = check_delay(delay_s)
+    return replace(event, header=replace(header, queue_delay_s=delay_s, queue_due_us=None))
+
+
+def _with_zone(moment: object) -> datetime:
+    if not isinstance(moment, datetime) or moment.utcoffset() is None:
+        raise UserError(f"not_before={moment!r}: a datetime with its zone, as datetime.now(UTC) has one")
+    return moment
+
+
+def check_delay(delay_s: object) -> float:
+    """Return a delay in seconds; raises UserError if it can't be one."""
+    if type(delay_s) not in (int, float) or not 0 <= delay_s <= DELAY_S_MAX:  # type: ignore[operator]
+        raise UserError(f"delay_s={delay_s!r}: 0 to {DELAY_S_MAX:.0f} seconds")
+    return float(delay_s)  # type: ignore[arg-type]
 
 
 async def put(

@@ -11,6 +11,7 @@ be equal. `timeout_s` says how long to wait for a message: None for ever, 0 not 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any, Literal
 
 from tidings.client import put
@@ -101,6 +102,8 @@ class Queue:
         attributes: Mapping[str, object] | None = None,
         /,
         *,
+        delay_s: float | None = None,
+        not_before: datetime | None = None,
         transaction: TransactionCore | None = None,
         timeout_s: float | None = None,
         **fields: object,
@@ -108,9 +111,10 @@ class Queue:
         """Put an event, or one made of a type, attributes and header fields; it is in the queue on return.
 
         In a persistent queue it is on disk then; in a transaction it is put when that commits. Raises
-        QueueFull if there is no room. A put that is cancelled or times out may still take effect.
+        QueueFull if there is no room. A put that is cancelled or times out may still take effect. No consumer
+        gets it before `delay_s` seconds have passed, or before `not_before`, a time with its zone.
         """
-        made = event_of(event, attributes, fields)
+        made = put.planned(event_of(event, attributes, fields), delay_s, not_before)
         await put.put(self._link, self.name, made, transaction, check_time(timeout_s), self._keys)
 
     async def put_all(

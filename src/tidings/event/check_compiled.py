@@ -68,6 +68,7 @@ _FIELDS: Final = {
     "id": _IDENTITY, "received_us": _MOMENT_US, "channel": _WORDS, "subject": _WORDS, "priority": _PRIORITY,
     "ttl_s": _SECONDS, "keep_s": _SECONDS, "delivery": _DELIVERY, "route": _ROUTE, "reliability": _SHARE,
     "reply_to": _WORDS, "correlation_id": _WORDS, "object_class": _WORDS, "content_type": _WORDS,
+    "queue_group": _IDENTITY, "queue_delay_s": _SECONDS, "queue_due_us": _MOMENT_US,
 }  # fmt: skip
 
 

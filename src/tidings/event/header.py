@@ -51,9 +51,18 @@ class Header(Struct, frozen=True, omit_defaults=True, gc=False):
     correlation_id: str | None = None
     object_class: str | None = None
     content_type: str | None = None
+    queue_group: Annotated[str, Meta(min_length=1)] | None = None
+    queue_delay_s: _Seconds | None = None  # counted from when the queue takes the message in
+    queue_due_us: TimeUs | None = None
 
 
 EMPTY_HEADER = Header()
+QUEUE_FIELDS = ("queue_group", "queue_delay_s", "queue_due_us")
+"""The fields that are for queues only: an attribute may have such a name, and no filter or JSON has them."""
+SHOWN_FIELDS = tuple(
+    name for name in Header.__struct_fields__ if name not in ("id", "received_us", *QUEUE_FIELDS)
+)
+"""The fields that go by the same name in JSON and in columns."""
 
 
 def _identity(value: object, place: str) -> str:

@@ -21,13 +21,12 @@ from typing import Any, Literal
 import msgspec
 
 from tidings.errors import CodecError, EventError
-from tidings.event.header import EMPTY_HEADER
+from tidings.event.header import EMPTY_HEADER, SHOWN_FIELDS
 from tidings.event.model import Event
 from tidings.event.values import HEADER_NAMES, Value, flatten, place_of, plain_moment, time_from_us
 
 _FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 _TAGS = ("$time", "$bytes", "$float")
-_HEADER_FIELDS = tuple(name for name in EMPTY_HEADER.__struct_fields__ if name not in ("id", "received_us"))
 _TEXTUAL = re.compile(r"text/|application/json\s*(;|$)|[^;]*\+json\s*(;|$)", re.IGNORECASE)
 
 
@@ -46,7 +45,7 @@ def header_members(event: Event) -> dict[str, Any]:
     if event.received is not None:
         members["received"] = time_text(event.received)
     header = event.header or EMPTY_HEADER
-    for name in _HEADER_FIELDS:
+    for name in SHOWN_FIELDS:
         value = getattr(header, name)
         members[name] = None if value == getattr(EMPTY_HEADER, name) else value
     return {name: value for name, value in members.items() if value is not None}

@@ -122,6 +122,7 @@ class Event(Struct, array_like=True, frozen=True, gc=False, forbid_unknown_field
     correlation_id = _HeaderField["str | None"]("correlation_id")
     object_class = _HeaderField["str | None"]("object_class")
     content_type = _HeaderField["str | None"]("content_type")
+    group = _HeaderField["str | None"]("queue_group")
 
     if TYPE_CHECKING:
 

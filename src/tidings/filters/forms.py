@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any
 
 from tidings.errors import EventError, FilterError
-from tidings.event.header import Header
+from tidings.event.header import SHOWN_FIELDS, Header
 from tidings.event.json import from_tagged, to_tagged
 from tidings.event.model import Event
 from tidings.event.values import EPOCH, flatten
@@ -136,7 +136,7 @@ def _fields_of(event: Event) -> dict[str, Any]:
     """Return the fields of an event as an example: not its number, time or place of origin."""
     header = event.header or Header()
     default = Header()
-    said = {name: getattr(header, name) for name in Header.__struct_fields__ if name != "received_us"}
+    said = {name: getattr(header, name) for name in ("id", *SHOWN_FIELDS)}
     unsaid = {name for name, value in said.items() if value == getattr(default, name)}
     body = {} if event.body is None else {"body": event.body}
     return {"type": event.type} | event.values | {n: v for n, v in said.items() if n not in unsaid} | body

@@ -17,6 +17,7 @@ from tidings.event.wire import decode_event
 from tidings.ids import Origin
 from tidings.protocol.forwarding import ForwardSender
 from tidings.protocol.messages import Failure
+from tidings.queues.delayed import MARK, shortened
 from tidings.queues.inflight import InFlight
 from tidings.queues.message import QueuedMessage, event_bytes
 from tidings.queues.queue import MessageQueue
@@ -85,8 +86,8 @@ class OutboundStream:
         """Send messages of one origin."""
         queue = self._forwarder.outgoing.queue
         numbers = [self.counter_of(held.message.number) for held in run]
-        expires = queue.description.expiry
-        raws = [_with_rest_of_life(queue, held.message) if expires else held.message.raw for held in run]
+        wall = self._forwarder.outgoing.broker.wall
+        raws = [_as_it_leaves(queue, held.message, wall) for held in run]
         origin = run[0].message.origin or _NO_ORIGIN
         parts = queue.parts_of(run[0].message.number)
         self.sender.send(self._forwarder.outgoing.target, origin, numbers, raws, run, parts)
@@ -119,12 +120,13 @@ class OutboundStream:
             self.sender.seen = max(self.sender.seen, self._settled.popleft()[1])
 
 
-def _with_rest_of_life(queue: MessageQueue, message: QueuedMessage) -> bytes:
-    """The bytes of a message; its ttl is what is left of it."""
-    if b"ttl_s" not in message.raw:  # most have none, and need not be decoded for that
-        return message.raw
-    event = decode_event(message.raw)
+def _as_it_leaves(queue: MessageQueue, message: QueuedMessage, wall: float) -> bytes:
+    """The bytes of a message; its ttl and its delay are what is left of them."""
+    raw = shortened(message.raw, message.number, wall) if MARK in message.raw else message.raw
+    if not queue.description.expiry or b"ttl_s" not in raw:  # most have none, and need not be decoded
+        return raw
+    event = decode_event(raw)
     header = event.header or EMPTY_HEADER
     if header.ttl_s is None:
-        return message.raw
+        return raw
     return event_bytes(replace(event, header=replace(header, ttl_s=queue.left_s(message.number))))

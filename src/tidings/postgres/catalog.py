@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from tidings.errors import QueueError, QueueExists, QueueNotFound
 from tidings.ids import make_id
 from tidings.postgres.unit_of_work import CREATED, DELETED, Row, UnitOfWork
-from tidings.queues.dead_letters import DEAD
-from tidings.queues.description import Description, checked, decode, encode
+from tidings.queues.description import DEAD, Description, checked, decode, encode
 from tidings.queues.types import Volatile
 
 TYPE = "postgres"

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import LiteralString
 
-from tidings.errors import QueueFull, QueueNotFound, Refused, TidingsError
+from tidings.errors import QueueError, QueueFull, QueueNotFound, Refused, TidingsError
 from tidings.ids import Origin
 from tidings.postgres.catalog import Known
 from tidings.postgres.unit_of_work import PUT, UnitOfWork
 from tidings.protocol.ledger import ProducerKey, identity_of
+from tidings.queues.delayed import MARK, plan_of
 from tidings.queues.description import Description
 from tidings.queues.message import Numbers, QueuedMessage, check_length, completed, counter_of, sight
 from tidings.replies import Deferred
@@ -155,6 +156,8 @@ def _objection(known: Known, raw: bytes, room: float) -> TidingsError | None:
         check_length(raw)
     except Refused as error:
         return error
+    if MARK in raw and plan_of(raw) is not None:
+        return QueueError(known.name, "queues in a database can't delay messages; put it without a delay")
     if room > 0:
         return None
     most = known.description.max_messages

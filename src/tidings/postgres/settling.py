@@ -12,7 +12,8 @@ from tidings.postgres.catalog import Catalog, Known
 from tidings.postgres.putting import insert, lock
 from tidings.postgres.unit_of_work import RETURNED, Row, UnitOfWork
 from tidings.protocol.messages import DONE, GIVE_BACK, REJECT
-from tidings.queues.dead_letters import DEAD, letter_of
+from tidings.queues.dead_letters import letter_of
+from tidings.queues.description import DEAD
 from tidings.queues.message import QueuedMessage
 from tidings.replies import Deferred
 from tidings.store.packing import unpack

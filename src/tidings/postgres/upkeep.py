@@ -11,7 +11,8 @@ from tidings.postgres.connection import Lives, claim, end
 from tidings.postgres.settling import return_rows
 from tidings.postgres.unit_of_work import UnitOfWork
 from tidings.postgres.watching import KEPT_S
-from tidings.queues.dead_letters import DEAD, DEAD_MAX
+from tidings.queues.dead_letters import DEAD_MAX
+from tidings.queues.description import DEAD
 
 BATCH = 1_000
 """Messages that are dealt with in one turn."""

@@ -17,7 +17,7 @@ from tidings.event.values import ATTRIBUTES_MAX
 from tidings.filters import Filter
 from tidings.ids import ForwardedOrigin, Origin
 from tidings.protocol.arguments import INBOX, inbox_name
-from tidings.queues.description import Description
+from tidings.queues.description import DEAD, Description
 from tidings.queues.message import QueuedMessage, event_bytes
 from tidings.queues.queue import MessageQueue
 from tidings.steps import Steps
@@ -25,8 +25,6 @@ from tidings.steps import Steps
 if TYPE_CHECKING:
     from tidings.queues.manager import QueueManager
 
-DEAD = "tidings.dead"
-"""The queue of the dead letters."""
 MARKS = ("dead.queue", "dead.reason", "dead.deliveries")
 """The attributes that say why."""
 DEAD_MAX = 100_000
@@ -94,7 +92,7 @@ class DeadLetters:
             queue.check_room()
             values = {name: value for name, value in letter.values.items() if name not in MARKS}
             raw = event_bytes(replace(letter, values=values))
-            queue.put(raw, letter.origin, dead.parts_of(number), undo=False)
+            queue.put(raw, letter.origin, dead.parts_of(number), undo=False, plan=queue.plan(raw))
             dead.drop(number)
             replayed += 1
         return replayed

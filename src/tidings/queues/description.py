@@ -23,8 +23,13 @@ REDELIVERY_S = 60.0
 DELIVERIES_MAX = 10
 """How often a message is handed out before it is a dead letter, unless the description says otherwise."""
 SECONDS_MAX = 1e10
+DELAY_S_MAX = 5 * 366 * 86_400.0
+"""Seconds that a message may be delayed: five years."""
 TRANSMISSION = "to:"
 """How the names begin of queues whose messages go on to another node, before the address there."""
+
+DEAD = "tidings.dead"
+"""The queue of the dead letters."""
 
 Count = Annotated[int, Meta(ge=1, le=2**53)]
 Seconds = Annotated[float, Meta(gt=0, le=SECONDS_MAX)]
@@ -59,6 +64,7 @@ class Description(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_
     alias_of: str | None = None
     messages: int = 0
     in_flight: int = 0
+    delayed: int = 0  # those that are not yet due
     waiting: int = 0
     full: bool = False  # set where the counts don't show it, as they count only what a client may get
     node: str = ""  # the name of the node that has it; empty if it is in no node, or that has no name
@@ -67,8 +73,8 @@ class Description(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_
     @property
     def is_full(self) -> bool:
         """Whether a further message would be refused."""
-        has_all = self.max_messages is not None and self.messages + self.in_flight >= self.max_messages
-        return self.full or has_all
+        held = self.messages + self.in_flight + self.delayed
+        return self.full or (self.max_messages is not None and held >= self.max_messages)
 
     @property
     def wish(self) -> dict[str, Any]:
@@ -106,7 +112,9 @@ class QueueSearch(Struct, frozen=True):
     """As `read_fields` returns them."""
 
 
-TOLD = frozenset(("maker", "id", "alias_of", "messages", "in_flight", "waiting", "full", "node", "is_away"))
+TOLD = frozenset(
+    ("maker", "id", "alias_of", "messages", "in_flight", "delayed", "waiting", "full", "node", "is_away")
+)
 """The fields that a node tells, and nobody asks for."""
 SOUGHT = (frozenset(Description.__struct_fields__) - TOLD - {"name", "text", "properties"}) | {"id"}
 """The fields by whose values a search finds queues; it has ways of its own for the name and the others."""
@@ -188,8 +196,8 @@ def split_address(address: str) -> tuple[str, str | None]:
 
 def encode(description: Description) -> bytes:
     """The description as it is stored."""
-    kept = replace(description, messages=0, in_flight=0, waiting=0, full=False, node="", is_away=False)
-    return msgspec.msgpack.encode(kept)
+    kept = replace(description, messages=0, in_flight=0, delayed=0, waiting=0, full=False)
+    return msgspec.msgpack.encode(replace(kept, node="", is_away=False))
 
 
 def decode(stored: bytes) -> Description:

@@ -24,6 +24,7 @@ from tidings.protocol.consumer import Consumer
 from tidings.protocol.service import IncomingRequest
 from tidings.protocol.session import Session
 from tidings.queues.arguments import GetRequest, PartRequest, Renew
+from tidings.queues.delayed import MARK
 from tidings.queues.description import TRANSMISSION, Description
 from tidings.queues.getting import QueueReaders, both
 from tidings.queues.inflight import InFlight, identity
@@ -75,13 +76,18 @@ class LocalQueue:
         is_stored = queue.kind.persistent
         waits = is_stored or self._waits(session)
         is_bound = granted is not None or session.bound is not None
+        events = batch.events if batch.is_decoded else None
+        is_planned = events is None and MARK in batch.raw
         for row, raw in zip(rows, raws_of(batch, rows), strict=True):
             if is_bound:
                 session.check_put(granted, batch, row)
             check_length(raw)
             self._manager.check_size(queue.name)
             queue.check_room()
-            queue.put(raw, batch.origin, undo=waits)
+            plan = None
+            if is_planned or (events is not None and events[row].header is not None):
+                plan = queue.plan(raw)
+            queue.put(raw, batch.origin, undo=waits, plan=plan)
             if not put and is_stored:
                 self._broker.accept_stored(session)
             elif not put and waits:
@@ -220,7 +226,8 @@ def described(session: Session, queue: MessageQueue, told: Description | None = 
         else:
             messages += not queue.is_expired(number)
     in_flight = yield from _matching((held.message for held in list(queue.held.values())), granted)
-    return replace(told, messages=messages, in_flight=in_flight, full=told.is_full)
+    delayed = yield from _matching(queue.delayed.messages(), granted)
+    return replace(told, messages=messages, in_flight=in_flight, delayed=delayed, full=told.is_full)
 
 
 def _matching(messages: Iterable[QueuedMessage], filter: Filter) -> Steps[int]:

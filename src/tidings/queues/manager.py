@@ -20,8 +20,9 @@ from tidings.protocol.access import NOBODY, OWNER, Principal
 from tidings.protocol.broker import Broker
 from tidings.queues.backend import QueueBackend
 from tidings.queues.binding import BoundQueue
-from tidings.queues.dead_letters import DEAD, DeadLetters
+from tidings.queues.dead_letters import DeadLetters
 from tidings.queues.description import (
+    DEAD,
     Description,
     QueueSearch,
     check_name,

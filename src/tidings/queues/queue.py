@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import islice, takewhile
+from itertools import chain, islice, takewhile
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,8 @@ from tidings.filters import Filter
 from tidings.leases import granted_s
 from tidings.matching import Shelf
 from tidings.queues import serving
-from tidings.queues.description import Description, encode
+from tidings.queues.delayed import MARK, Delayed, Plan, check_plan, plan_of
+from tidings.queues.description import DEAD, TRANSMISSION, Description, encode
 from tidings.queues.inflight import InFlight, ReaderKey
 from tidings.queues.message import (
     Expiry,
@@ -81,6 +82,9 @@ class MessageQueue:
         self._timed: OrderedDict[int, InFlight] = OrderedDict()
         self._doubted: set[int] = set()  # handed out before, though that does not count
         self._returned: dict[int, int] = {}  # how often those were handed out that have come back
+        self.delayed = Delayed()
+        # Elsewhere messages are delayed where they go, or were before they died.
+        self._has_plans = not (description.name.startswith(TRANSMISSION) or description.name == DEAD)
         self._parts = MessageParts()
         self._expiry = Expiry(description.expiry)
         self._wakes_at = inf  # when it is woken
@@ -97,11 +101,11 @@ class MessageQueue:
     @property
     def size(self) -> int:
         """How many messages it has, those in readers' hands too."""
-        return len(self.shelf) + len(self.held)
+        return len(self.shelf) + len(self.held) + len(self.delayed)
 
     def has(self, number: int) -> bool:
-        """Whether a message is here, on the shelf or in someone's hands."""
-        return number in self.shelf or number in self.held
+        """Whether a message is here: on the shelf, in someone's hands, or delayed."""
+        return number in self.shelf or number in self.held or number in self.delayed
 
     def shows(self, number: int, granted: Filter | None) -> bool:
         """Whether a message can be read under this grant, None being all of them."""
@@ -115,6 +119,7 @@ class MessageQueue:
             maker="",
             messages=len(self.shelf),
             in_flight=len(self.held),
+            delayed=len(self.delayed),
             waiting=len(self.waiting),
         )
 
@@ -125,6 +130,7 @@ class MessageQueue:
             "name": self.name,
             "messages": len(self.shelf),
             "in_flight": len(self.held),
+            "delayed": len(self.delayed),
             "waiting": len(self.waiting),
             "age_s": 0.0 if following is None else max(0.0, self._broker.wall - following / 1e6),
         }
@@ -146,9 +152,14 @@ class MessageQueue:
         self.kind.check_room(self, count)
 
     def put(
-        self, raw: bytes, origin: Origin | None, parts: Sequence[bytes] = (), undo: bool = True
+        self,
+        raw: bytes,
+        origin: Origin | None,
+        parts: Sequence[bytes] = (),
+        undo: bool = True,
+        plan: Plan | None = None,
     ) -> QueuedMessage:
-        """Take an event in, for which there is room; `parts` are more of its body."""
+        """Take an event in, for which there is room; `parts` are more of its body, `plan` is as of `plan`."""
         manager = self._manager
         self.kind.make_room(self)
         raw = completed(self.description, raw)
@@ -160,8 +171,20 @@ class MessageQueue:
         if undo:
             manager.fresh[message.number] = mark  # a volatile one too: nobody has it before that is certain
         manager.grow(message.size)
-        self._add(message)
+        self._add(message, plan)
         return message
+
+    def plan(self, raw: bytes) -> Plan | None:
+        """Return when an event may be handed out, if it says so; QueueError if that can't be."""
+        plan = plan_of(raw) if self._has_plans and MARK in raw else None
+        if plan is not None:
+            check_plan(plan, self.name, self._broker.wall)
+        return plan
+
+    def is_early(self, message: QueuedMessage) -> bool:
+        """Whether a message that a transaction has put is not due yet."""
+        plan = plan_of(message.raw) if self._has_plans and MARK in message.raw else None
+        return plan is not None and plan.due(message.number) > self._broker.wall
 
     def _put_parts(self, message: QueuedMessage, parts: Sequence[bytes]) -> list[Operation]:
         numbered = [(self._manager.numbers.next(self._broker.wall), part) for part in parts]
@@ -177,7 +200,9 @@ class MessageQueue:
         self._manager.grow(message.size + self._parts.add(message.number, parts))
         ttl_s = self._expiry.ttl_s(message)
         self._expire_at(message.number, self._broker.deadline(message.number / 1e6 + ttl_s, ttl_s))
-        self.shelf.add(message.number, message, self.kind.place(message))
+        plan = self._has_plans and MARK in message.raw and plan_of(message.raw)
+        if not plan or not self._delay(message, plan):
+            self.shelf.add(message.number, message, self.kind.place(message))
         return message.number <= self._doubtful
 
     def bury_lost(self) -> None:
@@ -186,15 +211,26 @@ class MessageQueue:
         for number in () if most is None else [one for one in self._lost if self._returned[one] >= most]:
             deliveries = self._returned[number]
             reason = f"was handed out {deliveries} times; the last time the node ended before it was settled"
-            self.bury(self.shelf.remove(number), reason, deliveries)
+            self.bury(self.pick(number), reason, deliveries)
 
-    def _add(self, message: QueuedMessage) -> None:
+    def _add(self, message: QueuedMessage, plan: Plan | None) -> None:
         """A message is new here: tell those who watch, and let it find its reader or its place."""
         if self.waiting.has_watchers:
             self._tell_watchers(message)
         if self.description.expiry:
             self._expire_at(message.number, self._broker.now + self._expiry.ttl_s(message))
-        self._place(message)
+        if plan is None or not self._delay(message, plan):
+            self._place(message)
+
+    def _delay(self, message: QueuedMessage, plan: Plan) -> bool:
+        """Keep a message back until its moment, if that is to come; whether it is."""
+        due = plan.due(message.number)
+        if due <= self._broker.wall:
+            return False
+        at = self._broker.deadline(due, plan.delay_s_most)
+        self.delayed.add(message, at)
+        self._wake_at(at)
+        return True
 
     def _tell_watchers(self, message: QueuedMessage) -> None:
         watchers = self.waiting.watchers(message)
@@ -451,9 +487,17 @@ class MessageQueue:
         self._manager.grow(-message.size - sum(len(part) for _, part in parts))
         return [message.number, *(number for number, _ in parts)]
 
+    def is_loose(self, number: int) -> bool:
+        """Whether a message is here, and in nobody's hands."""
+        return number in self.shelf or number in self.delayed
+
+    def pick(self, number: int) -> QueuedMessage:
+        """Take out a message that is in nobody's hands, wherever it waits."""
+        return self.shelf.remove(number) if number in self.shelf else self.delayed.remove(number)
+
     def drop(self, number: int) -> None:
-        """Throw away a message on the shelf."""
-        self._forget(self.shelf.remove(number))
+        """Throw away a message that is in nobody's hands."""
+        self._forget(self.pick(number))
 
     def purge(self, filter: Filter | None) -> Steps[int]:
         """Throw away all on the shelf that match and that nobody's transaction has read; how many."""
@@ -466,8 +510,8 @@ class MessageQueue:
         held = self.held.get(message.number)
         if held is not None:
             self._let_go(held)
-        elif message.number in self.shelf:
-            self.shelf.remove(message.number)
+        elif self.is_loose(message.number):
+            self.pick(message.number)
         else:
             return  # it was thrown away since
         self._expiry.cancel(message.number)
@@ -530,12 +574,14 @@ class MessageQueue:
         return self._expiry.wake_at <= self._broker.now and self._expiry.moment(number) <= self._broker.now
 
     def sweep(self) -> None:
-        """Let go of messages that have outlived their time, of many of them some."""
-        if self._expiry.wake_at > self._broker.now:
-            return
-        for number in self._expiry.due(self._broker.now, serving.AT_ONCE):
-            if number in self.shelf:
-                self._expire(self.shelf.remove(number))
+        """Let go of messages whose time is over, and offer delayed ones that are due; of many some."""
+        if self._expiry.wake_at <= self._broker.now:
+            for number in self._expiry.due(self._broker.now, serving.AT_ONCE):
+                if self.is_loose(number):
+                    self._expire(self.pick(number))
+        if self.delayed and self.delayed.wake_at <= self._broker.now:
+            for message in self.delayed.due(self._broker.now, serving.AT_ONCE):
+                self._place(message)
 
     def _expire(self, message: QueuedMessage) -> None:
         self._manager.dead_letters.report(self, message, "expired")
@@ -547,7 +593,7 @@ class MessageQueue:
             self._manager.timers.at(at, self._wake)
 
     def _wake(self, _now: float) -> None:
-        """Let go of what has expired, and take back what was held for too long."""
+        """Let go of what has expired, offer what is due, and take back what was held for too long."""
         self._wakes_at = inf
         if self._waking is None:
             self._waking = self._overdue()
@@ -566,9 +612,9 @@ class MessageQueue:
 
     @property
     def _due_at(self) -> float:
-        """When something expires, or has been held for too long."""
+        """When something expires, is due, or has been held for too long."""
         first = next(iter(self._timed.values()), None)  # all may be held equally long: in the order of time
-        return min(self._expiry.wake_at, inf if first is None else first.due)
+        return min(self._expiry.wake_at, self.delayed.wake_at, inf if first is None else first.due)
 
     def _give_back_late(self) -> None:
         """Take back what is held for too long, of many messages some."""
@@ -583,7 +629,7 @@ class MessageQueue:
         held, self.held = self.held, {}
         self.in_transactions = {}
         self._timed.clear()
-        return serving.give_up(self, held, self.shelf.clear())
+        return serving.give_up(self, held, chain(self.shelf.clear(), self.delayed.clear()))
 
     def give_up_held(self, held: InFlight) -> None:
         """Forget a message that was in someone's hands when the queue was closed."""

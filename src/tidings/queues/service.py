@@ -19,8 +19,7 @@ from tidings.protocol.service import IncomingRequest, Service, WatchEnding
 from tidings.protocol.session import Session
 from tidings.queues import arguments
 from tidings.queues.changes import Changes
-from tidings.queues.dead_letters import DEAD
-from tidings.queues.description import Description
+from tidings.queues.description import DEAD, Description
 from tidings.queues.finding import Finding, Targets
 from tidings.queues.getting import QueueReaders, check_possible, filter_of
 from tidings.queues.manager import QueueManager

@@ -80,7 +80,7 @@ def _own(queue: MessageQueue, reader: QueueReader) -> Steps[deque[QueuedMessage]
         for number in shelf.search(reader.filter, reader.after):
             if number is None:
                 yield
-            else:
+            elif not queue.is_early(shelf[number]):
                 found.append(shelf[number])
                 if len(found) >= reader.count:
                     break
@@ -146,7 +146,7 @@ def _is_contested(
 
 
 def purge(queue: MessageQueue, filter: Filter | None) -> Steps[int]:
-    """Throw away all messages on the shelf that match and that nobody's transaction has read; how many."""
+    """Throw away all messages that match, that nobody holds and nobody's transaction has read; how many."""
     gone = 0
     found: list[int] = []
     for number in queue.shelf.search(filter, is_bounded=True):
@@ -158,7 +158,15 @@ def purge(queue: MessageQueue, filter: Filter | None) -> Steps[int]:
             continue
         gone += _drop(queue, found)
         yield
-    return gone + _drop(queue, found)
+    gone += _drop(queue, found)
+    for count, message in enumerate(queue.delayed.messages(), 1):
+        if filter is None or filter.matches(sight(message)):
+            found.append(message.number)
+        if not count % AT_ONCE:
+            gone += _drop(queue, [number for number in found if number in queue.delayed])
+            found.clear()
+            yield
+    return gone + _drop(queue, [number for number in found if number in queue.delayed])
 
 
 def _drop(queue: MessageQueue, numbers: list[int]) -> int:

@@ -17,7 +17,7 @@ from tidings.event.wire import decode_event
 from tidings.ids import Origin
 from tidings.protocol.messages import DONE, GIVE_BACK, REJECT, UNOPENED
 from tidings.queues import Description
-from tidings.queues.dead_letters import DEAD
+from tidings.queues.description import DEAD
 from tidings.replies import Deferred, ignore
 from tidings.simulator.account import EventIdentity
 from tidings.simulator.client import SimulatedClient, must_not

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidings.errors import CodecError, EventError
-from tidings.event.header import EMPTY_HEADER, Header, header_of, read_field
+from tidings.event.header import EMPTY_HEADER, SHOWN_FIELDS, Header, header_of, read_field
 from tidings.event.model import Event
 from tidings.event.values import ATTRIBUTES_MAX, Value, check_name, check_type, time_from_us
 from tidings.event.wire import encode_events
@@ -26,7 +26,6 @@ from tidings.log.arrow.map_column import MapEntries, numbers_of, own_column, pla
 from tidings.log.schema import HEADER_TYPES, NUMBERS, TIME, VALUE, own_columns
 from tidings.store.interface import StoredBatch
 
-_FIELDS: Final = tuple(name for name in EMPTY_HEADER.__struct_fields__ if name not in ("id", "received_us"))
 _NEVER_NULL: Final = ("type", "time", "counter", "epoch", "priority", "delivery", "route")
 
 
@@ -72,7 +71,7 @@ def _headers(columns: dict[str, Any]) -> Iterator[Header | None]:
     is_made = pc.fill_null(pc.equal(ids, made), False)
     given = pc.if_else(is_made, pa.scalar(None, pa.string()), ids)
     received = pc.if_else(stored.is_valid(), columns["received"], pa.scalar(None, TIME))
-    cells = [_cells(given), _cells(received), *(_cells(columns[name]) for name in _FIELDS)]
+    cells = [_cells(given), _cells(received), *(_cells(columns[name]) for name in SHOWN_FIELDS)]
     known: dict[tuple[Any, ...], Header | None] = {}
     for said in zip(*cells, strict=True):
         if said not in known:
@@ -83,7 +82,7 @@ def _headers(columns: dict[str, Any]) -> Iterator[Header | None]:
 def _header(said: tuple[Any, ...]) -> Header | None:
     given, received, *others = said
     fields: dict[str, Any] = {}
-    for name, value in zip(("id", *_FIELDS), (given, *others), strict=True):
+    for name, value in zip(("id", *SHOWN_FIELDS), (given, *others), strict=True):
         if value is not None and value != getattr(EMPTY_HEADER, name):
             fields[name] = read_field(name, value)[1]
     if received is not None:

@@ -1,0 +1,59 @@
+"""Messages for later, as clients put and release them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import tidings
+from client.nodes import run
+from tidings.client import Queue
+from tidings.errors import QueueError, UserError
+from tidings.queues.description import DELAY_S_MAX
+
+YEAR_S = 365 * 86_400.0
+
+
+def with_queue(work: Callable[[Queue], Awaitable[None]]) -> None:
+    async def within() -> None:
+        async with tidings.open() as bus:
+            await work(await bus.create_queue("jobs"))
+
+    run(within())
+
+
+def test_a_client_puts_with_a_delay_and_with_a_moment() -> None:
+    async def work(queue: Queue) -> None:
+        await queue.put("job", n=1, delay_s=YEAR_S)
+        await queue.put("job", n=2, not_before=datetime.now(UTC) + timedelta(days=1))
+        await queue.put("job", n=3, not_before=datetime.now(UTC) - timedelta(days=1))
+        assert [message["n"] for message in await queue.get_all()] == [3]
+        assert (await queue.describe()).delayed == 2
+        assert await queue.purge() == 2
+
+    with_queue(work)
+
+
+@pytest.mark.parametrize("delay_s", [-1, float("nan"), 2 * DELAY_S_MAX, True, "5"])
+def test_a_client_refuses_what_is_no_delay(delay_s: Any) -> None:
+    async def work(queue: Queue) -> None:
+        with pytest.raises(UserError, match="delay_s"):
+            await queue.put("job", delay_s=delay_s)
+
+    with_queue(work)
+
+
+def test_a_client_refuses_a_moment_without_a_zone_or_too_far_away() -> None:
+    async def work(queue: Queue) -> None:
+        naive = datetime(2030, 1, 1)  # noqa: DTZ001 - that is what is refused
+        with pytest.raises(UserError, match=r"not_before.*zone"):
+            await queue.put("job", not_before=naive)
+        with pytest.raises(UserError, match="one of them"):
+            await queue.put("job", not_before=datetime.now(UTC), delay_s=1)
+        with pytest.raises(QueueError, match="too long"):
+            await queue.put("job", not_before=datetime.now(UTC) + timedelta(days=365 * 20))
+
+    with_queue(work)
