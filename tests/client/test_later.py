@@ -57,3 +57,18 @@ def test_a_client_refuses_a_moment_without_a_zone_or_too_far_away() -> None:
             await queue.put("job", not_before=datetime.now(UTC) + timedelta(days=365 * 20))
 
     with_queue(work)
+
+
+def test_a_client_releases_a_message_with_a_delay() -> None:
+    async def work(queue: Queue) -> None:
+        await queue.put("job", n=1)
+        async for message in queue.messages():
+            for wrong in (-1, float("nan"), 2 * DELAY_S_MAX):
+                with pytest.raises(UserError, match="delay_s"):
+                    await message.release(delay_s=wrong)
+            await message.release(delay_s=YEAR_S)
+            break
+        described = await queue.describe()
+        assert (described.messages, described.in_flight, described.delayed) == (0, 0, 1)
+
+    with_queue(work)

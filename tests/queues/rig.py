@@ -140,17 +140,19 @@ class Client:
         """Send once more what was put under this counter."""
         self.peer.send(Put(queue, self.seen, transaction), encode_events([replace(event, counter=counter)]))
 
-    def settle(self, outcome: int, *hands: Hand, text: str = "") -> int:
+    def settle(self, outcome: int, *hands: Hand, text: str = "", delay_s: float | None = None) -> int:
         """Say what becomes of messages; the counter of the last one."""
         first = self.counter + 1
         self.counter += len(hands)
-        self.settle_again(first, outcome, *hands, text=text)
+        self.settle_again(first, outcome, *hands, text=text, delay_s=delay_s)
         return self.counter
 
-    def settle_again(self, first: int, outcome: int, *hands: Hand, text: str = "") -> None:
+    def settle_again(
+        self, first: int, outcome: int, *hands: Hand, text: str = "", delay_s: float | None = None
+    ) -> None:
         """Send once more what was said under these counters."""
         handles = b"".join(hand.handle for hand in hands)
-        self.peer.send(Settle(first, self.seen, handles, outcome, text))
+        self.peer.send(Settle(first, self.seen, handles, outcome, text, delay_s))
 
     def commit(self, transaction: int) -> int:
         """Commit a transaction; the counter of that."""

@@ -1142,9 +1142,13 @@ class Message(Front[AsyncMessage]):
         """Reject it as not processable: it goes to the dead letters, with the reason."""
         self._runner.run(self._inner.reject(reason))
 
-    def release(self) -> None:
-        """Give it back unprocessed: it returns to its place in the queue for the next consumer."""
-        self._runner.run(self._inner.release())
+    def release(self, *, delay_s: float | None = None) -> None:
+        """Give it back unprocessed: it returns to its place in the queue for the next consumer.
+
+        No consumer gets it before `delay_s` seconds have passed; by default, before the pause that the
+        queue's `retry_s` has for so many deliveries.
+        """
+        self._runner.run(self._inner.release(delay_s=delay_s))
 
     def __repr__(self) -> str:
         return repr(self._inner)

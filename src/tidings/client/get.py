@@ -23,7 +23,7 @@ from tidings.event.values import TIME_US_MAX
 from tidings.event.wire import decode_event
 from tidings.filters import Filter
 from tidings.ids import Origin
-from tidings.queues.description import SECONDS_MAX
+from tidings.queues.description import DELAY_S_MAX, SECONDS_MAX
 from tidings.transport.link import Link
 
 ANSWER_S = 10.0
@@ -136,6 +136,13 @@ def condition(where: Where) -> str:
     if isinstance(where, Event | Mapping):
         return str(Filter.template(where))
     raise FilterError(f"where is a filter, an event or a mapping, not {type(where).__name__}")
+
+
+def check_delay(delay_s: object) -> float:
+    """Return a delay in seconds; raises UserError if it can't be one."""
+    if type(delay_s) not in (int, float) or not 0 <= delay_s <= DELAY_S_MAX:  # type: ignore[operator]
+        raise UserError(f"delay_s={delay_s!r}: 0 to {DELAY_S_MAX:.0f} seconds")
+    return float(delay_s)  # type: ignore[arg-type]
 
 
 def check_time(timeout_s: float | None, name: str = "timeout_s") -> float | None:

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from tidings.client.encryption import QueueKeys
-from tidings.client.get import GetAnswer, ReceivedMessage, fetch, whole
+from tidings.client.get import GetAnswer, ReceivedMessage, check_delay, fetch, whole
 from tidings.errors import DecryptionError, EventError, MessageNotHeld, QueueEmpty, UserError
 from tidings.event import Event
 from tidings.event.values import plain_text
@@ -68,9 +68,15 @@ class Message:
             )
         await self._hands.settle(self, REJECT, text)
 
-    async def release(self) -> None:
-        """Give it back unprocessed: it returns to its place in the queue for the next consumer."""
-        await self._hands.settle(self, GIVE_BACK)
+    async def release(self, *, delay_s: float | None = None) -> None:
+        """Give it back unprocessed: it returns to its place in the queue for the next consumer.
+
+        No consumer gets it before `delay_s` seconds have passed; by default, before the pause that the
+        queue's `retry_s` has for so many deliveries.
+        """
+        if delay_s is not None:
+            delay_s = check_delay(delay_s)
+        await self._hands.settle(self, GIVE_BACK, "", delay_s)
 
     def __repr__(self) -> str:
         return f"<Message {self.number}, delivery {self.deliveries}: {self.event!r}>"
@@ -79,7 +85,9 @@ class Message:
 class Hands(Protocol):
     """Holder of messages, which settles them."""
 
-    async def settle(self, message: Message, outcome: int, text: str = "") -> None:
+    async def settle(
+        self, message: Message, outcome: int, text: str = "", delay_s: float | None = None
+    ) -> None:
         """Send the settlement to the node, and wait until the node has it."""
 
 
@@ -91,12 +99,12 @@ class Holder:
         self.queue = queue
         self._keys = keys
 
-    def say(self, message: Message, outcome: int, text: str = "") -> int:
+    def say(self, message: Message, outcome: int, text: str = "", delay_s: float | None = None) -> int:
         """Send the settlement of a message, once, and return its counter."""
         if message.outcome is not None:
             problem = f"message {message.number} was {_WORDS[message.outcome]}"
             raise MessageNotHeld(self.queue, problem)
-        counter = self.link.core.settle(message.number, message.deliveries, outcome, text)
+        counter = self.link.core.settle(message.number, message.deliveries, outcome, text, delay_s)
         message.outcome = outcome
         self.link.flush_soon()
         return counter
@@ -107,9 +115,11 @@ class Holder:
             return []
         return [self.say(message, outcome) for message in messages if message.outcome is None]
 
-    async def settle(self, message: Message, outcome: int, text: str = "") -> None:
+    async def settle(
+        self, message: Message, outcome: int, text: str = "", delay_s: float | None = None
+    ) -> None:
         """Send the settlement, and wait until the node has it."""
-        await self.wait(self.say(message, outcome, text))
+        await self.wait(self.say(message, outcome, text, delay_s))
 
     async def wait(self, counter: int) -> None:
         """Wait until the node has a settlement; MessageNotHeld, with the queue's name, if it was too late."""

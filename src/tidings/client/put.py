@@ -14,13 +14,13 @@ from itertools import islice
 from msgspec.structs import replace
 
 from tidings.client.encryption import QueueKeys
+from tidings.client.get import check_delay
 from tidings.client.transaction_core import TransactionCore
 from tidings.errors import TidingsError, TransactionLost, UserError
 from tidings.event import Event
 from tidings.event.header import EMPTY_HEADER
 from tidings.event.values import us_from_time
 from tidings.protocol.messages import error_of
-from tidings.queues.description import DELAY_S_MAX
 from tidings.transport.link import TURN_EVENTS, Link
 
 SEGMENT_SIZE = 1 << 20
@@ -58,13 +58,6 @@ def _with_zone(moment: object) -> datetime:
     if not isinstance(moment, datetime) or moment.utcoffset() is None:
         raise UserError(f"not_before={moment!r}: a datetime with its zone, as datetime.now(UTC) has one")
     return moment
-
-
-def check_delay(delay_s: object) -> float:
-    """Return a delay in seconds; raises UserError if it can't be one."""
-    if type(delay_s) not in (int, float) or not 0 <= delay_s <= DELAY_S_MAX:  # type: ignore[operator]
-        raise UserError(f"delay_s={delay_s!r}: 0 to {DELAY_S_MAX:.0f} seconds")
-    return float(delay_s)  # type: ignore[arg-type]
 
 
 async def put(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypedDict, Unpack, get_args
 
@@ -43,6 +43,7 @@ class QueueOptions(TypedDict, total=False):
     passive: bool
     redelivery_s: float | None
     deliveries_max: int | None
+    retry_s: Sequence[float]
     compress: bool
 
 

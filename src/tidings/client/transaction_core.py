@@ -93,7 +93,9 @@ class TransactionCore:
             self._is_over = False
             raise
 
-    async def settle(self, message: Message, _outcome: int, _text: str = "") -> None:
+    async def settle(
+        self, message: Message, _outcome: int, _text: str = "", _delay_s: float | None = None
+    ) -> None:
         """Refuse: the end of the transaction settles its messages."""
         raise UserError(f"message {message.number} is settled when its transaction ends")
 

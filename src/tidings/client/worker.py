@@ -189,10 +189,12 @@ class MessageLoop(Holder):
             self.say_all(self._handed, DONE)
             self._handed.clear()
 
-    async def settle(self, message: Message, outcome: int, text: str = "") -> None:
+    async def settle(
+        self, message: Message, outcome: int, text: str = "", delay_s: float | None = None
+    ) -> None:
         """Settle a message by a call; with `client` an acknowledgement covers all messages delivered."""
         if self._by != "client" or outcome != DONE:
-            await super().settle(message, outcome, text)
+            await super().settle(message, outcome, text, delay_s)
             return
         counters = [self.say(message, DONE)]  # first, as it may be settled already
         last = [] if self._current is None else [self._current]

@@ -23,7 +23,7 @@ from tidings.peers.registry import Peer, PeerRegistry
 from tidings.peers.transmission import Transmission
 from tidings.protocol.consumer import Consumer
 from tidings.protocol.frames import encode
-from tidings.protocol.messages import Notice
+from tidings.protocol.messages import GIVE_BACK, Notice
 from tidings.protocol.session import Session
 from tidings.protocol.subscriber import ClientSubscription, Wanted
 from tidings.queues.arguments import FindRequest, GetRequest
@@ -77,6 +77,10 @@ class PeerQueue(QueueRef):
     def settle(self, number: int, delivery: int, outcome: int, text: str) -> Deferred[None]:
         """Say what becomes of a message that was got."""
         return self._relay.settle(self._queue, number, delivery, outcome, text)
+
+    def release(self, number: int, delivery: int, delay_s: float) -> Deferred[None]:
+        """Give back a message that was got, with a delay."""
+        return self._relay.settle(self._queue, number, delivery, GIVE_BACK, "", delay_s)
 
     def part(self, number: int, delivery: int, index: int) -> Deferred[bytes]:
         """Return a further part of the body of a message."""

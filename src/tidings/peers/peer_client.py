@@ -153,12 +153,20 @@ class PeerClient:
 
     # What becomes of messages
 
-    def settle(self, queue: str, number: int, delivery: int, outcome: int, text: str) -> Deferred[None]:
+    def settle(
+        self,
+        queue: str,
+        number: int,
+        delivery: int,
+        outcome: int,
+        text: str,
+        delay_s: float | None = None,
+    ) -> Deferred[None]:
         """Settle a message; the reply comes when the peer has it, or may not have it."""
         if self.connection is None or self.connection.failure is not None:
             return failed(self.away())
         reply: Deferred[None] = Deferred()
-        counter = self.connection.settle(number, delivery, outcome, text)
+        counter = self.connection.settle(number, delivery, outcome, text, delay_s)
         if self._is_given_up and not self.is_up:
             reply.fail(self.away("the settlement of the message is sent when it is back"))
         else:

@@ -168,6 +168,8 @@ def completed(wanted: Description) -> Description:
     description = checked(wanted, True, {TYPE: True})
     if description.bind is not None:
         raise QueueError(wanted.name, "a queue of several nodes can't be bound: bind one of a node")
+    if description.retry_s:
+        raise QueueError(wanted.name, "a queue in a database has no pauses: leave out retry_s")
     if not description.keep:
         raise QueueError(wanted.name, "a queue in a database is kept: keep=False")
     if description.compress:

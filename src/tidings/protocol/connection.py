@@ -144,10 +144,12 @@ class Connection(KeepAlive):
         self.check()
         return self.publications.put(queue, event, transaction, is_part)
 
-    def settle(self, number: int, delivery: int, outcome: int, text: str = "") -> int:
+    def settle(
+        self, number: int, delivery: int, outcome: int, text: str = "", delay_s: float | None = None
+    ) -> int:
         """Say what becomes of a message that was handed out; the counter of that."""
         self.check()
-        return self.publications.settle(number, delivery, outcome, text)
+        return self.publications.settle(number, delivery, outcome, text, delay_s)
 
     def commit(self, transaction: int) -> int:
         """Commit a transaction; the counter of that."""

@@ -224,7 +224,8 @@ class Put(ProtocolMessage, frozen=True, gc=False):
 class Settle(ProtocolMessage, frozen=True, gc=False):
     """Settlement of messages that the client holds: `handles` are twelve bytes each, numbered from `first`.
 
-    `outcome` is one of the constants below; `text` is the reason of a rejection.
+    `outcome` is one of the constants below; `text` is the reason of a rejection. Messages that are given back
+    wait for `delay_s` before they are handed out again; None: as their queue says.
     """
 
     KIND = 15
@@ -233,6 +234,7 @@ class Settle(ProtocolMessage, frozen=True, gc=False):
     handles: bytes
     outcome: int
     text: str = ""
+    delay_s: float | None = None
 
 
 class Commit(ProtocolMessage, frozen=True, gc=False):

@@ -148,9 +148,11 @@ class Publications:
             raise _too_large(len(raw), PUT_SIZE_MAX)
         return self._hold(counter, raw)
 
-    def settle(self, number: int, delivery: int, outcome: int, text: str = "") -> int:
+    def settle(
+        self, number: int, delivery: int, outcome: int, text: str = "", delay_s: float | None = None
+    ) -> int:
         """Say what becomes of a message that the client holds; `outcome` is one of the protocol's."""
-        sort = Settle(0, 0, b"", outcome, text)
+        sort = Settle(0, 0, b"", outcome, text, delay_s)
         if self._sort != sort or self._fresh_size > RUN_SIZE:
             self._begin_run(sort)
         return self._hold(self._next_counter(), HANDLE.pack(number, delivery))

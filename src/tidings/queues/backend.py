@@ -30,6 +30,7 @@ from tidings.event import Batch
 from tidings.exchange import Subscription
 from tidings.filters import Filter
 from tidings.ids import NUMBER_MAX
+from tidings.protocol.messages import GIVE_BACK
 from tidings.protocol.session import Session
 from tidings.queues.arguments import FindRequest, GetRequest
 from tidings.queues.description import SECONDS_MAX, Description
@@ -102,6 +103,13 @@ class QueueRef(Protocol):
 
         What is given back UNOPENED does not count as delivered. MessageNotHeld if it was taken back since.
         """
+
+    def release(self, number: int, delivery: int, delay_s: float) -> Deferred[None]:  # noqa: ARG002
+        """Give back a message that was taken, for nobody to have before so many seconds have passed.
+
+        Unless it is overridden, others may have it at once.
+        """
+        return self.settle(number, delivery, GIVE_BACK, "")
 
     @abstractmethod
     def renew(self, identity: str, lease_s: float) -> Deferred[float]:

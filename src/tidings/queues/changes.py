@@ -26,7 +26,7 @@ from tidings.ids import NUMBER_MAX
 from tidings.protocol.messages import DONE, HANDLE, UNOPENED, Commit, Put, Settle
 from tidings.protocol.session import Session
 from tidings.queues.arguments import ADDRESS_LENGTH_MAX
-from tidings.queues.description import REASON_LENGTH_MAX, TRANSMISSION
+from tidings.queues.description import DELAY_S_MAX, REASON_LENGTH_MAX, TRANSMISSION
 from tidings.queues.finding import QueueTarget, Targets
 from tidings.queues.getting import QueueReaders
 from tidings.queues.inflight import Holding, ReaderKey, identity
@@ -171,6 +171,8 @@ class Changes:
             or not DONE <= message.outcome <= UNOPENED
         ):
             raise CodecError("$.Settle", "has no handles, or no outcome")
+        if message.delay_s is not None and not 0 <= message.delay_s <= DELAY_S_MAX:
+            raise CodecError("$.Settle.delay_s", f"{message.delay_s} is not within 0..{DELAY_S_MAX:.0f}")
         handles = list(HANDLE.iter_unpack(message.handles))
         counters = _numbers(message.first, len(handles))
         if len(handles) <= AT_ONCE:
@@ -202,7 +204,7 @@ class Changes:
     ) -> tuple[Refusals, Awaited]:
         """Say what becomes of messages; of which that can't be, and for which it is done later."""
         client, is_stored, returned = identity(session), False, self._in_flight.returned
-        outcome, text = message.outcome, message.text[:REASON_LENGTH_MAX]
+        outcome, text, delay_s = message.outcome, message.text[:REASON_LENGTH_MAX], message.delay_s
         refused: Refusals = []
         awaited: Awaited = []
         had = self._broker.admit(session, counters)
@@ -216,7 +218,7 @@ class Changes:
             if returned:
                 returned.settled(number, client)
             is_stored = is_stored or held.is_stored
-            reply = held.settle(outcome, text)
+            reply = held.settle(outcome, text, delay_s)
             if reply is not None:
                 self._in_flight.await_settled(number, reply)
                 awaited.append((counters[place], reply))

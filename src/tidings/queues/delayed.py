@@ -10,8 +10,10 @@ earliest moment is one of those at which its queue is woken, however many messag
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import inf
+from struct import Struct as StructFormat
+from zlib import crc32
 
 import msgspec
 from msgspec import Raw, Struct
@@ -24,6 +26,8 @@ from tidings.queues.description import DELAY_S_MAX
 from tidings.queues.message import QueuedMessage, event_bytes
 from tidings.timers import Timers
 
+JITTER = 0.25
+"""The part of a pause by which it may be longer."""
 MARK = b"queue_"
 """In the bytes of all messages that have a plan: the fields of the header are called so."""
 
@@ -59,6 +63,8 @@ class _Planned(Struct, array_like=True, gc=False):
 
 _decode = msgspec.msgpack.Decoder(_Planned).decode
 _NONE = Plan()
+_SPREAD = StructFormat(">QI")
+_NUMBER_MASK = (1 << 64) - 1
 
 
 def plan_of(raw: bytes) -> Plan | None:
@@ -89,6 +95,16 @@ def put_off(message: QueuedMessage, until: float) -> QueuedMessage:
     event = message.event
     header = replace(event.header or EMPTY_HEADER, queue_delay_s=None, queue_due_us=int(until * 1e6))
     return QueuedMessage(message.number, event_bytes(replace(event, header=header)), message.origin)
+
+
+def pause_s(pauses: Sequence[float], number: int, delivery: int) -> float:
+    """Return the pause after this delivery of a message, or the last one; it is up to JITTER longer.
+
+    So messages that were given back together do not all come again at once. How much longer it is depends on
+    the message and the delivery only, as nothing here is left to chance.
+    """
+    share = crc32(_SPREAD.pack(number & _NUMBER_MASK, delivery)) / 2**32
+    return pauses[min(delivery, len(pauses)) - 1] * (1 + JITTER * share)
 
 
 class Delayed:

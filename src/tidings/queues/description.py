@@ -25,6 +25,8 @@ DELIVERIES_MAX = 10
 SECONDS_MAX = 1e10
 DELAY_S_MAX = 5 * 366 * 86_400.0
 """Seconds that a message may be delayed: five years."""
+RETRIES_MAX = 100
+"""Pauses between the deliveries of a message that a description may list."""
 TRANSMISSION = "to:"
 """How the names begin of queues whose messages go on to another node, before the address there."""
 
@@ -34,6 +36,7 @@ DEAD = "tidings.dead"
 Count = Annotated[int, Meta(ge=1, le=2**53)]
 Seconds = Annotated[float, Meta(gt=0, le=SECONDS_MAX)]
 Patience = Annotated[float, Meta(ge=0.001, le=SECONDS_MAX)]  # less could pass while a message is handed out
+Pause = Annotated[float, Meta(ge=0, le=DELAY_S_MAX)]
 Property = str | int | float | bool
 
 
@@ -57,6 +60,7 @@ class Description(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_
     passive: bool = False  # the binding takes what flows and asks for nothing
     redelivery_s: Patience | None = REDELIVERY_S
     deliveries_max: Count | None = DELIVERIES_MAX
+    retry_s: Annotated[tuple[Pause, ...], Meta(max_length=RETRIES_MAX)] = ()  # pauses between deliveries
     compress: bool = False  # with zstd, where messages are written to disk
 
     maker: str = ""  # the user whose rights the binding has, and no more than these; the owner has all
@@ -156,7 +160,10 @@ def checked(wanted: Description, lasts: bool, types: dict[str, bool]) -> Descrip
     keep = persistent if wanted.keep is None else wanted.keep
     if (persistent or keep) and not lasts:
         raise QueueError(wanted.name, "this node has no directory: only volatile queues that are not kept")
-    filled = replace(wanted, type=kind, persistent=persistent, keep=keep)
+    most = wanted.deliveries_max
+    if wanted.retry_s and most == DELIVERIES_MAX:
+        most = len(wanted.retry_s) + 1
+    filled = replace(wanted, type=kind, persistent=persistent, keep=keep, deliveries_max=most)
     _check_sense(filled)
     return filled
 
@@ -178,6 +185,9 @@ def _check_sense(wanted: Description) -> None:
     for name in ("ttl_s", "lease_s_max"):
         if getattr(wanted, name) is not None and not wanted.expiry:
             raise QueueError(wanted.name, f"{name} is for queues with expiry=True")
+    if wanted.deliveries_max is not None and len(wanted.retry_s) >= wanted.deliveries_max:
+        problem = f"retry_s has {len(wanted.retry_s)} pauses, which deliveries_max={wanted.deliveries_max}"
+        raise QueueError(wanted.name, f"{problem} leaves no use for; give fewer, or no deliveries_max")
     if wanted.passive and wanted.bind is None:
         raise QueueError(wanted.name, "passive is for queues that are bound to a filter")
     if wanted.compress and not wanted.persistent:

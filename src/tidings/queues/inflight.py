@@ -85,14 +85,14 @@ class InFlight:
         """Whether its queue is stored."""
         return self.queue.kind.persistent
 
-    def settle(self, outcome: int, text: str) -> None:
+    def settle(self, outcome: int, text: str, delay_s: float | None = None) -> None:
         """Do what the client says."""
         if outcome == DONE:
             self.queue.finish(self)
         elif outcome == REJECT:
             self.queue.reject(self, text)
         else:
-            self.queue.give_back(self, counts=outcome == GIVE_BACK, reason=text)
+            self.queue.give_back(self, outcome == GIVE_BACK, text, delay_s)
 
     def take_back(self, counts: bool, reason: str) -> None:
         """Its reader is gone."""
@@ -143,9 +143,11 @@ class RemoteInFlight:
         """Nothing of it is stored here."""
         return False
 
-    def settle(self, outcome: int, text: str) -> Deferred[None]:
+    def settle(self, outcome: int, text: str, delay_s: float | None = None) -> Deferred[None]:
         """Say there what becomes of it, and let go of it."""
         self.lot.in_flight.forget(self)
+        if delay_s is not None and outcome == GIVE_BACK:
+            return self.ref.release(self.theirs, self.delivery, delay_s)
         return self.ref.settle(self.theirs, self.delivery, outcome, text)
 
     def take_back(self, counts: bool, reason: str) -> None:  # noqa: ARG002

@@ -28,7 +28,7 @@ from tidings.filters import Filter
 from tidings.leases import granted_s
 from tidings.matching import Shelf
 from tidings.queues import serving
-from tidings.queues.delayed import MARK, Delayed, Plan, check_plan, plan_of
+from tidings.queues.delayed import MARK, Delayed, Plan, check_plan, pause_s, plan_of, put_off
 from tidings.queues.description import DEAD, TRANSMISSION, Description, encode
 from tidings.queues.inflight import InFlight, ReaderKey
 from tidings.queues.message import (
@@ -227,10 +227,12 @@ class MessageQueue:
         due = plan.due(message.number)
         if due <= self._broker.wall:
             return False
-        at = self._broker.deadline(due, plan.delay_s_most)
+        self._delay_until(message, self._broker.deadline(due, plan.delay_s_most))
+        return True
+
+    def _delay_until(self, message: QueuedMessage, at: float) -> None:
         self.delayed.add(message, at)
         self._wake_at(at)
-        return True
 
     def _tell_watchers(self, message: QueuedMessage) -> None:
         watchers = self.waiting.watchers(message)
@@ -428,12 +430,17 @@ class MessageQueue:
             self._manager.in_flight.returned.note(held.message.number, held.delivery, held.holder, self.name)
         self.give_back(held, counts, reason)
 
-    def give_back(self, held: InFlight, counts: bool = True, reason: str = "") -> None:
-        """Return a message to its place, or after too many deliveries to the dead letters."""
-        self._let_go(held)
-        self._return(held, counts, reason)
+    def give_back(
+        self, held: InFlight, counts: bool = True, reason: str = "", delay_s: float | None = None
+    ) -> None:
+        """Return a message to its place, or after too many deliveries to the dead letters.
 
-    def _return(self, held: InFlight, counts: bool, reason: str) -> None:
+        It waits for `delay_s` before; None: for the pause that follows so many deliveries.
+        """
+        self._let_go(held)
+        self._return(held, counts, reason, delay_s)
+
+    def _return(self, held: InFlight, counts: bool, reason: str, delay_s: float | None = None) -> None:
         message, most = held.message, self.description.deliveries_max
         if self.is_closed:
             self._forget(message)
@@ -444,9 +451,21 @@ class MessageQueue:
         else:
             if counts:
                 self._returned[message.number] = held.delivery
-            if counts or held.is_noted:
+            if delay_s is None and counts and self.description.retry_s:
+                delay_s = pause_s(self.description.retry_s, message.number, held.delivery)
+            if delay_s:
+                message = self._put_off(message, delay_s)
+            if counts or held.is_noted or delay_s:
                 self._manager.keep(self.kind.revise(message, self._returned.get(message.number, 0)))
-            self._place(message)
+            if delay_s:
+                self._delay_until(message, self._broker.now + delay_s)
+            else:
+                self._place(message)
+
+    def _put_off(self, message: QueuedMessage, delay_s: float) -> QueuedMessage:
+        later = put_off(message, self._broker.wall + delay_s)
+        self._manager.grow(later.size - message.size)
+        return later
 
     def reject(self, held: InFlight, reason: str) -> None:
         """Move a message to the dead letters."""
