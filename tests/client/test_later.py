@@ -72,3 +72,30 @@ def test_a_client_releases_a_message_with_a_delay() -> None:
         assert (described.messages, described.in_flight, described.delayed) == (0, 0, 1)
 
     with_queue(work)
+
+
+def test_a_client_puts_into_groups_and_gets_them_one_after_the_other() -> None:
+    async def work(queue: Queue) -> None:
+        for n, group in enumerate("aabb"):
+            await queue.put("job", n=n, group=group)
+        await queue.put("job", n=4)
+        async with queue.take() as first, queue.take() as second, queue.take() as third:
+            assert [one["n"] for one in (first, second, third)] == [0, 2, 4]
+            assert (first.group, third.group) == ("a", None)
+            assert (await queue.describe()).groups == 2
+        assert [message["n"] for message in await queue.get_all()] == [1, 3]
+        for wrong in ("", 5, "x" * 256):
+            with pytest.raises(UserError, match="group"):
+                await queue.put("job", group=wrong)  # type: ignore[arg-type]
+
+    with_queue(work)
+
+
+def test_all_messages_of_a_group_are_got_at_once_by_get_all() -> None:
+    async def work(queue: Queue) -> None:
+        for n in range(5):
+            await queue.put("job", n=n, group="a")
+        assert [message["n"] for message in await queue.get_all()] == [0, 1, 2, 3, 4]
+        assert await queue.is_empty()
+
+    with_queue(work)

@@ -740,6 +740,7 @@ class Queue(Front[AsyncQueue]):
         *,
         delay_s: float | None = None,
         not_before: datetime | None = None,
+        group: str | None = None,
         transaction: Transaction | None = None,
         timeout_s: float | None = None,
         **fields: object,
@@ -747,8 +748,10 @@ class Queue(Front[AsyncQueue]):
         """Put an event, or one made of a type, attributes and header fields; it is in the queue on return.
 
         In a persistent queue it is on disk then; in a transaction it is put when that commits. Raises
-        QueueFull if there is no room. A put that is cancelled or times out may still take effect. No consumer
-        gets it before `delay_s` seconds have passed, or before `not_before`, a time with its zone.
+        QueueFull if there is no room. A put that is cancelled or times out may still take effect.
+
+        No consumer gets it before `delay_s` seconds have passed, or before `not_before`, a time with its
+        zone. Messages of one `group` go to one consumer at a time, in their order.
         """
         self._runner.run(
             self._inner.put(
@@ -756,6 +759,7 @@ class Queue(Front[AsyncQueue]):
                 attributes,
                 delay_s=delay_s,
                 not_before=not_before,
+                group=group,
                 transaction=inner_of(transaction),
                 timeout_s=timeout_s,
                 **fields,

@@ -19,8 +19,9 @@ from tidings.client.transaction_core import TransactionCore
 from tidings.errors import TidingsError, TransactionLost, UserError
 from tidings.event import Event
 from tidings.event.header import EMPTY_HEADER
-from tidings.event.values import us_from_time
+from tidings.event.values import plain_text, us_from_time
 from tidings.protocol.messages import error_of
+from tidings.queues.description import GROUP_LENGTH_MAX
 from tidings.transport.link import TURN_EVENTS, Link
 
 SEGMENT_SIZE = 1 << 20
@@ -40,11 +41,19 @@ def event_of(kind: Event | str, attributes: Mapping[str, object] | None, fields:
     return kind
 
 
-def planned(event: Event, delay_s: float | None, not_before: datetime | None) -> Event:
-    """Return the event as a queue must not hand it out before then; raises UserError if that can't be."""
-    if delay_s is None and not_before is None:
+def planned(
+    event: Event, delay_s: float | None, not_before: datetime | None, group: str | None = None
+) -> Event:
+    """Return the event with the group it is in, and when a queue may hand it out; raises UserError."""
+    if delay_s is None and not_before is None and group is None:
         return event
     header = event.header or EMPTY_HEADER
+    if group is not None:
+        if type(group) is not str or not 1 <= len(group) <= GROUP_LENGTH_MAX:
+            raise UserError(f"group={group!r}: a text of 1 to {GROUP_LENGTH_MAX} characters")
+        header = replace(header, queue_group=plain_text(group, "$.group"))
+    if delay_s is None and not_before is None:
+        return replace(event, header=header)
     if not_before is not None:
         if delay_s is not None:
             raise UserError("delay_s and not_before say the same; give one of them")

@@ -104,6 +104,7 @@ class Queue:
         *,
         delay_s: float | None = None,
         not_before: datetime | None = None,
+        group: str | None = None,
         transaction: TransactionCore | None = None,
         timeout_s: float | None = None,
         **fields: object,
@@ -111,10 +112,12 @@ class Queue:
         """Put an event, or one made of a type, attributes and header fields; it is in the queue on return.
 
         In a persistent queue it is on disk then; in a transaction it is put when that commits. Raises
-        QueueFull if there is no room. A put that is cancelled or times out may still take effect. No consumer
-        gets it before `delay_s` seconds have passed, or before `not_before`, a time with its zone.
+        QueueFull if there is no room. A put that is cancelled or times out may still take effect.
+
+        No consumer gets it before `delay_s` seconds have passed, or before `not_before`, a time with its
+        zone. Messages of one `group` go to one consumer at a time, in their order.
         """
-        made = put.planned(event_of(event, attributes, fields), delay_s, not_before)
+        made = put.planned(event_of(event, attributes, fields), delay_s, not_before, group)
         await put.put(self._link, self.name, made, transaction, check_time(timeout_s), self._keys)
 
     async def put_all(
@@ -181,6 +184,7 @@ class Queue:
         queue's `redelivery_s`.
         """
         arguments = {**self._taking(where, False, transaction), "queue": self.name, "count": PAGE}
+        arguments["together"] = True
         holder = Holder(self._link, self.name, self._keys)
         gathering = PageCollector(holder, transaction)
         try:

@@ -157,7 +157,7 @@ def _objection(known: Known, raw: bytes, room: float) -> TidingsError | None:
     except Refused as error:
         return error
     if MARK in raw and plan_of(raw) is not None:
-        return QueueError(known.name, "queues in a database can't delay messages; put it without a delay")
+        return QueueError(known.name, "queues in a database have no delays and no groups; put it without")
     if room > 0:
         return None
     most = known.description.max_messages

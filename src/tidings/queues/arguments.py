@@ -82,6 +82,7 @@ class GetRequest(Struct, frozen=True):
     up_to: int | None = None
     after: int | None = None
     bodies: bool = True
+    together: bool = False  # several messages of a group may be taken
 
 
 class Cancel(Struct, frozen=True):

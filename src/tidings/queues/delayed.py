@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from tidings.errors import QueueError
 from tidings.event.header import EMPTY_HEADER
 from tidings.event.wire import decode_event
-from tidings.queues.description import DELAY_S_MAX
+from tidings.queues.description import DELAY_S_MAX, GROUP_LENGTH_MAX
 from tidings.queues.message import QueuedMessage, event_bytes
 from tidings.timers import Timers
 
@@ -33,7 +33,9 @@ MARK = b"queue_"
 
 
 class Plan(Struct, frozen=True, gc=False):
-    """The part of the header that says when a queue may hand a message out."""
+    """The part of the header that says when, and in which group, a queue may hand a message out."""
+
+    queue_group: str | None = None
 
     queue_delay_s: float | None = None
     queue_due_us: int | None = None
@@ -74,7 +76,10 @@ def plan_of(raw: bytes) -> Plan | None:
 
 
 def check_plan(plan: Plan, queue: str, wall: float) -> None:
-    """Raise QueueError for a delay that is too long."""
+    """Raise QueueError for a delay, or the name of a group, that is too long."""
+    if plan.queue_group is not None and len(plan.queue_group) > GROUP_LENGTH_MAX:
+        problem = f"a group has a name of {len(plan.queue_group)} characters"
+        raise QueueError(queue, f"{problem}; at most {GROUP_LENGTH_MAX} are allowed")
     away_s = plan.due(0) - (0.0 if plan.queue_due_us is None else wall)
     if not away_s <= DELAY_S_MAX:
         raise QueueError(queue, f"a delay of {away_s:.0f} s is too long; at most {DELAY_S_MAX:.0f} s")

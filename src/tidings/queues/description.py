@@ -25,6 +25,8 @@ DELIVERIES_MAX = 10
 SECONDS_MAX = 1e10
 DELAY_S_MAX = 5 * 366 * 86_400.0
 """Seconds that a message may be delayed: five years."""
+GROUP_LENGTH_MAX = 255
+"""Characters of the name of a group."""
 RETRIES_MAX = 100
 """Pauses between the deliveries of a message that a description may list."""
 TRANSMISSION = "to:"
@@ -69,6 +71,7 @@ class Description(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_
     messages: int = 0
     in_flight: int = 0
     delayed: int = 0  # those that are not yet due
+    groups: int = 0  # of the messages that have one
     waiting: int = 0
     full: bool = False  # set where the counts don't show it, as they count only what a client may get
     node: str = ""  # the name of the node that has it; empty if it is in no node, or that has no name
@@ -116,9 +119,9 @@ class QueueSearch(Struct, frozen=True):
     """As `read_fields` returns them."""
 
 
-TOLD = frozenset(
-    ("maker", "id", "alias_of", "messages", "in_flight", "delayed", "waiting", "full", "node", "is_away")
-)
+COUNTED = ("messages", "in_flight", "delayed", "groups", "waiting")
+"""The fields that say how a queue stands."""
+TOLD = frozenset(("maker", "id", "alias_of", *COUNTED, "full", "node", "is_away"))
 """The fields that a node tells, and nobody asks for."""
 SOUGHT = (frozenset(Description.__struct_fields__) - TOLD - {"name", "text", "properties"}) | {"id"}
 """The fields by whose values a search finds queues; it has ways of its own for the name and the others."""
@@ -206,8 +209,8 @@ def split_address(address: str) -> tuple[str, str | None]:
 
 def encode(description: Description) -> bytes:
     """The description as it is stored."""
-    kept = replace(description, messages=0, in_flight=0, delayed=0, waiting=0, full=False)
-    return msgspec.msgpack.encode(replace(kept, node="", is_away=False))
+    kept = replace(description, **dict.fromkeys(COUNTED, 0), full=False, node="", is_away=False)
+    return msgspec.msgpack.encode(kept)
 
 
 def decode(stored: bytes) -> Description:

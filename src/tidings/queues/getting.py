@@ -87,6 +87,7 @@ class QueueReaders:
             up_to=wanted.up_to,
             after=wanted.after,
             has_bodies=wanted.bodies,
+            is_together=wanted.together,
         )
         if self._serve_again(reader):
             self._tell(reader)

@@ -227,7 +227,11 @@ def described(session: Session, queue: MessageQueue, told: Description | None = 
             messages += not queue.is_expired(number)
     in_flight = yield from _matching((held.message for held in list(queue.held.values())), granted)
     delayed = yield from _matching(queue.delayed.messages(), granted)
-    return replace(told, messages=messages, in_flight=in_flight, delayed=delayed, full=told.is_full)
+    if queue.groups is not None:
+        behind = queue.groups.behind
+        messages += yield from _matching([behind[number] for number in behind], granted)
+    counts = {"messages": messages, "in_flight": in_flight, "delayed": delayed, "groups": 0}
+    return replace(told, **counts, full=told.is_full)
 
 
 def _matching(messages: Iterable[QueuedMessage], filter: Filter) -> Steps[int]:

@@ -11,7 +11,7 @@ Work that grows with the number of messages is in `serving.py`, and done in step
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from itertools import chain, islice, takewhile
 from math import inf
@@ -30,6 +30,7 @@ from tidings.matching import Shelf
 from tidings.queues import serving
 from tidings.queues.delayed import MARK, Delayed, Plan, check_plan, pause_s, plan_of, put_off
 from tidings.queues.description import DEAD, TRANSMISSION, Description, encode
+from tidings.queues.groups import Groups
 from tidings.queues.inflight import InFlight, ReaderKey
 from tidings.queues.message import (
     Expiry,
@@ -83,6 +84,7 @@ class MessageQueue:
         self._doubted: set[int] = set()  # handed out before, though that does not count
         self._returned: dict[int, int] = {}  # how often those were handed out that have come back
         self.delayed = Delayed()
+        self.groups: Groups | None = None  # made when a message of a group comes
         # Elsewhere messages are delayed where they go, or were before they died.
         self._has_plans = not (description.name.startswith(TRANSMISSION) or description.name == DEAD)
         self._parts = MessageParts()
@@ -101,15 +103,23 @@ class MessageQueue:
     @property
     def size(self) -> int:
         """How many messages it has, those in readers' hands too."""
-        return len(self.shelf) + len(self.held) + len(self.delayed)
+        return len(self.shelf) + len(self.held) + len(self.delayed) + self.behind
+
+    @property
+    def behind(self) -> int:
+        """How many messages wait for others of their group."""
+        return 0 if self.groups is None else len(self.groups.behind)
 
     def has(self, number: int) -> bool:
-        """Whether a message is here: on the shelf, in someone's hands, or delayed."""
-        return number in self.shelf or number in self.held or number in self.delayed
+        """Whether a message is here, in someone's hands or not."""
+        return number in self.shelf or number in self.held or self.is_loose(number)
 
     def shows(self, number: int, granted: Filter | None) -> bool:
         """Whether a message can be read under this grant, None being all of them."""
-        return number in self.shelf and (granted is None or granted.matches(sight(self.shelf[number])))
+        for shelf in (self.shelf,) if self.groups is None else (self.shelf, self.groups.behind):
+            if number in shelf:
+                return granted is None or granted.matches(sight(shelf[number]))
+        return False
 
     def describe(self) -> Description:
         """The description, and how the queue stands."""
@@ -117,9 +127,10 @@ class MessageQueue:
         return replace(
             self.description,
             maker="",
-            messages=len(self.shelf),
+            messages=len(self.shelf) + self.behind,
             in_flight=len(self.held),
             delayed=len(self.delayed),
+            groups=0 if self.groups is None else len(self.groups),
             waiting=len(self.waiting),
         )
 
@@ -128,7 +139,7 @@ class MessageQueue:
         following = self.shelf.first()
         return {
             "name": self.name,
-            "messages": len(self.shelf),
+            "messages": len(self.shelf) + self.behind,
             "in_flight": len(self.held),
             "delayed": len(self.delayed),
             "waiting": len(self.waiting),
@@ -201,8 +212,12 @@ class MessageQueue:
         ttl_s = self._expiry.ttl_s(message)
         self._expire_at(message.number, self._broker.deadline(message.number / 1e6 + ttl_s, ttl_s))
         plan = self._has_plans and MARK in message.raw and plan_of(message.raw)
-        if not plan or not self._delay(message, plan):
+        if not plan:
             self.shelf.add(message.number, message, self.kind.place(message))
+        elif not self._delay(message, plan):
+            self._place_planned(message, plan)
+        elif plan.queue_group is not None and deliveries:
+            self._grouped.hold(message.number, plan.queue_group)
         return message.number <= self._doubtful
 
     def bury_lost(self) -> None:
@@ -219,8 +234,49 @@ class MessageQueue:
             self._tell_watchers(message)
         if self.description.expiry:
             self._expire_at(message.number, self._broker.now + self._expiry.ttl_s(message))
-        if plan is None or not self._delay(message, plan):
+        if plan is None:
             self._place(message)
+        elif not self._delay(message, plan):
+            self._place_planned(message, plan)
+
+    @property
+    def _grouped(self) -> Groups:
+        if self.groups is None:
+            self.groups = Groups(self.kind.place)
+        return self.groups
+
+    def _place_planned(self, message: QueuedMessage, plan: Plan) -> None:
+        """Place a message that is due, if it is its turn in its group."""
+        name = plan.queue_group
+        if name is None:
+            self._place(message)
+            return
+        self._make_way(message, self._grouped.turn_of(name))
+        if self._grouped.enter(message, name):
+            self._place(message)
+
+    def _make_way(self, message: QueuedMessage, turn: Collection[int]) -> None:
+        """Take its turn from the message on the shelf that comes after this one of its group."""
+        for number in [one for one in turn if one in self.shelf and one not in self.locks]:
+            if self.kind.place(message) < self.kind.place(self.shelf[number]):
+                self._grouped.put_behind(self.shelf.remove(number))
+
+    def _place_again(self, message: QueuedMessage) -> None:
+        """Place a message that comes back, or whose pause is over; of a group, the one whose turn it is."""
+        if self.groups is not None and message.number in self.groups:
+            self._make_way(message, self.groups.turn_with(message.number))
+            self._advance(self.groups.back(message))
+        else:
+            self._place(message)
+
+    def _advance(self, following: QueuedMessage | None) -> None:
+        """Place the message whose turn it is in a group now, if there is one."""
+        if following is None:
+            return
+        if self.is_expired(following.number):  # it is swept out there
+            self.shelf.add(following.number, following, self.kind.place(following))
+        else:
+            self._place(following)
 
     def _delay(self, message: QueuedMessage, plan: Plan) -> bool:
         """Keep a message back until its moment, if that is to come; whether it is."""
@@ -282,7 +338,7 @@ class MessageQueue:
         With `is_bounded` what comes behind all others after it was begun is left out.
         """
         self.sweep()
-        if reader.takes_any and self.is_plain:
+        if reader.takes_any and self.is_plain and (self.groups is None or not reader.is_together):
             self.serve_first(reader)
             if reader.is_content or not len(self.shelf):
                 return None
@@ -316,6 +372,8 @@ class MessageQueue:
         held = self._give(message, holder, reader.asked.number, due)
         if message.number <= self._doubtful and not reader.taken:
             self._note(held)
+        if self.groups is not None and reader.group_owner is not None:
+            self.groups.own(message.number, reader.group_owner)
         reader.take(message, held)
 
     def take(self, number: int, holder: ReaderKey) -> InFlight:
@@ -353,9 +411,13 @@ class MessageQueue:
         """
         before = self._returned.get(number, 0)
         is_last = delivery == (before if number in self._lost else before + 1)
-        if number > self._doubtful or not is_last or number not in self.shelf or number in self.locks:
+        if number > self._doubtful or not is_last or number in self.delayed or number in self.locks:
             return None
-        held = InFlight(self, self.shelf.remove(number), delivery, holder, 0, inf)
+        if not self.is_loose(number):
+            return None
+        held = InFlight(self, self.pick(number), delivery, holder, 0, inf)
+        if self.groups is not None:
+            self.groups.hold_again(number)
         self._take_up(held)
         return held
 
@@ -460,7 +522,7 @@ class MessageQueue:
             if delay_s:
                 self._delay_until(message, self._broker.now + delay_s)
             else:
-                self._place(message)
+                self._place_again(message)
 
     def _put_off(self, message: QueuedMessage, delay_s: float) -> QueuedMessage:
         later = put_off(message, self._broker.wall + delay_s)
@@ -494,6 +556,8 @@ class MessageQueue:
         if self.description.expiry:
             self._expiry.cancel(message.number)
         self._manager.keep(self._gone(message), undo)
+        if self.groups is not None:
+            self._advance(self.groups.leave(message.number))
 
     def _gone(self, message: QueuedMessage) -> Sequence[Operation]:
         if self.kind.persistent:
@@ -508,11 +572,17 @@ class MessageQueue:
 
     def is_loose(self, number: int) -> bool:
         """Whether a message is here, and in nobody's hands."""
-        return number in self.shelf or number in self.delayed
+        is_behind = self.groups is not None and number in self.groups.behind
+        return number in self.shelf or number in self.delayed or is_behind
 
     def pick(self, number: int) -> QueuedMessage:
         """Take out a message that is in nobody's hands, wherever it waits."""
-        return self.shelf.remove(number) if number in self.shelf else self.delayed.remove(number)
+        if number in self.shelf:
+            return self.shelf.remove(number)
+        if number in self.delayed:
+            return self.delayed.remove(number)
+        assert self.groups is not None
+        return self.groups.behind.remove(number)
 
     def drop(self, number: int) -> None:
         """Throw away a message that is in nobody's hands."""
@@ -535,12 +605,17 @@ class MessageQueue:
             return  # it was thrown away since
         self._expiry.cancel(message.number)
         self._numbers_of(message)
+        if self.groups is not None:
+            self._advance(self.groups.leave(message.number))
 
     def _unfinish(self, held: InFlight, parts: list[MessagePart], expires_at: float) -> None:
         """Undo a removal: the transaction that held the message is undone, and it is in its place."""
         message = held.message
         self._manager.grow(message.size + self._parts.add(message.number, parts))
         self._expire_at(message.number, expires_at)
+        plan = plan_of(message.raw) if self._has_plans and MARK in message.raw else None
+        if plan is not None and plan.queue_group is not None:
+            self._grouped.hold(message.number, plan.queue_group)
         self._return(held, True, "was taken in a transaction that could not be stored")
 
     # Transactions
@@ -600,7 +675,14 @@ class MessageQueue:
                     self._expire(self.pick(number))
         if self.delayed and self.delayed.wake_at <= self._broker.now:
             for message in self.delayed.due(self._broker.now, serving.AT_ONCE):
-                self._place(message)
+                self._end_delay(message)
+
+    def _end_delay(self, message: QueuedMessage) -> None:
+        plan = plan_of(message.raw)
+        if plan is None or plan.queue_group is None or (self.groups and message.number in self.groups):
+            self._place_again(message)
+        else:
+            self._place_planned(message, plan)
 
     def _expire(self, message: QueuedMessage) -> None:
         self._manager.dead_letters.report(self, message, "expired")
@@ -648,7 +730,8 @@ class MessageQueue:
         held, self.held = self.held, {}
         self.in_transactions = {}
         self._timed.clear()
-        return serving.give_up(self, held, chain(self.shelf.clear(), self.delayed.clear()))
+        behind = iter(()) if self.groups is None else self.groups.clear()
+        return serving.give_up(self, held, chain(self.shelf.clear(), self.delayed.clear(), behind))
 
     def give_up_held(self, held: InFlight) -> None:
         """Forget a message that was in someone's hands when the queue was closed."""

@@ -195,4 +195,4 @@ def described_elsewhere(session: Session, address: str, told: Description) -> De
     """Describe a queue elsewhere with counts of 0, as what a client may get can't be counted here."""
     if reach(session, address) is None:
         return told
-    return replace(told, messages=0, in_flight=0, delayed=0, full=told.is_full)
+    return replace(told, messages=0, in_flight=0, delayed=0, groups=0, full=told.is_full)

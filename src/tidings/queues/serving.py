@@ -19,7 +19,9 @@ from tidings.steps import Steps
 if TYPE_CHECKING:
     from tidings.event import Event
     from tidings.filters import Filter
+    from tidings.matching import Shelf
     from tidings.matching.search import Search
+    from tidings.queues.groups import Groups
     from tidings.queues.inflight import InFlight
     from tidings.queues.message import QueuedMessage
     from tidings.queues.queue import MessageQueue
@@ -50,7 +52,34 @@ def serve(queue: MessageQueue, reader: QueueReader, is_bounded: bool) -> Steps[N
             if not reader.has_room(len(chosen), size):
                 break
     _take(queue, reader, chosen)
+    if queue.groups is not None and reader.group_owner is not None and not reader.is_copier:
+        yield from _follow(queue, reader, queue.groups)
     reader.search = None
+
+
+def _follow(queue: MessageQueue, reader: QueueReader, groups: Groups) -> Steps[None]:
+    """Give a reader what follows in the groups of which it has messages, as far as it wants that."""
+    count, had = 0, len(reader.taken)
+    for message in groups.following(reader.group_owner):
+        if reader.is_over or queue.is_closed or not _is_wanted(queue, reader, message):
+            continue
+        groups.advance(message)
+        queue.hand(message, reader)
+        count += 1
+        if not count % AT_ONCE:
+            yield
+    if len(reader.taken) > had:
+        reader.taken.sort(key=lambda one: queue.kind.place(one[0]))
+
+
+def _is_wanted(queue: MessageQueue, reader: QueueReader, message: QueuedMessage) -> bool:
+    """Whether a reader takes a message that is behind."""
+    number = message.number
+    if reader.is_content or queue.is_expired(number) or not queue.locks.allow(number, reader.transaction):
+        return False
+    if reader.filter is not None and not reader.filter.matches(sight(message)):
+        return False
+    return reader.wants(message, queue.kind.place(message)) and reader.fits(message)
 
 
 class AtHead:
@@ -84,6 +113,25 @@ def _own(queue: MessageQueue, reader: QueueReader) -> Steps[deque[QueuedMessage]
                 found.append(shelf[number])
                 if len(found) >= reader.count:
                     break
+    if reader.is_copier and queue.groups is not None:
+        behind = yield from _behind(queue, reader, queue.groups.behind)
+        found = deque(sorted([*found, *behind], key=queue.kind.place))
+    return found
+
+
+def _behind(
+    queue: MessageQueue, reader: QueueReader, shelf: Shelf[int, QueuedMessage]
+) -> Steps[list[QueuedMessage]]:
+    """Return messages that wait for others of their group: they can't be taken yet, but read."""
+    found: list[QueuedMessage] = []
+    for number in shelf.search(reader.filter, reader.after, is_bounded=True):
+        if number is None:
+            yield
+        elif number in shelf and not queue.is_expired(number):
+            if reader.wants(shelf[number], queue.kind.place(shelf[number])):
+                found.append(shelf[number])
+            if len(found) >= reader.count:
+                break
     return found
 
 
@@ -147,7 +195,7 @@ def _is_contested(
 
 def purge(queue: MessageQueue, filter: Filter | None) -> Steps[int]:
     """Throw away all messages that match, that nobody holds and nobody's transaction has read; how many."""
-    gone = 0
+    gone = yield from _purge_off_shelf(queue, filter)
     found: list[int] = []
     for number in queue.shelf.search(filter, is_bounded=True):
         if queue.is_closed:
@@ -158,15 +206,24 @@ def purge(queue: MessageQueue, filter: Filter | None) -> Steps[int]:
             continue
         gone += _drop(queue, found)
         yield
-    gone += _drop(queue, found)
-    for count, message in enumerate(queue.delayed.messages(), 1):
+    return gone + _drop(queue, found)
+
+
+def _purge_off_shelf(queue: MessageQueue, filter: Filter | None) -> Steps[int]:
+    """Throw away what is delayed, or behind others of its group: before these, as it would follow them."""
+    gone = 0
+    found: list[int] = []
+    waiting = queue.delayed.messages()
+    if queue.groups is not None:
+        waiting += [queue.groups.behind[number] for number in queue.groups.behind]
+    for count, message in enumerate(waiting, 1):
         if filter is None or filter.matches(sight(message)):
             found.append(message.number)
         if not count % AT_ONCE:
-            gone += _drop(queue, [number for number in found if number in queue.delayed])
+            gone += _drop(queue, [number for number in found if queue.is_loose(number)])
             found.clear()
             yield
-    return gone + _drop(queue, [number for number in found if number in queue.delayed])
+    return gone + _drop(queue, [number for number in found if queue.is_loose(number)])
 
 
 def _drop(queue: MessageQueue, numbers: list[int]) -> int:

@@ -9,7 +9,7 @@ message is offered to the first of the lines that match, and to others only if t
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from heapq import merge
 from itertools import islice
 from operator import attrgetter
@@ -63,6 +63,7 @@ class QueueReader:
         "is_if_exists",
         "is_over",
         "is_searching",
+        "is_together",
         "line",
         "queue",
         "search",
@@ -87,6 +88,7 @@ class QueueReader:
         up_to: int | None = None,
         after: int | None = None,
         has_bodies: bool = True,
+        is_together: bool = False,
     ) -> None:
         self.queue = queue
         self.asked = asked  # to be answered once, when it has something or its time is up
@@ -99,6 +101,7 @@ class QueueReader:
         self.up_to = up_to  # later messages are not meant
         self.after = after  # nor those up to this place in the order
         self.has_bodies = has_bodies
+        self.is_together = is_together  # several messages of a group may be in its hands
         self.taken: list[tuple[QueuedMessage, InFlight | None]] = []
         self.size = 0  # bytes of these
         self.is_cut = False  # there was one more, which did not fit
@@ -113,6 +116,11 @@ class QueueReader:
     def takes_any(self) -> bool:
         """Whether it takes whatever comes first, from others."""
         return not (self.is_copier or self.filter or self.transaction or self.up_to is not None)
+
+    @property
+    def group_owner(self) -> Hashable:
+        """Whose the groups are of which it gets messages, if it may have more of them; None: nobody's."""
+        return self.transaction or (self.holder if self.is_together else None)
 
     def has_room(self, chosen: int, size: int) -> bool:
         """Whether it wants more than it has and others that were chosen for it, of so many bytes."""
