@@ -44,6 +44,7 @@ class QueueOptions(TypedDict, total=False):
     redelivery_s: float | None
     deliveries_max: int | None
     retry_s: Sequence[float]
+    rate: float | None
     compress: bool
 
 

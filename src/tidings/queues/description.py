@@ -27,6 +27,8 @@ DELAY_S_MAX = 5 * 366 * 86_400.0
 """Seconds that a message may be delayed: five years."""
 GROUP_LENGTH_MAX = 255
 """Characters of the name of a group."""
+RATE_MAX = 1e6
+"""Messages a second that a queue with a limit may hand out."""
 RETRIES_MAX = 100
 """Pauses between the deliveries of a message that a description may list."""
 TRANSMISSION = "to:"
@@ -38,6 +40,7 @@ DEAD = "tidings.dead"
 Count = Annotated[int, Meta(ge=1, le=2**53)]
 Seconds = Annotated[float, Meta(gt=0, le=SECONDS_MAX)]
 Patience = Annotated[float, Meta(ge=0.001, le=SECONDS_MAX)]  # less could pass while a message is handed out
+Rate = Annotated[float, Meta(ge=0.001, le=RATE_MAX)]
 Pause = Annotated[float, Meta(ge=0, le=DELAY_S_MAX)]
 Property = str | int | float | bool
 
@@ -63,6 +66,7 @@ class Description(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_
     redelivery_s: Patience | None = REDELIVERY_S
     deliveries_max: Count | None = DELIVERIES_MAX
     retry_s: Annotated[tuple[Pause, ...], Meta(max_length=RETRIES_MAX)] = ()  # pauses between deliveries
+    rate: Rate | None = None  # messages a second that all readers together get
     compress: bool = False  # with zstd, where messages are written to disk
 
     maker: str = ""  # the user whose rights the binding has, and no more than these; the owner has all

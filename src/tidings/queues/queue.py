@@ -41,6 +41,7 @@ from tidings.queues.message import (
     event_bytes,
     sight,
 )
+from tidings.queues.rate import TokenBucket
 from tidings.queues.transactions import Locks
 from tidings.queues.types import Volatile
 from tidings.queues.waiting import WAITING_MAX, QueueReader, WaitingReaders
@@ -87,6 +88,8 @@ class MessageQueue:
         self.groups: Groups | None = None  # made when a message of a group comes
         # Elsewhere messages are delayed where they go, or were before they died.
         self._has_plans = not (description.name.startswith(TRANSMISSION) or description.name == DEAD)
+        self._tokens = None if description.rate is None else TokenBucket(description.rate, self._broker.now)
+        self._offer_at = inf  # when what is on the shelf is offered to readers that the rate made wait
         self._parts = MessageParts()
         self._expiry = Expiry(description.expiry)
         self._wakes_at = inf  # when it is woken
@@ -299,9 +302,29 @@ class MessageQueue:
 
     def _place(self, message: QueuedMessage) -> None:
         """Hand it to the reader that has waited longest for it, or put it on the shelf."""
-        if len(self.waiting) and self._offer(message):
+        if len(self.waiting) and (self._tokens is None or self._has_token()) and self._offer(message):
             return
         self.shelf.add(message.number, message, self.kind.place(message))
+
+    def _has_token(self) -> bool:
+        """Whether the rate allows a message now; if not, it is offered when it does."""
+        assert self._tokens is not None
+        if self._tokens.available(self._broker.now):
+            return True
+        self._offer_at = self._tokens.wake_at
+        self._wake_at(self._offer_at)
+        return False
+
+    def _offer_shelf(self) -> Steps[None]:
+        """Offer what is on the shelf to those who wait, as far as the rate allows."""
+        self._offer_at = inf
+        for number in self.shelf.search(None, is_bounded=True):
+            if self.is_closed or not len(self.waiting) or not self._has_token():
+                break
+            if number is None:
+                yield
+            elif number in self.shelf and not self.is_expired(number) and self._offer(self.shelf[number]):
+                self.shelf.remove(number)
 
     def _offer(self, message: QueuedMessage) -> bool:
         """Let those who wait have it; whether one has taken it."""
@@ -338,6 +361,10 @@ class MessageQueue:
         With `is_bounded` what comes behind all others after it was begun is left out.
         """
         self.sweep()
+        if self._tokens is not None and not reader.is_copier:
+            if not self._has_token():
+                return None
+            reader.count = min(reader.count, self._tokens.available(self._broker.now))
         if reader.takes_any and self.is_plain and (self.groups is None or not reader.is_together):
             self.serve_first(reader)
             if reader.is_content or not len(self.shelf):
@@ -366,6 +393,8 @@ class MessageQueue:
 
     def hand(self, message: QueuedMessage, reader: QueueReader) -> None:
         """Put a message, which is not on the shelf, into a reader's hands."""
+        if self._tokens is not None:
+            self._tokens.take()
         wait_s = self.description.redelivery_s
         holder = reader.transaction or reader.holder
         due = self._broker.now + wait_s if wait_s is not None and reader.transaction is None else inf
@@ -704,6 +733,8 @@ class MessageQueue:
         while not self.is_closed:
             self.sweep()
             self._give_back_late()
+            if self._offer_at <= self._broker.now:
+                yield from self._offer_shelf()
             if self._due_at > self._broker.now:
                 break
             yield
@@ -713,9 +744,10 @@ class MessageQueue:
 
     @property
     def _due_at(self) -> float:
-        """When something expires, is due, or has been held for too long."""
+        """When something expires, is due, is to be offered, or has been held for too long."""
         first = next(iter(self._timed.values()), None)  # all may be held equally long: in the order of time
-        return min(self._expiry.wake_at, self.delayed.wake_at, inf if first is None else first.due)
+        late_at = inf if first is None else first.due
+        return min(self._expiry.wake_at, self.delayed.wake_at, self._offer_at, late_at)
 
     def _give_back_late(self) -> None:
         """Take back what is held for too long, of many messages some."""
