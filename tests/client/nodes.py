@@ -69,6 +69,7 @@ class Relay:
     def __init__(self, home: Path) -> None:
         self.connections = 0
         self.is_closed = False
+        self.is_silent = False  # it swallows what comes from the node
         self._target = str(home / "socket")
         self._path = str(home / "relay")
         self._writers: set[asyncio.StreamWriter] = set()
@@ -100,10 +101,16 @@ class Relay:
             far_reader, far_writer = await asyncio.open_unix_connection(self._target)
             self._writers |= {writer, far_writer}
             with contextlib.suppress(OSError):
-                await asyncio.gather(_carry(reader, far_writer), _carry(far_reader, writer))
+                await asyncio.gather(_carry(reader, far_writer), self._carry_back(far_reader, writer))
             self._writers -= {writer, far_writer}
             far_writer.transport.abort()
         writer.transport.abort()
+
+    async def _carry_back(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1 << 16):
+            if not self.is_silent:
+                writer.write(data)
+        writer.close()
 
 
 async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

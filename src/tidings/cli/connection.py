@@ -110,8 +110,9 @@ def bus_at(address: str, name: str = "", reconnect: bool = True) -> Bus:
     import tidings
 
     who = _who.get(None) or Who()
-    place = parse(address, who.is_given)
-    return tidings.connect(address, name=name, reconnect=reconnect, **who.credentials(place))
+    # A person ends a command that takes too long; work on a large store may take minutes.
+    credentials = who.credentials(parse(address, who.is_given))
+    return tidings.connect(address, name=name, reconnect=reconnect, call_timeout_s=None, **credentials)
 
 
 @asynccontextmanager

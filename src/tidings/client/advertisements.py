@@ -12,13 +12,15 @@ A list of others' advertisements has those that overlap a filter and that the cl
 
 from __future__ import annotations
 
+from contextlib import suppress
+from math import inf
 from types import TracebackType
 from typing import Any, Self
 
 import msgspec
 from msgspec import Struct
 
-from tidings.errors import CodecError, Refused, UserError
+from tidings.errors import CodecError, Disconnected, NoAnswer, Refused, UserError
 from tidings.filters import Filter
 from tidings.protocol.subscriber import ClientAdvertisement
 from tidings.transport.link import Link, Wait
@@ -60,7 +62,8 @@ class Interest:
         offer = self._offer = self._link.core.advertise(self._filter, self)
         self._link.flush_soon()
         try:
-            await self._link.within(self._link.outcome(offer.begun), self._timeout_s, "advertised")
+            begun = self._link.outcome(offer.begun)
+            await self._link.within(begun, self._timeout_s, "advertise", "answered")
         except BaseException:
             self._link.core.withdraw(offer)
             raise
@@ -73,7 +76,8 @@ class Interest:
         withdrawn = self._link.core.withdraw(self._offer)
         self._link.flush_soon()
         if kind is None:
-            await self._link.outcome(withdrawn)
+            with suppress(NoAnswer, Disconnected):  # the node then ends it with the connection
+                await self._link.within(self._link.outcome(withdrawn), None, "unadvertise", "answered")
 
     async def wait_wanted(self) -> None:
         """Wait until a subscription wants it."""
@@ -194,7 +198,7 @@ class Offers:
         while True:
             if self._version is not None:
                 asked = {"version": self._version}
-                _read(await self._link.call("advertisements.wait", asked, None, "again"), _Changed)
+                _read(await self._link.call("advertisements.wait", asked, inf, "again"), _Changed)
             self._version, offers = await fetch_offers(self._link, self._where, None)
             if offers != self._offers:
                 self._offers = offers

@@ -39,7 +39,7 @@ async def acknowledge(holder: Holder, messages: list[Message]) -> list[Message]:
         return []
     counter = next(reversed(said))
     try:
-        await link.wait_accepted(counter, None)
+        await link.wait_accepted(counter, None, "acknowledge")
     except asyncio.CancelledError:
         if not await _wait_on(link, counter) or not _settled(link, said):
             raise
@@ -62,7 +62,7 @@ async def _wait_on(link: Link, counter: int) -> bool:
     if link.core.failure is not None or not link.core.is_up:
         return False
     try:
-        await link.wait_accepted(counter, CANCELLED_S)
+        await link.wait_accepted(counter, CANCELLED_S, "acknowledge")
     except (Disconnected, NoAnswer):
         return False
     return True

@@ -23,6 +23,7 @@ from tidings.client import opening
 from tidings.client.advertisements import Interest as AsyncInterest
 from tidings.client.advertisements import Offered
 from tidings.client.advertisements import Offers as AsyncOffers
+from tidings.client.bus import CALL_S
 from tidings.client.bus import Bus as AsyncBus
 from tidings.client.encryption import Keyring
 from tidings.client.get import Where
@@ -69,6 +70,7 @@ def connect(
     key: str | Path | None = None,
     reconnect: bool = True,
     timeout_s: float | None = None,
+    call_timeout_s: float | None = CALL_S,
     random: Callable[[], float] = chance.random,
     ids: Numbering = "clock",
 ) -> Bus:
@@ -78,6 +80,9 @@ def connect(
     of the variable TIDINGS_NODE, and without it the node of this machine: at the user's own socket, then at
     port 7300. If neither answers, it starts a node, which stays, and logs where. `timeout_s` is for the first
     connection. `name` is the client's name; with a user it is the user, or begins with `user/`.
+
+    `call_timeout_s` limits how long the node may take to answer a call that has no `timeout_s` of its own;
+    None waits for ever. It does not limit the wait for a message or an event.
 
     At an address with TLS, a client authenticates with a user and a password, a token, or a certificate and
     its key. A password or token given as a path is read from that file for each connection. `ca` is the file
@@ -99,6 +104,7 @@ def connect(
             key=key,
             reconnect=reconnect,
             timeout_s=timeout_s,
+            call_timeout_s=call_timeout_s,
             random=random,
             ids=ids,
         )
@@ -120,6 +126,7 @@ def open(
     ca: str | Path | None = None,
     cert: str | Path | None = None,
     key: str | Path | None = None,
+    call_timeout_s: float | None = CALL_S,
     ids: Numbering = "clock",
 ) -> Bus:
     """Return a bus to a node in this process, which ends with the bus; without a path it stores nothing.
@@ -129,8 +136,8 @@ def open(
 
     `upstream` is the address of a node to which this one forwards all published events, or those that match
     `upstream_filter`, each once: at once while it is reachable, otherwise when it is again, the oldest or the
-    newest first. The other arguments are this node's credentials there and at its peers, and how ids are
-    made, as for `connect`.
+    newest first. The other arguments are this node's credentials there and at its peers; `call_timeout_s`
+    and `ids` are as for `connect`.
     """
     return Bus(
         opening.open(
@@ -147,6 +154,7 @@ def open(
             ca=ca,
             cert=cert,
             key=key,
+            call_timeout_s=call_timeout_s,
             ids=ids,
         )
     )
@@ -634,7 +642,10 @@ class Log(Front[AsyncLog]):
         self._runner.run(self._inner.leave(name, owner=owner, resumable=resumable, timeout_s=timeout_s))
 
     def seal(self, *, timeout_s: float | None = None) -> int:
-        """Wait until the log as it is now is sealed, and return the last sealed position."""
+        """Wait until the log as it is now is sealed, and return the last sealed position.
+
+        Without a `timeout_s` it waits for ever.
+        """
         return self._runner.run(self._inner.seal(timeout_s=timeout_s))
 
     def sealed(self, position: int, *, timeout_s: float | None = None) -> None:
@@ -1082,6 +1093,15 @@ class Transaction(BlockingContext[AsyncTransaction]):
     def read_all(self, queue: Queue | str, where: Where = None) -> list[Event]:
         """Read all messages that match; see `Queue.read_all`."""
         return self._runner.run(self._inner.read_all(inner_of(queue), where))
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until it ends; a connected node reports that by itself, and has some seconds for it."""
+        return self._inner.left_s
+
+    def limit_s(self, timeout_s: float | None = None) -> float:
+        """Return how long a call in it may wait: for its own limit or that of the bus, or until it ends."""
+        return self._inner.limit_s(timeout_s)
 
     def commit(self) -> None:
         """Commit now; raises TransactionLost if nothing of it took effect."""

@@ -5,9 +5,11 @@
         async with bus.subscribe("value > 40") as events:
             async for event in events: ...
 
-The bus reconnects when the connection is lost: a call goes on when it is back, or raises Disconnected after
-its `timeout_s` (None waits, 0 does not), or at once if the bus was made with `reconnect=False`. A cancelled
-call leaves nothing behind; an event that was handed over before may still be published.
+The bus reconnects when the connection is lost: a call goes on when it is back. A call that the node does not
+answer within its `timeout_s` raises NoAnswer, or Disconnected if the connection is lost then; without a
+`timeout_s` the limit is the `call_timeout_s` of the bus. If the bus was made with `reconnect=False`, a lost
+connection ends all calls with Disconnected. A cancelled call leaves nothing behind; an event that was handed
+over before may still be published.
 """
 
 from __future__ import annotations
@@ -18,10 +20,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from datetime import datetime
 from itertools import islice
+from math import inf
 from types import TracebackType
 from typing import Any, Self, Unpack
 
 from tidings.client.advertisements import Interest, Offered, Offers, fetch_offers
+from tidings.client.get import check_time
 from tidings.client.log import Log, Sink
 from tidings.client.message import Message
 from tidings.client.notes import noted
@@ -49,6 +53,8 @@ from tidings.transport.link import CLOSE_S_MAX, TURN_EVENTS, Link
 
 CONNECT_S = 10.0
 """Seconds that the first connection may take by default."""
+CALL_S = 30.0
+"""Seconds that the node may take to answer a call by default."""
 PREFETCH = 16_384
 """Events that may be on their way to a subscription or wait in it."""
 PREFETCH_DURABLE = 4_096
@@ -74,9 +80,18 @@ class Bus(BusQueues):
         random: Callable[[], float] = chance.random,
         says: CredentialsProvider | None = None,
         ids: Numbering = "clock",
+        call_timeout_s: float | None = CALL_S,
+        place: str = "the node",
     ) -> None:
-        """`says` returns the user and secret for each connection; `ids` says how events are numbered."""
+        """`says` returns the user and secret for each connection; `ids` says how events are numbered.
+
+        `call_timeout_s` is the limit of calls without one of their own; `place` is the node in error texts.
+        """
         super().__init__()
+        if check_time(call_timeout_s, "call_timeout_s") == 0:
+            raise UserError("call_timeout_s must be more than 0; None waits for ever")
+        self._call_timeout_s = call_timeout_s
+        self._place = place
         self._find = find
         self._timeout_s = timeout_s
         self._reconnect = reconnect
@@ -92,10 +107,11 @@ class Bus(BusQueues):
     async def __aenter__(self) -> Self:
         if self._entered is not None:
             raise UserError("a bus can be entered once; connect again")
-        link = self._entered = Link(self._core, self._reconnect, self._random)
+        limit_s, place = self._call_timeout_s, self._place
+        link = self._entered = Link(self._core, self._reconnect, self._random, limit_s, place)
         try:
             link.start(await self._find(self._held))
-            await link.wait_connected(self._timeout_s)
+            await link.wait_connected(inf if self._timeout_s is None else self._timeout_s)
         except BaseException:
             await self._close(link)
             raise

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from math import inf
 from typing import Annotated, Any
 
 import msgspec
@@ -16,7 +17,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import force_setattr, replace
 
 from tidings.client.encryption import QueueKeys
-from tidings.errors import CodecError, Disconnected, FilterError, NoAnswer, UserError
+from tidings.errors import CodecError, FilterError, NoAnswer, UserError
 from tidings.event import Event
 from tidings.event.header import EMPTY_HEADER
 from tidings.event.values import TIME_US_MAX
@@ -71,19 +72,25 @@ class GetAnswer(Struct, frozen=True):
     request: int = 0
 
 
-async def fetch(link: Link, arguments: dict[str, Any], timeout_s: float | None) -> GetAnswer:
-    """Fetch messages, now or when there are some; none if none comes in time, Disconnected without a node."""
+async def fetch(
+    link: Link, arguments: dict[str, Any], timeout_s: float | None, limit_s: float = inf
+) -> GetAnswer:
+    """Fetch messages, now or when there are some; none if none comes in time, Disconnected without a node.
+
+    It waits for `limit_s` at most, the time that its transaction has left.
+    """
     session = link.core.session
     call = link.core.request("get", {**arguments, "wait_s": timeout_s}, "again")
     wait, number = link.outcome(call), call.number
     link.flush_soon()
     try:
         if timeout_s is None:
-            return read_answer(await wait, number)
-        await asyncio.wait([wait], timeout=timeout_s)
+            return read_answer(await link.within(wait, limit_s, "get", "answered"), number)
+        await asyncio.wait([wait], timeout=min(timeout_s, limit_s))
         if not wait.done() and not link.core.is_up:
-            raise Disconnected(f"not answered within {timeout_s:g} s")
-        return read_answer(await link.within(wait, ANSWER_S, "answered"), number)
+            raise link.late("get", "answered", timeout_s)
+        answer = await link.within(wait, min(ANSWER_S, link.limit_s), "get", "answered")
+        return read_answer(answer, number)
     except UserError:
         raise
     except BaseException as error:

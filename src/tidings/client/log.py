@@ -17,6 +17,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from math import inf
 from typing import Any
 
 import msgspec
@@ -204,8 +205,12 @@ class Log:
     # Managing
 
     async def seal(self, *, timeout_s: float | None = None) -> int:
-        """Wait until the log as it is now is sealed, and return the last sealed position."""
-        sealed: int = (await self._call("log.seal", {}, timeout_s))["sealed"]
+        """Wait until the log as it is now is sealed, and return the last sealed position.
+
+        Without a `timeout_s` it waits for ever.
+        """
+        limit_s = inf if timeout_s is None else timeout_s  # it waits for work that may take long
+        sealed: int = (await self._call("log.seal", {}, limit_s))["sealed"]
         return sealed
 
     async def sealed(self, position: int, *, timeout_s: float | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -124,7 +125,7 @@ class Holder:
     async def wait(self, counter: int) -> None:
         """Wait until the node has a settlement; MessageNotHeld, with the queue's name, if it was too late."""
         try:
-            await self.link.wait_done(counter, None)
+            await self.link.wait_done(counter, None, "settle")
         except MessageNotHeld as error:
             raise MessageNotHeld(self.queue, error.problem) from None
 
@@ -157,10 +158,10 @@ class Holder:
 
 
 async def wait_handed(
-    link: Link, queue: str, arguments: dict[str, Any], timeout_s: float | None
+    link: Link, queue: str, arguments: dict[str, Any], timeout_s: float | None, limit_s: float = inf
 ) -> GetAnswer:
     """Wait for at least one message; QueueEmpty if none comes in time."""
-    handed = await fetch(link, {"queue": queue, **arguments}, timeout_s)
+    handed = await fetch(link, {"queue": queue, **arguments}, timeout_s, limit_s)
     if not handed.messages:
         within = "" if not timeout_s else f" came within {timeout_s:g} s"
         raise QueueEmpty(queue, f"nothing that matches{within or ' is in it'}")

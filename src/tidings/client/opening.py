@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tidings.client.bus import CONNECT_S, Bus
+from tidings.client.bus import CALL_S, CONNECT_S, Bus
 from tidings.client.numbering import Numbering
 from tidings.errors import AddressError, UserError
 from tidings.peers.registry import ForwardOrder, Neighbours, Upstream, check_peers
@@ -39,6 +39,7 @@ def connect(
     key: str | Path | None = None,
     reconnect: bool = True,
     timeout_s: float | None = None,
+    call_timeout_s: float | None = CALL_S,
     random: Callable[[], float] = chance.random,
     ids: Numbering = "clock",
 ) -> Bus:
@@ -48,6 +49,9 @@ def connect(
     of the variable TIDINGS_NODE, and without it the node of this machine: at the user's own socket, then at
     port 7300. If neither answers, it starts a node, which stays, and logs where. `timeout_s` is for the first
     connection. `name` is the client's name; with a user it is the user, or begins with `user/`.
+
+    `call_timeout_s` limits how long the node may take to answer a call that has no `timeout_s` of its own;
+    None waits for ever. It does not limit the wait for a message or an event.
 
     At an address with TLS, a client authenticates with a user and a password, a token, or a certificate and
     its key. A password or token given as a path is read from that file for each connection. `ca` is the file
@@ -60,7 +64,14 @@ def connect(
     _warn_of_variables()
     if address is None:
         address = _from_environment()
-    options: dict[str, Any] = {"name": name, "reconnect": reconnect, "random": random, "ids": ids}
+    options: dict[str, Any] = {
+        "name": name,
+        "reconnect": reconnect,
+        "random": random,
+        "ids": ids,
+        "call_timeout_s": call_timeout_s,
+        "place": "the node of this machine" if address is None else address,
+    }
     credentials = Credentials(_user(user, address), password, token, ca, cert, key)
     if address is None:
         if not credentials.is_empty:
@@ -123,6 +134,7 @@ def open(
     ca: str | Path | None = None,
     cert: str | Path | None = None,
     key: str | Path | None = None,
+    call_timeout_s: float | None = CALL_S,
     ids: Numbering = "clock",
 ) -> Bus:
     """Return a bus to a node in this process, which ends with the bus; without a path it stores nothing.
@@ -132,8 +144,8 @@ def open(
 
     `upstream` is the address of a node to which this one forwards all published events, or those that match
     `upstream_filter`, each once: at once while it is reachable, otherwise when it is again, the oldest or the
-    newest first. The other arguments are this node's credentials there and at its peers, and how ids are
-    made, as for `connect`.
+    newest first. The other arguments are this node's credentials there and at its peers; `call_timeout_s`
+    and `ids` are as for `connect`.
     """
     credentials = Credentials(user, password, token, ca, cert, key)
     known = Neighbours({} if peers is None else check_peers(peers), credentials)
@@ -143,7 +155,9 @@ def open(
         above = Upstream(upstream, credentials, order, upstream_filter)
     elif upstream_filter is not None or not (credentials.is_empty or peers):
         raise UserError("credentials need an upstream or peers; upstream_filter needs an upstream")
-    return Bus(partial(process_node, path, queue_types, above, known), name=name, ids=ids)
+    find = partial(process_node, path, queue_types, above, known)
+    place = "the node in this process"
+    return Bus(find, name=name, ids=ids, call_timeout_s=call_timeout_s, place=place)
 
 
 async def machine_node(_held: AsyncExitStack) -> ConnectTo:

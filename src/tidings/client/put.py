@@ -7,6 +7,7 @@ frame holds up the others. The node stores the parts, and a consumer gets the wh
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import islice
@@ -16,7 +17,7 @@ from msgspec.structs import replace
 from tidings.client.encryption import QueueKeys
 from tidings.client.get import check_delay
 from tidings.client.transaction_core import TransactionCore
-from tidings.errors import TidingsError, TransactionLost, UserError
+from tidings.errors import NoAnswer, TidingsError, TransactionLost, UserError
 from tidings.event import Event
 from tidings.event.header import EMPTY_HEADER
 from tidings.event.values import plain_text, us_from_time
@@ -78,12 +79,14 @@ async def put(
     keys: QueueKeys | None = None,
 ) -> None:
     """Put an event into a queue, encrypted if there are keys, and wait until it is accepted."""
+    if transaction is not None:
+        timeout_s = transaction.limit_s(timeout_s)
     if keys is not None:
         event = keys.encrypt(event)
     if event.body is not None and len(event.body) > SEGMENT_SIZE:
         await _put_long(link, queue, event, transaction, timeout_s)
     else:
-        await link.wait_done(await _hand_over(link, queue, event, transaction, timeout_s), timeout_s)
+        await link.wait_done(await _hand_over(link, queue, event, transaction, timeout_s), timeout_s, "put")
 
 
 async def _hand_over(
@@ -100,7 +103,7 @@ async def _number(
     link: Link, queue: str, event: Event, transaction: int, timeout_s: float | None, is_part: bool = False
 ) -> int:
     if link.unflushed >= TURN_EVENTS or link.core.publications.is_full:
-        await link.wait_room(timeout_s)
+        await link.wait_room(timeout_s, "put")
     counter = link.core.put(queue, event, transaction, is_part)
     link.flush_soon()
     return counter
@@ -113,7 +116,13 @@ async def _put_long(
     if transaction is not None:
         await _put_parts(link, queue, event, transaction, timeout_s)
     else:
-        await link.within(_put_alone(link, queue, event), timeout_s, "accepted")
+        try:
+            async with asyncio.timeout(timeout_s):
+                await _put_alone(link, queue, event)
+        except TimeoutError as error:
+            if isinstance(error, NoAnswer) or timeout_s is None:
+                raise
+            raise link.late("put", "accepted", timeout_s) from None
 
 
 async def _put_alone(link: Link, queue: str, event: Event) -> None:
@@ -141,7 +150,7 @@ async def _put_parts(
                 counters.append(await _number(link, queue, part, number, timeout_s, is_part=True))
             head = replace(event, body=body[:SEGMENT_SIZE])
             counters.append(await _number(link, queue, head, number, timeout_s))
-        await link.wait_accepted(counters[-1], timeout_s)
+        await link.wait_accepted(counters[-1], timeout_s, "put")
         for failure in link.core.publications.refusals(counters).values():
             raise error_of(failure)
     except BaseException:
@@ -162,6 +171,8 @@ async def put_all(
     After a refusal nothing further is put; `put` of the error counts the events that are in the queue, `left`
     lists those that are not, in their order.
     """
+    if transaction is not None:
+        timeout_s = transaction.limit_s(timeout_s)
     batch = _Many(link, queue, transaction, keys)
     remaining = iter(events)
     while turn := list(islice(remaining, TURN_EVENTS)):
@@ -220,7 +231,7 @@ class _Many:
     async def finish(self, remaining: Iterator[Event], timeout_s: float | None) -> None:
         """Wait until all are accepted; raise the first refusal."""
         if self._handed:
-            await self._link.wait_accepted(next(reversed(self._handed)), timeout_s)
+            await self._link.wait_accepted(next(reversed(self._handed)), timeout_s, "put")
             self._look()
         if self.failure is not None:
             left = [*self._refused.values(), *self._left, *remaining]

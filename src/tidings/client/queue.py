@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from math import inf
 from typing import Any, Literal
 
 from tidings.client import put
@@ -166,7 +167,8 @@ class Queue:
         arguments = self._taking(where, if_exists, transaction)
         holder, begun_at, left_s = Holder(self._link, self.name, self._keys), self._link.now, timeout_s
         for _ in range(GET_TRIES_MAX):
-            handed = await wait_handed(self._link, self.name, arguments, check_time(left_s))
+            limit_s = inf if transaction is None else transaction.left_s
+            handed = await wait_handed(self._link, self.name, arguments, check_time(left_s), limit_s)
             messages = await self._opened(holder, handed, transaction)
             if transaction is not None or await acknowledge_arrived(holder, messages):
                 return messages[0]
@@ -256,7 +258,8 @@ class Queue:
     ) -> Event:
         """Read the first matching message, which stays in the queue; QueueEmpty if none comes in time."""
         arguments = {**self._taking(where, if_exists, transaction), "action": "read"}
-        handed = await wait_handed(self._link, self.name, arguments, check_time(timeout_s))
+        limit_s = inf if transaction is None else transaction.left_s
+        handed = await wait_handed(self._link, self.name, arguments, check_time(timeout_s), limit_s)
         return await self._whole(handed.messages[0])
 
     async def read_all(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Sequence
+from math import inf
 
 from msgspec import structs
 
@@ -42,17 +43,21 @@ class Inbox:
     async def ask(
         self, asked: Event, send: Callable[[Event], Awaitable[None]], timeout_s: float | None
     ) -> Event:
-        """Send a request and return its first answer; NoAnswer or Disconnected if none comes in time."""
+        """Send a request and return its first answer; NoAnswer or Disconnected if none comes in time.
+
+        Without a limit of its own it has that of the bus.
+        """
         number = ""
+        limit_s = self._link.limit_s if timeout_s is None else timeout_s
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(None if limit_s == inf else limit_s):
                 await self.wait_open()
                 addressed, number, answer = self.address(asked)
                 await send(addressed)
                 received: Event = await answer
                 return received
         except TimeoutError:
-            late = f"no answer to {asked.type} within {timeout_s:g} s"
+            late = f"no answer to {asked.type} within {limit_s:g} s"
             raise (NoAnswer(late) if self._link.core.is_up else Disconnected(late)) from None
         finally:
             self.forget(number)
@@ -60,11 +65,12 @@ class Inbox:
     async def wait_open(self) -> None:
         """Subscribe, unless that was done."""
         if self._opening is None or (self._opening.done() and self._opening.exception() is not None):
-            await self._link.wait_connected(None)
+            await self._link.wait_connected(inf)
             self.name = inbox_name(self._link.core.user, self._own)
             wanted = Wanted(str(Filter("subject = :name", name=self.name)), passive=True)
             self._intake = self._link.core.subscribe(wanted, self, INBOX_PREFETCH)
             self._opening = self._link.outcome(self._intake.begun)
+            self._opening.add_done_callback(_note_failure)  # when all who asked have given up
             self._link.flush_soon()
         # Others may wait for the same subscription: one who gives up must not end it for them.
         await asyncio.shield(self._opening)
@@ -107,6 +113,12 @@ class Inbox:
 def _unguessable() -> str:
     """Return a name that can't be guessed."""
     return os.urandom(SECRET_SIZE).hex()
+
+
+def _note_failure(opening: Wait) -> None:
+    """Retrieve the error of an inbox that nobody waits for."""
+    if not opening.cancelled():
+        opening.exception()
 
 
 def answer_event(request: Event, answer: Event) -> Event:

@@ -16,11 +16,12 @@ import asyncio
 import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
 from typing import Literal, NamedTuple, Self, TypedDict
 
-from tidings.errors import Refused, UserError
+from tidings.errors import Disconnected, NoAnswer, Refused, UserError
 from tidings.event import Batch, Event
 from tidings.peers.registry import ForwardOrder
 from tidings.protocol.arguments import OnSlow
@@ -105,7 +106,8 @@ class Subscription:
         intake = self._intake = self._link.core.subscribe(self._wanted, self, self._prefetch)
         self._link.flush_soon()
         try:
-            await self._link.within(self._link.outcome(intake.begun), self._timeout_s, "subscribed")
+            begun = self._link.outcome(intake.begun)
+            await self._link.within(begun, self._timeout_s, "subscribe", "answered")
         except BaseException:
             self._leave()
             raise
@@ -123,7 +125,8 @@ class Subscription:
 
     async def leave(self) -> None:
         """End it without acknowledging anything further; the node keeps a durable subscription."""
-        await self._link.outcome(self._leave())
+        with suppress(NoAnswer, Disconnected):  # the node then ends it with the connection
+            await self._link.within(self._link.outcome(self._leave()), None, "unsubscribe", "answered")
 
     def _leave(self) -> Deferred[None]:
         assert self._intake is not None

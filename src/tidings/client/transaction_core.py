@@ -8,6 +8,7 @@ it: it is done once, or refused because there was nothing left to commit.
 from __future__ import annotations
 
 import asyncio
+from math import inf
 from types import TracebackType
 from typing import Self
 
@@ -24,6 +25,7 @@ class TransactionCore:
         """Held by a caller whose puts must not be mixed with others."""
         self._link = link
         self._timeout_s = timeout_s
+        self._ends_at = inf  # on the clock of the loop
         self._number = 0
         self._is_over = False
         self._spoilt = ""  # why it can't be committed
@@ -35,6 +37,15 @@ class TransactionCore:
             raise UserError("a transaction is used inside its `async with`")
         return self._number
 
+    @property
+    def left_s(self) -> float:
+        """Seconds until it ends; a connected node reports that by itself, and has some seconds for it."""
+        return max(0.0, self._ends_at - self._link.now) + (CLOSE_S_MAX if self._link.core.is_up else 0.0)
+
+    def limit_s(self, timeout_s: float | None = None) -> float:
+        """Return how long a call in it may wait: for its own limit or that of the bus, or until it ends."""
+        return min(self._link.limit_s if timeout_s is None else timeout_s, self.left_s)
+
     def spoil(self, reason: str) -> None:
         """Let the transaction be rolled back at its end, for this reason."""
         self._spoilt = self._spoilt or reason
@@ -45,8 +56,10 @@ class TransactionCore:
         self._link.transactions += 1
         self._number = self._link.transactions
         try:
+            if self._timeout_s is not None:
+                self._ends_at = self._link.now + self._timeout_s
             asked = {"transaction": self._number, "timeout_s": self._timeout_s}
-            await self._link.call("begin", asked, None, "again")
+            await self._link.call("begin", asked, self.limit_s(), "again")
         except BaseException:
             self._forget()
             raise
@@ -69,7 +82,7 @@ class TransactionCore:
         counter = self._link.core.commit(self.number)
         self._is_over = True
         self._link.flush_soon()
-        await self._link.wait_done(counter, None)
+        await self._link.wait_done(counter, self.limit_s(), "commit")
 
     async def rollback(self) -> None:
         """Roll back; a transaction that is lost, or ends with the connection, counts as rolled back.

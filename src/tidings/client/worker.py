@@ -200,7 +200,7 @@ class MessageLoop(Holder):
         last = [] if self._current is None else [self._current]
         counters += self.say_all(self._handed + last, DONE)
         self._handed.clear()
-        await self.link.wait_accepted(counters[-1], None)
+        await self.link.wait_accepted(counters[-1], None, "acknowledge")
         for failure in self.link.core.publications.refusals(counters).values():
             error = error_of(failure)
             raise MessageNotHeld(self.queue, error.problem) if isinstance(error, MessageNotHeld) else error
@@ -257,7 +257,7 @@ class Messages:
     ) -> None:
         counter = self._worker.end(is_clean=kind is None)
         if kind is None and counter:
-            await self._worker.link.wait_accepted(counter, None)
+            await self._worker.link.wait_accepted(counter, None, "acknowledge")
 
     def __aiter__(self) -> Self:
         return self

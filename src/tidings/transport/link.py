@@ -11,7 +11,8 @@ import asyncio
 import logging
 from bisect import insort
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from math import inf
 from operator import itemgetter
 from typing import Any, TypeVar
 
@@ -21,6 +22,7 @@ from tidings.protocol.calls import OnCut
 from tidings.protocol.connection import Connection
 from tidings.protocol.messages import error_of
 from tidings.replies import Deferred
+from tidings.timers import Timers
 from tidings.transport.dial import Carrier, ConnectTo, Hopeless
 
 CLOSE_S_MAX = 5.0
@@ -34,12 +36,30 @@ T = TypeVar("T")
 Wait = asyncio.Future[Any]
 
 
-class Link(Carrier):
-    """Asyncio driver of a client's connection, which reconnects when it is lost."""
+class OutOfTime(Exception):
+    """The end of a wait that has reached its limit; callers get NoAnswer or Disconnected instead."""
 
-    def __init__(self, core: Connection, reconnect: bool, random: Callable[[], float]) -> None:
+
+class Link(Carrier):
+    """Asyncio driver of a client's connection, which reconnects when it is lost.
+
+    `call_timeout_s` limits how long the node may take to answer, where a call gives no limit of its own; None
+    is no limit. `place` is the node in error texts.
+    """
+
+    def __init__(
+        self,
+        core: Connection,
+        reconnect: bool,
+        random: Callable[[], float],
+        call_timeout_s: float | None = None,
+        place: str = "the node",
+    ) -> None:
         super().__init__(core)
         self.core = core
+        self.limit_s = inf if call_timeout_s is None else call_timeout_s
+        """Seconds that the node may take to answer, unless a call says otherwise."""
+        self.place = place
         self.unflushed = 0
         """Events published since the loop ran last."""
         self.transactions = 0
@@ -58,6 +78,10 @@ class Link(Carrier):
         self._for_connection: list[Wait] = []
         self._for_room: list[Wait] = []
         self._for_acceptance: deque[tuple[int, Wait]] = deque()  # by counters
+        # One timer of the loop for all limits: calls are many, and nearly all are answered in time.
+        self._limits: Timers[Wait] = Timers()
+        self._sweep: asyncio.TimerHandle | None = None
+        self._sweep_at = inf
 
     # Life
 
@@ -114,6 +138,8 @@ class Link(Carrier):
         self.core.close()
         self.flush()
         self._fail(Disconnected("the connection was closed"))
+        if self._sweep is not None:
+            self._sweep.cancel()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -225,33 +251,38 @@ class Link(Carrier):
         if not self.core.is_up:
             wait = self._loop.create_future()
             self._for_connection.append(wait)
-            await self.within(wait, timeout_s, "connected")
+            await self.within(wait, timeout_s, "connect", "connected")
 
-    async def wait_room(self, timeout_s: float | None) -> None:
+    async def wait_room(self, timeout_s: float | None, call: str = "publish") -> None:
         """Let others have their turn, and wait until the send buffer has room."""
         await asyncio.sleep(0)
         if self.core.publications.is_full:
-            await self.within(self._wait_room(), timeout_s, "taken")
+            limit_s = self.limit_s if timeout_s is None else timeout_s
+            until = self._loop.time() + limit_s
+            while self.core.publications.is_full:
+                self.core.check()
+                wait = self._loop.create_future()
+                self._for_room.append(wait)
+                await self._until(until, wait, limit_s, call, "sent, as the send buffer is full,")
 
-    async def _wait_room(self) -> None:
-        while self.core.publications.is_full:
-            self.core.check()
-            wait = self._loop.create_future()
-            self._for_room.append(wait)
-            await wait
-
-    async def wait_accepted(self, counter: int, timeout_s: float | None) -> None:
+    async def wait_accepted(self, counter: int, timeout_s: float | None, call: str = "publish") -> None:
         """Wait until the node has everything up to this counter as safe as it must be."""
         if counter > self.core.publications.accepted:
             self.core.check()
             wait = self._loop.create_future()
+            entry = counter, wait
             # Mostly at the end; who asks late, or once more, must not wait for what was said after that.
-            insort(self._for_acceptance, (counter, wait), key=itemgetter(0))
-            await self.within(wait, timeout_s, "accepted")
+            insort(self._for_acceptance, entry, key=itemgetter(0))
+            try:
+                await self.within(wait, timeout_s, call, "accepted")
+            except BaseException:
+                if entry in self._for_acceptance:
+                    self._for_acceptance.remove(entry)
+                raise
 
-    async def wait_done(self, counter: int, timeout_s: float | None) -> None:
+    async def wait_done(self, counter: int, timeout_s: float | None, call: str = "publish") -> None:
         """The same, and raise what the node says if it would not do what has this counter."""
-        await self.wait_accepted(counter, timeout_s)
+        await self.wait_accepted(counter, timeout_s, call)
         failure = self.core.publications.refusal(counter)
         if failure is not None:
             raise error_of(failure)
@@ -263,7 +294,7 @@ class Link(Carrier):
         call = self.core.request(operation, arguments, on_cut)
         self.flush_soon()
         try:
-            return await self.within(self.outcome(call), timeout_s, "answered")
+            return await self.within(self.outcome(call), timeout_s, operation, "answered")
         finally:
             call.cancel()
 
@@ -286,16 +317,46 @@ class Link(Carrier):
         reply.then(done, failed)
         return wait
 
-    async def within(self, wait: Awaitable[T], timeout_s: float | None, what: str) -> T:
-        """Return the awaited result; Disconnected or NoAnswer if it has not come in time."""
+    async def within(self, wait: asyncio.Future[T], timeout_s: float | None, call: str, done: str) -> T:
+        """Return the awaited result; Disconnected or NoAnswer if it has not come in time.
+
+        `timeout_s` is the limit, inf for none, None for that of the bus. `call` and `done` are for the error.
+        """
+        limit_s = self.limit_s if timeout_s is None else timeout_s
+        return await self._until(self._loop.time() + limit_s, wait, limit_s, call, done)
+
+    async def _until(self, moment: float, wait: asyncio.Future[T], limit_s: float, call: str, done: str) -> T:
+        limits = self._limits
+        limits.at(moment, wait)
+        if moment < self._sweep_at:
+            self._sweep_by(moment)
         try:
-            async with asyncio.timeout(timeout_s):
-                return await wait
-        except TimeoutError:
-            late = f"not {what} within {timeout_s:g} s"
-            trouble = self.core.parting if self.core.is_up else self._trouble
-            told = f"{late}: {trouble}" if trouble else late
-            raise (NoAnswer(told) if self.core.is_up else Disconnected(told)) from None
+            return await wait
+        except OutOfTime:
+            raise self.late(call, done, limit_s) from None
+        finally:
+            limits.cancel(wait)
+
+    def _sweep_by(self, moment: float) -> None:
+        if self._sweep is not None:
+            self._sweep.cancel()
+        self._sweep_at = moment
+        self._sweep = self._loop.call_at(moment, self._end_late) if moment < inf else None
+
+    def _end_late(self) -> None:
+        """End the waits whose limit has passed."""
+        for wait in self._limits.due(self._loop.time()):
+            if not wait.done():
+                wait.set_exception(OutOfTime)
+        self._sweep_by(self._limits.wake_at)
+
+    def late(self, call: str, done: str, limit_s: float) -> NoAnswer | Disconnected:
+        """Return the error of a call that was not done in time: it names the call, the limit and the node."""
+        late = f"{call}: not {done} within {limit_s:g} s"
+        trouble = self.core.parting if self.core.is_up else self._trouble
+        state = f"{'is' if self.core.is_up else 'is not'} connected"
+        text = f"{late}: {self.place} {state}" + (f" ({trouble})" if trouble else "")
+        return NoAnswer(text) if self.core.is_up else Disconnected(text)
 
 
 def refusal_of(error: Exception | None) -> TidingsError | None:
