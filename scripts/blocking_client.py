@@ -33,10 +33,14 @@ INTERNAL = {
 OTHER_TYPES = {
     "AsyncIterator": "Iterator",
     "Callback": "Callable[[Event], None]",
+    "Stop": "threading.Event",
     "TransactionCore": "Transaction",
+    "WorkHandler": "Callable[[Message], object]",
     "deque": "list",
 }
 """Types that are others without await; a deque is copied, since the loop's thread goes on filling it."""
+AS_TOLD = {"signals": "False", "stop": "told"}
+"""What methods with `signals` pass on: the caller's thread receives the signals, and sets an event."""
 OTHER_NAMES = {"aclose": "close"}
 OTHER_WORDS = {
     "an `async with`": "a `with`",
@@ -50,6 +54,12 @@ OTHER_WORDS = {
         "a function with each event, one after the other, in another thread"
     ),
     "`tidings.connect` and `tidings.open`": "`connect` and `open`",
+    "A coroutine function runs in the event loop, a plain function in a thread.": (
+        "It runs in other threads, and can't be interrupted."
+    ),
+    "it cancels them and releases their messages": (
+        "which raises KeyboardInterrupt, it releases their messages"
+    ),
 }
 DUNDERS = ("__repr__", "__getattr__", "__getitem__", "__contains__")
 
@@ -69,11 +79,13 @@ then its block begins and ends with the `for`.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 from tidings.client import opening
 from tidings.client.runner import BlockingContext, Following, Front, Root, Runner, each, in_thread, inner_of
+from tidings.client.runner import stopped_by, with_front
 from tidings.event import Event
 '''
 
@@ -335,7 +347,13 @@ class Writer:
             inner = f"self._runner.run({inner})"
         is_none = isinstance(node.returns, ast.Constant) and node.returns.value is None
         result = inner if is_none else f"return {self.wrapped(inner, node.returns)}"
+        if "signals" in self.parameters(node):  # which only the caller's thread can receive
+            result = f"with stopped_by(stop, signals) as told:\n{indent(result, '    ')}"
         return self.define(home, node, result)
+
+    def parameters(self, node: Method) -> list[str]:
+        """The names of what a method can be given by name only."""
+        return [argument.arg for argument in node.args.kwonlyargs]
 
     def define(self, home: Module, node: Method, body: str) -> str:
         """A function with the signature and the docstring of an async one."""
@@ -409,11 +427,15 @@ class Writer:
     def value_of(self, argument: ast.arg) -> str:
         """An argument as the async object wants it; what is iterated over is so in the caller's thread."""
         name, kind = argument.arg, argument.annotation
+        if name in AS_TOLD:
+            return AS_TOLD[name]
         if self.is_mirrored(kind):
             return f"inner_of({name})"
         first = names_in(kind)[:1]
         if first == ["Iterable"]:
             return f"list({name})"
+        if first == ["WorkHandler"]:
+            return f"with_front({name}, self._runner, Message)"
         return f"in_thread({name})" if first == ["Callback"] else name
 
 

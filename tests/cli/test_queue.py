@@ -398,6 +398,12 @@ def test_a_command_that_fails_gives_the_message_back(jobs: Commands) -> None:
     assert output.endswith("job n=1 (delivery 3)\n")
 
 
+def test_commands_run_side_by_side(jobs: Commands, tmp_path: Path) -> None:
+    command = f"touch {tmp_path}/$$; until [ $(ls {tmp_path} | wc -l) -ge 3 ]; do :; done"
+    code, _, errors = jobs.apart("work", "jobs", command, "--count", "3", "--concurrency", "3")
+    assert (code, errors.splitlines()[-1]) == (0, "3 done")
+
+
 def test_work_as_json_tells_what_becomes_of_each_message(jobs: Commands) -> None:
     command = "echo hello; read event; case $event in *'\"n\":2'*) exit 9; esac"
     code, output, errors = jobs.apart("work", "jobs", command, "--reject-on", "9", "--timeout", "0", "--json")

@@ -79,6 +79,8 @@ def blocking_text(annotation: object) -> str:
     text = re.sub(r"\bTransactionCore\b", "Transaction", str(annotation)).replace(
         "AsyncIterator[", "Iterator["
     )
+    text = re.sub(r"\bStop\b", "threading.Event", text)
+    text = re.sub(r"\bWorkHandler\b", "Callable[[Message], object]", text)
     return re.sub(r"\bCallback\b", "Callable[[Event], None]", text)
 
 

@@ -25,11 +25,10 @@ from tidings.cli.connection import connects, queue_of, until_terminated
 from tidings.cli.filter import parse
 from tidings.cli.options import Address, Json, Name, QueueName, Where
 from tidings.cli.printing import line_of, print_json
-from tidings.errors import MessageNotHeld, QueueEmpty
+from tidings.errors import MessageNotHeld
 
 if TYPE_CHECKING:
-    from tidings.client import Message, Queue
-    from tidings.filters import Filter
+    from tidings.client import Message
 
 PAUSE_S = 1.0
 
@@ -51,6 +50,7 @@ Timeout = Annotated[
     float | None,
     typer.Option("--timeout", min=0.0, metavar="SECONDS", help="End when no message has come for so long."),
 ]
+Concurrency = Annotated[int, typer.Option(min=1, help="Run so many commands side by side.")]
 Pause = Annotated[
     float, typer.Option("--pause", min=0.0, metavar="SECONDS", help="Pause after a failed message.")
 ]
@@ -77,6 +77,7 @@ async def work(
     reject_on: RejectOn = None,
     count: Count = None,
     timeout: Timeout = None,
+    concurrency: Concurrency = 1,
     pause: Pause = PAUSE_S,
     reconnect: Reconnect = True,
     name: Name = "",
@@ -90,13 +91,22 @@ async def work(
     prints goes to standard error. The exit code is 1 if a message was not acknowledged.
     """
     wanted = parse(where, json)
-    worker = Worker(command, frozenset(reject_on or ()), pause, json)
+    worker = Worker(command, frozenset(reject_on or ()), json)
 
     async def toil() -> None:
         async with queue_of(queue, node, name, reconnect) as found:
             typer.echo(f"working on {queue}; Ctrl-C ends", err=True)
             try:
-                await worker.empty(found, wanted, count, timeout)
+                await found.work(
+                    *(worker.process, wanted),
+                    concurrency=concurrency,
+                    prefetch=0,
+                    pause_s=pause,
+                    count=count,
+                    timeout_s=timeout,
+                    stop=worker.stop,
+                )
+                worker.check()
             finally:
                 typer.echo(worker.summary(), err=True)
 
@@ -108,25 +118,30 @@ async def work(
 class Worker:
     """Runs the command, and says what becomes of the messages."""
 
-    def __init__(self, command: str, reject_on: frozenset[int], pause_s: float, json: bool) -> None:
+    def __init__(self, command: str, reject_on: frozenset[int], json: bool) -> None:
         self.counts: Counter[str] = Counter()
+        self.stop = asyncio.Event()
+        self._trouble: Exception | None = None
         self._command = command
         self._reject_on = reject_on
-        self._pause_s = pause_s
         self._json = json
 
-    async def empty(self, queue: Queue, wanted: Filter, count: int | None, timeout_s: float | None) -> None:
-        """Deal with messages, so many of them or until none comes."""
-        while count is None or self.counts.total() < count:
-            try:
-                async with queue.take(wanted, timeout_s=timeout_s) as message:
-                    outcome = await self._deal_with(message)
-            except QueueEmpty:
-                return
-            if outcome == "given back":
-                await asyncio.sleep(self._pause_s)
+    async def process(self, message: Message) -> None:
+        """Run the command for a message, and settle it; an error that is not the command's ends the work."""
+        try:
+            await self._process(message)
+        except Exception as error:
+            self._trouble = error
+            self.stop.set()
+            if message.outcome is None:
+                await message.release()
 
-    async def _deal_with(self, message: Message) -> str:
+    def check(self) -> None:
+        """Raise the error that has ended the work, if one has: nothing could be printed or run."""
+        if self._trouble is not None:
+            raise self._trouble
+
+    async def _process(self, message: Message) -> None:
         self._report("taken", message)
         began_at = time.monotonic()
         code = await self._run(message)
@@ -136,7 +151,6 @@ class Worker:
             outcome = "late"
         self.counts[outcome] += 1
         self._report(outcome, message, code, round(time.monotonic() - began_at, 3))
-        return outcome
 
     async def _settle(self, message: Message, code: int) -> str:
         if code == 0:

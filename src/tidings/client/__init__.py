@@ -9,6 +9,7 @@ from tidings.client.queue import Queue
 from tidings.client.space import Lease, Space
 from tidings.client.subscription import Gap, Listener, Subscription
 from tidings.client.transaction import Transaction
+from tidings.client.work import Outcomes
 from tidings.client.worker import Messages
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "Listener",
     "Message",
     "Messages",
+    "Outcomes",
     "Queue",
     "Space",
     "Subscription",

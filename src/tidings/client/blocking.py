@@ -14,6 +14,7 @@ then its block begins and ends with the `for`.
 from __future__ import annotations
 
 import random as chance
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -25,18 +26,30 @@ from tidings.client.advertisements import Offered
 from tidings.client.advertisements import Offers as AsyncOffers
 from tidings.client.bus import CALL_S
 from tidings.client.bus import Bus as AsyncBus
+from tidings.client.crew import GRACE_S
 from tidings.client.encryption import Keyring
-from tidings.client.get import Where
+from tidings.client.get import PREFETCH, Where
 from tidings.client.log import PIECE_SIZE
 from tidings.client.log import Log as AsyncLog
 from tidings.client.log import Sink as AsyncSink
 from tidings.client.message import Message as AsyncMessage
 from tidings.client.message import Take as AsyncTake
 from tidings.client.numbering import Numbering
-from tidings.client.queue import PREFETCH, PREFETCH_WATCH, WatchSlow
+from tidings.client.queue import PREFETCH_WATCH, WatchSlow
 from tidings.client.queue import Queue as AsyncQueue
 from tidings.client.queues import QueueOptions, Scope
-from tidings.client.runner import BlockingContext, Following, Front, Root, Runner, each, in_thread, inner_of
+from tidings.client.runner import (
+    BlockingContext,
+    Following,
+    Front,
+    Root,
+    Runner,
+    each,
+    in_thread,
+    inner_of,
+    stopped_by,
+    with_front,
+)
 from tidings.client.sessions import SessionInfo
 from tidings.client.space import Lease as AsyncLease
 from tidings.client.space import Space as AsyncSpace
@@ -47,6 +60,7 @@ from tidings.client.subscription import Subscription as AsyncSubscription
 from tidings.client.transaction import TRANSACTION_S
 from tidings.client.transaction import Transaction as AsyncTransaction
 from tidings.client.tuples import Entry, Like, Template, Written
+from tidings.client.work import PAUSE_S, Errors, Outcomes
 from tidings.client.worker import Acknowledge
 from tidings.client.worker import Messages as AsyncMessages
 from tidings.event import Event
@@ -853,6 +867,52 @@ class Queue(Front[AsyncQueue]):
         all messages delivered so far; `dups-ok`, some at a time, so a few may be redelivered after a crash.
         """
         return Messages(self._runner, self._inner.messages(where, prefetch=prefetch, acknowledge=acknowledge))
+
+    def work(
+        self,
+        handler: Callable[[Message], object],
+        where: Where = None,
+        *,
+        concurrency: int = 1,
+        prefetch: int | None = None,
+        reject: Errors = (),
+        deliveries_max: int | None = None,
+        pause_s: float = PAUSE_S,
+        count: int | None = None,
+        timeout_s: float | None = None,
+        stop: threading.Event | None = None,
+        signals: bool = False,
+        grace_s: float | None = GRACE_S,
+    ) -> Outcomes:
+        """Call a handler with each message that matches, `concurrency` of them side by side, until stopped.
+
+        It runs in other threads, and can't be interrupted. A message is acknowledged
+        when the handler returns, and released for redelivery when it raises; then the worker pauses for
+        `pause_s`. An error of a class in `reject`, or any error in delivery `deliveries_max` or a later one,
+        makes it a dead letter. The handler may also settle the message itself.
+
+        The worker ends when `stop` is set, after `count` messages, or when none has come for `timeout_s`.
+        With `signals`, SIGTERM or SIGINT stops it too. It takes no further message then, gives back those
+        that it has fetched ahead, and lets running handlers finish for `grace_s`; after that, or with a
+        second signal, which raises KeyboardInterrupt, it releases their messages.
+        """
+        with stopped_by(stop, signals) as told:
+            return self._runner.run(
+                self._inner.work(
+                    with_front(handler, self._runner, Message),
+                    where,
+                    concurrency=concurrency,
+                    prefetch=prefetch,
+                    reject=reject,
+                    deliveries_max=deliveries_max,
+                    pause_s=pause_s,
+                    count=count,
+                    timeout_s=timeout_s,
+                    stop=told,
+                    signals=False,
+                    grace_s=grace_s,
+                )
+            )
 
     def read(
         self,

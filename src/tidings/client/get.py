@@ -31,6 +31,9 @@ ANSWER_S = 10.0
 """Seconds that a connected node may take to answer, beyond the time it was given."""
 LATE = 0.9
 """The part of the time that a message may be held after which it is not begun with, but given back."""
+PREFETCH = 10
+"""Messages that a worker's loop fetches ahead by default."""
+PREFETCH_MAX = 10_000
 
 Where = Filter | str | Event | Mapping[str, Any] | None
 """Selects messages: a filter, or an example of which every field must be equal; None: any."""
@@ -159,3 +162,9 @@ def check_time(timeout_s: float | None, name: str = "timeout_s") -> float | None
     if type(timeout_s) not in (int, float) or not 0 <= timeout_s <= SECONDS_MAX:
         raise UserError(f"{name}={timeout_s!r}: 0 to {SECONDS_MAX:g} seconds, or None to wait for ever")
     return timeout_s
+
+
+def check_count(name: str, count: int, least: int, most: int) -> None:
+    """Raise UserError if a number is not within its limits."""
+    if type(count) is not int or not least <= count <= most:
+        raise UserError(f"{name} must be a whole number within {least}..{most}, not {count!r}")

@@ -18,14 +18,28 @@ from typing import Any, Literal
 from tidings.client import put
 from tidings.client.arrival import PageCollector
 from tidings.client.arrival import acknowledge as acknowledge_arrived
+from tidings.client.crew import GRACE_S, Stop, until_signalled
 from tidings.client.encryption import QueueKeys
-from tidings.client.get import GetAnswer, ReceivedMessage, Where, check_time, condition, fetch, give_up, whole
+from tidings.client.get import (
+    PREFETCH,
+    PREFETCH_MAX,
+    GetAnswer,
+    ReceivedMessage,
+    Where,
+    check_count,
+    check_time,
+    condition,
+    fetch,
+    give_up,
+    whole,
+)
 from tidings.client.message import Holder, Message, Take, wait_handed
 from tidings.client.notes import noted
 from tidings.client.put import event_of
 from tidings.client.requests import Inbox
 from tidings.client.subscription import Subscription
 from tidings.client.transaction_core import TransactionCore
+from tidings.client.work import PAUSE_S, Errors, Outcomes, Worker, WorkHandler, WorkPlan
 from tidings.client.worker import Acknowledge, MessageLoop, Messages
 from tidings.errors import DecryptionError, EventError, MessageNotHeld, QueueError, UserError
 from tidings.event import Event
@@ -35,9 +49,6 @@ from tidings.transport.link import Link
 
 ADDRESS_LENGTH_MAX = 2 * NAME_LENGTH_MAX + 1
 """Characters of `name@node`."""
-PREFETCH = 10
-"""Messages that a worker's loop fetches ahead by default."""
-PREFETCH_MAX = 10_000
 PREFETCH_WATCH = 1_000
 """Copies that may be on their way to a watch or wait in it, by default."""
 GET_TRIES_MAX = 100
@@ -213,11 +224,47 @@ class Queue:
         """
         if acknowledge not in ("auto", "client", "dups-ok"):
             raise UserError(f"acknowledge must be 'auto', 'client' or 'dups-ok', not {acknowledge!r}")
-        _check_count("prefetch", prefetch, 0, PREFETCH_MAX)
+        check_count("prefetch", prefetch, 0, PREFETCH_MAX)
         worker = MessageLoop(
             self._link, self.name, self._keys, noted(condition(where)), prefetch, acknowledge
         )
         return Messages(worker)
+
+    async def work(
+        self,
+        handler: WorkHandler,
+        where: Where = None,
+        *,
+        concurrency: int = 1,
+        prefetch: int | None = None,
+        reject: Errors = (),
+        deliveries_max: int | None = None,
+        pause_s: float = PAUSE_S,
+        count: int | None = None,
+        timeout_s: float | None = None,
+        stop: Stop | None = None,
+        signals: bool = False,
+        grace_s: float | None = GRACE_S,
+    ) -> Outcomes:
+        """Call a handler with each message that matches, `concurrency` of them side by side, until stopped.
+
+        A coroutine function runs in the event loop, a plain function in a thread. A message is acknowledged
+        when the handler returns, and released for redelivery when it raises; then the worker pauses for
+        `pause_s`. An error of a class in `reject`, or any error in delivery `deliveries_max` or a later one,
+        makes it a dead letter. The handler may also settle the message itself.
+
+        The worker ends when `stop` is set, after `count` messages, or when none has come for `timeout_s`.
+        With `signals`, SIGTERM or SIGINT stops it too. It takes no further message then, gives back those
+        that it has fetched ahead, and lets running handlers finish for `grace_s`; after that, or with a
+        second signal, it cancels them and releases their messages.
+        """
+        plan = WorkPlan(
+            *(condition(where), concurrency, prefetch, reject, deliveries_max),
+            *(pause_s, count, timeout_s, grace_s),
+        )
+        worker = Worker(self._link, self.name, self._keys, handler, plan)
+        await (until_signalled(worker.run, stop) if signals else worker.run(stop))
+        return worker.outcomes
 
     def _taking(self, where: Where, if_exists: bool, transaction: TransactionCore | None) -> dict[str, Any]:
         number = 0 if transaction is None else transaction.number
@@ -300,7 +347,7 @@ class Queue:
         Copies are as the node stores them: bodies stay encrypted until `decrypt` is called, and a copy holds
         only the first SEGMENT_SIZE bytes of a long body.
         """
-        _check_count("prefetch", prefetch, 1, PREFETCH_MAX)
+        check_count("prefetch", prefetch, 1, PREFETCH_MAX)
         wanted = Wanted(noted(condition(where)), on_slow=on_slow, slow_key=slow_key, queue=self.name)
         return Subscription(self._link, wanted, prefetch, "auto", check_time(timeout_s))
 
@@ -333,8 +380,3 @@ def check_name(name: str) -> str:
     if type(name) is not str or not 1 <= len(name) <= ADDRESS_LENGTH_MAX:
         raise QueueError(str(name), f"a queue's name must have 1 to {ADDRESS_LENGTH_MAX} characters")
     return name
-
-
-def _check_count(name: str, count: int, least: int, most: int) -> None:
-    if type(count) is not int or not least <= count <= most:
-        raise UserError(f"{name} must be a whole number within {least}..{most}, not {count!r}")

@@ -14,6 +14,8 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
+from tidings.client.crew import on_signals
+from tidings.client.handlers import name_of
 from tidings.errors import UserError
 from tidings.event import Event
 
@@ -189,3 +191,30 @@ def in_thread(callback: Callable[P, T]) -> Callable[P, Awaitable[T]]:
         return await asyncio.to_thread(callback, *arguments, **named)
 
     return call
+
+
+def with_front(handler: Any, runner: Runner, front: Callable[[Runner, Any], Any]) -> Any:
+    """A handler that is called with the blocking object in the place of the async one."""
+    if not callable(handler):
+        return handler  # the async client says so
+
+    def call(inner: Any) -> Any:
+        return handler(front(runner, inner))
+
+    call.__qualname__ = name_of(handler)
+    return call
+
+
+@contextmanager
+def stopped_by(stop: threading.Event | None, signals: bool) -> Iterator[threading.Event | None]:
+    """An event that the first signal sets, if signals are wanted; the second raises KeyboardInterrupt."""
+    if not signals:
+        yield stop
+        return
+    told = threading.Event() if stop is None else stop
+    with on_signals(told.set, _interrupt):
+        yield told
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt

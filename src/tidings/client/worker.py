@@ -59,6 +59,8 @@ class MessageLoop(Holder):
         self._fetched: deque[Fetched] = deque()
         self._current: Message | None = None
         self._current_late_at = 0.0
+        self.gone_at = inf
+        """When the node takes the last message back."""
         self._handed: list[Message] = []  # before that, and not acknowledged yet
         self._error: TidingsError | None = None
         self._waiting: Wait | None = None
@@ -120,6 +122,7 @@ class MessageLoop(Holder):
             if self._fetched:
                 fetched = self._fetched.popleft()
                 self._current_late_at = fetched.late_at
+                self.gone_at = fetched.gone_at
                 return fetched.hand
             await self._wait_fetched()
 
