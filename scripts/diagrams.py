@@ -12,7 +12,7 @@ SVG = 'xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" font-size="13
 TIP = 'viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"'
 LINE = f'fill="none" stroke="{GREY}" stroke-width="1.5" marker-end="url(#tip)"'
 LAYERS = (
-    ("programs", "cli"),
+    ("programs", "cli · testing (pytest)"),
     ("for applications", "client · pipeline (Spark)"),
     ("drivers of the cores", "node (asyncio) · simulator (virtual time)"),
     ("other nodes and devices", "peers · postgres · sensors"),

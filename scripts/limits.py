@@ -35,6 +35,7 @@ PACKAGES = {
     "gateway": "The gateway",
     "sensors": "Sensors",
     "node": "The node",
+    "testing": "Testing",
 }
 """What each part is called on the page, in the order of the page; the rest stands under `Everywhere`."""
 HEAD = """# Limits

@@ -117,6 +117,7 @@ class Driver:
         self._writing = Lasting("the store failed", "the store works again")
         self._reading = Lasting("the store can't be read", "the store can be read again")
         self._threads = Threads(loop, self._conclude)
+        self._asked = 0  # reads whose answers have not been taken in
         self._waking = loop.call_later(WAKE_S, self._wake, loop.time() + WAKE_S)
         self._alarm: asyncio.TimerHandle | None = None  # for what is due before the next waking
         self._alarm_at = inf
@@ -288,6 +289,12 @@ class Driver:
         if len(self.broker.turns):
             self.schedule()  # one may have waited for its client to read
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that was handed to threads has come back: commits, reads and calls."""
+        is_committed = self.broker.mark_durable >= self.broker.mark - 1
+        return is_committed and not self._asked and not self._threads.running
+
     # Who is let in
 
     def review(self) -> None:
@@ -344,8 +351,13 @@ class Driver:
     ) -> None:
         def tell(done: Future[Answer]) -> None:
             if not done.cancelled():
-                self._loop.call_soon_threadsafe(use, stream, done)
+                self._loop.call_soon_threadsafe(take, done)
 
+        def take(done: Future[Answer]) -> None:
+            self._asked -= 1
+            use(stream, done)
+
+        self._asked += 1
         future.add_done_callback(tell)
 
     def _begin_at(self, stream: StoredConsumer, found: Future[int]) -> None:

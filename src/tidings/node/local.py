@@ -26,6 +26,7 @@ import msgspec
 from tidings.errors import CodecError, Disconnected, NotAllowed
 from tidings.ids import new_system
 from tidings.node.config import PORT, NodeConfig
+from tidings.node.driver import SteadyClock
 from tidings.node.ports import answers
 from tidings.node.server import Node
 from tidings.peers.registry import Neighbours, Upstream
@@ -51,12 +52,14 @@ async def run_in_process(
     queue_types: Sequence[type[Volatile]] = (),
     upstream: Upstream | None = None,
     peers: Neighbours | None = None,
+    clock: SteadyClock | None = None,
 ) -> AsyncIterator[Node]:
     """A node on this loop, for as long as the block lasts; `node.attach(protocol)` connects a client.
 
-    Without a path it keeps nothing. What is published goes on to the upstream, if there is one.
+    Without a path it keeps nothing. What is published goes on to the upstream, if there is one. The clock is
+    the system's unless another is given.
     """
-    node = Node(NodeConfig(dir=None if path is None else str(path)), queue_types, upstream, peers)
+    node = Node(NodeConfig(dir=None if path is None else str(path)), queue_types, upstream, peers, clock)
     node.open()
     try:
         yield node

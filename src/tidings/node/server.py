@@ -20,7 +20,7 @@ from tidings.log.segments import SealedFiles
 from tidings.node import compiled, logs, metrics
 from tidings.node.assembly import Archiving, CoreSettings
 from tidings.node.config import NodeConfig, check_host
-from tidings.node.driver import Driver
+from tidings.node.driver import Driver, SteadyClock
 from tidings.node.http import HttpError, Responder
 from tidings.node.memory import GivingBack, budgets_of
 from tidings.node.ports import Port, close_server, connect_pipe, listen_tcp, raise_descriptor_limit
@@ -57,16 +57,18 @@ class Node:
         queue_types: Sequence[type[Volatile]] = (),
         upstream: Upstream | None = None,
         peers: Neighbours | None = None,
+        clock: SteadyClock | None = None,
     ) -> None:
         """`queue_types` are the types of queues there are beside those that every node has.
 
         `upstream` is the node to which goes on what is published here; `peers` are other nodes, if these are
-        not said by the settings.
+        not said by the settings. `clock` is read instead of the system's.
         """
         self.config = config
         self._queue_types = queue_types
         self._upstream = upstream
         self._peers = peers
+        self._clock = clock
         self.addresses: list[str] = []
         self.metrics_address: str | None = None
         self.driver: Driver
@@ -130,7 +132,7 @@ class Node:
                 peers=self._peers or _peers(self.config, self.name),
                 upstream=self._upstream,
             )
-            self.driver = Driver(store, asyncio.get_running_loop(), settings)
+            self.driver = Driver(store, asyncio.get_running_loop(), settings, self._clock)
         except BaseException:
             store.close()
             raise

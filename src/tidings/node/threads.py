@@ -28,6 +28,7 @@ class Threads:
     def __init__(self, loop: asyncio.AbstractEventLoop, conclude: Conclude) -> None:
         self._loop = loop
         self._conclude = conclude
+        self.running = 0  # calls that are not concluded
         self._pools = {pool: ThreadPoolExecutor(count, f"tidings {pool}") for pool, count in THREADS.items()}
 
     def run(self, call: BlockingCall) -> None:
@@ -37,9 +38,11 @@ class Threads:
             if not ran.cancelled():
                 self._loop.call_soon_threadsafe(self._ran, call, ran)
 
+        self.running += 1
         self._pools[call.pool].submit(call.run).add_done_callback(tell)
 
     def _ran(self, call: BlockingCall, ran: Future[Any]) -> None:
+        self.running -= 1
         error = ran.exception()
         if error is not None and call.pool == "password":  # by its kind alone, as it is about a secret
             logs.error("a fault in tidings", problem=type(error).__name__)
