@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
+    from tidings.filters.explain import Explanation
+
 
 class Filter:
     """A condition on events, in SQL: `Filter("type = 'air.pm10' AND value > :limit", limit=40)`.
@@ -139,6 +141,15 @@ class Filter:
     def matches(self, event: Event) -> bool:
         """Whether the condition is true for the event: not false, not unknown."""
         return self.test(event) is True
+
+    def explain(self, event: Event) -> Explanation:
+        """Return why the event does not match: the conditions that are not true, with the values they read.
+
+        `str()` of it reads `value > 40 is false: value is 12`, or `matches`.
+        """
+        from tidings.filters.explain import explain  # when it is asked for: matching does without
+
+        return explain(self._condition, event)
 
     @property
     def test(self) -> EventTest:
