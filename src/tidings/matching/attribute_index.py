@@ -1,7 +1,7 @@
-"""The stored events by their value of one attribute or header field, built in slices.
+"""Index of stored events by their value of one attribute or header field, built in slices.
 
-While it is built an index knows the entries below a place in the order. What is added and removed below that
-place is taken in and out; what is at or behind it will be met when the building comes there.
+While it is built, an index knows the entries below a place in the order. Entries that are added or removed
+below that place are added to it or removed from it; later ones follow when the building comes there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tidings.matching.sorted_run import RunSpan, SortedRun
 
 NUMBERS, STRINGS, TIMES, BLOBS, FALSES, TRUES, NANS, MISSING = range(8)
 ORDERED, RUNS = 4, 8
-"""The first runs are those of the ordered kinds, as in Constraint.lines."""
+"""Number of the runs of ordered kinds, which come first as in Constraint.lines; number of all runs."""
 WHOLE = Piece(None, False, None, False)
 
 
@@ -27,7 +27,7 @@ class AttributeIndex:
     """Index of stored events by their value of one attribute or header field.
 
     Each ordered kind of value has a run of its own, as in a Constraint. So have FALSE, TRUE, NaN and the lack
-    of a value: the events there are told apart by their place only.
+    of a value: the events there differ by their place only.
     """
 
     __slots__ = ("_event", "_read", "_runs", "floor", "name")
@@ -35,13 +35,13 @@ class AttributeIndex:
     def __init__(self, name: str, event: Callable[[Any], Event]) -> None:
         """`event` makes the event of an item."""
         self.name = name
-        self.floor: Floor | None = ()  # while it is built, the place below which all are here: at first none
+        self.floor: Floor | None = ()  # while it is built: it is complete below this place, at first nowhere
         self._event = event
         self._read: Callable[[Event], Any] = HEADER_READERS.get(name) or _attribute_reader(name)
         self._runs = [SortedRun(one_value=run >= ORDERED) for run in range(RUNS)]
 
     def build(self, entries: Iterable[ShelfEntry]) -> None:
-        """Put in the entries that follow in the order on those that are here."""
+        """Add the entries that follow in the order on those already here."""
         read, event, runs = self._read, self._event, self._runs
         entry = None
         for entry in entries:
@@ -52,17 +52,17 @@ class AttributeIndex:
             self.floor = behind(entry)
 
     def is_below(self, entry: ShelfEntry) -> bool:
-        """Whether an entry belongs to those that were put in so far."""
+        """Whether an entry belongs to those added so far."""
         return self.floor is None or entry < self.floor
 
     def add(self, entry: ShelfEntry) -> None:
-        """Put in an entry that was added to the shelf."""
+        """Add an entry that was added to the shelf."""
         value = self._read(self._event(entry[3]))
         run = _run_of(value)
         self._runs[run].add(value if run < ORDERED else 0, entry)
 
     def remove(self, entry: ShelfEntry) -> None:
-        """Take out an entry that was removed from the shelf."""
+        """Remove an entry that was removed from the shelf."""
         value = self._read(self._event(entry[3]))
         run = _run_of(value)
         self._runs[run].remove(value if run < ORDERED else 0, entry)
@@ -82,7 +82,7 @@ class AttributeIndex:
 
 
 def _run_of(value: Any) -> int:
-    """The run in which a value belongs; None stands for no value."""
+    """Return the run of a value; None stands for no value."""
     match value:
         case None:
             return MISSING

@@ -1,4 +1,4 @@
-"""A block: up to 4096 entries with bitmaps that tell, for each cell of a lane, which of them may match there.
+"""A block: up to 4096 entries with bitmaps that show, for each cell of a lane, which of them may match there.
 
 For every lane that enough of its entries test, a block has one row of bits per cell and one for events that
 lack the lane; entries without a test on it have their bit in every row. An event is matched by ANDing one row
@@ -8,7 +8,7 @@ not empty, so that rows with few entries (one type among a thousand) cost one wo
 Lanes that few entries test get no rows of their own: 64 groups share one row each, of the entries that need
 no lane of the group, for events that have none of them. So very many attributes cost 64 rows.
 
-A block never changes but for `alive`, which entries are still wanted.
+A block never changes except for `alive`, the entries that are not removed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TESTED_MIN: Final = 8
 """A lane has rows when that many entries test it, and at least one in 32."""
 RANGE_TESTS_PER_ROW: Final = 16
 POINT_TESTS_PER_ROW: Final = 4
-"""How many tests justify a row, which takes the memory of some twenty tests."""
+"""Tests that justify a row, which takes the memory of some twenty tests."""
 _WORDS_STEP: Final = 8  # a row is a whole number of cache lines
 
 Words = npt.NDArray[np.uint64]
@@ -50,7 +50,7 @@ class EntryBlock:
         self.alive: Words = np.zeros(width, np.uint64)
         _set_bits(self.alive, entries.owners)
         self.living = int(np.count_nonzero(entries.owners >= 0))
-        self.lanes: list[int] = []  # that any entry tests
+        self.lanes: list[int] = []  # lanes that any entry tests
         self.row_lanes: Ints = np.zeros(0, np.int32)  # from the most selective lane to the least
         self.shifts: Ints = np.zeros(0, np.int32)  # a row is 2^shift cells
         self.bases: Ints = np.zeros(1, np.int32)  # the first row of each lane
@@ -63,7 +63,7 @@ class EntryBlock:
         return len(self.entries.owners)
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but the addresses: a copy lies elsewhere in memory."""
+        """Leave out the addresses: a copy lies elsewhere in memory."""
         return {name: value for name, value in vars(self).items() if name != "words"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -86,7 +86,7 @@ class EntryBlock:
         self.words = np.array(numbers + [address(part) for part in arrays], np.int64)
 
     def remove(self, slot: int) -> list[int]:
-        """Clear the entries of a slot, and tell which they were."""
+        """Clear the entries of a slot, and return them."""
         places: list[int] = np.flatnonzero(self.entries.owners >> MARK_BITS == slot).tolist()
         for place in places:
             self.alive[place >> 6] &= ~(np.uint64(1) << np.uint64(place & 63))
@@ -95,7 +95,7 @@ class EntryBlock:
         return places
 
     def living_entries(self) -> EntryArrays:
-        """The entries that are not removed."""
+        """Return the entries that are not removed."""
         if self.living == len(self):
             return self.entries
         return self.entries.only(np.flatnonzero(self.entries.owners >= 0))
@@ -109,7 +109,7 @@ class EntryBlock:
 def build(
     entries: EntryArrays, grid: LaneGrid, ordered: Bytes, kinds: Any, ranks: Longs, generation: int
 ) -> EntryBlock:
-    """A block of these entries, with bitmaps on the cells of the grid, which learns lanes new to it."""
+    """Build a block of these entries, with bitmaps on the cells of the grid, which learns lanes new to it."""
     least = max(TESTED_MIN, len(entries.owners) >> 5)
     grid.learn(entries, ordered, least)
     grid.flatten(ordered)
@@ -159,14 +159,14 @@ def _set_bits(words: Words, owners: Ints) -> None:
 
 @njit(nogil=True, cache=True)
 def _lane_and_end(tests: Floats, test: Int) -> tuple[Int, Int]:
-    """The lane of a test, and where the next test on another lane begins."""
+    """Return the lane of a test, and the index of the next test on another lane."""
     head = np.int64(tests[test, 0])
     return head & LANE_MASK, test + (head >> SPAN_SHIFT)
 
 
 @njit(nogil=True, cache=True)
 def _cell(lane: Int, bound: Any, ordered: Bytes, ranks: Longs, starts: Ints, bounds: Floats) -> Int:
-    """In which cell the end of an interval lies."""
+    """Return the cell of an interval's end."""
     begin, end = starts[lane], starts[lane + 1]
     if bound == np.inf:
         return end - begin
@@ -180,7 +180,7 @@ def _cell(lane: Int, bound: Any, ordered: Bytes, ranks: Longs, starts: Ints, bou
 
 @njit(nogil=True, cache=True)
 def _cells(tests: Floats, ordered: Bytes, ranks: Longs, starts: Ints, bounds: Floats) -> Shorts:
-    """By test: the cells in which its interval begins and ends."""
+    """Return, by test, the cells in which its interval begins and ends."""
     cells = np.empty((len(tests), 2), np.int16)
     for test in range(len(tests)):
         lane = np.int64(tests[test, 0]) & LANE_MASK
@@ -191,7 +191,7 @@ def _cells(tests: Floats, ordered: Bytes, ranks: Longs, starts: Ints, bounds: Fl
 
 @njit(nogil=True, cache=True)
 def _measure(first: Ints, tests: Floats, cells: Shorts, bounds: Ints) -> Any:
-    """By lane: how many entries test it, and how many an event may be expected to pass."""
+    """Return, by lane, how many entries test it, and how many of them an event is expected to pass."""
     tested = np.zeros(len(bounds), np.int64)
     failing = np.zeros(len(bounds))
     for entry in range(len(first) - 1):
@@ -209,7 +209,7 @@ def _measure(first: Ints, tests: Floats, cells: Shorts, bounds: Ints) -> Any:
 
 @njit(nogil=True, cache=True)
 def _sort_keys(first: Ints, tests: Floats, cells: Shorts, place_of: Ints) -> Ints:
-    """By entry: the most selective of the lanes it tests, and the first cell that it admits there."""
+    """Return, by entry, the most selective lane that it tests, and the first cell that it admits there."""
     keys = np.full(len(first) - 1, 1 << 30, np.int32)
     for entry in range(len(first) - 1):
         test = first[entry]

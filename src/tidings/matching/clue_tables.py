@@ -1,13 +1,12 @@
-"""Tables of clues (`clues.py`): all that a string fits are found at once.
+"""Tables of clues (`clues.py`): one look-up finds all clues that a string fits.
 
 Topic patterns stand in a tree of levels. At each level the walk goes on to the child of that name and to the
-one for any name. It costs a step for each node it comes to: a few for a topic, and in no case more than there
-are nodes.
+one for any name. It costs a step for each node on its way: a few for a topic, and never more than there are
+nodes.
 
-Texts that strings must end with are looked up by each length that is in use. Texts that they must have in
-them stand under a *gram*, a few characters of them, the one that the fewest others stand under; a string is
-asked for each of its grams, and those who stand there are compared. So a part costs nothing to strings that
-do not have its gram.
+Texts that strings must end with are looked up by each length that is in use. Texts that strings must contain
+are filed under a *gram*, a few characters of them, the one with the fewest others; each gram of a string is
+looked up, and the parts under it are compared. So a part costs nothing to strings that do not have its gram.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from tidings.filters.topics import HIDDEN
 from tidings.matching.clues import Keys, Path
 
 END_MAX: Final = 64
-"""Characters of an end that are looked up; of a longer one it is the last ones, and the rest is compared."""
+"""Characters of an end that are looked up; of a longer one the last ones, and the rest is compared."""
 GRAM_SIZES: Final = (8, 4, 2, 1)
 """Lengths of grams: a part has grams of the longest of these that fits it."""
 FEW_PARTS: Final = 16
-"""Parts that are quicker looked for one by one."""
+"""Parts that are searched for one by one, which is quicker for so few."""
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -34,7 +33,7 @@ _EMPTY: dict[Any, Any] = {}  # shared by all nodes, most of which have only one 
 
 
 class _Node(Generic[Key]):
-    """Where topics that begin alike stand: the patterns that end here, and those that take what is longer."""
+    """Node of the tree of topic levels: patterns that end here, and those that match longer topics too."""
 
     __slots__ = ("any", "children", "here", "more")
 
@@ -49,7 +48,7 @@ class _Node(Generic[Key]):
         return not (self.children or self.any or self.here or self.more)
 
     def child(self, level: str | None) -> _Node[Key]:
-        """The child of a level, which must be there."""
+        """Return the child of a level, which must exist."""
         found = self.any if level is None else self.children[level]
         assert found is not None
         return found
@@ -63,7 +62,7 @@ class _Node(Generic[Key]):
         return self.children.setdefault(level, _Node())
 
     def put(self, key: Key, here: bool, more: bool) -> None:
-        """Let a key stand here, for topics that end, for longer ones or for both."""
+        """File a key here, for topics that end here, for longer ones or for both."""
         if here:
             self.here = self.here or {}
             self.here[key] = None
@@ -79,20 +78,20 @@ class _Node(Generic[Key]):
 
 
 class TopicLevels(Generic[Key]):
-    """Keys by topic pattern, in one spelling; if it hides, leading wildcards do not take a leading `$`."""
+    """Keys by topic pattern, in one spelling; if it hides, leading wildcards do not match a leading `$`."""
 
     def __init__(self, separator: str, hides: bool) -> None:
         self._separator = separator
         self._hides = hides
         self._root: _Node[Key] = _Node()
-        self._depths: dict[int, int] = {}  # how many patterns have so many levels
+        self._depths: dict[int, int] = {}  # number of patterns by number of levels
         self._deepest = 0
 
     def __bool__(self) -> bool:
         return bool(self._depths)
 
     def add(self, path: Path, key: Key) -> None:
-        """Let a key have a pattern, which it must not have yet."""
+        """Add a pattern of a key, which must not have it yet."""
         depth = len(path.levels)
         self._depths[depth] = self._depths.get(depth, 0) + 1
         self._deepest = max(self._deepest, depth)
@@ -103,7 +102,7 @@ class TopicLevels(Generic[Key]):
         node.put(key, path.fewest <= depth, path.is_open)
 
     def remove(self, path: Path, key: Key) -> None:
-        """Take a pattern of a key out, and the nodes that nobody stands at any more."""
+        """Remove a pattern of a key, and the nodes that become empty."""
         depth = len(path.levels)
         self._depths[depth] -= 1
         if not self._depths[depth]:
@@ -125,7 +124,7 @@ class TopicLevels(Generic[Key]):
             yield node
 
     def crowd(self, path: Path) -> int:
-        """How many keys have this pattern."""
+        """Number of keys with this pattern."""
         node = self._root
         for level in path.levels:
             following = node.any if level is None else node.children.get(level)
@@ -135,7 +134,7 @@ class TopicLevels(Generic[Key]):
         return len(node.more if path.is_open else node.here)
 
     def find(self, topic: str, found: list[Keys[Key]]) -> None:
-        """Add the keys whose patterns take a topic, each pattern's once."""
+        """Append the keys whose patterns match a topic, each pattern's once."""
         levels = topic.split(self._separator, self._deepest)
         nodes = [self._root]
         if self._hides and topic.startswith(HIDDEN):
@@ -162,22 +161,22 @@ class TopicLevels(Generic[Key]):
 
 
 class Ends(Generic[Key]):
-    """Keys by what a string must end with."""
+    """Keys by the text that a string must end with."""
 
     def __init__(self) -> None:
-        self._by_size: dict[int, dict[str, dict[str, Keys[Key]]]] = {}  # by length, looked up text, whole end
+        self._by_size: dict[int, dict[str, dict[str, Keys[Key]]]] = {}  # by length, looked-up text, whole end
 
     def __bool__(self) -> bool:
         return bool(self._by_size)
 
     def add(self, end: str, key: Key) -> None:
-        """Let a key have an end, which is not empty."""
+        """Add an end of a key; it is not empty."""
         looked_up = end[-END_MAX:]
         ends = self._by_size.setdefault(len(looked_up), {}).setdefault(looked_up, {})
         ends.setdefault(end, {})[key] = None
 
     def remove(self, end: str, key: Key) -> None:
-        """Take an end of a key out."""
+        """Remove an end of a key."""
         looked_up = end[-END_MAX:]
         of_size = self._by_size[len(looked_up)]
         ends = of_size[looked_up]
@@ -190,12 +189,12 @@ class Ends(Generic[Key]):
             del self._by_size[len(looked_up)]
 
     def crowd(self, end: str) -> int:
-        """How many keys have this end."""
+        """Number of keys with this end."""
         looked_up = end[-END_MAX:]
         return len(self._by_size.get(len(looked_up), {}).get(looked_up, {}).get(end, ()))
 
     def find(self, text: str, found: list[Keys[Key]]) -> None:
-        """Add the keys whose ends a text has, each end's once."""
+        """Append the keys whose ends a text has, each end's once."""
         for size, ends_of_size in self._by_size.items():
             ends = ends_of_size.get(text[-size:])
             if ends is not None:
@@ -205,18 +204,18 @@ class Ends(Generic[Key]):
 
 
 class TextParts(Generic[Key]):
-    """Keys by what a string must have in it."""
+    """Keys by the text that a string must contain."""
 
     def __init__(self) -> None:
         self._keys: dict[str, Keys[Key]] = {}
-        self._grams: dict[str, str] = {}  # by part: the gram it stands under
+        self._grams: dict[str, str] = {}  # by part: the gram that it is filed under
         self._by_gram: dict[int, dict[str, Keys[str]]] = {}  # by length, gram: the parts
 
     def __bool__(self) -> bool:
         return bool(self._keys)
 
     def add(self, part: str, key: Key) -> None:
-        """Let a key have a part, which is not empty."""
+        """Add a part of a key; it is not empty."""
         if part not in self._keys:
             size = next(size for size in GRAM_SIZES if size <= len(part))
             parts = self._by_gram.setdefault(size, {})
@@ -226,7 +225,7 @@ class TextParts(Generic[Key]):
         self._keys.setdefault(part, {})[key] = None
 
     def remove(self, part: str, key: Key) -> None:
-        """Take a part of a key out."""
+        """Remove a part of a key."""
         del self._keys[part][key]
         if self._keys[part]:
             return
@@ -240,11 +239,11 @@ class TextParts(Generic[Key]):
             del self._by_gram[len(gram)]
 
     def crowd(self, part: str) -> int:
-        """How many keys have this part."""
+        """Number of keys with this part."""
         return len(self._keys.get(part, ()))
 
     def find(self, text: str, found: list[Keys[Key]]) -> None:
-        """Add the keys whose parts a text has in it, each part's once."""
+        """Append the keys whose parts a text contains, each part's once."""
         if len(self._keys) <= FEW_PARTS:
             for part, keys in self._keys.items():
                 if part in text:

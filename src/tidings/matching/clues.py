@@ -1,13 +1,13 @@
 """Clues that a matching event must have and no range of values shows: texts, and levels of topics.
 
-A *clue* is a condition on the string of one attribute: that it is equal to a text, ends with it, has it in
-it, or is a topic with certain levels. All clues of a kind are looked up at once, however many there are. A
-filter has clues if it can't match unless one of them holds; then only events for which one does need be shown
-to it (Fabret and others call this an access predicate). Of what is joined by AND the part is chosen that says
-most; of what is joined by OR each part must have clues.
+A *clue* is a condition on the string of one attribute: that it is equal to a text, ends with it, contains it,
+or is a topic with certain levels. All clues of a kind are looked up at once, however many there are. A filter
+has clues if it can't match unless one of them holds; then it is evaluated only for events for which one does
+(Fabret and others call this an access predicate). Of conditions joined by AND the most selective one gives
+the clues; of those joined by OR each must have clues.
 
-Every filter is sorted by what the index knows of it (`way_of`): its constraints say all; a clue tells when to
-ask it; it demands a value; or it must be asked about every event, which is counted as *unindexed*.
+Every filter is classified by what the index knows of it (`way_of`): its constraints decide alone; a clue says
+when to evaluate it; it demands a value; or it is evaluated for every event, and counted as *unindexed*.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ SCANNED_HEADER: Final = frozenset({
     "type", "time", "source", "channel", "subject", "priority", "ttl_s", "keep_s", "delivery", "route",
     "reliability", "reply_to", "correlation_id", "object_class", "content_type",
 })  # fmt: skip
-"""The header fields that the scan of raw events reads; conditions on others are left to the filter."""
+"""Header fields that the scan of raw events reads; conditions on others are left to the filter."""
 
 UNSCANNED: Final = frozenset(HEADER_READERS) - SCANNED_HEADER
 
 TEXT_FIELDS: Final = frozenset({
     "type", "channel", "subject", "reply_to", "correlation_id", "object_class", "content_type",
 })  # fmt: skip
-"""The header fields that stand in an event as text, or not at all."""
+"""Header fields that are text in an event, if they are present."""
 
 
 UNINDEXED_MAX: Final = 500
-"""Conditions in the unindexed filters of one user, or of all where nobody is known by name."""
+"""Conditions in the unindexed filters of one user, or of all clients if there are no users."""
 CLUES_MAX: Final = 1_000
-"""Clues of one filter; one that would need more is asked about every event."""
+"""Clues of one filter; one that would need more is evaluated for every event."""
 EQUAL_STRENGTH: Final = 3
 TOPIC_STRENGTH: Final = 4
 TEXT_STRENGTH_MAX: Final = 64
-"""How much a clue says: a text counts its characters, a value as much as three, a topic as four."""
+"""Selectivity of a clue: a text counts its characters, a value as much as three, a topic as four."""
 
 
 Key = TypeVar("Key", bound=Hashable)
 Keys = dict[Key, None]
-"""All who have one clue, in their order."""
+"""Keys with one clue, in the order added."""
 
 
 class ClueTable(Enum):
@@ -69,10 +69,10 @@ class ClueTable(Enum):
 
 
 class Path(NamedTuple):
-    """A topic pattern: its levels, None for any, the fewest levels it takes, and whether more may follow.
+    """Topic pattern: its levels, None for any, the fewest levels it matches, and whether more may follow.
 
-    It takes topics that have between `fewest` and all of its levels, these being alike, and longer ones if it
-    is open.
+    It matches topics that have between `fewest` and all of its levels, these being alike, and longer ones if
+    it is open.
     """
 
     levels: tuple[str | None, ...]
@@ -89,7 +89,7 @@ class Clue(NamedTuple):
 
 
 class Clues(NamedTuple):
-    """Clues of which one must hold, how much the weakest says, and whether one that holds says all."""
+    """Clues of which one must hold, the selectivity of the weakest, and whether one decides alone."""
 
     clues: tuple[Clue, ...]
     strength: int
@@ -97,7 +97,7 @@ class Clues(NamedTuple):
 
 
 class Way(Enum):
-    """How the index comes to ask a filter."""
+    """Way in which the index finds the events for which a filter is evaluated."""
 
     EXACT = "exact"
     BY_CLUE = "by clue"
@@ -106,7 +106,7 @@ class Way(Enum):
 
 
 def way_of(wanted: Filter) -> tuple[Way, Clues | None]:
-    """How an index deals with a filter, and the clues it then has; many filters cost no more than a look."""
+    """Return the way of a filter, and its clues if that needs them; most filters cost no more than a look."""
     if all(not one.residues and UNSCANNED.isdisjoint(one.constraints) for one in wanted.normal):
         return Way.EXACT, None
     clues = clues_of(wanted.condition)
@@ -114,12 +114,12 @@ def way_of(wanted: Filter) -> tuple[Way, Clues | None]:
         clues = None
     is_plain = clues is None or all(clue.table is ClueTable.EQUAL for clue in clues.clues)
     if is_plain and demands_value(wanted):
-        return Way.BY_VALUE, None  # its constraints tell that, and what else it wants
+        return Way.BY_VALUE, None  # its constraints contain that, and its other demands
     return (Way.UNINDEXED, None) if clues is None else (Way.BY_CLUE, clues)
 
 
 def demands_value(wanted: Filter) -> bool:
-    """Whether the constraints of a filter tell that it wants certain values, whichever alternative holds."""
+    """Whether the constraints of a filter demand certain values, whichever alternative holds."""
     return all(
         any(name not in UNSCANNED and _is_listed(wish) for name, wish in one.constraints.items())
         for one in wanted.normal
@@ -135,7 +135,7 @@ def _is_listed(constraint: Constraint) -> bool:
 
 
 def clues_of(node: Condition) -> Clues | None:
-    """The clues of a condition, or None where it has none."""
+    """Return the clues of a condition, or None if it has none."""
     match node:
         case Compare("=", Name(name), Literal(str() as text)):
             return _equal(name, text)
@@ -181,7 +181,7 @@ def _text(name: str, text: str, at_end: bool, is_exact: bool) -> Clues | None:
 
 
 def _like(name: str, pattern: str, escape: str | None = None) -> Clues | None:
-    """None for a prefix: its range is tested already, and rules give all filters of a user the same one."""
+    """Return None for a prefix: its range is tested already, and rules give a user's filters the same one."""
     if implied_by_like(pattern, escape)[1]:
         return None
     text, at_end, is_all = needed_by_like(pattern, escape)
@@ -201,7 +201,7 @@ def _topic(name: str, pattern: str) -> Clues:
 
 
 def _under(name: str, pattern: str, escape: str | None = None) -> Clues | None:
-    """None where the first name is a pattern: every topic of one level may then be a parent."""
+    """Return None if the first name is a pattern: every topic of one level may then be a parent."""
     levels = levels_of_under(pattern, escape)
     if levels[0] is None:
         return None
@@ -229,16 +229,16 @@ _READERS: dict[str, Callable[..., Clues | None]] = {
 
 
 class Unindexed:
-    """The unindexed filters there are, counted by the user whose they are, and limited.
+    """Unindexed filters, counted and limited by user.
 
-    Nothing tells beforehand whether `a < b` may match, so each event costs the evaluation of each such
+    Nothing shows beforehand whether `a < b` may match, so each event costs the evaluation of each such
     filter: about a microsecond for each of its conditions. The limit is of conditions, not of filters,
     because one filter may have a thousand.
     """
 
     def __init__(self, most: int = UNINDEXED_MAX) -> None:
         self._most = most
-        self._held: dict[Hashable, tuple[str, int, int]] = {}  # whose it is, its conditions, those tried
+        self._held: dict[Hashable, tuple[str, int, int]] = {}  # user, conditions, those tried
         self._conditions: Counter[str] = Counter()  # by user
         self.conditions = 0  # of all users, those that are tried while an event is published
 
@@ -246,7 +246,7 @@ class Unindexed:
         return len(self._held)
 
     def check(self, user: str, wanted: Filter) -> bool:
-        """Refuse a filter that would be one too many for a user; whether it must be tried on every event."""
+        """Refuse a filter beyond the limit of a user; return whether it must be tried on every event."""
         if way_of(wanted)[0] is not Way.UNINDEXED:
             return False
         if self._conditions[user] + _conditions(wanted.condition) > self._most:
@@ -259,7 +259,7 @@ class Unindexed:
         return True
 
     def add(self, holder: Hashable, user: str, wanted: Filter, is_later: bool = False) -> None:
-        """Count a filter, whether or not it is within the limit; `is_later`: not tried by publishers."""
+        """Count a filter, within the limit or not; `is_later`: not tried by publishers."""
         conditions = _conditions(wanted.condition)
         tried = 0 if is_later else conditions
         self._held[holder] = user, conditions, tried
@@ -267,7 +267,7 @@ class Unindexed:
         self.conditions += tried
 
     def remove(self, holder: Hashable) -> None:
-        """Count a filter no longer; one that was not counted is passed over."""
+        """Count a filter no longer; does nothing for one that was not counted."""
         held = self._held.pop(holder, None)
         if held is not None:
             user, conditions, tried = held
@@ -278,5 +278,5 @@ class Unindexed:
 
 
 def _conditions(condition: Condition) -> int:
-    """How many simple conditions a condition is joined from."""
+    """Number of simple conditions that a condition consists of."""
     return sum(map(_conditions, parts_of(condition))) or 1

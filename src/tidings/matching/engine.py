@@ -1,12 +1,12 @@
-"""The index at work on very many filters: entries come in, become blocks, and leave.
+"""The compiled index of very many filters: entries are added, become blocks, and are removed.
 
 New entries wait in a small *pending* lot that is tried one by one; when it is large enough it becomes a
-block, together with the newest block if that has room. A removed entry is cleared where it stands, and a
-block that is less than half alive is rewritten, with another one if both fit. Grids age: when GROWTH times as
-many entries have come as there were when they were made, a new *generation* of them is made from a sample,
-and each flush carries two old blocks over. Every CLUSTERED full blocks, their entries are sorted among each
-other by the value they ask for most, such as a type, so that an event concerns few of these blocks. So no
-single step builds more than a few blocks, however many filters there are.
+block, together with the newest block if that has room. A removed entry is cleared in its block, and a block
+that is less than half alive is rewritten, with another one if both fit. Grids age: when GROWTH times as many
+entries have been added as there were when the grids were made, a new *generation* of them is made from a
+sample, and each flush converts two old blocks. Every CLUSTERED full blocks, their entries are sorted among
+each other by the value that most of them test, such as a type, so that an event concerns few of these
+blocks. So no single step builds more than a few blocks, however many filters there are.
 
 One thread at a time; all methods but the compiled loops hold the interpreter lock.
 """
@@ -48,11 +48,11 @@ _PLACED: Final = frozenset({
     "_control", "_out_rows", "_out_slots", "_out_blocks", "_left", "_values", "_cells", "_present", "_picked",
     "_plan_words", "_words", "_waiting", "_ordered", "_ranks", "_tile",
 })  # fmt: skip
-"""What an engine makes anew when it is needed."""
+"""Attributes of an engine that are made again when needed."""
 
 
 class Engine:
-    """Filters by key, matched against raw events; see the module."""
+    """Filters by key, matched against raw events, as the module describes."""
 
     def __init__(self, seed: int, capacity: int = CAPACITY, pending_max: int = PENDING_MAX) -> None:
         assert 0 < capacity <= CAPACITY
@@ -65,7 +65,7 @@ class Engine:
         self._free: list[int] = []
         self._keys = np.empty(64, object)
         self._homes: Ints = np.full(64, PENDING, np.int32)  # by slot: the number of its block
-        self._rough: dict[int, Filter] = {}  # by slot: filters that must be asked themselves
+        self._rough: dict[int, Filter] = {}  # by slot: filters that must be evaluated themselves
         self._blocks: dict[int, EntryBlock] = {}  # by number, the newest last
         self._blocks_made = 0
         self._block_words: Longs | None = None
@@ -73,14 +73,14 @@ class Engine:
         self._grids = {0: LaneGrid(self._lanes.cuts)}
         self._generation = 0
         self._added = 0  # entries since the generation began
-        self._founded = 0  # entries there were then
+        self._founded = 0  # number of entries at that time
         self._stamps: Longs = np.zeros(64, np.int64)
         self._counts: Ints = np.zeros(64, np.int32)
         self._plan: ScanPlan | None = None
         self._make_room()
 
     def _make_room(self) -> None:
-        """Set up what compiled code writes into, and tell it where that is."""
+        """Allocate the arrays that compiled code writes into, and pass it their addresses."""
         self._out_rows: Ints = np.empty(max(MATCHES_ROOM, 2 * CAPACITY), np.int32)
         self._out_slots: Ints = np.empty_like(self._out_rows)
         self._out_blocks: Ints = np.empty_like(self._out_rows)
@@ -96,7 +96,7 @@ class Engine:
     # Copies
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but addresses, what holds them, and room to write in: a copy lies elsewhere in memory."""
+        """Leave out addresses, their holders, and arrays to write in: a copy lies elsewhere in memory."""
         state = {name: value for name, value in vars(self).items() if name not in _PLACED}
         return state | {"_plan": None, "_block_words": None, "_is_synced": False}
 
@@ -105,7 +105,7 @@ class Engine:
         self._stamps = np.zeros_like(self._stamps)  # the copy counts them from the beginning
         self._make_room()
 
-    # Coming and going
+    # Adding and removing
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -115,11 +115,11 @@ class Engine:
 
     @property
     def rough(self) -> int:
-        """How many filters must be asked themselves where their entries match."""
+        """Number of filters that must be evaluated themselves when their entries match."""
         return len(self._rough)
 
     def add(self, key: Hashable, wanted: Filter) -> bool:
-        """Take a filter in under a key that is not there; False, and it stays out, when it can't match."""
+        """Add a filter under an unused key; return False, and leave it out, if it can't match."""
         slot = self._free.pop() if self._free else len(self._slots)
         if slot >= len(self._keys):
             self._keys = np.concatenate([self._keys, np.empty_like(self._keys)])
@@ -144,7 +144,7 @@ class Engine:
         return True
 
     def remove(self, key: Hashable) -> None:
-        """Take a filter out; KeyError if it is not there."""
+        """Remove a filter; KeyError if it is not there."""
         slot = self._slots.pop(key)
         home = int(self._homes[slot])
         if home == PENDING:
@@ -166,7 +166,7 @@ class Engine:
             self._rewrite(home)
 
     def _rewrite(self, home: int) -> None:
-        """Build anew what is left of a block, together with another that has room if there is one."""
+        """Rebuild the rest of a block, together with another that has room if there is one."""
         self._refresh()
         living = self._blocks[home].living
         others = (
@@ -180,7 +180,7 @@ class Engine:
     # Blocks
 
     def _flush(self) -> None:
-        """Make a block of what is pending, with the newest block if both fit one."""
+        """Make a block of the pending entries, with the newest block if both fit one."""
         self._refresh()
         entries = self._pending.entries()
         living = np.flatnonzero(entries.owners >= 0)
@@ -205,7 +205,7 @@ class Engine:
             self._cluster()
 
     def _cluster(self) -> None:
-        """Sort the entries of the loose blocks among each other, if they mostly ask for single values."""
+        """Sort the entries of the loose blocks among each other, if they mostly test single values."""
         loose = [number for number in self._loose if number in self._blocks]
         self._loose = []
         entries = EntryArrays.join([self._blocks[number].living_entries() for number in loose])
@@ -218,7 +218,7 @@ class Engine:
                 self._replace([], [entries.only(np.arange(start, end))])
 
     def _replace(self, old: list[int], more: list[EntryArrays]) -> None:
-        """Put one block of these entries, and of what is wanted of the old blocks, in their place."""
+        """Replace old blocks by one of these entries and of their own living ones."""
         gone = [self._blocks.pop(number) for number in old]
         self._is_synced, self._block_words = False, None
         parts = more + [block.living_entries() for block in gone if block.living]
@@ -243,7 +243,7 @@ class Engine:
         grid.learn(sample, self._lanes.ordered, max(8, len(sample.owners) >> 6))
 
     def _migrate(self) -> None:
-        """Carry some blocks over to the present generation; with the last one, the old grids go."""
+        """Convert some blocks to the present generation; with the last one, the old grids go."""
         if len(self._grids) == 1:
             return
         old = [number for number, block in self._blocks.items() if block.generation != self._generation]
@@ -261,17 +261,17 @@ class Engine:
             self._grids[self._generation & 1].forget(freed, self._lanes.ordered)
             self._refresh()
 
-    # Keeping what compiled code reads up to date
+    # Updating the input of compiled code
 
     def _refresh(self) -> None:
-        """Bring the lanes and texts that pending entries name into the plan."""
+        """Add the lanes and texts of pending entries to the plan."""
         if self._lanes.is_stale or self._plan is None:
             self._plan = self._lanes.refresh()
             self._plan_words = self._plan.words()
             self._is_synced = False
 
     def settle(self) -> None:
-        """Bring up to date what compiled code reads; matching does so too, where it was not done."""
+        """Update the input of compiled code; matching does so too, if it was not done before."""
         if not self._is_synced:
             self._sync()
 
@@ -321,7 +321,7 @@ class Engine:
     # Matching
 
     def match(self, raw: bytes, source: str | None, event_at: Callable[[int], Event]) -> tuple[Ints, Ints]:
-        """All matches of a batch as (rows, slots); `event_at` is asked for events that filters must see."""
+        """Return all matches of a batch as (rows, slots); `event_at` decodes an event for a filter."""
         if not self._is_synced:
             self._sync()
         self._lanes.set_source(source)
@@ -341,7 +341,7 @@ class Engine:
         return self._verify(rows, slots, event_at) if self._rough else (rows, slots)
 
     def match_one(self, raw: bytes, event: Event) -> list[Any]:
-        """The keys that match the one event of a batch; made short, because it is called for each event."""
+        """Return the keys that match the one event of a batch; short, because it is called for each event."""
         if not self._is_synced:
             self._sync()
         self._lanes.set_source(event.source)
@@ -373,13 +373,13 @@ class Engine:
                 return
 
     def _verify(self, rows: Ints, slots: Ints, event_at: Callable[[int], Event]) -> tuple[Ints, Ints]:
-        """Ask the filters of rough entries themselves."""
+        """Evaluate the filters of rough entries."""
         rough = np.flatnonzero(slots < 0)
         if not len(rough):
             return rows, slots
         keep = np.ones(len(rows), np.bool_)
         slots[rough] = ~slots[rough]
-        events: dict[int, Event] = {}  # each is decoded once, however many filters ask
+        events: dict[int, Event] = {}  # each is decoded once, however many filters need it
         for place, row, slot in zip(rough.tolist(), rows[rough].tolist(), slots[rough].tolist(), strict=True):
             event = events.get(row)
             if event is None:
@@ -388,12 +388,12 @@ class Engine:
         return rows[keep], slots[keep]
 
     def keys_of(self, slots: Ints) -> list[Any]:
-        """The keys of slots."""
+        """Return the keys of slots."""
         keys: list[Any] = self._keys[slots].tolist()
         return keys
 
     def by_row(self, rows: Ints, slots: Ints, count: int) -> list[list[Any]]:
-        """The keys of each row."""
+        """Return the keys of each row."""
         offsets = np.empty(count + 1, np.int32)
         grouped = np.empty_like(slots)
         kernel.by_row(rows, slots, offsets, grouped)
@@ -402,7 +402,7 @@ class Engine:
         return [keys[begin:end] for begin, end in pairwise(ends)]
 
     def by_key(self, rows: Ints, slots: Ints) -> tuple[list[Any], Ints, Ints]:
-        """The keys hit, where the rows of each begin (and end), and these rows."""
+        """Return the keys hit, the offsets of each one's rows (and the end), and these rows."""
         hit, offsets = np.empty_like(slots), np.empty(len(slots) + 1, np.int32)
         grouped = np.empty_like(rows)
         found = kernel.by_slot(rows, slots, self._counts, hit, offsets, grouped)
@@ -433,7 +433,7 @@ def _joined(found: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
 
 
 def _lots(owners: Ints, most: int) -> list[tuple[int, int]]:
-    """Runs of at most so many entries, each slot's in one run: where each begins and ends."""
+    """Return beginnings and ends of runs of at most so many entries, each slot's in one run."""
     slots = owners >> MARK_BITS
     lots: list[tuple[int, int]] = []
     start = 0
@@ -441,7 +441,7 @@ def _lots(owners: Ints, most: int) -> list[tuple[int, int]]:
         end = start + most
         while end > start and slots[end - 1] == slots[end]:
             end -= 1
-        if end == start:  # blocks made small on purpose, and a filter of more entries
+        if end == start:  # a filter has more entries than a block, which tests make small
             end = start + int(np.count_nonzero(slots == slots[start]))
         lots.append((start, end))
         start = end

@@ -1,13 +1,13 @@
-"""Conjunctions as flat numbers: what blocks are built from and candidates are verified by.
+"""Conjunctions as flat numbers, from which blocks are built and by which candidates are verified.
 
 An *entry* is a list of tests that must all hold; a *test* is a row of three numbers (head, low, high): a lane
-and a closed interval that must hold its value. Where one of several intervals must, they follow each other,
-and the head says how many are still to come. One filter has an entry for each
-alternative of its normal form, more where an attribute may be of several kinds.
+and a closed interval that must contain its value. If one of several intervals must, they follow each other,
+and the head says how many are still to come. One filter has an entry for each alternative of its normal form,
+more if an attribute may be of several kinds.
 
 The rule kept: an entry admits every event its conjunction admits. Where it may admit more (integers past
-2^53, header fields that are not scanned, residues, too many alternatives) it is marked ROUGH, and whoever
-finds it asks the filter itself.
+2^53, header fields that are not scanned, residues, too many alternatives) it is marked ROUGH, and its filter
+is evaluated after a match.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ LANE_MASK: Final = SPAN_UNIT - 1
 """The head of a test: its lane in the lower bits, above them the intervals to come, this one among them."""
 MARK_BITS: Final = 2
 ROUGH, SHARED = 1, 2
-"""Marks of an entry: its filter must be asked; its filter has other entries too."""
+"""Marks of an entry: its filter must be evaluated; its filter has other entries too."""
 
 
 Interval = tuple[float, float]
@@ -69,7 +69,7 @@ class EntryArrays(NamedTuple):
     tests: Floats
 
     def take(self, order: Any) -> tuple[EntryArrays, Ints]:
-        """These entries, in this order; and where each of their tests was before."""
+        """Return these entries in this order, and the old index of each of their tests."""
         begins = self.first[:-1][order]
         sizes = np.diff(self.first)[order]
         first = np.zeros(len(sizes) + 1, np.int32)
@@ -78,18 +78,18 @@ class EntryArrays(NamedTuple):
         return EntryArrays(first, self.owners[order], self.tests[places]), places
 
     def only(self, chosen: Any) -> EntryArrays:
-        """These entries."""
+        """Return these entries."""
         return self.take(chosen)[0]
 
     @property
     def lanes(self) -> Longs:
-        """The lane of each test."""
+        """Return the lane of each test."""
         return self.tests[:, 0].astype(np.int64) & LANE_MASK
 
     def clustered(self) -> Ints | None:
-        """An order in which entries that want the same value of one lane, that of most, stand together.
+        """Return an order in which entries that want the same value of the most tested lane stand together.
 
-        The entries of a slot stay together. None where fewer than half of the entries want single values.
+        The entries of a slot stay together. None if fewer than half of the entries want single values.
         """
         is_point = self.tests[:, 1] == self.tests[:, 2]
         lanes = self.lanes
@@ -107,7 +107,7 @@ class EntryArrays(NamedTuple):
 
     @staticmethod
     def join(parts: list[EntryArrays]) -> EntryArrays:
-        """All entries of several lots."""
+        """Join the entries of several lots."""
         if len(parts) == 1:
             return parts[0]
         ends = np.cumsum([0] + [int(part.first[-1]) for part in parts])
@@ -124,7 +124,7 @@ class EntryArrays(NamedTuple):
 
 
 class Pending:
-    """Entries as they come in: arrays that grow cheaply, and hold no Python objects."""
+    """Added entries: arrays that grow cheaply, and hold no Python objects."""
 
     def __init__(self, lanes: Lanes) -> None:
         self._known = lanes
@@ -140,7 +140,7 @@ class Pending:
         return len(self.owners)
 
     def entries(self) -> EntryArrays:
-        """A copy of what is pending, removed entries among it."""
+        """Return a copy of the pending entries, removed ones included."""
         return EntryArrays(
             np.array(self._ends, np.int32),
             np.array(self.owners, np.int32),
@@ -148,8 +148,8 @@ class Pending:
         )
 
     def remove(self, slot: int) -> None:
-        """Take the entries of a slot out."""
-        place = len(self.owners) - 1  # what leaves soon came late
+        """Remove the entries of a slot."""
+        place = len(self.owners) - 1  # an entry that is removed soon was added late
         while self.owners[place] >> MARK_BITS != slot:
             place -= 1
         while place >= 0 and self.owners[place] >> MARK_BITS == slot:
@@ -158,7 +158,7 @@ class Pending:
             place -= 1
 
     def add(self, slot: int, normal: Iterable[Conjunction]) -> bool:
-        """Take the entries of a filter in, none if it can't match; False when the filter must be kept."""
+        """Add the entries of a filter, none if it can't match; return False if the filter must be kept."""
         begin = len(self.owners)
         for conjunction in normal:
             self._add_conjunction(slot, conjunction)
@@ -193,7 +193,7 @@ class Pending:
             self._finish(slot, begin, rough, has_texts=bool(others))
 
     def _add_ranges(self, constraints: dict[str, Constraint]) -> list[tuple[str, Constraint]]:
-        """Add the tests for plain ranges of numbers, most tests by far; tell which constraints are left."""
+        """Add the tests for plain ranges of numbers, most tests by far; return the other constraints."""
         left = []
         lanes, extend = self._known.number_lanes, self._tests.extend
         for name, constraint in constraints.items():
@@ -218,7 +218,7 @@ class Pending:
             self._tests.extend(((len(intervals) - place) * SPAN_UNIT + lane, low, high))
 
     def _multiply(self, slot: int, begin: int, rough: bool, several: list[list[EntryTest]]) -> None:
-        """One entry for each choice among the alternatives, each with the tests found so far."""
+        """Add one entry for each choice among the alternatives, each with the tests found so far."""
         common = self._tests[begin:]
         del self._tests[begin:]
         for choice in product(*several):
@@ -235,7 +235,7 @@ class Pending:
         self._ends.append(len(self._tests) // 3)
 
     def _alternatives(self, name: str, constraint: Constraint) -> tuple[list[EntryTest], bool]:
-        """The tests of which one must hold, none for no test at all; and whether they are rough."""
+        """Return the tests of which one must hold, none for no test at all; and whether they are rough."""
         number = self._known.number
         if constraint.missing and constraint.covers(PRESENT):
             return [], False
@@ -314,8 +314,8 @@ def _bytes(text: str | bytes) -> bytes:
 
 
 # Sets of numbers and times as closed intervals of float64. Open ends move to the next float. An end that no
-# float64 tells exactly (2^53 and beyond) is widened, and said to be: below it, rounding an integer to float64
-# never carries it across an end.
+# float64 represents exactly (2^53 and beyond) is widened, and reported as such: below it, rounding an integer
+# to float64 never carries it across an end.
 
 
 def _intervals_of(
@@ -323,7 +323,7 @@ def _intervals_of(
     low_of: Callable[[Any], tuple[float, bool]],
     high_of: Callable[[Any], tuple[float, bool]],
 ) -> tuple[list[Interval], bool]:
-    """The pieces of a set as closed intervals, and whether one had to be widened."""
+    """Return the pieces of a set as closed intervals, and whether one had to be widened."""
     ends: list[tuple[float, bool]] = [(-INFINITY, False)] if line.inside else []
     for cut in line.cuts:
         ends.append(high_of(cut) if len(ends) & 1 else low_of(cut))
@@ -336,7 +336,7 @@ def _intervals_of(
 
 
 def _number_low(cut: tuple[Any, int]) -> tuple[float, bool]:
-    """The least float64 from a cut on, and whether that admits more than the cut does."""
+    """Return the least float64 from a cut on, and whether that admits more than the cut does."""
     value, side = cut
     bound = _float(value)
     if not -EXACT_MAX < bound < EXACT_MAX or bound != value:
@@ -345,7 +345,7 @@ def _number_low(cut: tuple[Any, int]) -> tuple[float, bool]:
 
 
 def _number_high(cut: tuple[Any, int]) -> tuple[float, bool]:
-    """The greatest float64 up to a cut, and whether that admits more than the cut does."""
+    """Return the greatest float64 up to a cut, and whether that admits more than the cut does."""
     value, side = cut
     bound = _float(value)
     if not -EXACT_MAX < bound < EXACT_MAX or bound != value:
@@ -354,12 +354,12 @@ def _number_high(cut: tuple[Any, int]) -> tuple[float, bool]:
 
 
 def _time_low(cut: tuple[datetime, int]) -> tuple[float, bool]:
-    """The same for a time, in microseconds."""
+    """Return the same for a time, in microseconds."""
     return _number_low((us_from_time(cut[0]), cut[1]))
 
 
 def _time_high(cut: tuple[datetime, int]) -> tuple[float, bool]:
-    """The same for a time, in microseconds."""
+    """Return the same for a time, in microseconds."""
     return _number_high((us_from_time(cut[0]), cut[1]))
 
 

@@ -1,8 +1,8 @@
-"""Many conditions that each demand one value: `number = 7 AND color = 'blue'` stands under `number` and 7.
+"""Index of conditions that demand one value: `number = 7 AND color = 'blue'` is filed under `number` and 7.
 
-A message is shown only to those who stand under one of its own values, so thousands who each wait for an
-answer of their own cost nothing while others' answers come, in plain Python too. Of several values that a
-condition demands it stands under the one that the fewest others stand under: the one that tells most.
+A message is compared only with the conditions filed under one of its own values, so thousands of consumers
+that each wait for a reply of their own cost nothing while others' replies come, in plain Python too. If a
+condition demands several values, it is filed under the one with the fewest others: the most selective one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tidings.filters import Filter
 from tidings.filters.tree import And, Compare, Condition, Literal, Name
 
 NAMES_MAX = 16
-"""Names under which values may stand: a message is asked for each of them."""
+"""Names under which conditions may be filed: each of them is looked up for every message."""
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -34,23 +34,23 @@ class Equalities(Generic[Key]):
         return len(self._keys)
 
     def items(self) -> Iterator[tuple[Key, Filter]]:
-        """The keys and their conditions."""
+        """Yield the keys and their conditions."""
         for key, (name, value) in self._keys.items():
             yield key, self._places[name][value][key]
 
     def add(self, key: Key, wanted: Filter) -> bool:
-        """Take a condition in; False if it demands no value, or none under a name there is room for."""
+        """Add a condition; return False if it demands no value, or none under a name there is room for."""
         demands = [one for one in _demands(wanted.condition) if self._has_room(one[0])]
         if not demands:
             return False
-        # Of those that are equal the last: what is special is mostly said behind what is general.
+        # The last of equals: specific conditions are mostly written after general ones.
         name, value = min(reversed(demands), key=self._crowd)
         self._places.setdefault(name, {}).setdefault(value, {})[key] = wanted
         self._keys[key] = name, value
         return True
 
     def _crowd(self, demand: tuple[str, Value]) -> int:
-        """How many stand there already."""
+        """Number of conditions filed there."""
         name, value = demand
         return len(self._places.get(name, {}).get(value, ()))
 
@@ -58,7 +58,7 @@ class Equalities(Generic[Key]):
         return name in self._places or len(self._places) < NAMES_MAX
 
     def remove(self, key: Key) -> None:
-        """Take the condition of a key out."""
+        """Remove the condition of a key."""
         name, value = self._keys.pop(key)
         values = self._places[name]
         del values[value][key]
@@ -68,7 +68,7 @@ class Equalities(Generic[Key]):
             del self._places[name]
 
     def match(self, event: Event) -> list[Key]:
-        """The keys whose conditions the event matches."""
+        """Return the keys whose conditions the event matches."""
         found: list[Key] = []
         for name, values in self._places.items():
             candidates = values.get(event.get(name))
@@ -78,7 +78,7 @@ class Equalities(Generic[Key]):
 
 
 def _demands(condition: Condition) -> Iterator[tuple[str, Value]]:
-    """Names and the values that they must have, whatever else holds."""
+    """Yield names and the values that they must have, whatever else holds."""
     for operand in condition.operands if isinstance(condition, And) else (condition,):
         match operand:
             case Compare("=", Name(name), Literal(value)):

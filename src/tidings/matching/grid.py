@@ -1,10 +1,10 @@
 """The grid: cuts of each lane into cells that blocks share, so that an event is placed only once.
 
 A lane's *bounds* are chosen from the ends of the intervals that entries test it for; cell n holds the values
-from bound n-1 up to bound n. Lanes of points (types, names, states) get up to POINT_CELLS cells, so that a
-thousand types are told apart; lanes of ranges get RANGE_CELLS, because more would tell hardly more apart.
-Texts are numbered as they come, so those of later blocks lie behind all bounds: more bounds are added there,
-which leaves the cells of blocks that were built before as they are, but for the last one, which is cut up.
+from bound n-1 up to bound n. Lanes of points (types, names, states) get up to POINT_CELLS cells, which keep a
+thousand types apart; lanes of ranges get RANGE_CELLS, because more would separate hardly more entries.
+Texts are numbered as they come, so those of later blocks lie above all bounds: more bounds are added there,
+which leaves the cells of earlier blocks as they are, except the last one, which is divided.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class LaneGrid:
 
     def __init__(self, cuts: CutTexts) -> None:
         self._cuts = cuts
-        self._bounds: dict[int, Floats] = {}  # of ordered lanes: numbers of cuts, as entries have them
+        self._bounds: dict[int, Floats] = {}  # of ordered lanes: numbers of cuts, as in entries
         self.starts: Ints = np.zeros(1, np.int32)
         self.bounds: Floats = np.zeros(1)
-        self._changed = True  # since laid out
-        self._ranks: Longs | None = None  # by which they are laid out
+        self._changed = True  # since the last layout
+        self._ranks: Longs | None = None  # those of the last layout
 
     def learn(self, entries: EntryArrays, ordered: Bytes, least: int) -> None:
         """Choose bounds for the lanes that are new here and have at least so many tests."""
@@ -62,7 +62,7 @@ class LaneGrid:
         self._count(lane, ordered, 1)
 
     def _grow(self, lane: int, points: Floats, least: int) -> None:
-        """Add bounds behind the others for points that lie there, if these are many."""
+        """Add bounds above the others for points that lie there, if these are many."""
         ends = self._bounds[lane]
         fresh = np.unique(points[points > ends[-1]]) if len(ends) else points[:0]
         room = min(POINT_CELLS, GROWN_CELLS - len(ends)) - 1
@@ -79,7 +79,7 @@ class LaneGrid:
                 self._cuts.use(int(bound) >> 2, times)
 
     def forget(self, lanes: list[int], ordered: Bytes) -> None:
-        """Give up the bounds of lanes that nobody tests any more."""
+        """Drop the bounds of lanes that no entry tests any more."""
         for lane in lanes:
             if lane in self._bounds:
                 self._count(lane, bool(ordered[lane]), -1)
@@ -87,7 +87,7 @@ class LaneGrid:
                 self._changed = True
 
     def close(self, ordered: Bytes) -> None:
-        """Give up everything."""
+        """Drop all bounds."""
         self.forget(list(self._bounds), ordered)
 
     def flatten(self, ordered: Bytes) -> None:
@@ -111,7 +111,7 @@ class LaneGrid:
 
 
 def resolve(codes: Floats, ranks: Longs) -> Floats:
-    """Where bounds that are told by numbers of cuts stand in the order now."""
+    """Return the present places of bounds that are given by numbers of cuts."""
     whole = codes.astype(np.int64)
     places: Floats = (2 * ranks[whole >> 2] + (whole & 3)).astype(np.float64)
     return places

@@ -1,8 +1,8 @@
 """The index: finds those of many filters that an event matches.
 
-Up to PLAIN_MAX filters are evaluated in plain Python, those that demand one value only on events that have it
-(`equalities.py`); beyond that, where numba is installed, a compiled engine takes over (`engine.py`). Once it
-is ready it gets whole batches even if there are few filters, as it need not decode them. Filters by the
+Up to PLAIN_MAX filters are evaluated in plain Python, those that demand one value only for events that have
+it (`equalities.py`); beyond that, where numba is installed, a compiled engine takes over (`engine.py`). Once
+it is ready it gets whole batches even if there are few filters, as it need not decode them. Filters by the
 levels of a topic or by a piece of text are found by clues (`patterns.py`). Filters that match everything, or
 nothing, are kept apart. The rest must be evaluated on every event, and is counted.
 """
@@ -175,7 +175,7 @@ class Index(Generic[Key]):
         twin, self._twin = self._twin, None
         self._engine = self._make_engine() if twin is None else twin
         for key, wanted in chain(self._plain.items(), self._demanding.items()):
-            if key not in self._engine:  # a twin has all, save what can't match
+            if key not in self._engine:  # a twin has all, except filters that can't match
                 self._add_to_engine(key, wanted)
         self._plain, self._demanding = {}, Equalities()
 

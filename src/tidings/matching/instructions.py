@@ -1,6 +1,6 @@
-"""Machine instructions that numba has no words for, as functions for compiled code.
+"""Machine instructions that numba does not offer, as functions for compiled code.
 
-They work on addresses, as all that is compiled here does (see `tidings.event.texts`).
+They work on addresses, as all compiled code here does (see `tidings.event.texts`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LINE: Final = 8
 
 
 def _count_zeros_code(_typing: Any, _word: Any) -> Any:
-    """How many zero bits a word ends with; not for zero."""
+    """Count the zero bits at the end of a word that is not zero."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
@@ -28,7 +28,7 @@ def _count_zeros_code(_typing: Any, _word: Any) -> Any:
 
 
 def _count_ones_code(_typing: Any, _word: Any) -> Any:
-    """How many bits of a word are set."""
+    """Count the bits that are set in a word."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.ctpop(arguments[0])
@@ -39,8 +39,8 @@ def _count_ones_code(_typing: Any, _word: Any) -> Any:
 def _and_line_code(_typing: Any, _target: Any, _source: Any, _rows: Any, _count: Any, _shift: Any) -> Any:
     """AND one line of a source and of `count` rows, whose addresses are listed, into a target.
 
-    Tells by bits in which words anything is left. Written with vectors, because the compiler would not find
-    them behind addresses.
+    Returns a bit for each word in which anything is left. Written with vectors, because the compiler would
+    not find them behind addresses.
     """
     word = ir.IntType(64)
     line = ir.VectorType(word, LINE)
@@ -80,7 +80,7 @@ def _fetch_code(_typing: Any, _address: Any) -> Any:
 
 
 def _write_code(width: Any) -> Any:
-    """A function (address, number): put the number there."""
+    """Return a function (address, number) that writes the number there."""
 
     def code(_typing: Any, _address: Any, _number: Any) -> Any:
         def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
@@ -104,5 +104,5 @@ write64: Any = intrinsic(_write_code(64))
 
 @njit(nogil=True, cache=True)
 def short_at(address: Int) -> Int:
-    """The 16 bits at an address, as a number."""
+    """Return the 16 bits at an address, as a number."""
     return byte_at(address) | byte_at(address + 1) << 8

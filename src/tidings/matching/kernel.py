@@ -44,8 +44,8 @@ _SPARSE_MAX: Final = 6
 _TEST_SIZE: Final = 24  # bytes of a test
 _SPAN_SHORT: Final = 8
 """Intervals of a test up to which they are tried one by one."""
-_AHEAD: Final = 6  # candidates between fetching and looking
-_ROWS_STEP: Final = 6  # rows ANDed before looking whether anything is left
+_AHEAD: Final = 6  # candidates between fetching and testing
+_ROWS_STEP: Final = 6  # rows ANDed before testing whether anything is left
 
 
 # Placing events
@@ -53,7 +53,7 @@ _ROWS_STEP: Final = 6  # rows ANDed before looking whether anything is left
 
 @njit(nogil=True, cache=True)
 def _cell_of(value: Any, bounds: Int, begin: Int, end: Int) -> Int:
-    """How many bounds are not above the value."""
+    """Count the bounds that are not above the value."""
     place, size = begin, end - begin
     while size > 0:
         half = (size + 1) >> 1
@@ -91,7 +91,7 @@ def place_rows(control: Longs, count: Int) -> None:
 
 @njit(nogil=True, cache=True)
 def _admits(block: Longs, entry: Int, row: Int, ordered: Int, ranks: Int) -> Any:
-    """Whether every test of an entry holds the value of its lane."""
+    """Whether every test of an entry contains the value of its lane."""
     first = block[_FIRST] + 4 * entry
     test = block[_TESTS] + _TEST_SIZE * int32_at(first)
     end = block[_TESTS] + _TEST_SIZE * int32_at(first + 4)
@@ -121,7 +121,7 @@ def _admits(block: Longs, entry: Int, row: Int, ordered: Int, ranks: Int) -> Any
 
 @njit(nogil=True, cache=True)
 def _first_above(test: Int, span: Int, value: Any, is_ordered: Any, ranks: Int) -> Int:
-    """The first of the intervals of one test that does not end below a value, or the last: they ascend."""
+    """Return the first interval of one test that does not end below a value, or the last: they ascend."""
     size = span - 1
     while size > 0:
         half = (size + 1) >> 1
@@ -138,7 +138,7 @@ def _first_above(test: Int, span: Int, value: Any, is_ordered: Any, ranks: Int) 
 
 @njit(nogil=True, cache=True)
 def _resolve(bound: Any, ranks: Int) -> Any:
-    """Where the end of a range of texts stands in the order now."""
+    """Return the present place of the end of a range of texts."""
     if not np.isfinite(bound):
         return bound
     code = np.int64(bound)
@@ -147,7 +147,7 @@ def _resolve(bound: Any, ranks: Int) -> Any:
 
 @njit(nogil=True, cache=True)
 def _pick_rows(control: Longs, block: Longs, row: Int) -> tuple[Int, Any]:
-    """List the rows to AND for one event: (their number, the words that may have something left)."""
+    """List the rows to AND for one event; return (their number, the words that may have something left)."""
     lanes, width = control[LANES_COUNT], block[_WIDTH]
     cells = control[CELLS] + block[_PARITY] * control[CELLS_SIZE] + 2 * lanes * row
     left = ~np.uint64(0) >> np.uint64(64 - width)
@@ -175,7 +175,7 @@ def _pick_rows(control: Longs, block: Longs, row: Int) -> tuple[Int, Any]:
 
 @njit(nogil=True, cache=True)
 def _and_sparse(control: Longs, block: Longs, picked: Int, words: Any) -> Any:
-    """AND the picked rows in these words only; tells in which something is left."""
+    """AND the picked rows in these words only; return those in which something is left."""
     left = words
     while words != 0:
         word = count_zeros(words)
@@ -208,7 +208,7 @@ def _and_dense(control: Longs, block: Longs, picked: Int) -> Any:
 
 @njit(nogil=True, cache=True)
 def _list_candidates(control: Longs, block: Longs, number: Int, row: Int, used: Int) -> Int:
-    """List the entries of one block that one event may match; how many are listed now."""
+    """List the entries of one block that one event may match; return how many are listed now."""
     picked, left = _pick_rows(control, block, row)
     if left == 0:
         return used
@@ -231,9 +231,9 @@ def _list_candidates(control: Longs, block: Longs, number: Int, row: Int, used: 
 
 @njit(nogil=True, cache=True)
 def _verify(control: Longs, blocks: Longs, listed: Int) -> Int:
-    """Keep the candidates that do match; how many they are.
+    """Keep the candidates that do match; return their number.
 
-    Entries lie anywhere in memory, so those ahead are fetched while one is looked at: first where its tests
+    Entries lie anywhere in memory, so those ahead are fetched while one is tested: first where its tests
     begin, then the tests.
     """
     used = 0
@@ -262,7 +262,7 @@ def _verify(control: Longs, blocks: Longs, listed: Int) -> Int:
 
 @njit(nogil=True, cache=True)
 def _emit(control: Longs, block: Longs, entry: Int, row: Int, used: Int) -> Int:
-    """Note a match; of a filter that has several entries only the first."""
+    """Note a match; of a filter with several entries only the first."""
     owner = int32_at(block[_OWNERS] + 4 * entry)
     slot = owner >> MARK_BITS
     if owner & SHARED:
@@ -277,9 +277,9 @@ def _emit(control: Longs, block: Longs, entry: Int, row: Int, used: Int) -> Int:
 
 @njit(nogil=True, cache=True)
 def match_rows(control: Longs, blocks: Longs, count: Int, number: Int, row: Int) -> tuple[Int, Int, Int]:
-    """Match events from a block and a row on: (block, row, matches), to go on there when the room is used up.
+    """Match events from a block and a row on; return (block, row, matches), to go on if the room is full.
 
-    Matches are (row, slot), with ~slot where the filter itself must be asked.
+    Matches are (row, slot), with ~slot if the filter itself must be evaluated.
     """
     if number == 0 and row == 0:
         place_rows(control, count)
@@ -318,7 +318,7 @@ def by_row(rows: Ints, slots: Ints, offsets: Ints, grouped: Ints) -> None:
 
 @njit(nogil=True, cache=True)
 def by_slot(rows: Ints, slots: Ints, counts: Ints, hit: Ints, offsets: Ints, grouped: Ints) -> Int:
-    """Put rows in the order of their slots; tells how many are hit. `counts` is all zero, and stays so."""
+    """Put rows in the order of their slots; return how many are hit. `counts` is all zero, and stays so."""
     found = 0
     for slot in slots:
         if counts[slot] == 0:

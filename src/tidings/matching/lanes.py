@@ -1,11 +1,11 @@
-"""Which columns the filters of an index need, and the texts they know: what the scan of events is told.
+"""Columns that the filters of an index need, and the texts they know: the input of the scan of events.
 
-A lane is one kind of value of one attribute (see `tidings.event.scan`). Lanes, texts asked for by equality,
-and texts that are ends of ranges (*cuts*) are numbered as filters name them and forgotten when none does.
+A lane is one kind of value of one attribute (see `tidings.event.scan`). Lanes, texts of equalities, and texts
+that are ends of ranges (*cuts*) are numbered as filters name them and forgotten when none does.
 
 Numbers never shift under filters that use them. The order of the cuts does, as new ones come between; so
-filters hold numbers of cuts, and `ranks` says where each now stands. To bring in new cuts costs O(all cuts),
-at the speed of copying memory.
+filters hold numbers of cuts, and `ranks` has the present place of each. To add new cuts costs O(all cuts), at
+the speed of copying memory.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tidings.matching.clues import SCANNED_HEADER
 
 _DEFAULT_WORDS: Final = {"delivery": "transient", "route": "auto"}
 INSERTED_MAX: Final = 64
-"""New cuts that are put in their places one by one; more are merged, which looks at every cut."""
+"""New cuts that are inserted one by one; more are merged, which reads every cut."""
 _ADDRESS_MASK = (1 << PLACE_ADDRESS_BITS) - 1
 _WORD_PADDING: Final = 8  # the last text may be read in whole words
 UNUSED_MIN = 256
@@ -50,22 +50,21 @@ Thing = TypeVar("Thing", bound=Hashable)
 
 
 class CountedNumbers(Generic[Thing]):
-    """Small numbers for things that come and go, and how often each is in use.
+    """Small numbers for things that come and go, with the number of uses of each.
 
-    A number stays with its thing until `collect` is called, even when nobody counts on it any more; so a
-    thing that comes back soon finds its number again, and collecting is worth its cost only when much is
-    unused.
+    A number stays with its thing until `collect` is called, even when it is unused; so a thing that comes
+    back soon gets its number again, and collecting is worth its cost only when much is unused.
     """
 
     def __init__(self) -> None:
         self.numbers: dict[Thing, int] = {}
         self.uses = array("q")
-        self.fresh: list[Thing] = []  # numbered since their owner last looked
+        self.fresh: list[Thing] = []  # numbered since the owner last read this
         self.used = 0  # things that are in use at all
         self._free: list[int] = []
 
     def number(self, thing: Thing) -> int:
-        """The number of a thing, given now if it has none; `use` says how often it counts."""
+        """Return the number of a thing, a new one if it has none; `use` counts its uses."""
         known = self.numbers.get(thing)
         if known is not None:
             return known
@@ -80,7 +79,7 @@ class CountedNumbers(Generic[Thing]):
 
     @property
     def size(self) -> int:
-        """One more than the highest number ever given."""
+        """One more than the highest number ever used."""
         return len(self.uses)
 
     @property
@@ -90,7 +89,7 @@ class CountedNumbers(Generic[Thing]):
         return unused > UNUSED_MIN and 2 * unused > len(self.numbers)
 
     def collect(self) -> list[int]:
-        """Forget the things that are not in use; their numbers may be given again."""
+        """Forget the unused things; their numbers may be used again."""
         gone = [thing for thing, number in self.numbers.items() if not self.uses[number]]
         freed = [self.numbers.pop(thing) for thing in gone]
         self._free += freed
@@ -127,7 +126,7 @@ class TextPool:
 
 
 class Texts(CountedNumbers[bytes]):
-    """Texts asked for by equality, in a table for the scan."""
+    """Texts of equalities, in a table for the scan."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -136,7 +135,7 @@ class Texts(CountedNumbers[bytes]):
         self._slots: Ints = np.full(16, -1, np.int32)
 
     def table(self) -> TextTable:
-        """The table of all texts, brought up to date."""
+        """Update and return the table of all texts."""
         if self.is_wasteful:
             self.collect()
             self._pool = TextPool()
@@ -181,7 +180,7 @@ class CutTexts(CountedNumbers[tuple[int, bytes]]):
         self.ranks: Longs = np.zeros(1, np.int64)
 
     def update(self, lanes: int) -> Cuts:
-        """Bring new cuts into the order; `lanes` is how many lanes there are."""
+        """Insert new cuts into the order; `lanes` is the number of lanes."""
         if self.is_wasteful:
             self.collect()
             self._sorted, self._order, self._lanes, self._pool = (
@@ -236,13 +235,13 @@ class Lanes(CountedNumbers[tuple[str, int]]):
         self.cuts = CutTexts()
         self.ordered: Bytes = np.zeros(1, np.uint8)  # by lane: whether its bounds are numbers of cuts
         self.kinds = array("b")
-        self.number_lanes: dict[str, int] = {}  # by name, the lanes asked for most
+        self.number_lanes: dict[str, int] = {}  # by name, the lanes used most
         self._source: str | None = None
         self._is_collected = False
         self._index_names()
 
     def number(self, thing: tuple[str, int]) -> int:
-        """The lane of (name, kind)."""
+        """Return the lane of (name, kind)."""
         lane = super().number(thing)
         if lane == len(self.kinds):
             self.kinds.append(0)
@@ -257,7 +256,7 @@ class Lanes(CountedNumbers[tuple[str, int]]):
         return bool(self.fresh or self.texts.fresh or self.cuts.fresh or self._is_collected)
 
     def forget_others(self, used: set[int]) -> list[int]:
-        """Forget all lanes but these, and tell which they were; their numbers may be given again.
+        """Forget all lanes but these, and return the forgotten ones; their numbers may be used again.
 
         Lanes are not counted as texts are: there are few, and the blocks know theirs.
         """
@@ -269,7 +268,7 @@ class Lanes(CountedNumbers[tuple[str, int]]):
         return freed
 
     def refresh(self) -> ScanPlan:
-        """The plan for scanning, with all that was named so far."""
+        """Return the plan for scanning, with everything named so far."""
         if self.fresh or self._is_collected:
             self._index_names()
             self.fresh, self._is_collected = [], False
@@ -316,7 +315,7 @@ class Lanes(CountedNumbers[tuple[str, int]]):
         self._set_constant("source", self._source)
 
     def set_source(self, source: str | None) -> None:
-        """Say from whom the events that are scanned next come."""
+        """Set the source of the events that are scanned next."""
         if source != self._source:
             self._source = source
             self._set_constant("source", source)
@@ -345,7 +344,7 @@ class TextPlaces:
         self._words = self._plan.words()
 
     def read(self, batch: Batch) -> Iterator[tuple[str, list[bytes | None]]]:
-        """Each name with its text in every event, None where there is none; CodecError as `Batch.events`."""
+        """Yield each name with its text in every event, None if it has none; CodecError as `Batch.events`."""
         values: Floats = np.empty((len(batch), max(1, len(self._names))))
         data = np.frombuffer(batch.raw, np.uint8)
         done, end = scan_rows(data, HEAD_SIZE, len(batch), self._words, values)
@@ -359,7 +358,7 @@ class TextPlaces:
 
 
 def _cut(batch: Batch, name: str, column: Floats, base: int) -> list[bytes | None]:
-    """The texts at these places in the bytes of a batch, which lie at an address."""
+    """Return the texts at these places in the bytes of a batch, which lie at an address."""
     raw = batch.raw
     is_there = ~np.isnan(column)
     places = np.where(is_there, column, 0).astype(np.int64)

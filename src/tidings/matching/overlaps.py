@@ -1,12 +1,12 @@
-"""Many filters, asked with one filter: which of them may it overlap?
+"""Index of many filters that returns those which one filter may overlap.
 
 Each alternative of a filter is filed under its most *telling* constraints, such as `type = 'air.pm10'` or a
 range of numbers: those that admit values of one kind only, and not all of them. Alternatives that are filed
-under the same attributes form a *group*. Two alternatives meet unless an attribute that both constrain keeps
-them apart, so a group is asked by the attribute it shares with the question that leaves the fewest, and a
-group that shares none is taken whole.
+under the same attributes form a *group*. Two alternatives overlap unless an attribute that both constrain
+separates them, so a group is searched by the attribute it shares with the given filter that leaves the
+fewest, and a group that shares none is taken whole.
 
-The rule kept: what is found includes all that overlaps, and may include more.
+The rule kept: the result includes all filters that overlap, and may include more.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ POINTS_MAX = 64
 ALTERNATIVES_MAX = 16
 """Alternatives of a filter that are filed one by one; a filter that has more may overlap anything."""
 LOOKUPS_MAX = 4_096
-"""Groups that are asked for one filter, once for each of its alternatives; past this all are taken."""
+"""Groups that are searched for one filter, once for each of its alternatives; past this all are taken."""
 FEW = 8
-"""Candidates that are few enough not to look for fewer by another attribute."""
+"""Candidates that are few enough not to search by another attribute."""
 
 K = TypeVar("K", bound=Hashable)
 Telling = dict[str, tuple[int, Intervals]]
@@ -37,7 +37,7 @@ Telling = dict[str, tuple[int, Intervals]]
 
 
 class Overlaps(Generic[K]):
-    """Filters by what they demand, each under a key."""
+    """Filters by their telling constraints, each under a key."""
 
     def __init__(self) -> None:
         self._groups: dict[tuple[str, ...], _Group[K]] = {}
@@ -101,7 +101,7 @@ class _Group(Generic[K]):
             self._places[name].remove(key, order, kind, line)
 
     def meeting(self, constraints: Mapping[str, Constraint]) -> Iterable[K]:
-        """Return the keys of those that none of the attributes keeps apart from these constraints."""
+        """Return the keys of those that no attribute separates from these constraints."""
         fewest: Iterable[K] = self.keys
         count = len(self.keys)
         for name, place in self._places.items():
@@ -175,7 +175,7 @@ def _tellings(filter: Filter) -> list[Telling]:
 
 
 def _telling(alternative: Conjunction) -> Telling:
-    """The most telling constraints: of the type, then those of few values, then the others."""
+    """Return the most telling constraints: of the type, then those of few values, then the others."""
     ranked: list[tuple[bool, bool, str, tuple[int, Intervals]]] = []
     for name, constraint in alternative.constraints.items():
         only = _only_line(constraint)
@@ -186,7 +186,7 @@ def _telling(alternative: Conjunction) -> Telling:
 
 
 def _only_line(constraint: Constraint) -> tuple[int, Intervals] | None:
-    """The one kind of value that a constraint admits, and which, unless these are all of the kind."""
+    """Return the one kind of value that a constraint admits, and which, unless these are all of the kind."""
     if constraint.booleans or constraint.nan or constraint.missing:
         return None
     lines = [(kind, line) for kind, line in enumerate(constraint.lines) if not line.is_empty]
@@ -198,7 +198,7 @@ def _few_points(line: Intervals) -> list[Any] | None:
 
 
 def _ends(line: Intervals) -> tuple[Cut | tuple[()], Cut | tuple[()]]:
-    """The lowest and the highest cut around a set that is not empty; () for an end without limit."""
+    """Return the lowest and the highest cut around a set that is not empty; () for an end without limit."""
     is_endless = line.inside ^ bool(len(line.cuts) & 1)
     return () if line.inside else line.cuts[0], () if is_endless else line.cuts[-1]
 

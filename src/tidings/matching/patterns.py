@@ -1,9 +1,9 @@
-"""Filters that have clues: an event is shown only to those of which it has a clue.
+"""Filters with clues, each evaluated only for events that have one of its clues.
 
-Filters by topic pattern, by LIKE, by an end or a part of a string can't be told by ranges of values, so the
-engine would have to ask each of them about nearly every event. Here the clues (`clues.py`) that fit a string
-are found by a walk through a tree of levels or by the texts that patterns need (`clue_tables.py`), in plain
-Python and whatever is installed. A filter of which the clue says all is not even asked.
+Filters by topic pattern, by LIKE, by an end or a part of a string can't be found by ranges of values, so the
+engine would have to evaluate each of them for nearly every event. Here the clues (`clues.py`) that fit a
+string are found by a walk through a tree of levels or by the texts that patterns need (`clue_tables.py`), in
+plain Python and whatever is installed. A filter whose clue decides alone is not even evaluated.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from tidings.matching.lanes import TextPlaces
 
 FEW_NAMES: Final = 16
-"""Attributes with clues up to which an event is asked for each; beyond that it goes by those it has."""
+"""Attributes with clues up to which each is looked up in an event; beyond that, those of the event are."""
 SCANNED_NAMES_MAX: Final = 64
 """Attributes with clues up to which a batch is scanned for them; beyond that it is decoded."""
 
 KNOWN_LENGTH_MAX: Final = 256
-"""Characters of a text for which it is remembered what fits it, until clues come or go."""
+"""Longest text whose fitting clues are remembered, until clues come or go."""
 KNOWN_CLUES_MAX: Final = 1 << 14
 """Texts, and clues that fit them, that are remembered for one attribute; then they are forgotten."""
 
@@ -54,7 +54,7 @@ class _Attribute(Generic[Key]):
         return bool(self._equal or self._used)
 
     def add(self, clue: Clue, key: Key) -> None:
-        """Let a key have a clue."""
+        """Add a clue of a key."""
         if clue.table is ClueTable.EQUAL:
             assert isinstance(clue.wanted, str)
             self._equal.setdefault(clue.wanted, {})[key] = None
@@ -63,7 +63,7 @@ class _Attribute(Generic[Key]):
         self._look()
 
     def remove(self, clue: Clue, key: Key) -> None:
-        """Take a clue of a key out."""
+        """Remove a clue of a key."""
         if clue.table is ClueTable.EQUAL:
             assert isinstance(clue.wanted, str)
             keys = self._equal[clue.wanted]
@@ -83,7 +83,7 @@ class _Attribute(Generic[Key]):
         self._known_room = KNOWN_CLUES_MAX
 
     def crowd(self, clue: Clue) -> int:
-        """How many keys have this clue."""
+        """Number of keys with this clue."""
         if clue.table is ClueTable.EQUAL:
             assert isinstance(clue.wanted, str)
             return len(self._equal.get(clue.wanted, ()))
@@ -91,9 +91,9 @@ class _Attribute(Generic[Key]):
         return crowd
 
     def find(self, text: Text) -> tuple[Keys[Key], ...]:
-        """Those who have each of the clues that fit a text, remembered for the events that have it too.
+        """Return the keys of each clue that fits a text, remembered for later events with the same text.
 
-        Who asks often looks into `known` first.
+        Hot callers look into `known` first.
         """
         shown = text if isinstance(text, str) else _decoded(text)
         fitting: list[Keys[Key]] = []
@@ -115,9 +115,9 @@ class Patterns(Generic[Key]):
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
-        self.clues: dict[Key, tuple[Clue, ...]] = {}  # whether there are any is asked on the hot path
-        self._asked: dict[Key, Filter] = {}  # those of which a clue does not say all
-        self._several: set[Key] = set()  # those with several clues
+        self.clues: dict[Key, tuple[Clue, ...]] = {}  # the hot path checks whether there are any
+        self._asked: dict[Key, Filter] = {}  # filters that a clue does not decide alone
+        self._several: set[Key] = set()  # keys with several clues
         self._names: dict[str, _Attribute[Key]] = {}
         self._places: TextPlaces | None = None
 
@@ -128,7 +128,7 @@ class Patterns(Generic[Key]):
         return key in self.clues
 
     def __getstate__(self) -> tuple[Any, ...]:
-        """What the tables are made of: trees may be deeper than copying can go."""
+        """Return the sources of the tables: trees may be deeper than copying can go."""
         return self._seed, self.clues, self._asked
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
@@ -137,12 +137,12 @@ class Patterns(Generic[Key]):
             self._put(key, clues, state[2].get(key))
 
     def crowd(self, clues: Clues) -> int:
-        """How many have that one of these clues which most have."""
+        """Number of keys with the most common of these clues."""
         crowds = (self._names[clue.name].crowd(clue) for clue in clues.clues if clue.name in self._names)
         return max(crowds, default=0)
 
     def add(self, key: Key, wanted: Filter, clues: Clues) -> None:
-        """Take in a filter with its clues, under a key that is not there."""
+        """Add a filter with its clues, under an unused key."""
         self._put(key, clues.clues, None if clues.is_exact else wanted)
 
     def _put(self, key: Key, clues: tuple[Clue, ...], asked: Filter | None) -> None:
@@ -158,7 +158,7 @@ class Patterns(Generic[Key]):
             self._names[clue.name].add(clue, key)
 
     def remove(self, key: Key) -> None:
-        """Take a filter out; KeyError if it is not there."""
+        """Remove a filter; KeyError if it is not there."""
         for clue in self.clues.pop(key):
             self._names[clue.name].remove(clue, key)
             if not self._names[clue.name]:
@@ -170,7 +170,7 @@ class Patterns(Generic[Key]):
     # Matching
 
     def match(self, event: Event) -> list[Key]:
-        """The keys whose filters match an event."""
+        """Return the keys whose filters match an event."""
         found: list[Key] = []
         for attribute, value in self._values(event):
             if isinstance(value, str):
@@ -194,7 +194,7 @@ class Patterns(Generic[Key]):
             yield self._names[name], event.values.get(name) if read is None else read(event)
 
     def match_rows(self, batch: Batch, is_compiled: bool) -> dict[Key, list[int]]:
-        """The rows of a batch that each filter matches, ascending; CodecError if not all of it is events."""
+        """Return the matching rows of a batch by key, ascending; CodecError if not all are events."""
         rows: dict[Key, list[int]] = {}
         event_at = _remembering(batch)
         for name, column in self._columns(batch, is_compiled):
@@ -210,7 +210,7 @@ class Patterns(Generic[Key]):
         return rows
 
     def _columns(self, batch: Batch, is_compiled: bool) -> Iterator[tuple[str, Column]]:
-        """The texts of each attribute, as bytes where they are read without decoding the events."""
+        """Yield the texts of each attribute, as bytes if they are read without decoding the events."""
         scanned = [name for name in self._names if name in TEXT_FIELDS or name not in HEADER_READERS]
         if is_compiled and not batch.is_decoded and len(self._names) <= SCANNED_NAMES_MAX:
             yield from self._read_places(batch, scanned)
@@ -229,7 +229,7 @@ class Patterns(Generic[Key]):
 
 
 def _fitting(attribute: _Attribute[Key], column: Column) -> Iterable[tuple[Keys[Key], list[int]]]:
-    """Those who have each clue that fits any text, with the rows of these texts: many may share a clue."""
+    """Yield the keys of each clue that fits any text, with the rows of these texts: many may share a clue."""
     found: dict[int, tuple[Keys[Key], list[int]]] = {}
     known = attribute.known.get
     for row, text in enumerate(column):
@@ -245,7 +245,7 @@ def _fitting(attribute: _Attribute[Key], column: Column) -> Iterable[tuple[Keys[
 
 
 def _remembering(batch: Batch) -> Callable[[int], Event]:
-    """Events of a batch by row, each decoded once."""
+    """Return a function from rows to events of a batch, which decodes each once."""
     events: dict[int, Event] = {}
 
     def event_at(row: int) -> Event:
@@ -258,4 +258,4 @@ def _remembering(batch: Batch) -> Callable[[int], Event]:
 
 
 def _decoded(text: bytes) -> str:
-    return text.decode("utf-8", "replace")  # whoever decodes the event refuses what is no UTF-8
+    return text.decode("utf-8", "replace")  # decoding the event refuses invalid UTF-8

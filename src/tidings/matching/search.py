@@ -1,9 +1,9 @@
-"""One search of a shelf, in steps: the shelf may be changed in between, and the search knows its place.
+"""One search of a shelf, in steps: the shelf may be changed in between, and the search keeps its place.
 
-The place is that of the last entry that was looked at. Entries have distinct places that never change, so
-however the shelf was changed, what stands behind the place was not looked at yet. A search therefore finds
-each event that matches and stays on the shelf from its beginning to its end, in order. One that comes
-meanwhile is found if it comes behind the place, and one that goes is found if the search was there before.
+The place is that of the last entry that was visited. Entries have distinct places that never change, so
+however the shelf was changed, entries behind the place were not visited yet. A search therefore finds each
+event that matches and stays on the shelf from its beginning to its end, in order. An event added meanwhile
+is found if it stands behind the place, and a removed one if the search was there before.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from tidings.matching.shelf import Shelf
 
 LEAP_AFTER = 64
-"""Candidates that are tried before the other constraints are asked where in the order they go on."""
+"""Candidates that are tried before the other constraints are searched for their next entries."""
 TRIES_MAX = 64
-"""Entries that are looked at in one step, at 1 to 3 µs each."""
+"""Entries that are visited in one step, at 1 to 3 µs each."""
 TRIED_FIRST = 16
-"""Events at the head that are tried before an index is asked, and candidates too few to look for fewer."""
+"""Events at the head that are tried before an index is used, and candidates too few to look for fewer."""
 
 Key = TypeVar("Key")
 ShelfEntry = tuple[Any, int, Any, Any]
@@ -39,14 +39,14 @@ Floor = tuple[Any, ...]
 
 
 def behind(entry: ShelfEntry) -> Floor:
-    """The place just behind an entry."""
+    """Return the place just behind an entry."""
     return entry[0], entry[1] + 1
 
 
 class SearchPlan(Struct, frozen=True):
-    """The places of a filter's matches, as far as indexes show them: one part for each alternative.
+    """Places of a filter's matches, as far as indexes show them: one part for each alternative.
 
-    It is good until the shelf is changed.
+    It is valid until the shelf is changed.
     """
 
     parts: list[SearchPart]
@@ -54,21 +54,21 @@ class SearchPlan(Struct, frozen=True):
     """Whether everything there matches."""
 
     def candidates(self) -> Iterator[ShelfEntry]:
-        """All entries there in order, each once."""
+        """Yield all entries there in order, each once."""
         if len(self.parts) == 1:
             return self.parts[0].candidates()
         return _without_repeats(merge(*(part.candidates() for part in self.parts)))
 
 
 class SearchPart(Struct, frozen=True):
-    """What each of several constraints admits, the most selective one first; matches are in all of them."""
+    """Spans admitted by each of several constraints, the most selective first; matches are in all of them."""
 
     admitted: list[list[RunSpan]]
     floor: Floor | None
-    """Entries below this one are not wanted."""
+    """Entries below this one are skipped."""
 
     def candidates(self) -> Iterator[ShelfEntry]:
-        """The entries of the most selective constraint in order, less those the others are known to lack."""
+        """Yield the entries of the most selective constraint in order, less those the others surely lack."""
         if len(self.admitted) == 1:
             return _ascending(self.admitted[0], self.floor)
         return self._leaping()
@@ -88,7 +88,7 @@ class SearchPart(Struct, frozen=True):
             size *= 2  # a leap may cost hundreds of tries, so leaps must become rare where they gain nothing
 
     def _leap(self, entry: ShelfEntry) -> ShelfEntry | None:
-        """An entry below which, from this one on, some other constraint admits nothing; None if for good."""
+        """Return an entry below which another constraint admits nothing from this one on; None for all."""
         for spans in self.admitted[1:]:
             following = next(_ascending(spans, entry), None)
             if following is None:
@@ -98,13 +98,13 @@ class SearchPart(Struct, frozen=True):
 
 
 def _ascending(spans: list[RunSpan], floor: Floor | None) -> Iterator[ShelfEntry]:
-    """The entries of several spans in order, none below the floor."""
+    """Yield the entries of several spans in order, none below the floor."""
     streams = [span.ascending(floor) for span in spans]
     return streams[0] if len(streams) == 1 else merge(*streams)
 
 
 def says_all(conjunction: Conjunction) -> bool:
-    """Whether the index of one attribute answers the conjunction by itself."""
+    """Whether the index of one attribute decides the conjunction alone."""
     return len(conjunction.constraints) <= 1 and not conjunction.residues
 
 
@@ -117,10 +117,10 @@ def _without_repeats(entries: Iterator[ShelfEntry]) -> Iterator[ShelfEntry]:
 
 
 class Search(Generic[Key]):
-    """Search of a shelf in steps; iterated once, it yields keys, and None wherever a step ends.
+    """Search of a shelf in steps; iterated once, it yields keys, and None at the end of each step.
 
     Without a filter everything is found. With `after`, only entries of higher orders are found. One that
-    `is_bounded` ends at the entry that is the last one when it begins, however quickly others come.
+    `is_bounded` ends at the entry that is last when it begins, however quickly others are added.
     """
 
     __slots__ = ("_ceiling", "_filter", "_floor", "_last", "_shelf")
@@ -136,7 +136,7 @@ class Search(Generic[Key]):
         self._last: ShelfEntry | None = None
 
     def has_passed(self, order: Any) -> bool:
-        """Whether an entry of this order, if it comes now, will not be found any more."""
+        """Whether an entry of this order, added now, will not be found any more."""
         return self._last is not None and bool(order <= self._last[0])
 
     def __iter__(self) -> Iterator[Key | None]:
@@ -177,7 +177,7 @@ class Search(Generic[Key]):
                 entries, is_exact = shelf.entries_from(self._place), self._filter is None
 
     def _prepare(self, filter: Filter) -> Generator[None, None, SearchPlan | None]:
-        """Have the indexes built that are of use; once, so that a search ends though others push them out."""
+        """Build the useful indexes; only once, so that a search ends though others evict them."""
         tried: list[str] = []
         while isinstance(plan := self._shelf.plan(filter, self._place, tried), str):
             tried.append(plan)
@@ -186,7 +186,7 @@ class Search(Generic[Key]):
 
     @property
     def _place(self) -> Floor | None:
-        """Below which all was looked at."""
+        """Place below which all entries were visited."""
         return self._floor if self._last is None else behind(self._last)
 
 

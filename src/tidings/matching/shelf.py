@@ -1,12 +1,12 @@
-"""The shelf: many stored events, of which one filter wants the first.
+"""The shelf: many stored events, of which a filter selects the first.
 
 The events stand in an order of their own (a queue's: highest priority, then longest wait). A search tries the
-first few one by one, because the head of a queue mostly fits; then it asks an index of the attributes that
+first few one by one, because the head of a queue mostly fits; then it uses an index of an attribute that
 the filter constrains. An index is built by the first search that needs it, and from then on kept up; searches
-that find what they want at the head, and shelves of a few events, never build one. Both are done in steps, if
-whoever searches wants that (`search`), and searches that need the same index build it together.
+that succeed at the head, and shelves of a few events, never build one. Both can be done in steps (`search`),
+and searches that need the same index build it together.
 
-What a search costs, n events being stored and √n standing for a block and the number of blocks (256 + n/256):
+Cost of a search, with n stored events and √n for a block and the number of blocks (256 + n/256):
 - one constraint on one attribute (equality, IN, ranges, prefixes, presence): O(√n), even where it admits half
   of the shelf and all of that half stands at the end;
 - several constraints, or conditions that have no index: the most selective constraint names the candidates,
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from tidings.filters.normal import Conjunction
 
 INDEXES_MAX = 8
-"""Attributes that have an index at one time; the one searched by longest ago makes room for another."""
+"""Attributes that have an index at one time; the one used longest ago makes room for another."""
 BUILDS_MAX = 8
 """Indexes that are being built at one time."""
 INDEXED_AT_ONCE = 128
-"""Events that are put into an index in one step, at 3 to 4 µs each."""
+"""Events that are added to an index in one step, at 3 to 4 µs each."""
 SPANS_MAX = 1_000
-"""Stretches of indexes that one search looks at; of a constraint with more of them no index is asked."""
+"""Stretches of indexes that one search reads; a constraint with more of them uses no index."""
 
 Key = TypeVar("Key", bound=Hashable)
 Item = TypeVar("Item")
@@ -54,8 +54,8 @@ Item = TypeVar("Item")
 class Shelf(Generic[Key, Item]):
     """Events under unique keys, in order, searched by filters.
 
-    What is stored need not be an event: `read` makes the event of an item when a search has to look at it.
-    With `distinct` no two orders are the same, and an entry is smaller by the number that tells them apart.
+    An item need not be an event: `read` makes its event when a search has to evaluate it. With `distinct` no
+    two orders are the same, and an entry is smaller by the number that distinguishes them.
     """
 
     def __init__(self, read: Callable[[Item], Event] | None = None, distinct: bool = False) -> None:
@@ -66,7 +66,7 @@ class Shelf(Generic[Key, Item]):
         self._order = SortedRun(one_value=True)
         self._indexes: dict[str, AttributeIndex] = {}  # the one used last stands last
         self._building: dict[str, AttributeIndex] = {}
-        self._builders: dict[str, int] = {}  # how many searches wait for each of these
+        self._builders: dict[str, int] = {}  # number of searches that wait for each of these
         self._added = 0
 
     def add(self, key: Key, item: Item, order: Any) -> None:
@@ -90,7 +90,7 @@ class Shelf(Generic[Key, Item]):
         self.changes += 1
 
     def remove(self, key: Key) -> Item:
-        """Take the item of this key off the shelf; KeyError if there is none."""
+        """Remove and return the item of this key; KeyError if there is none."""
         entry = self._entries.pop(key)
         self._order.remove(0, entry)
         for index in self._indexes.values():
@@ -103,7 +103,7 @@ class Shelf(Generic[Key, Item]):
         return entry[3]  # type: ignore[no-any-return]  # entries are not generic: runs sort them as they are
 
     def clear(self) -> Iterator[Item]:
-        """Take everything off at once; what that was, in no order, to be forgotten bit by bit."""
+        """Remove everything at once; yield the items in no order, to be freed bit by bit."""
         entries, self._entries = self._entries, {}
         self._order = SortedRun(one_value=True)
         self._indexes.clear()
@@ -113,7 +113,7 @@ class Shelf(Generic[Key, Item]):
         return (entries.popitem()[1][3] for _ in range(len(entries)))
 
     def first(self, filter: Filter | None = None) -> Key | None:
-        """The key of the first event in order that matches, or None."""
+        """Return the key of the first event in order that matches, or None."""
         if filter is None:
             for _, _, key, _ in self._order:
                 return key  # type: ignore[no-any-return]
@@ -121,18 +121,18 @@ class Shelf(Generic[Key, Item]):
         return next(self.find(filter), None)
 
     def find(self, filter: Filter, after: Any = None) -> Iterator[Key]:
-        """The keys of the events that match, in order, each found when it is asked for.
+        """Yield the keys of the events that match, in order, each found on demand.
 
         With `after`, only those of higher orders. RuntimeError if the shelf is changed in between.
         """
         return self._keys(key for key in self.search(filter, after) if key is not None)
 
     def search(self, filter: Filter | None, after: Any = None, is_bounded: bool = False) -> Search[Key]:
-        """The same in steps, between which the shelf may be changed."""
+        """Return a search in steps, between which the shelf may be changed."""
         return Search(self, filter, after, is_bounded)
 
     def count(self, filter: Filter) -> int:
-        """How many events match; O(√n) where the filter is one constraint."""
+        """Count the events that match; O(√n) if the filter is one constraint."""
         if len(self) > TRIED_FIRST and len(filter.normal) == 1 and says_all(filter.normal[0]):
             plan = self.plan(filter, None, ())
             if isinstance(plan, str):
@@ -144,7 +144,7 @@ class Shelf(Generic[Key, Item]):
 
     @property
     def indexed(self) -> tuple[str, ...]:
-        """The names that have an index, from the one searched by longest ago to the latest."""
+        """Names that have an index, from the one used longest ago to the latest."""
         return tuple(self._indexes)
 
     def __getitem__(self, key: Key) -> Item:
@@ -157,7 +157,7 @@ class Shelf(Generic[Key, Item]):
         return len(self._entries)
 
     def __iter__(self) -> Iterator[Key]:
-        """The keys in order; RuntimeError if the shelf is changed in between."""
+        """Yield the keys in order; RuntimeError if the shelf is changed in between."""
         return self._keys(key for _, _, key, _ in self._order)
 
     def _keys(self, keys: Iterable[Key]) -> Iterator[Key]:
@@ -167,16 +167,16 @@ class Shelf(Generic[Key, Item]):
             if self.changes != changes:
                 raise RuntimeError("the shelf was changed while it was searched")
 
-    # What a search needs
+    # For searches
 
     @property
     def last_entry(self) -> ShelfEntry | None:
-        """The one at the end of the order."""
+        """Last entry in the order."""
         last: ShelfEntry | None = self._order.last
         return last
 
     def entries_from(self, floor: Floor | None) -> Iterator[ShelfEntry]:
-        """The entries in order, none below the floor; good until the shelf is changed."""
+        """Yield the entries in order, none below the floor; valid until the shelf is changed."""
         if not floor:
             return iter(self._order)
         span = self._order.span(WHOLE)
@@ -187,7 +187,7 @@ class Shelf(Generic[Key, Item]):
     ) -> SearchPlan | str | None:
         """Return the places of the matches from the floor on; None if they may be anywhere on the shelf.
 
-        With `tried`, the name of an index instead that should be built before, and is not among these.
+        With `tried`, return instead the name of an index to be built first that is not among these.
         """
         parts: list[SearchPart] = []
         used: set[str] = set()
@@ -205,10 +205,10 @@ class Shelf(Generic[Key, Item]):
     def _admitted(
         self, conjunction: Conjunction, used: set[str], tried: Collection[str] | None
     ) -> list[list[RunSpan]] | str:
-        """Return what the constraints admit, the most selective one first; those without effect are left out.
+        """Return the spans that the constraints admit, the most selective first, without those of no effect.
 
-        `used` are the names this search has used, no more than there may be indexes: otherwise they would
-        push each other out, search after search. Indexes that exist are asked first, as they may do.
+        `used` are the names that this search has used, no more than there may be indexes: otherwise they
+        would evict each other, search after search. Indexes that exist are used first.
         """
         admitted: list[tuple[int, list[RunSpan]]] = []
         indexes, constraints = self._indexes, conjunction.constraints
@@ -231,11 +231,11 @@ class Shelf(Generic[Key, Item]):
         return [spans for _, spans in sorted(admitted, key=itemgetter(0))]
 
     def build(self, name: str) -> Iterator[None]:
-        """Build an index, with others who want it too; None wherever a step ends. There may be no room."""
+        """Build an index, together with other searches; yield None after each step. There may be no room."""
         if not self._begin(name):
             return
         try:
-            for _ in range(2 * len(self) // INDEXED_AT_ONCE + 1):  # others may put in events as quickly
+            for _ in range(2 * len(self) // INDEXED_AT_ONCE + 1):  # others may add events as quickly
                 if not self._build(name):
                     return
                 yield None
@@ -245,7 +245,7 @@ class Shelf(Generic[Key, Item]):
                 del self._builders[name]
 
     def _begin(self, name: str) -> bool:
-        """Begin to build an index, or help others to; False if there is no room for one more."""
+        """Begin to build an index, or join others in that; return False if there is no room for one more."""
         if name not in self._building:
             if len(self._building) >= BUILDS_MAX:
                 left = next((one for one in self._building if not self._builders[one]), None)
@@ -257,10 +257,10 @@ class Shelf(Generic[Key, Item]):
         return True
 
     def _build(self, name: str) -> bool:
-        """Build a part of an index; whether more of it is left."""
+        """Build a part of an index; return whether more of it is left."""
         index = self._building.get(name)
         if index is None:
-            return False  # another search has ended it
+            return False  # another search has finished it
         following = list(islice(self.entries_from(index.floor), INDEXED_AT_ONCE))
         index.build(following)
         if len(following) == INDEXED_AT_ONCE:
@@ -278,5 +278,5 @@ def _itself(item: Any) -> Any:
 
 
 def _pieces(constraint: Constraint) -> int:
-    """About how many stretches of an index a constraint admits."""
+    """Estimate the number of stretches of an index that a constraint admits."""
     return sum(len(line.cuts) for line in constraint.lines) // 2

@@ -1,6 +1,6 @@
-"""Items sorted by a value, of which any range can be asked for its items in an order of their own.
+"""Items sorted by a value, where the items of any range can be read in an order of their own.
 
-A shelf searches events by value and hands them out by place, so one sorted list is not enough: the events
+A shelf searches events by value and returns them by place, so one sorted list is not enough: the events
 with `value > 40` lie side by side, but the first of them in place may be anywhere among them. A run therefore
 keeps its (value, item) pairs in sorted blocks, and the items of each block ranked among each other as well.
 The smallest item of a range is then the first rank of a block inside it, or is in one of the two cut blocks
@@ -40,7 +40,7 @@ class SortedRun:
     __slots__ = ("_highs", "_items", "_lasts", "_leasts", "_one_value", "_ranks", "_values")
 
     def __init__(self, pairs: Iterable[tuple[Any, Any]] = (), one_value: bool = False) -> None:
-        """Take over these pairs, which must come sorted by item.
+        """Take these pairs, which must come sorted by item.
 
         `one_value` promises that all pairs ever here have the same value: their items are ranked as they are.
         """
@@ -61,16 +61,16 @@ class SortedRun:
         return sum(map(len, self._items))
 
     def __iter__(self) -> Iterator[Any]:
-        """The items, sorted by value and then among each other."""
+        """Yield the items, sorted by value and then among each other."""
         return chain.from_iterable(self._items)
 
     @property
     def last(self) -> Any:
-        """The last item in that order, None if there is none."""
+        """Return the last item in that order, None if there is none."""
         return self._lasts[-1] if self._lasts else None
 
     def add(self, value: Any, item: Any) -> None:
-        """Put in a pair; its item must not be in the run yet."""
+        """Add a pair; its item must not be in the run yet."""
         if not self._items:
             self._insert_block(0, [value], [item])
             return
@@ -91,7 +91,7 @@ class SortedRun:
             self._split(block, at)
 
     def add_last(self, value: Any, item: Any) -> None:
-        """Put in a pair whose item is above all others here: several times as quick as to find its rank."""
+        """Add a pair whose item is above all others here: several times as quick as to find its rank."""
         if self._one_value or not self._items:
             self.add(value, item)
             return
@@ -108,7 +108,7 @@ class SortedRun:
             self._split(block, at)
 
     def _append(self, value: Any, item: Any) -> None:
-        """Put in an item behind all others: what a queue does most."""
+        """Add an item behind all others: the most frequent case in a queue."""
         items = self._items[-1]
         self._values[-1].append(value)
         items.append(item)
@@ -117,8 +117,8 @@ class SortedRun:
             self._split(len(self._items) - 1, len(items) - 1)
 
     def remove(self, value: Any, item: Any) -> None:
-        """Take out a pair that is in the run."""
-        if self._items[0][0] is item:  # as a queue does most
+        """Remove a pair that is in the run."""
+        if self._items[0][0] is item:  # the most frequent case in a queue
             block, at = 0, 0
             values, items, ranks = self._values[0], self._items[0], self._ranks[0]
         else:
@@ -139,7 +139,7 @@ class SortedRun:
             self._join(max(block - 1, 0))
 
     def span(self, piece: Piece) -> RunSpan | None:
-        """The pairs whose value lies in this piece of an interval set; None if there are none."""
+        """Return the pairs whose value lies in this piece of an interval set; None if there are none."""
         start = (0, 0)
         stop = (len(self._items), 0)
         if piece.low is not None:
@@ -155,12 +155,12 @@ class SortedRun:
         return block, (bisect(self._values[block], value) if block < len(self._items) else 0)
 
     def _block_of(self, value: Any, item: Any) -> int:
-        """The first block whose last pair is not smaller than this one."""
+        """Return the first block whose last pair is not smaller than this one."""
         low = bisect_left(self._highs, value)
         return bisect_left(self._lasts, item, low, bisect_right(self._highs, value, low))
 
     def _split(self, block: int, at: int) -> None:
-        """Part a block that is too long, in the middle; where a run grows at its end, keep full blocks."""
+        """Split a block that is too long, in the middle; at the end of a growing run, keep full blocks."""
         values, items = self._values[block], self._items[block]
         at_end = block == len(self._items) - 1 and at == len(items) - 1
         middle = at if at_end else len(items) // 2
@@ -169,7 +169,7 @@ class SortedRun:
         self._insert_block(block, values[:middle], items[:middle])
 
     def _join(self, block: int) -> None:
-        """Unite a block with the next one if there is room, so that blocks can't be many and small."""
+        """Join a block with the next one if there is room, so that blocks can't be many and small."""
         if block + 1 < len(self._items) and sum(map(len, self._items[block : block + 2])) <= BLOCK_MAX:
             values = list(chain.from_iterable(self._values[block : block + 2]))
             items = list(chain.from_iterable(self._items[block : block + 2]))
@@ -195,7 +195,7 @@ class SortedRun:
 
 
 class RunSpan(Struct, frozen=True):
-    """A stretch of a run with at least one pair; good until the run is changed."""
+    """Stretch of a run with at least one pair; valid until the run is changed."""
 
     items: list[list[Any]]
     ranks: list[list[Any]]
@@ -210,7 +210,7 @@ class RunSpan(Struct, frozen=True):
         return sum(map(len, self.items[first:last])) - skipped + taken
 
     def ascending(self, floor: Any = None) -> Iterator[Any]:
-        """The items from the smallest to the largest, each found when it is asked for; none below the floor.
+        """Yield the items from the smallest to the largest, each found on demand; none below the floor.
 
         The first costs a look at each block and at the items of the two cut ones, the others O(log n) each.
         With a floor, a look at a block may be a binary search in it.
@@ -239,7 +239,7 @@ class RunSpan(Struct, frozen=True):
             if not heap:
                 return
             least = min(heap)
-        yield least[0]  # often no more is wanted, and the rest of the work is saved
+        yield least[0]  # often no more is needed, and the rest of the work is saved
         heapify(heap)
         while heap:
             _, block, rank = heap[0]
@@ -252,12 +252,12 @@ class RunSpan(Struct, frozen=True):
                 yield heap[0][0]
 
     def _in_block(self, block: int) -> list[Any]:
-        """The items of one block that belong to the span, as they stand."""
+        """Return the items of one block that belong to the span, in their present order."""
         skipped = self.start[1] if block == self.start[0] else 0
         return self.items[block][skipped : self.stop[1] if block == self.stop[0] else None]
 
     def _heads(self, cut: set[int]) -> list[Head]:
-        """The smallest item of each block within the span."""
+        """Return the smallest item of each block within the span."""
         whole = range(self.start[0] + (self.start[0] in cut), self.stop[0])
         heads = [(min(self._in_block(block)), block, 0) for block in cut]
         heads += zip(self.leasts[whole.start : whole.stop], whole, repeat(0))
