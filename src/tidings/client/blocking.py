@@ -449,6 +449,11 @@ class Subscription(BlockingContext[AsyncSubscription]):
         """Whether the last event may have been delivered before."""
         return self._inner.redelivered
 
+    @property
+    def pending(self) -> int:
+        """Events that have arrived and were not returned yet."""
+        return self._inner.pending
+
     def acknowledge(self, event: Event) -> None:
         """Acknowledge this event and all before it; for `acknowledge="client"`.
 

@@ -215,6 +215,11 @@ class Subscription:
         """Whether the last event may have been delivered before."""
         return self._redelivered
 
+    @property
+    def pending(self) -> int:
+        """Events that have arrived and were not returned yet."""
+        return len(self._events) - self._at + sum(len(arrived.batch) for arrived in self._arrived)
+
     # Acknowledging
 
     def _acknowledge_last(self) -> None:

@@ -10,16 +10,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tidings.testing.assertions import eventually, eventually_blocking, published, queued
     from tidings.testing.clock import VirtualClock
     from tidings.testing.node_process import NodeProcess
     from tidings.testing.proxy import Proxy
 
-__all__ = ["NodeProcess", "Proxy", "VirtualClock"]
+__all__ = [
+    "NodeProcess",
+    "Proxy",
+    "VirtualClock",
+    "eventually",
+    "eventually_blocking",
+    "published",
+    "queued",
+]
 
 _HOMES = {
     "NodeProcess": "tidings.testing.node_process",
     "Proxy": "tidings.testing.proxy",
     "VirtualClock": "tidings.testing.clock",
+    "eventually": "tidings.testing.assertions",
+    "eventually_blocking": "tidings.testing.assertions",
+    "published": "tidings.testing.assertions",
+    "queued": "tidings.testing.assertions",
 }
 
 
