@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -137,10 +138,16 @@ def test_another_program_at_the_port_is_no_node(answer: bytes) -> None:
     async def answers(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(answer)
         writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+        done.set()
+
+    done = asyncio.Event()
 
     async def scenario() -> None:
         server = await asyncio.start_server(answers, "127.0.0.1", 0)
         assert not await local.is_at_port(server.sockets[0].getsockname()[1])
+        await done.wait()
         server.close()
 
     run(scenario())

@@ -33,6 +33,11 @@ def test_the_command_and_its_flags_are_there() -> None:
     assert {one for one in arguments if one.startswith("-")} <= known
 
 
+def test_it_waits_for_the_notifications_that_a_node_sends() -> None:
+    assert setting("Type") == "notify"
+    assert setting("WatchdogSec") == "60s"
+
+
 def test_all_connections_that_a_node_takes_have_a_descriptor() -> None:
     assert int(setting("LimitNOFILE")) >= NodeConfig().connections_max + DESCRIPTORS_SPARE
 

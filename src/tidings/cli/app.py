@@ -18,6 +18,7 @@ from tidings.cli import (
     log,
     node,
     peer,
+    ping,
     pipeline,
     publish,
     queue,
@@ -44,6 +45,7 @@ app.add_typer(node.app, name="node")
 app.command()(gateway.gateway)
 app.command()(publish.publish)
 app.command()(subscribe.subscribe)
+app.command()(ping.ping)
 app.command()(top.top)
 app.command()(backup.backup)
 app.command()(backup.restore)

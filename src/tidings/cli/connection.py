@@ -29,6 +29,7 @@ from tidings.transport.address import Address, parse
 
 if TYPE_CHECKING:
     from tidings.client import Bus, Queue
+    from tidings.transport.credentials import Credentials
 
 T = TypeVar("T")
 
@@ -150,17 +151,30 @@ def find_node(address: str | None) -> str:
 
     A command does not start a node by itself: that something listens from then on would come as a surprise.
     """
-    from tidings.node.local import machine_socket
-    from tidings.node.ports import answers
-
     if address is None:
-        path = machine_socket()
-        address = f"tidings+unix://{path}" if answers(path) else NODE
+        address = default_node()
     if not _is_there(address):
         raise Disconnected(
             f"no node answers at {address}; start one with 'tidings node', or name another with --node"
         )
     return address
+
+
+def default_node() -> str:
+    """Return the address where commands look for a node if none is named, whether or not one is there."""
+    from tidings.node.local import machine_socket
+    from tidings.node.ports import answers
+
+    path = machine_socket()
+    return f"tidings+unix://{path}" if answers(path) else NODE
+
+
+def credentials_at(address: str) -> Credentials:
+    """Return the credentials that the options give for a node; AddressError for what is no address."""
+    from tidings.transport.credentials import Credentials
+
+    who = _who.get(None) or Who()
+    return Credentials(**who.credentials(parse(address, who.is_given)))
 
 
 def _is_there(address: str) -> bool:

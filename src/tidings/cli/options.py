@@ -33,6 +33,15 @@ Address = Annotated[
         show_default=f"this machine's, or {NODE}",
     ),
 ]
+Place = Annotated[
+    str | None,
+    typer.Argument(
+        envvar="TIDINGS_NODE",
+        metavar="ADDRESS",
+        help="The node: HOST:PORT, tidings://…, tidings+tls://… or tidings+unix:///PATH.",
+        show_default=f"this machine's, or {NODE}",
+    ),
+]
 Name = Annotated[str, typer.Option(help="The client's name.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]

@@ -63,7 +63,9 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
             "path of a Unix socket, which only the node's own user can open", "/run/tidings/node.sock", "PATH"
         ),
     ] = None
-    http_port: Annotated[Port | None, _about("port for metrics over HTTP, 0 for a free one", 7380)] = None
+    http_port: Annotated[
+        Port | None, _about("port for metrics and health over HTTP, 0 for a free one", 7380)
+    ] = None
     sensor_port: Annotated[
         Port | None,
         _about("port of the gateway for sensor networks, TCP and UDP, 0 for a free one", 4242),

@@ -1,4 +1,4 @@
-"""A responder for `GET /metrics` and nothing else: HTTP/1.1, one request a connection, loopback only.
+"""A responder for `GET` of a few pages: HTTP/1.1, one request a connection, loopback only.
 
 A web page that someone on this machine looks at can send requests here too, under a name that its author made
 resolve to 127.0.0.1. So a Host that is no loopback name is refused, and so is whatever a browser marks as the
@@ -8,7 +8,7 @@ request of a page from elsewhere.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from tidings.node import logs
 
@@ -53,7 +53,7 @@ class HttpError(Exception):
 class Responder:
     """Answers requests for pages by their paths."""
 
-    def __init__(self, pages: dict[str, Page]) -> None:
+    def __init__(self, pages: Mapping[str, Page]) -> None:
         self._pages = pages
         self._busy = 0
 

@@ -17,30 +17,27 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from tidings.errors import CodecError, Disconnected, NotAllowed
-from tidings.ids import new_system
+from tidings.errors import Disconnected, NoAnswer, NotAllowed, Refused
 from tidings.node.config import PORT, NodeConfig
 from tidings.node.driver import SteadyClock
 from tidings.node.ports import answers
 from tidings.node.server import Node
 from tidings.peers.registry import Neighbours, Upstream
-from tidings.protocol.frames import FrameReader, encode
-from tidings.protocol.messages import VERSION, Bye, Hello, Welcome
 from tidings.queues import Volatile
+from tidings.transport.credentials import Credentials
+from tidings.transport.dial import ConnectTo, dial_tcp, dial_unix
+from tidings.transport.ping import ping
 
 START_S_MAX = 120.0
 """How long to wait for a node that was started, on a busy machine."""
 PROBE_S_MAX = 2.0
 """How long a node may take to say who it is."""
 RETRY_S = 0.05
-READ_SIZE = 4_096
-"""Bytes that are read at once of what a node says of itself."""
 LOOPBACK = "127.0.0.1"
 LOG_TAIL = 2_000
 """Characters of its output that are shown when a node did not start."""
@@ -122,28 +119,23 @@ def state_directory() -> Path:
 
 async def is_alive(path: Path) -> bool:
     """Whether a node answers on this socket."""
-    return await _greets(asyncio.open_unix_connection(path))
+    return await _answers(dial_unix(str(path)))
 
 
 async def is_at_port(port: int) -> bool:
     """Whether a node without security answers on this port of the loopback address."""
-    return await _greets(asyncio.open_connection(LOOPBACK, port))
+    return await _answers(dial_tcp(LOOPBACK, port))
 
 
-async def _greets(connecting: Coroutine[Any, Any, tuple[asyncio.StreamReader, asyncio.StreamWriter]]) -> bool:
-    """Whether a node is at the other end; other programs may listen there too, and TLS answers otherwise."""
-    frames = FrameReader()
+async def _answers(reach: ConnectTo) -> bool:
+    """Whether a node is at the other end, be it one that refuses us; other programs may listen there too."""
     try:
-        async with asyncio.timeout(PROBE_S_MAX):
-            reader, writer = await connecting
-            with contextlib.closing(writer):
-                writer.write(encode(Hello([VERSION], new_system(os.urandom), 0)) + encode(Bye()))
-                while data := await reader.read(READ_SIZE):
-                    for message, _ in frames.feed(data):
-                        return isinstance(message, Welcome | Bye)
-    except (OSError, TimeoutError, CodecError):
-        pass
-    return False
+        await ping(reach, Credentials().says, PROBE_S_MAX)
+    except (Disconnected, NoAnswer):
+        return False
+    except (NotAllowed, Refused):
+        return True
+    return True
 
 
 async def _start(home: Path, path: Path) -> None:

@@ -13,6 +13,7 @@ import msgspec
 from tidings.node import logs
 from tidings.node.config import NodeConfig
 from tidings.node.server import Node
+from tidings.node.systemd import Notifier
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 SWITCH_S = 0.0005
@@ -52,8 +53,11 @@ async def _run(config: NodeConfig) -> None:
     for line in describe(node):
         print(line, flush=True)  # noqa: T201  # what the command prints
     logs.info("started", node=node.driver.broker.node, boot=node.driver.broker.boot)
+    notifier = Notifier()
+    notifier.ready(f"listening on {', '.join(node.addresses)}")
     await stopped.wait()
     logs.info("stopping", connections=node.driver.connections)
+    await notifier.stopping()
     await node.close()
     logs.info("stopped")
 

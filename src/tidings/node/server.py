@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec.structs import replace
 
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from tidings.node.guard import Guard
     from tidings.node.sealing import SealingProcess
 
+PLAIN_TEXT = "text/plain; charset=utf-8"
+Phase = Literal["starting", "serving", "stopping"]
+"""What a node does; a node in a program's own process has no ports, and stays with the first."""
 JOURNAL = "gateway.journal"
 """The file in which a gateway finds what the one before it had handed on."""
 
@@ -74,6 +77,8 @@ class Node:
         self.driver: Driver
         self._connections_max = config.connections_max
         self._servers: list[asyncio.Server] = []
+        self._http: asyncio.Server | None = None  # where metrics and health are asked for
+        self._phase: Phase = "starting"
         self._guard: Guard | None = None  # where there is security
         self._database: SharedDatabase | None = None  # where nodes share queues
         self._discovery: Discovery | None = None  # where others are looked for
@@ -98,6 +103,7 @@ class Node:
             if self._loader is not None:
                 self._loader.compile(self.config.dir)
             await self._listen()
+            self._phase = "serving"
         except BaseException:
             await self.close()
             raise
@@ -331,9 +337,9 @@ class Node:
 
     async def _serve_metrics(self, port: int) -> None:
         host = self.config.loopback
-        server = await Responder({"/metrics": self._metrics}).serve(host, port)
-        self._servers.append(server)
-        number = server.sockets[0].getsockname()[1]
+        pages = {"/metrics": self._metrics, "/healthz": self._health, "/readyz": self._readiness}
+        self._http = await Responder(pages).serve(host, port)
+        number = self._http.sockets[0].getsockname()[1]
         self.metrics_address = f"http://{f'[{host}]' if ':' in host else host}:{number}/metrics"
 
     def attach(self, client: asyncio.Protocol) -> None:
@@ -342,6 +348,7 @@ class Node:
 
     async def close(self) -> None:
         """Accept no more connections, end the open ones, have everything stored, and end."""
+        self._phase = "stopping"
         for child in (self._gateway, self._sealing):
             if child is not None:
                 await child.close()
@@ -359,9 +366,23 @@ class Node:
         self._tell_damage()  # what was found since the last wake
         if self._loader is not None:
             await self._loader.close()
+        if self._http is not None:
+            await close_server(self._http)
+
+    async def _health(self, _authorization: str) -> tuple[str, str]:
+        """The page for who asks whether the process lives and its loop turns, which answering shows."""
+        return PLAIN_TEXT, "ok\n"
+
+    async def _readiness(self, _authorization: str) -> tuple[str, str]:
+        """The page for who asks whether clients are served: the store is open, and so are all ports."""
+        if self._phase != "serving":
+            raise HttpError(503, self._phase)
+        return PLAIN_TEXT, "ready\n"
 
     async def _metrics(self, authorization: str) -> tuple[str, str]:
         """The page of metrics, for the responder."""
+        if self._phase == "stopping":
+            raise HttpError(503, self._phase)
         tells_names = self._tells_names(authorization)
         found = self._collect(await self.driver.oldest_ages_s())
         told = found if tells_names else map(metrics.nameless, found)
