@@ -128,6 +128,13 @@ def test_what_no_filter_can_tell_is_left_to_spark(condition: SparkFilter) -> Non
     assert [each is condition for each in left] == [True]
 
 
+def test_times_without_a_zone_count_as_utc() -> None:
+    naive = datetime(2026, 1, 1)  # noqa: DTZ001 - as Spark gives those of timestamp_ntz
+    said = "TIMESTAMP '2026-01-01T00:00:00+00:00'"
+    assert str(Filter.from_spark([LessThan(("at",), naive)])[0]) == f"at < {said}"
+    assert str(Filter.from_spark([In(("at",), (naive,))])[0]) == f"at = {said}"
+
+
 def test_conditions_are_joined_and_only_what_is_needed_is_left() -> None:
     conditions = [EqualTo(("type",), "air"), GreaterThan(A, 3), IsNull(("b",))]
     made, left = Filter.from_spark(conditions)
