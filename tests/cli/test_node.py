@@ -167,6 +167,7 @@ def test_an_address_that_is_none_is_named() -> None:
         (("publish", "a", "--delivery", "maybe"), "delivery"),
         (("publish", "a b"), "type"),
         (("subscribe", "--since", "soon"), "'soon' is neither a position nor a time"),
+        (("publish", "order", "ttl=60"), "$.ttl: did you mean ttl_s?"),
     ],
 )
 def test_a_mistake_is_one_line_and_no_traceback(node: str, arguments: tuple[str, ...], problem: str) -> None:
@@ -183,7 +184,8 @@ def test_a_mistake_in_a_filter_is_shown_with_its_place(node: str) -> None:
 
 
 def test_subscribe_prints_the_notes_on_its_filter_once_and_goes_on(node: str) -> None:
-    assert run("publish", "noted", "prority=1", "delivery=persistent", "--node", node)[0] == 0
+    line = '{"type": "noted", "prority": 1, "delivery": "persistent"}'
+    assert run("publish", "--node", node, lines=line)[0] == 0
     wanted = ("type = 'noted' AND prority = 1", "--since", "0", "--count", "1")
     code, output, errors = run("subscribe", *wanted, "--node", node)
     assert (code, output.count("\n")) == (0, 1)

@@ -29,6 +29,7 @@ from tidings.event.header import (
     header_of,
     read_field,
 )
+from tidings.event.spelling import keyword_meant
 from tidings.event.values import (
     INT_MAX,
     JMS_ALIASES,
@@ -40,6 +41,7 @@ from tidings.event.values import (
     flatten,
     json_body,
     place_of,
+    remember,
     time_from_us,
 )
 from tidings.ids import Origin, make_id
@@ -50,6 +52,7 @@ UNREAD = Origin()
 
 T = TypeVar("T")
 _make = StructMeta.__call__
+_attribute_keywords: set[str] = set()  # keywords that are neither header fields nor near misses of them
 
 
 class EventType(StructMeta):
@@ -65,11 +68,9 @@ class EventType(StructMeta):
         given: Mapping[str, object] = {} if attributes is None else attributes
         header: dict[str, object] = {}
         if fields:
-            if not RESERVED.isdisjoint(fields):
-                header = {name: fields.pop(name) for name in list(fields) if name in RESERVED}
-                if "type" in header:
-                    raise EventError("$.type", "is given twice")
-            given = _united(given, fields)
+            if not _attribute_keywords.issuperset(fields):
+                header = _taken_header(fields)
+            given = fields if attributes is None else _united(given, fields)
         if given.__class__ is not dict or not are_plain(given):
             return _build(kind, given, header)
         if header:
@@ -98,8 +99,9 @@ class _HeaderField(Generic[T]):
 class Event(Struct, array_like=True, frozen=True, gc=False, forbid_unknown_fields=True, metaclass=EventType):
     """One event: `Event("air.pm10", {"value": 41.2}, priority=7)`.
 
-    A keyword that is a header field sets the header, any other is an attribute. `values` is the dict of
-    attributes itself, for fast reading; it must not be changed.
+    A keyword that is a header field sets the header, any other is an attribute. A keyword that is nearly a
+    header field or an option, such as `prority` or `ttl`, is refused; as an attribute it goes into the
+    mapping. `values` is the dict of attributes itself, for fast reading; it must not be changed.
     """
 
     counter: Annotated[int, Meta(ge=0, le=INT_MAX)]  # 0: not numbered yet
@@ -223,6 +225,7 @@ class Event(Struct, array_like=True, frozen=True, gc=False, forbid_unknown_field
         Counter and origin stay, except a changed source.
         """
         header = {name: changes.pop(name) for name in list(changes) if name in RESERVED}
+        _check_keywords(changes.keys() - self.values.keys())
         replaced = {JMS_ALIASES.get(name, name) for name in header}
         kept = {name: self.get(name) for name in FIELD_CHECKS if name not in replaced and name != "id"}
         if "id" not in replaced and self.header is not None:
@@ -253,6 +256,26 @@ class Event(Struct, array_like=True, frozen=True, gc=False, forbid_unknown_field
         if self.body is not None:
             said.append(f"body=<{len(self.body)} bytes>")
         return f"Event({', '.join(said)})"
+
+
+def _taken_header(fields: dict[str, object]) -> dict[str, object]:
+    """Remove the header fields among keywords and return them; the others are checked for near misses."""
+    header = {name: fields.pop(name) for name in list(fields) if name in RESERVED}
+    if "type" in header:
+        raise EventError("$.type", "is given twice")
+    if not _attribute_keywords.issuperset(fields):
+        _check_keywords(fields)
+    return header
+
+
+def _check_keywords(names: Iterable[str]) -> None:
+    """Refuse keywords that are probably meant as header fields or options; remember the others."""
+    for name in names:
+        if name not in _attribute_keywords:
+            if (meant := keyword_meant(name)) is not None:
+                problem = f"did you mean {meant}? An attribute of this name goes into the mapping"
+                raise EventError(place_of(name), f"{problem}: {{{name!r}: …}}")
+            remember(_attribute_keywords, name)
 
 
 def _united(attributes: Mapping[str, object], keywords: Mapping[str, object]) -> Mapping[str, object]:
