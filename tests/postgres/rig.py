@@ -160,6 +160,9 @@ class Node:
     def settle(self, hand: Hand, outcome: int = DONE, text: str = "", name: str = "jobs") -> None:
         self.wait(Answered(self.way(name).settle(hand.number, hand.delivery, outcome, text)))
 
+    def release(self, hand: Hand, delay_s: float, name: str = "jobs") -> None:
+        self.wait(Answered(self.way(name).release(hand.number, hand.delivery, delay_s)))
+
     def take(self, name: str = "jobs", **wanted: Any) -> list[Hand]:
         """Get messages and be done with them."""
         hands = self.get(name, **wanted)

@@ -24,7 +24,7 @@ from tidings.postgres.settling import SettleJob
 from tidings.postgres.unit_of_work import UnitOfWork
 from tidings.postgres.worker import Call, PostgresWorker, Tell
 from tidings.protocol.consumer import Consumer
-from tidings.protocol.messages import UNOPENED
+from tidings.protocol.messages import GIVE_BACK, UNOPENED
 from tidings.protocol.session import Session
 from tidings.queues.arguments import FindRequest, GetRequest
 from tidings.queues.backend import GetReply, QueueBackend, QueueRef
@@ -282,6 +282,12 @@ class SharedQueue(QueueRef):
     def settle(self, number: int, delivery: int, outcome: int, text: str) -> Deferred[None]:
         """Do what becomes of a message that was got."""
         settle = SettleJob(self.address, number, delivery, outcome, text[:REASON_LENGTH_MAX])
+        self._queues.jobs.add(settle)
+        return settle.reply
+
+    def release(self, number: int, delivery: int, delay_s: float) -> Deferred[None]:
+        """Give back a message that was got, with a delay."""
+        settle = SettleJob(self.address, number, delivery, GIVE_BACK, "", delay_s)
         self._queues.jobs.add(settle)
         return settle.reply
 

@@ -168,8 +168,6 @@ def completed(wanted: Description) -> Description:
     description = checked(wanted, True, {TYPE: True})
     if description.bind is not None:
         raise QueueError(wanted.name, "a queue of several nodes can't be bound: bind one of a node")
-    if description.retry_s:
-        raise QueueError(wanted.name, "a queue in a database has no pauses: leave out retry_s")
     if description.rate is not None:
         raise QueueError(wanted.name, "no node knows what others hand out of a queue in a database: no rate")
     if not description.keep:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from msgspec.structs import replace
 
@@ -13,16 +14,20 @@ from tidings.leases import granted_s
 from tidings.postgres.catalog import Known
 from tidings.postgres.putting import expires_at, packed
 from tidings.postgres.readers import FIRST
-from tidings.postgres.taking import look_in_order
+from tidings.postgres.schema import DELAYED
+from tidings.postgres.settling import message_of
+from tidings.postgres.taking import PAGE, look_in_order
 from tidings.postgres.unit_of_work import UnitOfWork
 from tidings.queues.arguments import FindRequest
-from tidings.queues.description import Description
+from tidings.queues.description import COUNTED, Description
 from tidings.queues.message import QueuedMessage, event_bytes, sight
 
 _COUNTS = """
 SELECT queue,
     count(*) FILTER (WHERE holder IS NULL AND (expires_at IS NULL OR expires_at > tidings.now_us())),
-    count(*) FILTER (WHERE holder IS NOT NULL)
+    count(*) FILTER (WHERE holder > 0),
+    count(*) FILTER (WHERE holder < 0),
+    count(DISTINCT queue_group)
 FROM tidings.messages WHERE queue = ANY(%b::int[]) GROUP BY queue
 """
 
@@ -35,8 +40,7 @@ def describe(turn: UnitOfWork, queues: list[Known], waiting: dict[int, int]) -> 
     return [
         replace(
             known.description,
-            messages=counts.get(known.key, (0, 0))[0],
-            in_flight=counts.get(known.key, (0, 0))[1],
+            **dict(zip(COUNTED, counts.get(known.key, (0, 0, 0, 0)), strict=False)),
             waiting=waiting.get(known.key, 0),
         )
         for known in queues
@@ -52,13 +56,13 @@ def agreeing(queues: Iterable[Known], sought: FindRequest) -> list[Known]:
 def purge(turn: UnitOfWork, known: Known, filter: Filter | None) -> int:
     """Throw away all messages that match and are in nobody's hands; how many they were."""
     count = 0
-    for page in _pages(turn, known):
+    for page in chain(_pages(turn, known), _delayed_pages(turn, known)):
         numbers = [one.number for one in page if filter is None or filter.matches(sight(one))]
         if numbers:
             count += turn.do(
                 "DELETE FROM tidings.messages WHERE queue = %s AND number IN (SELECT number"
                 " FROM tidings.messages WHERE queue = %s AND number = ANY(%b::bigint[])"
-                " AND coalesce(holder, 0) = 0 FOR UPDATE SKIP LOCKED)",
+                " AND coalesce(holder, 0) <= 0 FOR UPDATE SKIP LOCKED)",
                 known.key,
                 known.key,
                 numbers,
@@ -109,6 +113,21 @@ def _prolong(turn: UnitOfWork, known: Known, message: QueuedMessage, granted_s: 
         known.key,
         message.number,
     )
+
+
+def _delayed_pages(turn: UnitOfWork, known: Known) -> Iterator[list[QueuedMessage]]:
+    """All messages that are not due yet."""
+    last = 0
+    while rows := turn.rows(
+        "SELECT number, raw, packing, system, epoch, source FROM tidings.messages"
+        " WHERE queue = %s AND number > %s AND coalesce(holder, 0) = %s ORDER BY number LIMIT %s",
+        known.key,
+        last,
+        DELAYED,
+        PAGE,
+    ):
+        yield [message_of(*row) for row in rows]
+        last = rows[-1][0]
 
 
 def _pages(turn: UnitOfWork, known: Known) -> Iterator[list[QueuedMessage]]:

@@ -13,10 +13,11 @@ from typing import LiteralString
 from tidings.errors import QueueError, QueueFull, QueueNotFound, Refused, TidingsError
 from tidings.ids import Origin
 from tidings.postgres.catalog import Known
+from tidings.postgres.schema import DELAYED
 from tidings.postgres.unit_of_work import PUT, UnitOfWork
 from tidings.protocol.ledger import ProducerKey, identity_of
-from tidings.queues.delayed import MARK, plan_of
-from tidings.queues.description import Description
+from tidings.queues.delayed import MARK, Plan, check_plan, plan_of
+from tidings.queues.description import DEAD, Description
 from tidings.queues.message import Numbers, QueuedMessage, check_length, completed, counter_of, sight
 from tidings.replies import Deferred
 from tidings.seen import NumberGap, SeenNumbers
@@ -127,7 +128,7 @@ def put_all(turn: UnitOfWork, known: Known, puts: Sequence[PutJob]) -> None:
         for reply, raw in zip(put.replies, put.raws, strict=True):
             counter = counter_of(raw)
             if not counted.has(client, counter):
-                error = error or _objection(known, raw, room - len(messages))
+                error = error or _objection(known, raw, room - len(messages), numbers.last / 1e6)
                 counted.count(client, counter, error is not None)
                 if error is None:
                     messages.append(
@@ -150,14 +151,14 @@ def _client(origin: Origin | None) -> ProducerKey | None:
     return None if origin is None or origin.system is None else identity_of(origin)
 
 
-def _objection(known: Known, raw: bytes, room: float) -> TidingsError | None:
+def _objection(known: Known, raw: bytes, room: float, wall: float) -> TidingsError | None:
     """Why an event can't be put; those that its sender put after it can't be either, to keep their order."""
     try:
         check_length(raw)
-    except Refused as error:
+        if MARK in raw:
+            check_plan(plan_of(raw) or Plan(), known.name, wall)
+    except (Refused, QueueError) as error:
         return error
-    if MARK in raw and plan_of(raw) is not None:
-        return QueueError(known.name, "queues in a database have no delays and no groups; put it without")
     if room > 0:
         return None
     most = known.description.max_messages
@@ -200,12 +201,14 @@ def insert(turn: UnitOfWork, known: Known, messages: Sequence[QueuedMessage]) ->
         return
     description = known.description
     packings = [packed(description, one.raw) for one in messages]
+    has_plans = known.name != DEAD
+    plans = [plan_of(one.raw) if has_plans and MARK in one.raw else None for one in messages]
     origins = [one.origin or _NOBODY for one in messages]
     turn.do(
         "INSERT INTO tidings.messages"
-        " (queue, number, place, raw, packing, size, system, epoch, source, expires_at)"
+        " (queue, number, place, raw, packing, size, system, epoch, source, expires_at, queue_group)"
         " SELECT %s, * FROM unnest(%b::bigint[], %b::bigint[], %b::bytea[], %b::smallint[], %b::int[],"
-        " %b::text[], %b::bigint[], %b::text[], %b::bigint[])",
+        " %b::text[], %b::bigint[], %b::text[], %b::bigint[], %b::text[])",
         known.key,
         [one.number for one in messages],
         [known.kind.place(one) for one in messages],
@@ -216,7 +219,9 @@ def insert(turn: UnitOfWork, known: Known, messages: Sequence[QueuedMessage]) ->
         [origin.epoch for origin in origins],
         [origin.source for origin in origins],
         [expires_at(description, one) for one in messages],
+        [None if plan is None else plan.queue_group for plan in plans],
     )
+    _delay(turn, known, [(one.number, plan) for one, plan in zip(messages, plans, strict=True) if plan])
     first, last = messages[0].number, messages[-1].number
     turn.do("UPDATE tidings.queues SET last = %s WHERE key = %s", last, known.key)
     if turn.row("SELECT 1 FROM tidings.watchers WHERE queue = %s LIMIT 1", known.key):
@@ -227,6 +232,21 @@ def insert(turn: UnitOfWork, known: Known, messages: Sequence[QueuedMessage]) ->
             first,
         )
     turn.notice(PUT, known.key)
+
+
+def _delay(turn: UnitOfWork, known: Known, planned: Sequence[tuple[int, Plan]]) -> None:
+    """Hold back new messages that are not due yet."""
+    dues = {number: int(plan.due(number) * 1e6) for number, plan in planned}
+    if dues:
+        turn.do(
+            "UPDATE tidings.messages SET holder = %s, held_until = due"
+            " FROM unnest(%b::bigint[], %b::bigint[]) AS delayed (number, due)"
+            " WHERE queue = %s AND messages.number = delayed.number AND due > tidings.now_us()",
+            DELAYED,
+            list(dues),
+            list(dues.values()),
+            known.key,
+        )
 
 
 _NOBODY = Origin()

@@ -26,6 +26,7 @@ class CandidateRow(NamedTuple):
     number: int
     place: int
     length: int
+    is_in_turn: bool = True  # in its group
     columns: Row = ()
 
     @property
@@ -113,6 +114,8 @@ class PostgresReader:
     def wants(self, candidate: CandidateRow) -> bool:
         """Whether a message is one that it looks for, and fits its answer."""
         if self.is_content or candidate.number <= self.seen or candidate.place <= self.place:
+            return False
+        if not (candidate.is_in_turn or self.is_copier):
             return False
         if self.wanted.up_to is not None and candidate.number > self.wanted.up_to:
             return False

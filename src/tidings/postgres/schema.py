@@ -4,6 +4,7 @@ A message is a row from its put until it is settled; `place` is its place in the
 node, and its number the microsecond at which it came by the clock of the server. Numbers are given while the
 row of the queue is locked, so they grow in the order of the commits, and a reader that has seen a number has
 seen all before it. `holder` is the life of the node that holds a message, with the turn in which it took it.
+A message that is not due yet is held by nobody's life, DELAYED, until it is: so it goes back as any other.
 
 Where a message is meant by its number, or by its time, statements ask for `coalesce(holder, 0)`: so the
 server can't use an index for them that is made for what is in nobody's hands, and read all of that.
@@ -21,6 +22,8 @@ from psycopg import Connection, Cursor
 from tidings.errors import StoreTooNew
 
 VERSION = 1
+DELAYED = -1
+"""The holder of messages that are not due yet: no life has this number."""
 LOCK = 0x7469646E
 """The class of all advisory locks of tidings; the lock 0 is for the schema, the others for lives."""
 
@@ -118,6 +121,15 @@ TABLES = (
 )
 
 
+GROUPS = (
+    "ALTER TABLE tidings.messages ADD COLUMN queue_group text",
+    """
+    CREATE INDEX messages_group ON tidings.messages (queue, queue_group, place) WHERE queue_group IS NOT NULL
+    """,
+)
+"""What the tables of earlier nodes lack; these go on using them, and know of no groups."""
+
+
 def prepare(connection: Connection[tuple[Any, ...]], shown: str) -> None:
     """Make the tables if they are not there; StoreTooNew if a newer tidings has made them."""
     with connection.transaction(), connection.cursor() as cursor:
@@ -130,6 +142,9 @@ def prepare(connection: Connection[tuple[Any, ...]], shown: str) -> None:
                 cursor.execute(statement)
         elif version > VERSION:
             raise StoreTooNew(shown, f"its tables have format {version}; this tidings knows {VERSION}")
+        found = cursor.execute("SELECT to_regclass('tidings.messages_group') IS NOT NULL").fetchone()
+        for statement in () if found is not None and found[0] else GROUPS:
+            cursor.execute(statement)
 
 
 def _version(cursor: Cursor[tuple[Any, ...]]) -> int | None:

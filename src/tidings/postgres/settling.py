@@ -10,9 +10,11 @@ from tidings.errors import MessageNotHeld, QueueNotFound, TidingsError
 from tidings.ids import Origin
 from tidings.postgres.catalog import Catalog, Known
 from tidings.postgres.putting import insert, lock
+from tidings.postgres.schema import DELAYED
 from tidings.postgres.unit_of_work import RETURNED, Row, UnitOfWork
 from tidings.protocol.messages import DONE, GIVE_BACK, REJECT
 from tidings.queues.dead_letters import letter_of
+from tidings.queues.delayed import pause_s
 from tidings.queues.description import DEAD
 from tidings.queues.message import QueuedMessage
 from tidings.replies import Deferred
@@ -24,14 +26,34 @@ REASON_REJECTED = "rejected"
 class SettleJob:
     """One reader's settlement of one message."""
 
-    __slots__ = ("address", "deadline", "delivery", "fail", "life", "number", "outcome", "reply", "text")
+    __slots__ = (
+        "address",
+        "deadline",
+        "delay_s",
+        "delivery",
+        "fail",
+        "life",
+        "number",
+        "outcome",
+        "reply",
+        "text",
+    )
 
-    def __init__(self, address: str, number: int, delivery: int, outcome: int, text: str) -> None:
+    def __init__(
+        self,
+        address: str,
+        number: int,
+        delivery: int,
+        outcome: int,
+        text: str,
+        delay_s: float | None = None,
+    ) -> None:
         self.address = address
         self.number = number
         self.delivery = delivery
         self.outcome = outcome
         self.text = text
+        self.delay_s = delay_s
         self.reply: Deferred[None] = Deferred()
         self.fail = self.reply.fail
         self.deadline: float | None = None
@@ -65,13 +87,15 @@ def _finish(turn: UnitOfWork, known: Known, settles: Sequence[SettleJob]) -> set
     rows = turn.rows(
         "DELETE FROM tidings.messages USING unnest(%b::bigint[], %b::int[]) AS done (number, delivery)"
         " WHERE queue = %s AND messages.number = done.number AND deliveries = done.delivery"
-        " AND coalesce(holder, 0) = %s RETURNING messages.number, deliveries",
+        " AND coalesce(holder, 0) = %s RETURNING messages.number, deliveries, queue_group IS NOT NULL",
         [one.number for one in settles],
         [one.delivery for one in settles],
         known.key,
         turn.life,
     )
-    return {(number, delivery) for number, delivery in rows}
+    if any(is_grouped for _, _, is_grouped in rows):
+        turn.notice(RETURNED, known.key)  # the next of the group can be had
+    return {(number, delivery) for number, delivery, _ in rows}
 
 
 def _held(turn: UnitOfWork, known: Known, settle: SettleJob) -> LockedMessage | None:
@@ -92,7 +116,8 @@ def _conclude(
     if settle.outcome == REJECT:
         bury(turn, catalog, known, hand, settle.text or REASON_REJECTED)
     else:
-        give_back(turn, catalog, known, [hand], settle.outcome == GIVE_BACK, settle.text)
+        counts = settle.outcome == GIVE_BACK
+        give_back(turn, catalog, known, [hand], counts, settle.text, delay_s=settle.delay_s)
 
 
 def _verdict(
@@ -113,26 +138,39 @@ def give_back(
     counts: bool,
     reason: str = "",
     is_doubted: bool = False,
+    delay_s: float | None = None,
 ) -> None:
-    """Messages were not dealt with: they go to their old places, or after too many times are dead letters."""
-    most = known.description.deliveries_max
+    """Messages were not dealt with: they go to their old places, or after too many times are dead letters.
+
+    They wait for `delay_s` before; None: for the pause that the queue has for so many deliveries.
+    """
+    most, pauses = known.description.deliveries_max, known.description.retry_s
     back: list[int] = []
+    waits_us: list[int] = []
     for hand in hands:
         if hand.is_expired:
             _delete(turn, known, hand.number)
         elif counts and most is not None and hand.delivery >= most:
             bury(turn, catalog, known, hand, reason or f"was handed out {hand.delivery} times")
         else:
+            wait_s = delay_s
+            if wait_s is None:
+                wait_s = pause_s(pauses, hand.number, hand.delivery) if counts and pauses else 0.0
             back.append(hand.number)
+            waits_us.append(int(wait_s * 1e6))
     if back:
         turn.do(
-            "UPDATE tidings.messages SET holder = NULL, turn = NULL, held_until = NULL,"
+            "UPDATE tidings.messages SET holder = CASE WHEN wait > 0 THEN %s END, turn = NULL,"
+            " held_until = CASE WHEN wait > 0 THEN tidings.now_us() + wait END,"
             " deliveries = deliveries - %s, doubted = doubted OR %s"
-            " WHERE queue = %s AND number = ANY(%b::bigint[])",
+            " FROM unnest(%b::bigint[], %b::bigint[]) AS back (number, wait)"
+            " WHERE queue = %s AND messages.number = back.number",
+            DELAYED,
             0 if counts else 1,
             is_doubted,
-            known.key,
             back,
+            waits_us,
+            known.key,
         )
         turn.notice(RETURNED, known.key)
 
@@ -164,7 +202,13 @@ def _send_letter(turn: UnitOfWork, catalog: Catalog, letter: bytes, origin: Orig
 
 
 def _delete(turn: UnitOfWork, known: Known, number: int) -> None:
-    turn.do("DELETE FROM tidings.messages WHERE queue = %s AND number = %s", known.key, number)
+    row = turn.row(
+        "DELETE FROM tidings.messages WHERE queue = %s AND number = %s RETURNING queue_group IS NOT NULL",
+        known.key,
+        number,
+    )
+    if row is not None and row[0]:
+        turn.notice(RETURNED, known.key)  # the next of the group can be had
 
 
 def return_rows(
@@ -174,13 +218,14 @@ def return_rows(
     counts: bool,
     reason: str,
     is_doubted: bool = False,
+    delay_s: float | None = None,
 ) -> None:
     """Give back messages of any queues: rows of queue, number, deliveries, and whether they have expired."""
     queues: dict[int, list[LockedMessage]] = {}
     for queue, *hand in rows:
         queues.setdefault(queue, []).append(LockedMessage(*hand))
     for queue, hands in queues.items():
-        give_back(turn, catalog, catalog.of(turn, queue), hands, counts, reason, is_doubted)
+        give_back(turn, catalog, catalog.of(turn, queue), hands, counts, reason, is_doubted, delay_s)
 
 
 def message_of(

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import LiteralString
 
 from msgspec.structs import replace
 
@@ -36,25 +37,36 @@ TAKEN_BYTES_MAX = 32 << 20
 FIRST_MAX = 2 * ANSWER_SIZE_MAX // BYTES_EACH
 """Messages that are locked at a time, where nobody has a condition."""
 
-_FIRST = """
+_IN_TURN: LiteralString = """
+(queue_group IS NULL OR NOT EXISTS (
+    SELECT 1 FROM tidings.messages AS other
+    WHERE other.queue = messages.queue AND other.queue_group = messages.queue_group
+    AND other.number <> messages.number
+    AND (other.holder > 0 OR (other.holder IS NULL AND other.place < messages.place)
+        OR (other.holder < 0 AND other.deliveries > 0))
+))
+"""
+"""Whether no other message of the group is in flight, pauses before its next delivery, or comes first."""
+_FIRST: LiteralString = f"""
 SELECT number, place, size FROM tidings.messages
 WHERE queue = %s AND holder IS NULL AND place > %s AND (expires_at IS NULL OR expires_at > tidings.now_us())
+AND {_IN_TURN}
 ORDER BY place LIMIT %s FOR UPDATE SKIP LOCKED
 """
-_IN_ORDER = """
-SELECT number, place, size, raw, packing, system, epoch, source FROM (
+_IN_ORDER: LiteralString = f"""
+SELECT number, place, size, in_turn, raw, packing, system, epoch, source FROM (
     SELECT *, sum(size) OVER (ORDER BY place) - size AS before FROM (
-        SELECT * FROM tidings.messages
+        SELECT *, {_IN_TURN} AS in_turn FROM tidings.messages
         WHERE queue = %s AND holder IS NULL AND place > %s
         AND (expires_at IS NULL OR expires_at > tidings.now_us())
         ORDER BY place LIMIT %s
     ) AS page
 ) AS page WHERE before < %s ORDER BY place
 """
-_NEW = """
-SELECT number, place, size, raw, packing, system, epoch, source FROM (
+_NEW: LiteralString = f"""
+SELECT number, place, size, in_turn, raw, packing, system, epoch, source FROM (
     SELECT *, sum(size) OVER (ORDER BY number) - size AS before FROM (
-        SELECT * FROM tidings.messages
+        SELECT *, {_IN_TURN} AS in_turn FROM tidings.messages
         WHERE queue = %s AND coalesce(holder, 0) = 0 AND number > %s
         AND (expires_at IS NULL OR expires_at > tidings.now_us())
         ORDER BY number LIMIT %s
@@ -188,7 +200,10 @@ def look_in_order(turn: UnitOfWork, known: Known, place: int) -> list[CandidateR
 
 
 def _page(rows: list[Row]) -> list[CandidateRow]:
-    return [CandidateRow(number, place, size, tuple(columns)) for number, place, size, *columns in rows]
+    return [
+        CandidateRow(number, place, size, in_turn, tuple(columns))
+        for number, place, size, in_turn, *columns in rows
+    ]
 
 
 def serve(turn: UnitOfWork, known: Known, readers: Sequence[PostgresReader]) -> None:

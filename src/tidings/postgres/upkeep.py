@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tidings.postgres.catalog import Catalog
 from tidings.postgres.connection import Lives, claim, end
+from tidings.postgres.schema import DELAYED
 from tidings.postgres.settling import return_rows
 from tidings.postgres.unit_of_work import UnitOfWork
 from tidings.postgres.watching import KEPT_S
@@ -29,12 +30,19 @@ _HELD = (
 
 
 def return_due(turn: UnitOfWork, catalog: Catalog) -> float:
-    """Give back what was held for too long; in how many seconds there is more, at most UPKEEP_S."""
+    """Give back what was held for too long, and what was delayed; in how many seconds there is more.
+
+    That is UPKEEP_S at most.
+    """
     rows = turn.rows(
-        _HELD + " WHERE held_until <= tidings.now_us() ORDER BY held_until LIMIT %s FOR UPDATE SKIP LOCKED",
+        "SELECT holder, queue, number, deliveries, coalesce(expires_at <= tidings.now_us(), false)"
+        " FROM tidings.messages WHERE held_until <= tidings.now_us()"
+        " ORDER BY held_until LIMIT %s FOR UPDATE SKIP LOCKED",
         BATCH,
     )
-    return_rows(turn, catalog, rows, True, "was held for too long")
+    late = [row[1:] for row in rows if row[0] != DELAYED]
+    return_rows(turn, catalog, late, True, "was held for too long")
+    return_rows(turn, catalog, [row[1:] for row in rows if row[0] == DELAYED], True, "", delay_s=0.0)
     due = turn.value("SELECT min(held_until) - tidings.now_us() FROM tidings.messages WHERE held_until > 0")
     return UPKEEP_S if due is None else min(max(due / 1e6, 0.0), UPKEEP_S)
 
