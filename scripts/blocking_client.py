@@ -27,7 +27,7 @@ INTERNAL = {
     "Interest": {"changed", "ended"},
     "Space": {"check_lease"},
     "Subscription": {"deliver", "ended", "gap"},
-    "Transaction": {"number", "putting", "settle", "spoil"},
+    "Transaction": {"committing", "left_s", "limit_s", "number", "putting", "settle", "spoil"},
 }
 """What other parts of the client call, and applications do not."""
 OTHER_TYPES = {

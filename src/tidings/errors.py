@@ -34,6 +34,9 @@ from __future__ import annotations
 class TidingsError(Exception):
     """The base of all errors raised by tidings."""
 
+    may_be_accepted: bool = False
+    """Whether the change that failed may have taken effect, or may yet: the node's answer is missing."""
+
 
 class UserError(TidingsError):
     """Mistake of the caller: a request that can't be carried out."""

@@ -18,9 +18,9 @@ from math import inf
 from tidings.client.get import LATE, GetAnswer, give_up
 from tidings.client.message import Holder, Message
 from tidings.client.transaction_core import TransactionCore
-from tidings.errors import Disconnected, MessageNotHeld, NoAnswer
+from tidings.errors import Disconnected, MessageNotHeld, NoAnswer, TidingsError
 from tidings.protocol.messages import DONE, UNOPENED, error_of
-from tidings.transport.link import Link
+from tidings.transport.link import Link, unanswered
 
 CANCELLED_S = 1.0
 """Seconds that a cancelled caller waits for its acknowledgements; after that its messages may be lost."""
@@ -29,8 +29,9 @@ CANCELLED_S = 1.0
 async def acknowledge(holder: Holder, messages: list[Message]) -> list[Message]:
     """Acknowledge messages, wait until the node has that, and return those that were held until then.
 
-    The others have gone back to the queue, and are redelivered. Raises Disconnected if the node is gone for
-    good, and it is not known whether it has the acknowledgements.
+    The others have gone back to the queue, and are redelivered. Raises NoAnswer or Disconnected if the node
+    does not answer in time, or is gone for good; `messages` of the error has those of which it is not known
+    whether the node has the acknowledgements.
     """
     link = holder.link
     link.core.check()
@@ -44,7 +45,24 @@ async def acknowledge(holder: Holder, messages: list[Message]) -> list[Message]:
         if not await _wait_on(link, counter) or not _settled(link, said):
             raise
         _cancel_soon(link)
+    except (Disconnected, NoAnswer) as error:
+        raise _unsettled(holder, said, error) from None
     return _settled(link, said)
+
+
+def _unsettled(holder: Holder, said: dict[int, Message], error: TidingsError) -> BaseException:
+    """Return the error for messages whose acknowledgement was not answered in time.
+
+    Those whose acknowledgement was not sent go back to the queue; `messages` of the error has the others.
+    """
+    withdrawn = holder.link.withdraw(said)
+    for counter in withdrawn:
+        said[counter].outcome = None
+    holder.say_all([said[counter] for counter in sorted(withdrawn)], UNOPENED)
+    kept = [message for counter, message in said.items() if counter not in withdrawn]
+    given_up = unanswered(error, bool(kept))
+    vars(given_up)["messages"] = kept
+    return given_up
 
 
 def _settled(link: Link, said: dict[int, Message]) -> list[Message]:

@@ -204,11 +204,18 @@ class Bus(Root[AsyncBus]):
         On return a transient event is in the bounded send buffer, a reliable or persistent one on the node's
         disk; if the node refuses it, `publish` raises NotAllowed. Refused transient events are logged with
         `logging` and counted by `refused`.
+
+        A reliable or persistent event that is not accepted in time, or whose call is cancelled, is withdrawn
+        if it was not sent; otherwise the error has `may_be_accepted`. The same Event can be published again
+        after an error: it keeps its number, so the node takes it once.
         """
         self._runner.run(self._inner.publish(event, attributes, timeout_s=timeout_s, **fields))
 
     def publish_all(self, events: Iterable[Event], *, timeout_s: float | None = None) -> None:
-        """Publish many events, and wait once for those that are not transient."""
+        """Publish many events, and wait once for those that are not transient.
+
+        If that fails, `left` of the error lists those that the node may not have; see `publish`.
+        """
         self._runner.run(self._inner.publish_all(list(events), timeout_s=timeout_s))
 
     def subscribe(
@@ -778,10 +785,13 @@ class Queue(Front[AsyncQueue]):
         """Put an event, or one made of a type, attributes and header fields; it is in the queue on return.
 
         In a persistent queue it is on disk then; in a transaction it is put when that commits. Raises
-        QueueFull if there is no room. A put that is cancelled or times out may still take effect.
+        QueueFull if there is no room. No consumer gets it before `delay_s` seconds have passed, or before
+        `not_before`, a time with its zone. Messages of one `group` go to one consumer at a time, in their
+        order.
 
-        No consumer gets it before `delay_s` seconds have passed, or before `not_before`, a time with its
-        zone. Messages of one `group` go to one consumer at a time, in their order.
+        A put that is not accepted in time, or is cancelled, is withdrawn if it was not sent; otherwise the
+        error has `may_be_accepted`. The same Event can be put again after an error: it keeps its number, so
+        the node takes it once.
         """
         self._runner.run(
             self._inner.put(
@@ -806,7 +816,8 @@ class Queue(Front[AsyncQueue]):
         """Put many events and wait once.
 
         After a refusal nothing further is put; `put` of the error counts the events that are in the queue,
-        `left` lists those that are not.
+        `left` lists those that are not. If the node does not answer in time, `left` lists those that may not
+        be there; they can be put again.
         """
         self._runner.run(
             self._inner.put_all(list(events), transaction=inner_of(transaction), timeout_s=timeout_s)
@@ -1159,17 +1170,12 @@ class Transaction(BlockingContext[AsyncTransaction]):
         """Read all messages that match; see `Queue.read_all`."""
         return self._runner.run(self._inner.read_all(inner_of(queue), where))
 
-    @property
-    def left_s(self) -> float:
-        """Seconds until it ends; a connected node reports that by itself, and has some seconds for it."""
-        return self._inner.left_s
-
-    def limit_s(self, timeout_s: float | None = None) -> float:
-        """Return how long a call in it may wait: for its own limit or that of the bus, or until it ends."""
-        return self._inner.limit_s(timeout_s)
-
     def commit(self) -> None:
-        """Commit now; raises TransactionLost if nothing of it took effect."""
+        """Commit now; raises TransactionLost if nothing of it took effect.
+
+        If the node does not answer in time, the error says whether it may have been committed; another call
+        then waits for the same commit.
+        """
         self._runner.run(self._inner.commit())
 
     def rollback(self) -> None:

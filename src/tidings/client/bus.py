@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import random as chance
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from datetime import datetime
 from itertools import islice
@@ -30,7 +30,7 @@ from tidings.client.log import Log, Sink
 from tidings.client.message import Message
 from tidings.client.notes import noted
 from tidings.client.numbering import Numbering, ids_of
-from tidings.client.put import event_of
+from tidings.client.put import GIVEN_UP, SentEvents, event_of, give_up
 from tidings.client.queue import Queue, check_name
 from tidings.client.queues import BusQueues
 from tidings.client.requests import Inbox, answer_event
@@ -44,7 +44,6 @@ from tidings.ids import new_system
 from tidings.peers.registry import ForwardOrder
 from tidings.protocol.arguments import INBOX, OnSlow
 from tidings.protocol.connection import Connection
-from tidings.protocol.messages import error_of
 from tidings.protocol.publications import SEND_BUFFER_MAX
 from tidings.protocol.subscriber import Wanted
 from tidings.transport.credentials import CredentialsProvider
@@ -179,6 +178,10 @@ class Bus(BusQueues):
         On return a transient event is in the bounded send buffer, a reliable or persistent one on the node's
         disk; if the node refuses it, `publish` raises NotAllowed. Refused transient events are logged with
         `logging` and counted by `refused`.
+
+        A reliable or persistent event that is not accepted in time, or whose call is cancelled, is withdrawn
+        if it was not sent; otherwise the error has `may_be_accepted`. The same Event can be published again
+        after an error: it keeps its number, so the node takes it once.
         """
         # This is on the hot path: a transient event costs no task, no future and no write.
         if event.__class__ is not Event or fields or attributes is not None:
@@ -186,17 +189,35 @@ class Bus(BusQueues):
         link = self._entered or self._link
         if link.unflushed >= TURN_EVENTS or self._publications.size >= SEND_BUFFER_MAX:
             await link.wait_room(timeout_s)
-        counter = self._publish(event)
-        link.flush_soon()
         header = event.header
-        if header is not None and header.delivery != "transient":
-            await link.wait_done(counter, timeout_s)
+        if header is None or header.delivery == "transient":
+            self._publish(event)
+            link.flush_soon()
+            return
+        counter = self._core.unsure.take(event, "", 0) if self._core.unsure.known else 0
+        if not counter:
+            counter = self._publish(event)
+            link.flush_soon()
+        await link.wait_done(counter, timeout_s, "publish", event)
 
     async def publish_all(self, events: Iterable[Event], *, timeout_s: float | None = None) -> None:
-        """Publish many events, and wait once for those that are not transient."""
+        """Publish many events, and wait once for those that are not transient.
+
+        If that fails, `left` of the error lists those that the node may not have; see `publish`.
+        """
+        sent = SentEvents(self._core)
+        try:
+            await self._publish_turns(iter(events), sent, timeout_s)
+        except GIVEN_UP as error:
+            raise give_up(self._link, "", 0, sent.waiting, error) from None
+        if sent.failure is not None:
+            raise sent.failure
+
+    async def _publish_turns(
+        self, remaining: Iterator[Event], sent: SentEvents, timeout_s: float | None
+    ) -> None:
+        """Publish events turn by turn, and wait until the node has all that it must accept."""
         link, publish = self._link, self._publish
-        remaining = iter(events)
-        kept: list[int] = []
         while turn := list(islice(remaining, TURN_EVENTS)):
             if link.unflushed:
                 await link.wait_room(timeout_s)
@@ -204,14 +225,16 @@ class Bus(BusQueues):
                 if self._publications.size >= SEND_BUFFER_MAX:
                     link.flush_soon()
                     await link.wait_room(timeout_s)
-                counter = publish(event)
-                if event.header is not None and event.header.delivery != "transient":
-                    kept.append(counter)
+                header = event.header
+                if header is None or header.delivery == "transient":
+                    publish(event)
+                else:
+                    sent.publish(event)
             link.flush_soon()
-        if kept:
-            await link.wait_accepted(kept[-1], timeout_s)
-            for failure in self._publications.refusals(kept).values():
-                raise error_of(failure)
+            sent.look()
+        if sent.waiting:
+            await link.wait_accepted(max(sent.waiting), timeout_s)
+            sent.look()
 
     # Subscribing
 

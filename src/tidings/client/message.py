@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from math import inf
 from types import TracebackType
 from typing import Any, Protocol
 
 from tidings.client.encryption import QueueKeys
 from tidings.client.get import GetAnswer, ReceivedMessage, check_delay, fetch, whole
-from tidings.errors import DecryptionError, EventError, MessageNotHeld, QueueEmpty, UserError
+from tidings.errors import (
+    DecryptionError,
+    Disconnected,
+    EventError,
+    MessageNotHeld,
+    NoAnswer,
+    QueueEmpty,
+    UserError,
+)
 from tidings.event import Event
 from tidings.event.values import plain_text
 from tidings.protocol.messages import DONE, GIVE_BACK, REJECT, UNOPENED
@@ -99,6 +108,7 @@ class Holder:
         self.link = link
         self.queue = queue
         self._keys = keys
+        self._unsure: dict[int, int] | None = None  # counters of settlements that were not answered
 
     def say(self, message: Message, outcome: int, text: str = "", delay_s: float | None = None) -> int:
         """Send the settlement of a message, once, and return its counter."""
@@ -119,8 +129,22 @@ class Holder:
     async def settle(
         self, message: Message, outcome: int, text: str = "", delay_s: float | None = None
     ) -> None:
-        """Send the settlement, and wait until the node has it."""
-        await self.wait(self.say(message, outcome, text, delay_s))
+        """Send the settlement, and wait until the node has it.
+
+        One that is not answered in time can be repeated: it is withdrawn, or waited for again.
+        """
+        counter = 0
+        if self._unsure is not None and message.outcome == outcome:
+            counter = self._unsure.pop(message.number, 0)
+        counter = counter or self.say(message, outcome, text, delay_s)
+        try:
+            await self.wait(counter)
+        except (Disconnected, NoAnswer, CancelledError) as error:
+            if error.may_be_accepted:  # type: ignore[union-attr]  # every error of wait_done has it
+                self._unsure = {**(self._unsure or {}), message.number: counter}
+            else:
+                message.outcome = None
+            raise
 
     async def wait(self, counter: int) -> None:
         """Wait until the node has a settlement; MessageNotHeld, with the queue's name, if it was too late."""

@@ -10,25 +10,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from itertools import islice
+from itertools import islice, takewhile
 
 from msgspec.structs import replace
 
 from tidings.client.encryption import QueueKeys
 from tidings.client.get import check_delay
 from tidings.client.transaction_core import TransactionCore
-from tidings.errors import NoAnswer, TidingsError, TransactionLost, UserError
+from tidings.errors import Disconnected, NoAnswer, TidingsError, TransactionLost, UserError
 from tidings.event import Event
 from tidings.event.header import EMPTY_HEADER
 from tidings.event.values import plain_text, us_from_time
+from tidings.protocol.connection import Connection
 from tidings.protocol.messages import error_of
 from tidings.queues.description import GROUP_LENGTH_MAX
-from tidings.transport.link import TURN_EVENTS, Link
+from tidings.transport.link import TURN_EVENTS, Link, unanswered
 
 SEGMENT_SIZE = 1 << 20
 """Bytes of a body, and of each part of one that is longer."""
 LONG_S_MAX = 300.0
 """Seconds that sending a long event may take, as far as the node allows it."""
+GIVEN_UP = Disconnected, NoAnswer, asyncio.CancelledError
+"""Ends of a wait after which the node may accept what was sent."""
 LONG_TRIES_MAX = 10
 """How often a long event is begun anew after its transaction was lost with the connection."""
 
@@ -77,16 +80,40 @@ async def put(
     transaction: TransactionCore | None,
     timeout_s: float | None,
     keys: QueueKeys | None = None,
+    leaving: Event | None = None,
 ) -> None:
-    """Put an event into a queue, encrypted if there are keys, and wait until it is accepted."""
+    """Put an event into a queue, encrypted if there are keys, and wait until it is accepted.
+
+    It leaves as `leaving`, if that is given; put again, it is recognised as the event that it is.
+    """
+    number = 0
     if transaction is not None:
-        timeout_s = transaction.limit_s(timeout_s)
+        number, timeout_s = transaction.number, transaction.limit_s(timeout_s)
+    if link.core.unsure.known and await _is_put(link, queue, event, number, timeout_s):
+        return
+    leaving = leaving or event
     if keys is not None:
-        event = keys.encrypt(event)
-    if event.body is not None and len(event.body) > SEGMENT_SIZE:
-        await _put_long(link, queue, event, transaction, timeout_s)
+        leaving = keys.encrypt(leaving)
+    if leaving.body is not None and len(leaving.body) > SEGMENT_SIZE:
+        await _put_long(link, queue, leaving, transaction, timeout_s, event)
     else:
-        await link.wait_done(await _hand_over(link, queue, event, transaction, timeout_s), timeout_s, "put")
+        counter = await _hand_over(link, queue, leaving, transaction, timeout_s)
+        await link.wait_done(counter, timeout_s, "put", event, queue, number)
+
+
+async def _is_put(link: Link, queue: str, event: Event, transaction: int, timeout_s: float | None) -> bool:
+    """Whether an event that is put again was put before, as far as the node answers now.
+
+    An event in parts is put again if the transaction that it had for itself is lost.
+    """
+    counter = link.core.unsure.take(event, queue, transaction)
+    if not counter:
+        return False
+    try:
+        await link.wait_done(counter, timeout_s, "put", event, queue, transaction)
+    except TransactionLost:
+        return False
+    return True
 
 
 async def _hand_over(
@@ -110,31 +137,42 @@ async def _number(
 
 
 async def _put_long(
-    link: Link, queue: str, event: Event, transaction: TransactionCore | None, timeout_s: float | None
+    link: Link,
+    queue: str,
+    event: Event,
+    transaction: TransactionCore | None,
+    timeout_s: float | None,
+    given: Event,
 ) -> None:
-    """Put an event in parts, in a transaction of its own unless it is in one."""
+    """Put an event in parts, in a transaction of its own unless it is in one; it was given as `given`."""
     if transaction is not None:
         await _put_parts(link, queue, event, transaction, timeout_s)
     else:
         try:
             async with asyncio.timeout(timeout_s):
-                await _put_alone(link, queue, event)
+                await _put_alone(link, queue, event, given)
         except TimeoutError as error:
             if isinstance(error, NoAnswer) or timeout_s is None:
                 raise
-            raise link.late("put", "accepted", timeout_s) from None
+            may_be_accepted = getattr(error.__cause__, "may_be_accepted", False)
+            raise unanswered(link.late("put", "accepted", timeout_s), may_be_accepted) from None
 
 
-async def _put_alone(link: Link, queue: str, event: Event) -> None:
+async def _put_alone(link: Link, queue: str, event: Event, given: Event) -> None:
     """Put an event in parts, in a transaction of its own, repeated if that is lost with the connection."""
     for tries in range(1, LONG_TRIES_MAX + 1):
+        own = TransactionCore(link, LONG_S_MAX)
         try:
-            async with TransactionCore(link, LONG_S_MAX) as own:
+            async with own:
                 await _put_parts(link, queue, event, own, None)
             return
         except TransactionLost:
             if tries == LONG_TRIES_MAX:
                 raise
+        except BaseException as error:
+            if own.committing and getattr(error, "may_be_accepted", False):
+                link.core.unsure.add(given, queue, 0, own.committing)
+            raise
 
 
 async def _put_parts(
@@ -169,17 +207,62 @@ async def put_all(
     """Put many events, encrypted if there are keys, and wait once.
 
     After a refusal nothing further is put; `put` of the error counts the events that are in the queue, `left`
-    lists those that are not, in their order.
+    lists those that are not, in their order. If the node does not answer in time, `left` lists those that may
+    not be there: they can be put again.
     """
     if transaction is not None:
         timeout_s = transaction.limit_s(timeout_s)
     batch = _Many(link, queue, transaction, keys)
     remaining = iter(events)
-    while turn := list(islice(remaining, TURN_EVENTS)):
-        await batch.add(turn, timeout_s)
-        if batch.failure is not None:
-            break
-    await batch.finish(remaining, timeout_s)
+    try:
+        while turn := list(islice(remaining, TURN_EVENTS)):
+            await batch.add(turn, timeout_s)
+            if batch.failure is not None:
+                break
+        await batch.wait(timeout_s)
+    except GIVEN_UP as error:
+        raise batch.give_up(error, remaining) from None
+    batch.finish(remaining)
+
+
+def give_up(
+    link: Link, queue: str, transaction: int, sent: Mapping[int, Event], error: BaseException
+) -> BaseException:
+    """Withdraw the events that were not sent, and remember the numbers of the others; return the error.
+
+    Its `left` lists the events that the node may not have.
+    """
+    accepted = link.core.publications.accepted
+    left = {counter: event for counter, event in sent.items() if counter > accepted}
+    withdrawn = link.withdraw(left)
+    for counter, event in left.items():
+        if counter not in withdrawn:
+            link.core.unsure.add(event, queue, transaction, counter)
+    given_up = unanswered(error, len(withdrawn) < len(left))
+    vars(given_up)["left"] = list(left.values())
+    return given_up
+
+
+class SentEvents:
+    """Events that are published together; those that the node must accept wait until it has."""
+
+    def __init__(self, core: Connection) -> None:
+        self.waiting: dict[int, Event] = {}
+        self.failure: TidingsError | None = None  # the first refusal
+        self._core = core
+
+    def publish(self, event: Event) -> None:
+        """Publish one that the node must accept; sent again, it keeps its number."""
+        counter = self._core.unsure.take(event, "", 0)
+        self.waiting[counter or self._core.publish(event)] = event
+
+    def look(self) -> None:
+        """Forget those that the node has answered for, and keep the first refusal."""
+        publications = self._core.publications
+        for failure in publications.refusals(self.waiting).values():
+            self.failure = self.failure or error_of(failure)
+        for counter in list(takewhile(publications.accepted.__ge__, self.waiting)):
+            del self.waiting[counter]
 
 
 class _Many:
@@ -192,6 +275,7 @@ class _Many:
         self._link = link
         self._queue = queue
         self._transaction = transaction
+        self._number = 0 if transaction is None else transaction.number
         self._keys = keys
         self._handed: dict[int, Event] = {}  # as they were given, not encrypted
         self._refused: dict[int, Event] = {}
@@ -200,7 +284,7 @@ class _Many:
 
     async def add(self, turn: list[Event], timeout_s: float | None) -> None:
         """Send some more, unless one was refused."""
-        for event in turn:
+        for at, event in enumerate(turn):
             if self.failure is not None:
                 self._left.append(event)
                 continue
@@ -209,14 +293,21 @@ class _Many:
             except UserError as error:
                 self.failure = error
                 self._left.append(event)
+            except GIVEN_UP:
+                self._left += turn[at:]
+                raise
         self._look()
 
     async def _add(self, event: Event, timeout_s: float | None) -> None:
         if not isinstance(event, Event):
             raise UserError(f"put_all takes events, not {type(event).__name__}")
+        unsure = self._link.core.unsure
+        if unsure.known and (counter := unsure.take(event, self._queue, self._number)):
+            self._handed[counter] = event
+            return
         leaving = event if self._keys is None else self._keys.encrypt(event)
         if leaving.body is not None and len(leaving.body) > SEGMENT_SIZE:
-            await _put_long(self._link, self._queue, leaving, self._transaction, timeout_s)
+            await _put_long(self._link, self._queue, leaving, self._transaction, timeout_s, event)
             self._put += 1
         else:
             counter = await _hand_over(self._link, self._queue, leaving, self._transaction, timeout_s)
@@ -228,11 +319,24 @@ class _Many:
             self.failure = self.failure or error_of(failure)
             self._refused[counter] = self._handed.pop(counter)
 
-    async def finish(self, remaining: Iterator[Event], timeout_s: float | None) -> None:
-        """Wait until all are accepted; raise the first refusal."""
+    async def wait(self, timeout_s: float | None) -> None:
+        """Wait until all are accepted."""
         if self._handed:
-            await self._link.wait_accepted(next(reversed(self._handed)), timeout_s, "put")
+            await self._link.wait_accepted(max(self._handed), timeout_s, "put")
             self._look()
+
+    def give_up(self, error: BaseException, remaining: Iterator[Event]) -> BaseException:
+        """Return the error of a call that does not wait any longer, with the events that may be missing."""
+        self._look()
+        given_up = give_up(self._link, self._queue, self._number, self._handed, error)
+        waiting: list[Event] = vars(given_up)["left"]
+        put = self._put + len(self._handed) - len(waiting)
+        left = [*self._refused.values(), *waiting, *self._left, *remaining]
+        vars(given_up).update(put=put, left=left)
+        return given_up
+
+    def finish(self, remaining: Iterator[Event]) -> None:
+        """Raise the first refusal, if there is one."""
         if self.failure is not None:
             left = [*self._refused.values(), *self._left, *remaining]
             vars(self.failure).update(put=self._put + len(self._handed), left=left)

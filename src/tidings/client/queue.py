@@ -124,13 +124,17 @@ class Queue:
         """Put an event, or one made of a type, attributes and header fields; it is in the queue on return.
 
         In a persistent queue it is on disk then; in a transaction it is put when that commits. Raises
-        QueueFull if there is no room. A put that is cancelled or times out may still take effect.
+        QueueFull if there is no room. No consumer gets it before `delay_s` seconds have passed, or before
+        `not_before`, a time with its zone. Messages of one `group` go to one consumer at a time, in their
+        order.
 
-        No consumer gets it before `delay_s` seconds have passed, or before `not_before`, a time with its
-        zone. Messages of one `group` go to one consumer at a time, in their order.
+        A put that is not accepted in time, or is cancelled, is withdrawn if it was not sent; otherwise the
+        error has `may_be_accepted`. The same Event can be put again after an error: it keeps its number, so
+        the node takes it once.
         """
-        made = put.planned(event_of(event, attributes, fields), delay_s, not_before, group)
-        await put.put(self._link, self.name, made, transaction, check_time(timeout_s), self._keys)
+        made = event_of(event, attributes, fields)
+        leaving = put.planned(made, delay_s, not_before, group)
+        await put.put(self._link, self.name, made, transaction, check_time(timeout_s), self._keys, leaving)
 
     async def put_all(
         self,
@@ -142,7 +146,8 @@ class Queue:
         """Put many events and wait once.
 
         After a refusal nothing further is put; `put` of the error counts the events that are in the queue,
-        `left` lists those that are not.
+        `left` lists those that are not. If the node does not answer in time, `left` lists those that may not
+        be there; they can be put again.
         """
         await put.put_all(self._link, self.name, events, transaction, check_time(timeout_s), self._keys)
 

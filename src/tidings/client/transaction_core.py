@@ -27,6 +27,8 @@ class TransactionCore:
         self._timeout_s = timeout_s
         self._ends_at = inf  # on the clock of the loop
         self._number = 0
+        self.committing = 0
+        """The counter of its commit, once that was requested."""
         self._is_over = False
         self._spoilt = ""  # why it can't be committed
 
@@ -78,11 +80,27 @@ class TransactionCore:
             raise TransactionLost(f"the transaction was rolled back: {self._spoilt}")
 
     async def commit(self) -> None:
-        """Commit now; raises TransactionLost if nothing of it took effect."""
-        counter = self._link.core.commit(self.number)
-        self._is_over = True
-        self._link.flush_soon()
-        await self._link.wait_done(counter, self.limit_s(), "commit")
+        """Commit now; raises TransactionLost if nothing of it took effect.
+
+        If the node does not answer in time, the error says whether it may have been committed; another call
+        then waits for the same commit.
+        """
+        if not self.committing:
+            self.committing = self._link.core.commit(self.number)
+            self._is_over = True
+            self._link.flush_soon()
+            limit_s = self.limit_s()
+        else:
+            limit_s = self._link.limit_s
+        try:
+            await self._link.wait_done(self.committing, limit_s, "commit")
+        except (Disconnected, NoAnswer, asyncio.CancelledError) as error:
+            if error.may_be_accepted:  # type: ignore[union-attr]  # every error of wait_done has it
+                raise
+            self._forget()
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            raise TransactionLost(f"nothing of the transaction was done: {error}") from None
 
     async def rollback(self) -> None:
         """Roll back; a transaction that is lost, or ends with the connection, counts as rolled back.

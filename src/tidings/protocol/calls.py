@@ -106,7 +106,9 @@ class Calls:
             if call.on_cut != "again":
                 self._remove(call.number)
             if call.on_cut == "fail":
-                call.fail(Disconnected(f"the connection broke; {call.operation} may have been done"))
+                error = Disconnected(f"the connection broke; {call.operation} may have been done")
+                error.may_be_accepted = True
+                call.fail(error)
 
     def fail(self, error: TidingsError) -> None:
         """There will be no answers any more."""

@@ -49,6 +49,7 @@ from tidings.protocol.subscriber import (
     Subscriber,
     Wanted,
 )
+from tidings.protocol.unsure import UnsureEvents
 from tidings.replies import Deferred, resolved
 
 T = TypeVar("T")
@@ -67,6 +68,7 @@ class Connection(KeepAlive):
     def __init__(self, ids: Ids, name: str = "", says: Callable[[], tuple[str, str]] | None = None) -> None:
         super().__init__()
         self.publications = Publications(ids)
+        self.unsure = UnsureEvents()
         self.node = ""
         self.node_name = ""  # what people call the node
         self.boot: int | None = None

@@ -332,5 +332,7 @@ def error_of(failure: Failure) -> TidingsError:
     if code == "not-allowed":
         return NotAllowed(text)
     if code == "away":
-        return Disconnected(text)
+        error = Disconnected(text)
+        error.may_be_accepted = True  # by the other node, whose answer is missing
+        return error
     return Refused(code, text)

@@ -6,23 +6,25 @@ of one reliability only, since after a restart of the node the transient ones mu
 else must be.
 The rules kept: no more bytes are under way than the node's window, no more are held than SEND_BUFFER_MAX (the
 caller checks `is_full` first), and runs leave in the order of their counters. A refusal is kept under its
-counter until the caller takes it.
+counter until the caller takes it. An item can be withdrawn until it is sent; its number is left out then.
 
 `publish` is on the hot path: it makes one bytes object and nothing else.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable
-from itertools import chain
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import chain, compress, groupby
 
 import msgspec
+from msgspec import Raw
 from msgspec.structs import replace
 
 from tidings.errors import EventError
 from tidings.event import Event
-from tidings.event.wire import array_head, count_in_head
+from tidings.event.wire import HEAD_SIZE, array_head, count_in_head
 from tidings.ids import Ids
 from tidings.numbered import Outbound
 from tidings.protocol.frames import FRAME_MAX, PLAIN_HEAD, PLAIN_PUBLISH, PUBLISH, encode
@@ -40,6 +42,8 @@ REFUSALS_MAX = 65_536
 """Refusals that nobody has asked for yet; beyond that the oldest are forgotten."""
 
 _encode_event = msgspec.msgpack.Encoder().encode
+_decode_items = msgspec.msgpack.Decoder(list[Raw]).decode
+_decode_counters = msgspec.msgpack.Decoder(list[tuple[int, Raw, Raw, Raw, Raw, Raw]]).decode
 Sort = bool | Put | Settle
 """What a run is gathered of: publications (True: sent to a restarted node too), puts, or settlings."""
 
@@ -164,6 +168,23 @@ class Publications:
         self._waiting.append(PublicationRun(b"", Commit(self.last, 0, transaction), self.last, True))
         return self.last
 
+    def withdraw(self, counters: Collection[int]) -> set[int]:
+        """Take back those of these items that were never sent, and return their counters."""
+        self._begin_run(self._sort)
+        wanted, before = sorted(counters), 0
+        withdrawn: set[int] = set()
+        waiting: deque[PublicationRun] = deque()
+        for run in self._waiting:
+            among = wanted[bisect_right(wanted, before) : bisect_right(wanted, run.last)]
+            before = run.last
+            left = [run] if run.was_sent or not among else _without(run, set(among), withdrawn)
+            waiting += left
+            self.size += sum(one.size for one in left) - run.size
+        self._waiting = waiting
+        if self.is_empty:
+            self.accepted = self.last
+        return withdrawn
+
     def _hold(self, counter: int, item: bytes) -> int:
         self._fresh.append(item)
         self._fresh_size += len(item)
@@ -277,6 +298,47 @@ class Publications:
             return {}
         known = [one for one in counters if one <= self.accepted and one in self._refused]
         return {counter: self._refused.pop(counter) for counter in known}
+
+
+def _without(run: PublicationRun, counters: set[int], withdrawn: set[int]) -> list[PublicationRun]:
+    """Return what is left of a run without these of its items; `withdrawn` gets those that were in it."""
+    known = list(_counters(run))
+    left = [one for one in known if one not in counters]
+    withdrawn |= counters.intersection(known)
+    if len(left) == len(known):
+        return [run]
+    head = run.head
+    if not left or isinstance(head, Commit):
+        return []
+    if isinstance(head, Settle):
+        return list(_settle_runs(head, left))
+    array = run.content if head is not None else run.content[PLAIN_HEAD - HEAD_SIZE :]
+    items = list(map(bytes, compress(_decode_items(array), [one not in counters for one in known])))
+    if head is None:
+        content = plain_publish(items, sum(map(len, items)))
+    else:
+        content = array_head(len(items)) + b"".join(items)
+    return [PublicationRun(content, head, left[-1], run.is_kept)]
+
+
+def _counters(run: PublicationRun) -> Iterable[int]:
+    """The counters of the items of a run."""
+    head = run.head
+    if isinstance(head, Commit):
+        return (head.counter,)
+    if isinstance(head, Settle):
+        return range(head.first, head.first + len(head.handles) // HANDLE.size)
+    array = run.content if head is not None else run.content[PLAIN_HEAD - HEAD_SIZE :]
+    return [one[0] for one in _decode_counters(array)]
+
+
+def _settle_runs(head: Settle, left: list[int]) -> Iterator[PublicationRun]:
+    """Runs of the settlements that are left, each without gaps."""
+    for _, group in groupby(enumerate(left), lambda one: one[1] - one[0]):
+        counters = [counter for _, counter in group]
+        begin, end = ((one - head.first) * HANDLE.size for one in (counters[0], counters[-1] + 1))
+        settled = replace(head, first=counters[0], handles=head.handles[begin:end])
+        yield PublicationRun(b"", settled, counters[-1], True)
 
 
 def plain_publish(events: list[bytes], size: int) -> bytes:

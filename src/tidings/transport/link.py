@@ -11,13 +11,15 @@ import asyncio
 import logging
 from bisect import insort
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from copy import copy
 from math import inf
 from operator import itemgetter
 from typing import Any, TypeVar
 
 from tidings.backoff import Backoff
 from tidings.errors import Disconnected, NoAnswer, TidingsError
+from tidings.event import Event
 from tidings.protocol.calls import OnCut
 from tidings.protocol.connection import Connection
 from tidings.protocol.messages import error_of
@@ -155,11 +157,7 @@ class Link(Carrier):
         if self.core.is_up and self._for_connection:
             self._backoff.reset()
             self._for_connection = _resolve(self._for_connection)
-        accepted = self.core.publications.accepted
-        while self._for_acceptance and self._for_acceptance[0][0] <= accepted:
-            _resolve([self._for_acceptance.popleft()[1]])
-        if self._for_room and not self.core.publications.is_full:
-            self._for_room = _resolve(self._for_room)
+        self._resolve_accepted()
         if self.core.publications.unasked > self._unasked:
             self._warn()
         if self.core.older > self._older:
@@ -169,6 +167,14 @@ class Link(Carrier):
                 self.core.node,
             )
         self.flush()
+
+    def _resolve_accepted(self) -> None:
+        """End the waits for what is accepted by now, and for room if there is some."""
+        accepted = self.core.publications.accepted
+        while self._for_acceptance and self._for_acceptance[0][0] <= accepted:
+            _resolve([self._for_acceptance.popleft()[1]])
+        if self._for_room and not self.core.publications.is_full:
+            self._for_room = _resolve(self._for_room)
 
     def _warn(self) -> None:
         """Log that transient events were refused, at most once in WARN_S seconds."""
@@ -280,12 +286,36 @@ class Link(Carrier):
                     self._for_acceptance.remove(entry)
                 raise
 
-    async def wait_done(self, counter: int, timeout_s: float | None, call: str = "publish") -> None:
-        """The same, and raise what the node says if it would not do what has this counter."""
-        await self.wait_accepted(counter, timeout_s, call)
+    async def wait_done(
+        self,
+        counter: int,
+        timeout_s: float | None,
+        call: str = "publish",
+        event: Event | None = None,
+        queue: str = "",
+        transaction: int = 0,
+    ) -> None:
+        """The same, and raise what the node says if it would not do what has this counter.
+
+        A caller that gives up withdraws it, if it was not sent; otherwise the error says that it may be
+        accepted, and the event keeps the counter if it is sent to that queue again.
+        """
+        try:
+            await self.wait_accepted(counter, timeout_s, call)
+        except BaseException as error:
+            may_be_accepted = not self.withdraw((counter,))
+            if may_be_accepted and event is not None:
+                self.core.unsure.add(event, queue, transaction, counter)
+            raise unanswered(error, may_be_accepted) from None
         failure = self.core.publications.refusal(counter)
         if failure is not None:
             raise error_of(failure)
+
+    def withdraw(self, counters: Collection[int]) -> set[int]:
+        """Take back what was never sent of what has these counters, and return the counters of that."""
+        withdrawn = self.core.publications.withdraw(counters)
+        self._resolve_accepted()
+        return withdrawn
 
     async def call(
         self, operation: str, arguments: dict[str, Any], timeout_s: float | None, on_cut: OnCut = "fail"
@@ -295,6 +325,8 @@ class Link(Carrier):
         self.flush_soon()
         try:
             return await self.within(self.outcome(call), timeout_s, operation, "answered")
+        except (NoAnswer, Disconnected) as error:
+            raise unanswered(error, call.was_sent) from None
         finally:
             call.cancel()
 
@@ -357,6 +389,20 @@ class Link(Carrier):
         state = f"{'is' if self.core.is_up else 'is not'} connected"
         text = f"{late}: {self.place} {state}" + (f" ({trouble})" if trouble else "")
         return NoAnswer(text) if self.core.is_up else Disconnected(text)
+
+
+def unanswered(error: BaseException, may_be_accepted: bool) -> BaseException:
+    """Return the error of one call that gave up, which says whether the node may do what it asked for.
+
+    Errors of the connection are shared by all who wait, so each caller gets its own.
+    """
+    if isinstance(error, NoAnswer | Disconnected):
+        said = "it may have been accepted" if may_be_accepted else "it was withdrawn"
+        error = type(error)(f"{error}; {said}")
+    elif isinstance(error, TidingsError):
+        error = copy(error)
+    vars(error)["may_be_accepted"] = may_be_accepted
+    return error
 
 
 def refusal_of(error: Exception | None) -> TidingsError | None:
