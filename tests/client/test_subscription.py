@@ -99,6 +99,25 @@ def test_events_can_be_taken_many_at_a_time() -> None:
     run(work())
 
 
+def test_a_subscription_without_its_block_says_what_to_write() -> None:
+    async def work() -> None:
+        async with tidings.open() as bus:
+            with pytest.raises(UserError, match=r"write `async with bus\.subscribe"):
+                async for _ in bus.subscribe():
+                    pass
+            with pytest.raises(UserError, match=r"write `async with bus\.subscribe"):
+                await bus.subscribe().take()
+            with pytest.raises(UserError, match=r"write `async with bus\.advertise"):
+                async for _ in bus.advertise("type = 't'"):
+                    pass
+            with pytest.raises(UserError, match=r"write `async with bus\.advertise"):
+                await bus.advertise("type = 't'").wait_wanted()
+            with pytest.raises(UserError, match="begins with its block"):
+                await anext((await bus.space("board")).watch())
+
+    run(work())
+
+
 def test_two_tasks_do_not_share_an_iterator() -> None:
     async def work() -> None:
         async with tidings.open() as bus, bus.subscribe() as events:

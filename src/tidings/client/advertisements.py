@@ -92,7 +92,14 @@ class Interest:
     def __aiter__(self) -> Interest:
         return self
 
+    def _check_entered(self) -> None:
+        if self._offer is None:
+            raise UserError(
+                "an advertisement begins with its block: write `async with bus.advertise(…) as interest:`"
+            )
+
     async def __anext__(self) -> tuple[Filter, ...]:
+        self._check_entered()
         while not self._is_new:
             await self._wait_change()
         self._is_new = False
@@ -100,6 +107,7 @@ class Interest:
 
     async def _wait_change(self) -> None:
         self._link.core.check()
+        self._check_entered()
         if self._reason is not None:
             raise Refused("ended", f"the advertisement was ended: {self._reason}")
         wait = self._link.future()

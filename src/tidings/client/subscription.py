@@ -178,6 +178,11 @@ class Subscription:
         self._turn_ends = min(len(self._events), self._at + TURN_EVENTS)
 
     async def _wait_arrival(self) -> None:
+        if self._intake is None:
+            raise UserError(
+                "a subscription begins with its block: write `async with bus.subscribe(…) as events:`, "
+                "then `async for event in events:`"
+            )
         if self._reason is not None:
             self._raise_end()
         if self._waiting is not None:
