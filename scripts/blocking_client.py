@@ -33,6 +33,7 @@ INTERNAL = {
 OTHER_TYPES = {
     "AsyncIterator": "Iterator",
     "Callback": "Callable[[Event], None]",
+    "ServeHandler": "Callable[[Event], Event | Mapping[str, object] | None]",
     "Stop": "threading.Event",
     "TransactionCore": "Transaction",
     "WorkHandler": "Callable[[Message], object]",
@@ -57,6 +58,7 @@ OTHER_WORDS = {
     "A coroutine function runs in the event loop, a plain function in a thread.": (
         "It runs in other threads, and can't be interrupted."
     ),
+    "second signal,\nit cancels them": "second signal,\nwhich raises KeyboardInterrupt, it ends without them",
     "it cancels them and releases their messages": (
         "which raises KeyboardInterrupt, it releases their messages"
     ),
@@ -80,7 +82,7 @@ then its block begins and ends with the `for`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
 from tidings.client import opening

@@ -17,6 +17,7 @@
     │   ├── DecryptionError       a body that can't be decrypted, or should have been encrypted   (queue, key)
     │   ├── Disconnected          the connection was lost and not restored in time
     │   ├── NoAnswer              the node or another client did not answer in time
+    │   ├── RequestFailed         an error in the service that was asked   (error)
     │   └── Refused               a refusal by the other side that has no error class of its own   (code)
     ├── StoreError                a fault of the disk or of the files on it   (path)
     │   ├── StoreInUse            another process has the directory
@@ -187,6 +188,18 @@ class Disconnected(PeerError, ConnectionError):
 
 class NoAnswer(PeerError, TimeoutError):
     """No answer in time from the node or another client."""
+
+
+class RequestFailed(PeerError):
+    """An error in the service that was asked; `error` is the name of its class there."""
+
+    def __init__(self, error: str, problem: str) -> None:
+        super().__init__(f"{error}: {problem}" if problem else error)
+        self.error = error
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[type[RequestFailed], tuple[str, str]]:
+        return type(self), (self.error, self.problem)
 
 
 class Refused(PeerError):

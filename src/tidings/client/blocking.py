@@ -296,8 +296,37 @@ class Bus(Root[AsyncBus]):
         timeout_s: float | None = None,
         **fields: object,
     ) -> Event:
-        """Publish a request and return the first answer; raises NoAnswer if none comes in time."""
+        """Publish a request and return the first answer; raises NoAnswer if none comes in time.
+
+        Raises RequestFailed if the service that answers first has failed.
+        """
         return self._runner.run(self._inner.request(event, attributes, timeout_s=timeout_s, **fields))
+
+    def serve(
+        self,
+        type: Filter | str,
+        handler: Callable[[Event], Event | Mapping[str, object] | None],
+        *,
+        concurrency: int = 1,
+        stop: threading.Event | None = None,
+        signals: bool = False,
+        grace_s: float | None = GRACE_S,
+    ) -> None:
+        """Answer requests of a type, or those that match a filter, by calling a handler, until stopped.
+
+        It runs in other threads, and can't be interrupted. It returns an event, the
+        attributes of one, or None. If it raises, the error is logged and `request` raises RequestFailed.
+
+        The service ends when `stop` is set or, with `signals`, at SIGTERM or SIGINT. It takes no further
+        request then, and lets running handlers finish for `grace_s`; after that, or with a second signal,
+        which raises KeyboardInterrupt, it ends without them.
+        """
+        with stopped_by(stop, signals) as told:
+            self._runner.run(
+                self._inner.serve(
+                    type, handler, concurrency=concurrency, stop=told, signals=False, grace_s=grace_s
+                )
+            )
 
     def reply(
         self,

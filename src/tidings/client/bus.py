@@ -25,7 +25,9 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from tidings.client.advertisements import Interest, Offered, Offers, fetch_offers
-from tidings.client.get import check_time
+from tidings.client.crew import CONCURRENCY_MAX, GRACE_S, Stop, until_signalled
+from tidings.client.get import check_count, check_time
+from tidings.client.handlers import Handler
 from tidings.client.log import Log, Sink
 from tidings.client.message import Message
 from tidings.client.notes import noted
@@ -34,6 +36,7 @@ from tidings.client.put import GIVEN_UP, SentEvents, event_of, give_up
 from tidings.client.queue import Queue, check_name
 from tidings.client.queues import BusQueues
 from tidings.client.requests import Inbox, answer_event
+from tidings.client.service import EventWorker, Responder, ServeHandler
 from tidings.client.sessions import SessionInfo, fetch_sessions
 from tidings.client.subscription import AcknowledgeBy, Callback, Listener, SubscribeOptions, Subscription
 from tidings.errors import Disconnected, NoAnswer, UserError
@@ -319,8 +322,38 @@ class Bus(BusQueues):
         timeout_s: float | None = None,
         **fields: object,
     ) -> Event:
-        """Publish a request and return the first answer; raises NoAnswer if none comes in time."""
+        """Publish a request and return the first answer; raises NoAnswer if none comes in time.
+
+        Raises RequestFailed if the service that answers first has failed.
+        """
         return await self._asking.ask(event_of(event, attributes, fields), self.publish, timeout_s)
+
+    async def serve(
+        self,
+        type: Filter | str,
+        handler: ServeHandler,
+        *,
+        concurrency: int = 1,
+        stop: Stop | None = None,
+        signals: bool = False,
+        grace_s: float | None = GRACE_S,
+    ) -> None:
+        """Answer requests of a type, or those that match a filter, by calling a handler, until stopped.
+
+        A coroutine function runs in the event loop, a plain function in a thread. It returns an event, the
+        attributes of one, or None. If it raises, the error is logged and `request` raises RequestFailed.
+
+        The service ends when `stop` is set or, with `signals`, at SIGTERM or SIGINT. It takes no further
+        request then, and lets running handlers finish for `grace_s`; after that, or with a second signal,
+        it cancels them.
+        """
+        check_count("concurrency", concurrency, 1, CONCURRENCY_MAX)
+        called: Handler[Event] = Handler(handler)
+        filter = Filter("type = :type", type=type) if isinstance(type, str) else type
+        answer = Responder(called.name, self.reply).answer
+        grace_s = check_time(grace_s, "grace_s")
+        service = EventWorker(self.subscribe(filter), called, answer, concurrency, grace_s)
+        await (until_signalled(service.run, stop) if signals else service.run(stop))
 
     async def reply(
         self,

@@ -14,7 +14,7 @@ from math import inf
 
 from msgspec import structs
 
-from tidings.errors import Disconnected, EventError, NoAnswer
+from tidings.errors import Disconnected, EventError, NoAnswer, RequestFailed
 from tidings.event import Batch, Event
 from tidings.event.header import EMPTY_HEADER
 from tidings.filters import Filter
@@ -24,6 +24,10 @@ from tidings.transport.link import Link, Wait
 
 INBOX_PREFETCH = 1_000
 """Answers that may be on their way."""
+FAILURE = "tidings.error"
+"""The type of an error reply."""
+FAILURE_LENGTH_MAX = 1_000
+"""Characters of the text of an error that a requester is sent."""
 SECRET_SIZE = 16
 """Random bytes in the name of an inbox, and in that of a request."""
 
@@ -93,7 +97,10 @@ class Inbox:
         for event in batch.events:
             wait = self._waiting.pop(event.correlation_id or "", None)
             if wait is not None and not wait.done():
-                wait.set_result(event)
+                if event.type == FAILURE:
+                    wait.set_exception(failure_of(event))
+                else:
+                    wait.set_result(event)
         assert self._intake is not None
         self._link.core.consume(self._intake, len(batch))
 
@@ -131,3 +138,15 @@ def answer_event(request: Event, answer: Event) -> Event:
     if request.reply_to.startswith(INBOX):
         header = structs.replace(header, subject=request.reply_to)
     return structs.replace(answer, header=header)
+
+
+def failure_event(error: Exception) -> Event:
+    """Return the answer to a request that has failed with this error."""
+    text = str(error).encode(errors="replace").decode()[:FAILURE_LENGTH_MAX]
+    return Event(FAILURE, {"error": type(error).__name__, "text": text})
+
+
+def failure_of(answer: Event) -> RequestFailed:
+    """Return the error that an error reply stands for."""
+    error, text = (answer.get(name) for name in ("error", "text"))
+    return RequestFailed(str(error or "error"), str(text or ""))
