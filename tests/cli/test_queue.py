@@ -113,7 +113,7 @@ def test_every_field_of_a_description_can_be_asked_for(tidings: Commands) -> Non
         ),
         *("--keep", "--priorities", "--priority", "2", "--ageing-s", "60", "--expiry", "--ttl-s", "3600"),
         *("--lease-s-max", "7200", "--max-messages", "10", "--bind", "type = 'job'", "--passive"),
-        *("--redelivery-s", "5", "--deliveries-max", "3", "--compress"),
+        *("--redelivery-s", "5", "--deliveries-max", "3", "--compress", "--retry-s", "1,5", "--rate", "9"),
     )
     (told,) = tidings.told("create", "jobs", *options)
     wish = msgspec.convert(told, Description).wish
@@ -135,6 +135,8 @@ def test_every_field_of_a_description_can_be_asked_for(tidings: Commands) -> Non
         "passive": True,
         "redelivery_s": 5.0,
         "deliveries_max": 3,
+        "retry_s": (1.0, 5.0),
+        "rate": 9.0,
         "compress": True,
     }
     assert tidings.told("describe", "jobs") == [told]
@@ -511,6 +513,24 @@ def test_where_there_is_little_room_texts_are_cut_off_and_numbers_are_not() -> N
 
 
 # Mistakes
+
+
+def test_messages_are_put_for_later_and_into_groups(tidings: Commands) -> None:
+    (made,) = tidings.told("create", "later", "--retry-s", "1,5,30", "--rate", "50")
+    assert (made["retry_s"], made["deliveries_max"], made["rate"]) == ([1.0, 5.0, 30.0], 4, 50.0)
+    tidings("put", "later", "job", "n=1", "--delay-s", "3600")
+    tidings("put", "later", "job", "n=2", "--not-before", "2100-05-01T08:30:00Z", "--group", "a")
+    tidings("put", "later", "job", "n=3", "--group", "a", "--count", "2")
+    (told,) = tidings.told("describe", "later")
+    assert (told["messages"], told["delayed"], told["groups"]) == (2, 1, 1)
+    _, output, _ = tidings("describe", "later")
+    assert "retry_s         1, 5, 30" in output
+    assert "1 delayed, 1 groups" in tidings("list", "later")[1]
+    for wrong in (("--not-before", "soon"), ("--not-before", "2030-05-01T08:30"), ("--delay-s", "1e12")):
+        code, _, error = tidings("put", "later", "job", *wrong)
+        assert code == 2
+        assert wrong[0][2:5] in error
+    assert tidings("create", "other", "--retry-s", "1;5")[0] == 2
 
 
 @pytest.mark.parametrize("command", ["describe", "delete", "get", "read", "headers", "purge", "put", "watch"])

@@ -9,6 +9,8 @@ import asyncio
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -46,6 +48,17 @@ PAGE = 100
 """Messages that are taken, printed and acknowledged together when all are wanted."""
 
 PutCount = Annotated[int, typer.Option("--count", min=1, help="Put the event so many times.")]
+Delay = Annotated[
+    float | None, typer.Option("--delay-s", min=0.0, help="Deliver it after so many seconds at the earliest.")
+]
+NotBefore = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="Deliver it at this time at the earliest, as in 2030-05-01T08:30:00Z."),
+]
+GroupName = Annotated[
+    str | None,
+    typer.Option("--group", help="Deliver the messages of one group one after the other, in their order."),
+]
 GetCount = Annotated[int, typer.Option("--count", min=1, help="Get so many messages.")]
 GetAll = Annotated[bool, typer.Option("--all", help="Get all messages that are in it now.")]
 ReadAll = Annotated[bool, typer.Option("--all", help="Read all messages that are in it now.")]
@@ -62,6 +75,9 @@ async def put(
     kind: Kind = None,
     fields: Fields = None,
     count: PutCount = 1,
+    delay_s: Delay = None,
+    not_before: NotBefore = None,
+    group: GroupName = None,
     name: Name = "",
     node: Address = None,
     json: Json = False,
@@ -74,24 +90,39 @@ async def put(
     """
     source = source_of(kind, fields or [], count)
     async with queue_of(queue, node, name) as found:
-        filler = Filler(found)
+        filler = Filler(found, delay_s, moment_of(not_before), group)
         await send_all(source, "putting", filler.put)
         typer.echo(to_json({"put": filler.done}) if json else f"put {filler.done:,}")
     if source.bad:
         raise typer.Exit(2)
 
 
+def moment_of(text: str | None) -> datetime | None:
+    """Return the time that a text says; UserError if it says none with a zone."""
+    try:
+        moment = None if text is None else datetime.fromisoformat(text)
+    except ValueError:
+        raise UserError(f"--not-before {text}: give a time with its zone, as 2030-05-01T08:30:00Z") from None
+    return moment
+
+
 class Filler:
     """Puts events into a queue and counts them; the error of a refusal has the number put before it."""
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(
+        self,
+        queue: Queue,
+        delay_s: float | None = None,
+        not_before: datetime | None = None,
+        group: str | None = None,
+    ) -> None:
         self.done = 0
-        self._queue = queue
+        self._put_all = partial(queue.put_all, delay_s=delay_s, not_before=not_before, group=group)
 
     async def put(self, chunk: list[Event]) -> None:
         """Put some more."""
         try:
-            await self._queue.put_all(chunk)
+            await self._put_all(chunk)
         except QueueError as error:
             self.done += getattr(error, "put", 0)
             raise type(error)(error.queue, f"{error.problem}; {self.done:,} put before that") from None

@@ -26,6 +26,7 @@ from tidings.cli.printing import (
     word,
 )
 from tidings.cli.work import work
+from tidings.errors import UserError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -95,6 +96,14 @@ class Wish(TypedDict):
             min=0, help="Deliveries after which a message becomes a dead letter; default 10, 0: never."
         ),
     ]
+    retry_s: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SECONDS,…",
+            help="Pauses before the second, third and later deliveries; after the last one, a dead letter.",
+        ),
+    ]
+    rate: Annotated[float | None, typer.Option(help="Messages a second for all consumers together.")]
     compress: Annotated[bool | None, typer.Option("--compress", help="Compress messages on disk.")]
 
 
@@ -139,6 +148,8 @@ async def create(
     """
     wish = said(given)
     wish |= {key: wish[key] or None for key in ("redelivery_s", "deliveries_max") if key in wish}  # 0: never
+    if given["retry_s"] is not None:
+        wish["retry_s"] = _pauses(given["retry_s"])
     if properties:
         wish["properties"] = read_fields(properties)
     if bind is not None:
@@ -146,6 +157,13 @@ async def create(
     async with bus_of(node) as bus:
         made = (await bus.create_queue(name, **wish)).description
         typer.echo(description_json(made) if json else f"queue {made.name} is there")
+
+
+def _pauses(text: str) -> list[float]:
+    try:
+        return [float(one) for one in text.split(",")]
+    except ValueError:
+        raise UserError(f"--retry-s {text}: give seconds with commas between, such as 1,5,30") from None
 
 
 @app.command()
@@ -163,7 +181,7 @@ def delete(queue: QueueName, yes: Yes = False, node: Address = None, json: Json 
             await bus.delete_queue(queue)
 
     found = run(look())
-    count = found.messages + found.in_flight
+    count = found.messages + found.in_flight + found.delayed
     if count and found.alias_of is None and not yes:
         typer.confirm(f"Delete {queue} with {count_text(count, 'message')}?", abort=True, err=True)
     run(remove())
@@ -217,6 +235,9 @@ def about(one: Description) -> str:
         parts.append(f"takes {one.bind or 'all there is'}")
     if one.properties:
         parts.append(values_text(one.properties))
+    parts += [
+        f"{count:,} {what}" for count, what in ((one.delayed, "delayed"), (one.groups, "groups")) if count
+    ]
     return ", ".join(parts)
 
 
@@ -240,6 +261,8 @@ def _fact(value: object) -> str:
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return ", ".join(map(_fact, value)) or "–"
     if isinstance(value, int | float):
         return f"{value:,}" if isinstance(value, int) else f"{value:g}"
     return shown(value) or "''"
@@ -265,7 +288,7 @@ def purge(
 
     async def look() -> int:
         async with queue_of(queue, node) as found:
-            return found.description.messages
+            return found.description.messages + found.description.delayed
 
     async def throw() -> int:
         async with queue_of(queue, node) as found:

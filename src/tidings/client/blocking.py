@@ -839,17 +839,27 @@ class Queue(Front[AsyncQueue]):
         self,
         events: Iterable[Event],
         *,
+        delay_s: float | None = None,
+        not_before: datetime | None = None,
+        group: str | None = None,
         transaction: Transaction | None = None,
         timeout_s: float | None = None,
     ) -> None:
-        """Put many events and wait once.
+        """Put many events and wait once; a delay and a group are those of all of them, as with `put`.
 
         After a refusal nothing further is put; `put` of the error counts the events that are in the queue,
         `left` lists those that are not. If the node does not answer in time, `left` lists those that may not
         be there; they can be put again.
         """
         self._runner.run(
-            self._inner.put_all(list(events), transaction=inner_of(transaction), timeout_s=timeout_s)
+            self._inner.put_all(
+                list(events),
+                delay_s=delay_s,
+                not_before=not_before,
+                group=group,
+                transaction=inner_of(transaction),
+                timeout_s=timeout_s,
+            )
         )
 
     def request(

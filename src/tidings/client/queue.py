@@ -140,15 +140,21 @@ class Queue:
         self,
         events: Iterable[Event],
         *,
+        delay_s: float | None = None,
+        not_before: datetime | None = None,
+        group: str | None = None,
         transaction: TransactionCore | None = None,
         timeout_s: float | None = None,
     ) -> None:
-        """Put many events and wait once.
+        """Put many events and wait once; a delay and a group are those of all of them, as with `put`.
 
         After a refusal nothing further is put; `put` of the error counts the events that are in the queue,
         `left` lists those that are not. If the node does not answer in time, `left` lists those that may not
         be there; they can be put again.
         """
+        if not (delay_s is None and not_before is None and group is None):
+            plan = delay_s, not_before, group
+            events = (put.planned(one, *plan) if isinstance(one, Event) else one for one in events)
         await put.put_all(self._link, self.name, events, transaction, check_time(timeout_s), self._keys)
 
     async def request(
