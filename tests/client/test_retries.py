@@ -29,6 +29,10 @@ async def put(_bus: Bus, queue: Queue, event: Event) -> None:
     await queue.put(event)
 
 
+async def put_in_group(_bus: Bus, queue: Queue, event: Event) -> None:
+    await queue.put(event, group="g", delay_s=0)
+
+
 async def put_all(_bus: Bus, queue: Queue, event: Event) -> None:
     await queue.put_all([event])
 
@@ -41,7 +45,7 @@ async def publish_all(bus: Bus, _queue: Queue, event: Event) -> None:
     await bus.publish_all([event])
 
 
-SENDS = {one.__name__: one for one in (put, put_all, publish, publish_all)}
+SENDS = {one.__name__: one for one in (put, put_in_group, put_all, publish, publish_all)}
 BODIES = {"short": b"x", "long": bytes(SEGMENT_SIZE + 1)}
 
 

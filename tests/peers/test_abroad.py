@@ -8,6 +8,7 @@ import pytest
 from peers.nodes import Client, Home
 from queues.rig import DONE, GIVE_BACK, REJECT, Hand, job, numbers
 
+from tidings.client.put import planned
 from tidings.errors import NotAllowed, QueueFull
 from tidings.protocol.messages import Notice
 from tidings.queues.inflight import RESUME_S
@@ -217,6 +218,28 @@ def test_what_is_given_back_or_rejected_is_so_at_the_peer(home: Home) -> None:
     home.run()
     assert stand(owner) == (1, 0)
     assert (ann.get(AT_KITCHEN)[0].delivery, numbers(owner.read("tidings.dead"))) == (2, [2])
+
+
+def test_what_is_released_with_a_delay_waits_at_the_peer(home: Home) -> None:
+    owner = fill(home, 1, 2)
+    ann = home.client()
+    one, two = ann.get(AT_KITCHEN, 2)
+    ann.settle(GIVE_BACK, one, delay_s=5.0)
+    ann.settle(GIVE_BACK, two, delay_s=0.0)
+    home.run()
+    assert (stand(owner), owner.describe("jobs")["delayed"]) == ((1, 0), 1)
+    home.far("kitchen").pass_time(5.0)
+    assert [hand.delivery for hand in ann.get(AT_KITCHEN, 2)] == [2, 2]
+
+
+def test_groups_of_a_peer_are_in_order_for_clients_of_any_node(home: Home) -> None:
+    owner = fill(home, *(planned(job(n), None, None, "a") for n in (1, 2)))
+    ann = home.client()
+    (hand,) = ann.get(AT_KITCHEN, 10)
+    assert owner.get("jobs", 10) == []
+    ann.settle(DONE, hand)
+    home.run()
+    assert numbers(owner.get("jobs", 10)) == [2]
 
 
 def test_one_frame_may_settle_what_is_here_and_what_is_elsewhere(home: Home) -> None:

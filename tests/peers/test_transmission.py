@@ -9,6 +9,7 @@ import pytest
 from peers.crossing import JOBS, Crossing, Site, site
 from queues.rig import Client, job, numbers
 
+from tidings.client.put import planned
 from tidings.errors import QueueError
 from tidings.event import Batch
 from tidings.peers.transmission import TRANSMISSIONS
@@ -64,6 +65,31 @@ def test_a_put_is_accepted_when_the_other_node_has_it() -> None:
     made.run()
     assert made.ann.accepted == 2
     assert numbers(made.bob.read("jobs")) == [1, 2]
+
+
+def test_a_delay_and_a_group_hold_at_the_other_node() -> None:
+    made = crossing()
+    made.ann.put("jobs@far", planned(job(1), 5.0, None, "a"), planned(job(2), None, None, "a"), job(3))
+    made.run()
+    assert made.outgoing.queue.size == 0
+    told = made.bob.describe("jobs")
+    assert (told["messages"], told["delayed"], told["groups"]) == (2, 1, 1)
+    made.far.pass_time(5.1)
+    assert numbers(made.bob.get("jobs", 10)) == [1, 3]
+
+
+def test_the_time_on_the_way_is_taken_off_a_delay() -> None:
+    made = crossing()
+    made.is_cut = True
+    made.cut()
+    made.ann.put("jobs@far", planned(job(1), 5.0, None), planned(job(2), 9.0, None))
+    made.near.run()
+    made.near.pass_time(6.0)
+    made.is_cut = False
+    made.run()
+    assert numbers(made.bob.get("jobs", 10)) == [1]
+    made.far.pass_time(3.1)
+    assert numbers(made.bob.get("jobs", 10)) == [2]
 
 
 def test_an_error_of_the_other_node_is_an_error_here_and_the_message_is_gone() -> None:

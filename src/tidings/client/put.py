@@ -35,6 +35,10 @@ GIVEN_UP = Disconnected, NoAnswer, asyncio.CancelledError
 LONG_TRIES_MAX = 10
 """How often a long event is begun anew after its transaction was lost with the connection."""
 
+Plan = tuple[float | None, datetime | None, str | None]
+"""A delay, a moment and a group, as `planned` takes them."""
+NO_PLAN: Plan = (None, None, None)
+
 
 def event_of(kind: Event | str, attributes: Mapping[str, object] | None, fields: dict[str, object]) -> Event:
     """Return the event itself, or one made of a type, attributes and header fields."""
@@ -80,20 +84,16 @@ async def put(
     transaction: TransactionCore | None,
     timeout_s: float | None,
     keys: QueueKeys | None = None,
-    leaving: Event | None = None,
+    plan: Plan = NO_PLAN,
 ) -> None:
-    """Put an event into a queue, encrypted if there are keys, and wait until it is accepted.
-
-    It leaves as `leaving`, if that is given; put again, it is recognised as the event that it is.
-    """
+    """Put an event into a queue, encrypted if there are keys, and wait until it is accepted."""
     number = 0
     if transaction is not None:
         number, timeout_s = transaction.number, transaction.limit_s(timeout_s)
     if link.core.unsure.known and await _is_put(link, queue, event, number, timeout_s):
         return
-    leaving = leaving or event
-    if keys is not None:
-        leaving = keys.encrypt(leaving)
+    leaving = planned(event, *plan)
+    leaving = leaving if keys is None else keys.encrypt(leaving)
     if leaving.body is not None and len(leaving.body) > SEGMENT_SIZE:
         await _put_long(link, queue, leaving, transaction, timeout_s, event)
     else:
@@ -203,6 +203,7 @@ async def put_all(
     transaction: TransactionCore | None,
     timeout_s: float | None,
     keys: QueueKeys | None = None,
+    plan: Plan = NO_PLAN,
 ) -> None:
     """Put many events, encrypted if there are keys, and wait once.
 
@@ -212,7 +213,7 @@ async def put_all(
     """
     if transaction is not None:
         timeout_s = transaction.limit_s(timeout_s)
-    batch = _Many(link, queue, transaction, keys)
+    batch = _Many(link, queue, transaction, keys, plan)
     remaining = iter(events)
     try:
         while turn := list(islice(remaining, TURN_EVENTS)):
@@ -269,7 +270,12 @@ class _Many:
     """Events that are put together, and their refusals."""
 
     def __init__(
-        self, link: Link, queue: str, transaction: TransactionCore | None, keys: QueueKeys | None
+        self,
+        link: Link,
+        queue: str,
+        transaction: TransactionCore | None,
+        keys: QueueKeys | None,
+        plan: Plan,
     ) -> None:
         self.failure: TidingsError | None = None  # the first one
         self._link = link
@@ -277,6 +283,7 @@ class _Many:
         self._transaction = transaction
         self._number = 0 if transaction is None else transaction.number
         self._keys = keys
+        self._plan = plan
         self._handed: dict[int, Event] = {}  # as they were given, not encrypted
         self._refused: dict[int, Event] = {}
         self._left: list[Event] = []  # those behind them
@@ -305,7 +312,8 @@ class _Many:
         if unsure.known and (counter := unsure.take(event, self._queue, self._number)):
             self._handed[counter] = event
             return
-        leaving = event if self._keys is None else self._keys.encrypt(event)
+        leaving = planned(event, *self._plan)
+        leaving = leaving if self._keys is None else self._keys.encrypt(leaving)
         if leaving.body is not None and len(leaving.body) > SEGMENT_SIZE:
             await _put_long(self._link, self._queue, leaving, self._transaction, timeout_s, event)
             self._put += 1

@@ -133,8 +133,8 @@ class Queue:
         the node takes it once.
         """
         made = event_of(event, attributes, fields)
-        leaving = put.planned(made, delay_s, not_before, group)
-        await put.put(self._link, self.name, made, transaction, check_time(timeout_s), self._keys, leaving)
+        plan = delay_s, not_before, group
+        await put.put(self._link, self.name, made, transaction, check_time(timeout_s), self._keys, plan)
 
     async def put_all(
         self,
@@ -152,10 +152,8 @@ class Queue:
         `left` lists those that are not. If the node does not answer in time, `left` lists those that may not
         be there; they can be put again.
         """
-        if not (delay_s is None and not_before is None and group is None):
-            plan = delay_s, not_before, group
-            events = (put.planned(one, *plan) if isinstance(one, Event) else one for one in events)
-        await put.put_all(self._link, self.name, events, transaction, check_time(timeout_s), self._keys)
+        plan = delay_s, not_before, group
+        await put.put_all(self._link, self.name, events, transaction, check_time(timeout_s), self._keys, plan)
 
     async def request(
         self,
