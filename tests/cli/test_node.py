@@ -156,7 +156,7 @@ def test_where_no_node_is_a_command_says_so_and_what_to_do(command: tuple[str, .
 def test_an_address_that_is_none_is_named() -> None:
     code, _, errors = run("publish", "a", TIDINGS_NODE="http://127.0.0.1")
     assert code == 2
-    assert errors.startswith("tidings: 'http://127.0.0.1' is neither")
+    assert errors.startswith("tidings: 'http://127.0.0.1' is no address")
 
 
 @pytest.mark.parametrize(
