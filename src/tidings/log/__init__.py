@@ -1,1 +1,1 @@
-"""The log: the persistent part of a node's stream, live in its store and sealed in Parquet files."""
+"""Log: the persistent part of a node's stream, live in its store and sealed in Parquet files."""

@@ -1,8 +1,7 @@
-"""Parts of the log, as answers carry them: live ones as the sender sent them, sealed ones as Arrow tables.
+"""Parts of the log, as replies carry them: live ones as the sender sent them, sealed ones as Arrow tables.
 
 A live part costs the node nothing but copying; the client makes events or columns of it. Sealed files are
-called `NODE-FIRST-LAST.parquet`, which is what they claim to hold. Needs msgspec only: devices read the log
-too.
+named `NODE-FIRST-LAST.parquet`, which is their claim. Needs msgspec only: devices read the log too.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ _NAME = re.compile(r"(?P<node>[A-Za-z0-9_-]{1,64})-(?P<first>\d{20})-(?P<last>\d
 
 
 class LivePart(Struct, array_like=True, tag="live", frozen=True):
-    """Events of one origin that were stored together, all of them or the rows that were asked for."""
+    """Events of one origin that were stored together: all of them, or the requested rows."""
 
     first: int
-    count: int  # of the positions from `first` on, which the batch has in the store
+    count: int  # of positions from `first` on that the batch has in the store
     rows: bytes  # b"": all; else little-endian uint32 offsets, ascending: position = first + row
     system: str | None
     epoch: int
@@ -39,17 +38,17 @@ class LivePart(Struct, array_like=True, tag="live", frozen=True):
 
     @property
     def origin(self) -> Origin:
-        """The origin of the events."""
+        """Origin of the events."""
         return Origin(self.system, self.epoch, self.source)
 
     def positions(self) -> list[int]:
-        """The position of each event in `raw`."""
+        """Return the position of each event in `raw`."""
         if not self.rows:
             return list(range(self.first, self.first + self.count))
         return [self.first + row for row in row_offsets(self.rows)]
 
     def events(self) -> list[Event]:
-        """The events, in the order of their positions; CodecError where the bytes are none."""
+        """Return the events, in the order of their positions; CodecError if the bytes are invalid."""
         return list(Batch(self.raw, self.origin).events)
 
 
@@ -63,20 +62,20 @@ Part = LivePart | SealedPart
 
 
 def date_of(stored_us: int) -> date:
-    """The date, in UTC, under which events stored at that time are kept."""
+    """Return the date, in UTC, under which events stored at that time are kept."""
     moment: datetime = time_from_us(stored_us)
     return moment.date()
 
 
 def live_part(batch: StoredBatch) -> LivePart:
-    """All events of a stored batch."""
+    """Return all events of a stored batch."""
     return LivePart(
         batch.first, batch.count, b"", batch.system, batch.epoch, batch.source, batch.stored_us, batch.raw
     )
 
 
 def row_offsets(rows: bytes) -> array[int]:
-    """The offsets that `LivePart.rows` holds."""
+    """Return the offsets in `LivePart.rows`."""
     offsets = array("I", rows)
     if _BIG_ENDIAN:
         offsets.byteswap()
@@ -84,7 +83,7 @@ def row_offsets(rows: bytes) -> array[int]:
 
 
 def rows_bytes(offsets: array[int]) -> bytes:
-    """Row offsets (of typecode "I") as `LivePart.rows` holds them."""
+    """Return row offsets (of typecode "I") as bytes for `LivePart.rows`."""
     if not _BIG_ENDIAN:
         return offsets.tobytes()
     swapped = array("I", offsets)
@@ -99,7 +98,7 @@ _BIG_ENDIAN = array("I", [1]).tobytes()[0] == 0
 
 
 class FileClaim(Struct, frozen=True, order=True):
-    """The claim of a file: all events in the log of a node from one position to another."""
+    """Claim of a file: it has all events in the log of a node from one position to another."""
 
     node: str
     first: int
@@ -107,16 +106,16 @@ class FileClaim(Struct, frozen=True, order=True):
 
     @property
     def file_name(self) -> str:
-        """The name of the file."""
+        """Name of the file."""
         return f"{self.node}-{self.first:0{POSITION_DIGITS}}-{self.last:0{POSITION_DIGITS}}.parquet"
 
     def covers(self, other: FileClaim) -> bool:
-        """Whether everything the other says it has is here, too."""
+        """Whether this claim contains the other."""
         return self.node == other.node and self.first <= other.first and other.last <= self.last
 
 
 def claim_in(file_name: str) -> FileClaim | None:
-    """The claim a file makes by its name, or None if it is no file of the log."""
+    """Return the claim in the name of a file, or None if it is no file of the log."""
     found = _NAME.fullmatch(file_name)
     if found is None or int(found["first"]) > int(found["last"]):
         return None

@@ -1,11 +1,11 @@
-"""Parts of the log as columns of the reader's choice: what Spark, pandas and the sealed files are made from.
+"""Parts of the log as columns of the reader's choice: input of Spark, pandas and the sealed files.
 
-A column named like a header field is that field; `position`, `node`, `attributes` and `mismatches` are what
-they say; any other name is the attribute of that name. A value that does not fit its column (see `fitting`)
-is null there and counted, or, strictly, an error.
+A column named like a header field is that field; `position`, `node`, `attributes` and `mismatches` have the
+meaning of their names; any other name is the attribute of that name. A value that does not fit its column
+(see `casts`) is null there and counted, or, strictly, an error.
 
-Live parts are the hot path: they are decoded by structs made for the wanted columns, and only where a value
-does not fit are the same parts decoded again, slowly and exactly.
+Live parts are the hot path: they are decoded by structs made for the wanted columns, and only if a value does
+not fit are the same parts decoded again, slowly and exactly.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _WORDS = {"datetime": "time", **{word: word for word in KIND_WORDS.values()}}
 
 
 class SchemaMismatch(UserError, ValueError):
-    """A value that does not fit the column it should stand in."""
+    """A value that does not fit its column."""
 
     def __init__(self, column: str, position: int, kind: str, wanted: str) -> None:
         super().__init__(
@@ -89,31 +89,31 @@ class Decoder:
         self._quick = self._exact if self._has_map else DecodePlan(elements, self._wanted_values())
 
     def _wanted_values(self) -> Any:
-        """A struct with the wanted attributes: everything else in the map is passed over."""
+        """Return a struct with the wanted attributes: msgspec skips everything else in the map."""
         slots = {f"v{number}": name for number, name in enumerate(self._attributes)}
         fields = [(slot, _or_none(self._fits[name].wire), None) for slot, name in slots.items()]
         return msgspec.defstruct("Values", fields, rename=slots, gc=False)
 
     def live(self, part: LivePart) -> pa.RecordBatch:
-        """The events of a live part; CodecError where its bytes are none."""
+        """Return the events of a live part; CodecError if its bytes are invalid."""
         return self.lives([part])
 
     def lives(self, parts: Sequence[LivePart]) -> pa.RecordBatch:
-        """The events of several live parts in one record batch: quicker than one by one if they are small."""
+        """Return the events of several live parts as one record batch: quicker than one by one if small."""
         if not self._has_map:
             try:
                 return self._batch(_Live(parts, self._quick, quick=True))
             except msgspec.ValidationError:
-                pass  # some value does not fit, and msgspec can't say which ones
+                pass  # some value does not fit, and msgspec can't say which
         return self._batch(_Live(parts, self._exact, quick=False))
 
     def sealed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of a sealed file, which may be of any of its versions of attributes' columns."""
+        """Return the rows of a sealed file, whichever attributes have columns in it."""
         return self._batch(_Sealed(batch))
 
     @property
     def wanted(self) -> list[str] | None:
-        """The columns of files that `sealed` needs, as far as a file has them; None: all."""
+        """Return the columns of files that `sealed` needs, as far as a file has them; None: all."""
         if self._has_map:
             return None
         names = [field.name for field in self.schema if field.name != "position"]
@@ -237,7 +237,7 @@ class _Sealed:
 
 
 def _fitted(column: Any, fit: Fit) -> tuple[Any, dict[int, Any]]:
-    """A column typed as in the files as the one wanted, and the rows whose values don't fit."""
+    """Return a column typed as in the files as the wanted one, and the rows whose values don't fit."""
     cast = fit.cast(column)
     if cast is not None:
         return cast, {}
@@ -259,9 +259,9 @@ def _check_map(field: pa.Field) -> None:
 
 
 def table_of(parts: Sequence[LivePart], kinds: Kinds | None = None) -> pa.Table:
-    """The events of live parts with the columns of the files, in the order of the parts.
+    """Return the events of live parts with the columns of the files, in the order of the parts.
 
-    `kinds` are those that columns have in the folder of the file, if it is for one.
+    `kinds` are those of the columns in the folder of the file, if it is for one.
     """
     flat = Flat()
     rows = LiveRows(parts, _everything, flat.add)

@@ -1,11 +1,11 @@
-"""Filters on sealed rows, worked out column by column, with null for unknown, as Arrow has it too.
+"""Filters on sealed rows, evaluated column by column, with null for unknown, as in Arrow.
 
-`mask` is exact: it answers for every row what `Filter.matches` would say of the event. Only rows that have
-something in the map under a name the filter reads (see `schema`) are made events and asked one by one.
+`mask` is exact: it gives for every row the result of `Filter.matches` for the event. Only rows that have
+something in the map under a name the filter reads (see `schema`) are decoded and evaluated one by one.
 
-Comparisons, IN, IS NULL and their joints are done by Arrow, functions once for each different value, and what
-relates several attributes or calculates with them row by row, for the rows that all else leaves. The rule: an
-answer is what `tidings.filters.evaluate` gives for an event that has exactly these values.
+Comparisons, IN, IS NULL and their junctions are done by Arrow, functions once for each distinct value, and
+conditions that relate several attributes or calculate with them row by row, for the rows that all others
+leave. The rule: a result is that of `tidings.filters.evaluate` for an event with exactly these values.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from tidings.log.schema import NUMBERS, own_columns
 
 
 def columns_for(filter: Filter, schema: pa.Schema) -> list[str]:
-    """The columns of a file with that schema that `mask` reads."""
+    """Return the columns of a file with that schema that `mask` reads."""
     names = {JMS_ALIASES.get(name, name) for name in names_in(filter.condition)}
     wanted = set(names)
     if names - HEADER_NAMES:
@@ -55,7 +55,7 @@ def columns_for(filter: Filter, schema: pa.Schema) -> list[str]:
 
 
 def mask(filter: Filter, table: pa.Table) -> Mask:
-    """For each row, whether it matches; the table must have the columns that `columns_for` names."""
+    """Return for each row whether it matches; the table must have the columns that `columns_for` names."""
     table = table.combine_chunks()
     answer = Evaluation(table).condition(filter.condition)
     matches: Mask = pc.fill_null(answer, False).to_numpy(zero_copy_only=False).copy()
@@ -67,7 +67,7 @@ def mask(filter: Filter, table: pa.Table) -> Mask:
 
 
 def _rows_with(names: frozenset[str], table: pa.Table) -> Any:
-    """The rows whose map has an entry of one of these names."""
+    """Return a mask of the rows whose map has an entry of one of these names."""
     if "attributes" not in table.schema.names:
         return ()
     entries = MapEntries(table.column("attributes"))
@@ -78,7 +78,7 @@ def _rows_with(names: frozenset[str], table: pa.Table) -> Any:
 
 
 def _filled(table: pa.Table) -> pa.Table:
-    """The table with all columns of an event, as the files have them; what is not read may be anything."""
+    """Return the table with all columns of an event as in the files; unread ones may hold anything."""
     for place, field in enumerate(table.schema):
         if pa.types.is_dictionary(field.type):
             plain = table.column(place).cast(field.type.value_type)
@@ -103,22 +103,22 @@ _DEFAULTS: dict[str, Any] = {
 
 
 class Operand(NamedTuple):
-    """The values of an expression: floats where it is float all through, null for unknown, and cells."""
+    """Values of an expression: floats if all are floats, null for unknown, and cells."""
 
     floats: Any | None
     cells: Callable[[], list[Any]]
-    """One for each row, None where there is none; made only where there are no floats."""
+    """One for each row, None without a value; made only if there are no floats."""
 
 
 class Evaluation(Fold[Any, Operand]):
-    """Conditions on the columns of one table; an answer is an array of true, false and null for unknown."""
+    """Conditions on the columns of one table; a result is an array of true, false and null for unknown."""
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table
         self._own = own_columns(table.schema)
 
     def all_of(self, operands: tuple[Condition, ...]) -> Any:
-        """What goes row by row comes last, and only for rows that nothing else has decided."""
+        """Evaluate conditions that go row by row last, and only for rows that no other has decided."""
         ordered = sorted(operands, key=_goes_by_rows)
         answer = self.condition(ordered[0])
         for operand in ordered[1:]:
@@ -130,7 +130,7 @@ class Evaluation(Fold[Any, Operand]):
             held = Evaluation(left.combine_chunks()).condition(operand)
             decided = np.full(len(self._table), -1)
             decided[open_rows] = np.arange(len(open_rows))
-            # A row that is decided already is false, whatever is said here.
+            # A row that is decided already is false, whatever comes here.
             answer = pc.and_kleene(answer, held.take(pa.array(decided, mask=decided < 0)))
         return answer
 
@@ -219,7 +219,7 @@ class Evaluation(Fold[Any, Operand]):
     # Columns
 
     def _column(self, name: str, *, nan: bool = False) -> Any:
-        """The values of an attribute or header field, null where there is none or, unless asked for, NaN."""
+        """Return the values of an attribute or header field, null without one or, unless `nan`, for NaN."""
         column = self._read(name)
         if not nan and pa.types.is_floating(column.type):
             return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
@@ -235,7 +235,7 @@ class Evaluation(Fold[Any, Operand]):
         if name == "JMSDeliveryMode":
             column = column.cast(pa.string())
             return pc.if_else(pc.equal(column, "transient"), "NON_PERSISTENT", "PERSISTENT")
-        if name == "received":  # null where it only tells when the event was stored
+        if name == "received":  # null if it only repeats when the event was stored
             stored = whole(self._table.column("stored"))
             return pc.if_else(stored.is_valid(), column, pa.scalar(None, column.type))
         return column.cast(pa.int64()) if pa.types.is_integer(column.type) else column
@@ -254,7 +254,7 @@ def _compare(operator: str, column: Any, value: Value) -> Any:
 
 
 def _listed(column: Any, kind: Kind, values: list[Value]) -> Any:
-    """Whether each value is among these, which are all of one kind."""
+    """Return whether each value is among these, which are all of one kind."""
     if _kind_of(column.type) is not kind:
         return pa.nulls(len(column), pa.bool_())
     if kind is Kind.NUMBER:
@@ -264,7 +264,7 @@ def _listed(column: Any, kind: Kind, values: list[Value]) -> Any:
 
 
 def _calculated(operator: str, left: Any, right: Any) -> Any:
-    """Floats calculated with as `tidings.filters.kinds` does: division by zero and NaN are unknown."""
+    """Calculate with floats as `tidings.filters.kinds` does: division by zero and NaN are unknown."""
     if operator == "/":
         right = pc.if_else(pc.equal(right, 0.0), pa.scalar(None, pa.float64()), right)
     result = _CALCULATIONS[operator](left, right)
@@ -272,14 +272,14 @@ def _calculated(operator: str, left: Any, right: Any) -> Any:
 
 
 def _by_values(column: Any, test: Callable[[Any], Any]) -> Any:
-    """What a test gives for each row, asked once for each different value if that is how they are kept."""
+    """Return the result of a test for each row; a dictionary column is tested once for each value."""
     if not pa.types.is_dictionary(column.type):
         return test(column)
     return test(column.dictionary).take(column.indices)
 
 
 def _goes_by_rows(node: Condition) -> bool:
-    """Whether a condition is worked out row by row, at least in part."""
+    """Whether a condition is evaluated row by row, at least in part."""
     match node:
         case Compare(_, Name(), Literal()) | Between(Name(), Literal(), Literal()):
             return False
@@ -299,7 +299,7 @@ def _kind_of(kind: Any) -> Kind:
 
 
 def _exact(operator: str, kind: Any, value: float) -> tuple[str, float] | None:
-    """The comparison with a constant of the column's own type that says the same, if there is one."""
+    """Return the equivalent comparison with a constant of the column's own type, if there is one."""
     if pa.types.is_floating(kind):
         return (operator, float(value)) if type(value) is float or abs(value) <= EXACT_MAX else None
     if type(value) is int:

@@ -1,11 +1,11 @@
-"""The whole log of a node as one: what lies in its store, and what was sealed into files.
+"""The whole log of a node, in its store and in sealed files.
 
-All of this is called in threads, beside the loop of the node. Files are in the folder before the store gives
-up what they hold, so a position that the store has no more is in a file: reading looks into the store first,
-and into files only for what the store has not. No lock is needed for that.
+All methods are called in threads, beside the loop of the node. Files are in the folder before the store
+discards their events, so a position that the store has no more is in a file: reading tries the store first,
+and files only for what the store lacks. No lock is needed for that.
 
-A store that was restored from a backup, or rebuilt, has not all that came before, though files may: positions
-leap ahead then, and what was leapt over is read from the files.
+A store that was restored from a backup, or rebuilt, may lack earlier events that files have: then positions
+leap ahead, and the positions in between are read from the files.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from tidings.store.interface import Store, StoredBatch
 from tidings.store.salvage import POSITION_LEAP
 
 PIECE_SIZE = 1 << 20
-"""Bytes that are read of the store at once."""
+"""Bytes that are read from the store at once."""
 SCAN_SIZE_MAX = 64 << 20
-"""Bytes that are looked at for one answer, about, however few of them match: others want to read too."""
+"""Bytes that are scanned for one reply, about, however few of them match: other readers wait too."""
 FOUND_SIZE = 8 << 20
-"""Bytes of events in one answer to who looks for ids, about."""
+"""Bytes of events in one reply to a search for ids, about."""
 READ_S_MAX = 1.0
-"""Seconds that reading goes on for one answer, about: few threads read for all clients."""
+"""Seconds that reading goes on for one reply, about: few threads read for all clients."""
 ANSWER_SIZE_MAX = 12 << 20
-"""Bytes of events in an answer that has more than one event: it must fit into a frame."""
+"""Bytes of events in a reply that has more than one event: it must fit into a frame."""
 
 
 WantedColumns = Sequence[str] | None
-"""Which columns of files are wanted; None: all."""
+"""Wanted columns of files; None: all."""
 
 
 class LogAnswer(Struct, frozen=True):
-    """Parts of the log, and where to ask on; `scanned` is how many bytes were looked at."""
+    """Parts of the log, and the position to go on from; `scanned` is the number of bytes read for it."""
 
     parts: list[Part]
     next: int
@@ -54,7 +54,7 @@ class LogAnswer(Struct, frozen=True):
 
 
 class SealedSpan(Struct, frozen=True):
-    """The span of a node's files: everything from `first` to `last`, in so many files and bytes."""
+    """Span of a node's files: everything from `first` to `last`, in so many files and bytes."""
 
     first: int = 1
     last: int = 0
@@ -63,18 +63,18 @@ class SealedSpan(Struct, frozen=True):
 
 
 class SealedLog(Protocol):
-    """The files of a node's log."""
+    """Files of a node's log."""
 
     @property
     def place(self) -> str:
-        """The place of the files; empty if there is none."""
+        """Place of the files; empty if there is none."""
 
     @property
     def files(self) -> Sequence[Sized]:
-        """The files, by position, as they were when it was looked last."""
+        """Files by position, when the folder was last listed."""
 
     def span(self) -> SealedSpan:
-        """The span when the folder was last listed."""
+        """Return the span when the folder was last listed."""
 
     def refresh(self) -> SealedSpan:
         """List the folder, and return the span."""
@@ -82,46 +82,47 @@ class SealedLog(Protocol):
     def read(
         self, first: int, end: int, filter: Filter, size_max: int, skip: bool, columns: WantedColumns = None
     ) -> tuple[list[bytes], int]:
-        """Events from `first` on and before `end`, as Arrow IPC streams of about that size; where to go on.
+        """Return events at positions from `first` to before `end` as Arrow IPC streams, and where to go on.
 
-        Where little matches it ends early, maybe without any. Raises Refused with the code `corrupt` for a
-        file that can't be read, and for positions that are in no file, unless these are to be skipped.
+        The streams have about `size_max` bytes; if little matches, it ends early, maybe without any. Raises
+        Refused with the code `corrupt` for a file that can't be read, and for positions that are in no file,
+        unless these are to be skipped.
         """
 
     def batches(self, first: int, end: int, size_max: int, filter: Filter) -> list[StoredBatch]:
-        """The same as they were stored, for those who want events; none if there are none.
+        """Return the same as stored batches, for consumers of events; none if there are none.
 
-        Now and then one is among them that does not match, so that it is known how far that was read.
+        Now and then one that does not match is among them, to show how far the files were read.
         """
 
     def batches_before(self, position: int, size_max: int) -> list[StoredBatch]:
-        """The batches that begin at or before a position, the last one first."""
+        """Return the batches that begin at or before a position, the last one first."""
 
     def position_at(self, time_us: int) -> int | None:
-        """The position of the first event that was stored at or after a time, if there is one."""
+        """Return the position of the first event stored at or after a time, if there is one."""
 
     def verify(self, first: int) -> tuple[list[str], int]:
         """Return the problems of the file that has this position, or of the next one, and where to go on."""
 
     def spent(self, before: int, before_us: int | None, size_max: int | None) -> int:
-        """The position up to which `prune` would remove files."""
+        """Return the position up to which `prune` would remove files."""
 
     def prune(self, before: int, before_us: int | None, size_max: int | None) -> SealedSpan:
-        """Remove files that end before the position, and of these what the other two say; what is left."""
+        """Remove files that end before the position, as far as the other two limits say; return the rest."""
 
 
 class Nowhere:
-    """The files of a node that seals nothing."""
+    """Files of a node that seals nothing."""
 
     place = ""
     files: Sequence[Sized] = ()
 
     def span(self) -> SealedSpan:
-        """There is nothing."""
+        """Return an empty span."""
         return SealedSpan()
 
     def refresh(self) -> SealedSpan:
-        """There is nothing."""
+        """Return an empty span."""
         return SealedSpan()
 
     def read(
@@ -133,36 +134,36 @@ class Nowhere:
         _skip: bool,
         _columns: WantedColumns = None,
     ) -> tuple[list[bytes], int]:
-        """There is nothing."""
+        """Return nothing."""
         return [], end
 
     def batches(self, _first: int, _end: int, _size_max: int, _filter: Filter) -> list[StoredBatch]:
-        """There is nothing."""
+        """Return nothing."""
         return []
 
     def batches_before(self, _position: int, _size_max: int) -> list[StoredBatch]:
-        """There is nothing."""
+        """Return nothing."""
         return []
 
     def position_at(self, _time_us: int) -> int | None:
-        """There is nothing."""
+        """Return nothing."""
         return None
 
     def verify(self, first: int) -> tuple[list[str], int]:
-        """There is nothing."""
+        """Return no problems."""
         return [], first
 
     def spent(self, _before: int, _before_us: int | None, _size_max: int | None) -> int:
-        """There is nothing."""
+        """Return 0: there is nothing to prune."""
         return 0
 
     def prune(self, _before: int, _before_us: int | None, _size_max: int | None) -> SealedSpan:
-        """There is nothing."""
+        """Return an empty span."""
         return SealedSpan()
 
 
 class History:
-    """The log of a node that has this store and these files."""
+    """Log of a node with this store and these files."""
 
     def __init__(self, store: Store, sealed: SealedLog | None = None) -> None:
         self.sealed: SealedLog = sealed or Nowhere()
@@ -170,13 +171,13 @@ class History:
 
     @property
     def first(self) -> int:
-        """The lowest position from which on nothing was pruned."""
+        """Lowest position from which on nothing was pruned."""
         span = self.sealed.span()
         return span.first if span.files else self.discarded + 1
 
     @property
     def discarded(self) -> int:
-        """The position up to which the store has given up the log."""
+        """Position up to which the store has discarded the log."""
         return self._store.discarded
 
     def is_sealed(self, position: int) -> bool:
@@ -184,7 +185,7 @@ class History:
         return position <= self.discarded
 
     def waiting_us(self, position: int) -> int | None:
-        """When the first of what the store has from this position on was stored; None if that is nothing."""
+        """Return when the first event in the store from this position on was stored; None without one."""
         found = self._store.read(position, 1)
         return found[0].stored_us if found else None
 
@@ -200,9 +201,9 @@ class History:
         columns: WantedColumns = None,
         skip_pruned: bool = False,
     ) -> LogAnswer:
-        """Events of the log from `start` on and before `end`, maybe none yet where few match; where to go on.
+        """Return events from `start` on and before `end`, maybe none yet if few match; and where to go on.
 
-        Raises Refused for what is damaged and for what was pruned, unless the one or the other is skipped.
+        Raises Refused for damaged and for pruned events, unless the one or the other are skipped.
         """
         self._check_pruned(start, skip_pruned)
         parts: list[Part] = []
@@ -223,14 +224,14 @@ class History:
         return LogAnswer(parts, max(position, start), scanned)
 
     def find(self, ids: Sequence[str], filter: Filter, start: int, end: int) -> LogAnswer:
-        """The events with these ids, as far as the filter has them: some, maybe none yet; where to go on."""
+        """Return some of the events with these ids that match the filter, maybe none yet; where to go on."""
         if not ids:
             return LogAnswer([], end)
         wanted = Filter("id IN :ids", ids=sorted(set(ids))) & filter
         return self.read(start, end, wanted, FOUND_SIZE, skip=True, skip_pruned=True)
 
     def position_at(self, time_us: int) -> int:
-        """The position of the first event that was stored at or after that time, or one past the last."""
+        """Return the position of the first event stored at or after that time, or one past the last."""
         sealed = self.sealed.position_at(time_us)
         live = self._store.position_at(time_us)
         return live if sealed is None else min(sealed, live)
@@ -262,7 +263,7 @@ class History:
         return list(_matching(logged, filter, position, end)), following
 
     def _held(self, position: int, size_max: int) -> list[StoredBatch] | None:
-        """What the store has from this position on; None if it is for the files to say."""
+        """Return the batches in the store from this position on; None if the files must be read."""
         found = self._store.read(position, size_max)
         if position <= self.discarded:  # maybe while it was being read
             return None
@@ -273,7 +274,7 @@ class History:
         return _up_to_leap(found)
 
     def _is_leapt_over(self, position: int) -> bool:
-        """Whether the store has leapt over a position that it has not."""
+        """Whether the store has leapt over a position that it lacks."""
         below, above = self._store.read_before(position, 1), self._store.read(position, 1)
         low = _last(below[0]) if below else self.discarded
         return not above or above[0].first - low >= POSITION_LEAP
@@ -289,14 +290,14 @@ class History:
     # For subscriptions, as `Store`
 
     def stored_us(self, position: int) -> int | None:
-        """When the first event from this position on was stored, sealed or not; None if there is none."""
+        """Return when the first event from this position on was stored, sealed or not; None without one."""
         found = self.batches(position, 1)
         return found[0].stored_us if found else None
 
     def batches(self, position: int, size_max: int, filter: Filter | None = None) -> list[StoredBatch]:
-        """The batches that hold positions from this one on, sealed or not; as `Store.read`.
+        """Return the batches that hold positions from this one on, sealed or not; as `Store.read`.
 
-        Of what is sealed, events may be left out that a filter does not want.
+        Sealed events that do not match the filter may be left out.
         """
         while (stored := self._held(position, size_max)) is None:
             end = self._sealed_end(position)
@@ -307,7 +308,7 @@ class History:
         return stored
 
     def batches_before(self, position: int, size_max: int) -> list[StoredBatch]:
-        """The same as `Store.read_before`."""
+        """Return the same as `Store.read_before`."""
         stored, last = self._store.read_before(position, size_max), self.sealed.span().last
         is_there = bool(stored) and _last(stored[0]) >= position
         if is_there or not last or (stored and not self._is_leapt_over(position)):
@@ -330,7 +331,7 @@ class History:
 
 
 def _up_to_leap(batches: Sequence[StoredBatch]) -> list[StoredBatch]:
-    """Those before the first place where positions have leapt, in whichever direction they come."""
+    """Return the batches before the first leap of positions, in whichever direction they come."""
     leaps = (abs(one.first - before.first) >= POSITION_LEAP for before, one in pairwise(batches))
     return list(batches[: next((place for place, is_leap in enumerate(leaps, 1) if is_leap), len(batches))])
 
@@ -340,7 +341,7 @@ def _last(batch: StoredBatch) -> int:
 
 
 def _matching(batches: Iterable[StoredBatch], filter: Filter, start: int, end: int) -> Iterator[LivePart]:
-    """Return the matching events of stored batches, within these positions."""
+    """Yield the matching events of stored batches, within these positions."""
     index: Index[str] = Index()
     index.add("", filter)
     wants_all = filter == Filter()
@@ -361,9 +362,9 @@ def _matching(batches: Iterable[StoredBatch], filter: Filter, start: int, end: i
 
 
 def _beginning(part: Part) -> tuple[list[Part], int] | None:
-    """As many of the first events of a part as an answer may have, one at least, and where to go on.
+    """Return as many of the first events of a part as a reply may have, at least one, and where to go on.
 
-    None if it can't be parted: what is sealed is of the size that was asked for, or one large event.
+    None if it can't be split: a sealed part has the requested size, or is one large event.
     """
     if isinstance(part, SealedPart):
         return None

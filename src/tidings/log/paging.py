@@ -1,6 +1,6 @@
-"""Tables of sealed events in pieces: of a size that fits into an answer, and the rest for who reads on.
+"""Tables of sealed events in pieces: of a size that fits into a reply, and the rest for the next request.
 
-Arrow is loaded with the first table: a node that reads nothing of what is sealed does without.
+Arrow is loaded with the first table: a node that reads no sealed events does without.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 SIZE_KEPT: Final = 128 << 20
 """Bytes of tables that are kept for readers that go on; several may be views of the same ones."""
 COUNT_KEPT: Final = 256
-"""How many of these are kept, however small: who asks chooses what they are kept under."""
+"""Number of tables that are kept, however small: clients choose the keys."""
 
 
 class Rest:
-    """Tables that were read and not yet asked for, by the position they begin with; the newest ones."""
+    """Tables that were read and not yet requested, by their first position; the newest ones."""
 
     def __init__(self) -> None:
         self._tables: OrderedDict[tuple[int, str], tuple[pa.Table, int]] = OrderedDict()
@@ -44,17 +44,17 @@ class Rest:
 
 
 def size_of(table: pa.Table) -> int:
-    """How many bytes it takes in memory; `nbytes` tells less of columns that are all null."""
+    """Return its bytes in memory; `nbytes` omits columns that are all null."""
     import pyarrow as pa
 
     return sum(pa.ipc.get_record_batch_size(batch) for batch in table.to_batches())
 
 
 def stream_of(table: pa.Table) -> bytes:
-    """A table as an Arrow IPC stream."""
+    """Return a table as an Arrow IPC stream."""
     import pyarrow as pa
 
-    options = pa.ipc.IpcWriteOptions(compression="lz4")  # most columns of the header are the same all over
+    options = pa.ipc.IpcWriteOptions(compression="lz4")  # most columns of the header have one value
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         writer.write_table(table)
@@ -63,21 +63,21 @@ def stream_of(table: pa.Table) -> bytes:
 
 
 def joined(tables: Sequence[pa.Table]) -> pa.Table | None:
-    """The rows of tables with the same columns as one table; None if there are no tables."""
+    """Return the rows of tables with the same columns as one table; None if there are no tables."""
     import pyarrow as pa
 
     return pa.concat_tables(tables) if tables else None
 
 
 def before(table: pa.Table, end: int) -> pa.Table:
-    """The rows that stand before a position."""
+    """Return the rows before a position."""
     import pyarrow.compute as pc
 
     return table.filter(pc.less(table.column("position"), end))
 
 
 def cut(table: pa.Table, size_max: int) -> tuple[pa.Table, pa.Table | None]:
-    """The first rows, of about that size, and the others."""
+    """Return the first rows, of about that size, and the others."""
     rows = min(len(table), max(1, size_max * len(table) // size_of(table)))
     while rows > 1 and size_of(rows_of(table, 0, rows)) > 2 * size_max:  # some are much larger than others
         rows //= 2
@@ -85,13 +85,13 @@ def cut(table: pa.Table, size_max: int) -> tuple[pa.Table, pa.Table | None]:
 
 
 def tail(table: pa.Table, size_max: int) -> pa.Table:
-    """The last rows, of about that size."""
+    """Return the last rows, of about that size."""
     rows = max(1, size_max * len(table) // size_of(table))
     return rows_of(table, max(0, len(table) - rows), len(table))
 
 
 def rows_of(table: pa.Table, first: int, end: int) -> pa.Table:
-    """These rows; a map column without any entries is made anew, as Arrow would not cut it."""
+    """Return these rows; a map column without any entries is made anew, as Arrow would not cut it."""
     part = table.slice(first, end - first)
     place = part.schema.get_field_index("attributes")
     if place >= 0 and part.column(place).null_count == len(part):

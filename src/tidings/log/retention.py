@@ -21,11 +21,11 @@ from tidings.replies import Deferred
 from tidings.store.interface import Discard
 
 RETAIN_S = 60.0
-"""How often it is looked whether something is too old or too much."""
+"""Time between two checks for events that are too old or too much."""
 
 Operations = Mapping[str, tuple[Any, Callable[[IncomingRequest, Any], Any]]]
 Go = Callable[[IncomingRequest, Callable[[], Any], Callable[[Any], Any]], Any]
-"""Has something done in a thread for a client, and then answered."""
+"""Runs work for a client in a thread, and then sends the reply."""
 
 
 class RetentionTerms(Struct, frozen=True):
@@ -50,12 +50,12 @@ class LogRetention:
         self._broker = broker
         self._history = history
         self._refuse_later()
-        self._reach = self._reached() if self.span.files else 0  # where files end that adjoin
+        self._reach = self._reached() if self.span.files else 0  # end of the files that adjoin
         self._retention = retention
         if not retention.is_endless:
             broker.timers.at(broker.now + RETAIN_S, self._retain)
         self._go = go
-        self._sealings: list[tuple[int, Session, Deferred[Any]]] = []  # who waits for which position
+        self._sealings: list[tuple[int, Session, Deferred[Any]]] = []  # position, waiting client, reply
         self._schedule = Schedule(seal_s, self.sealed_last, broker.now)
         self._look_back()
         self.operations: Operations = {
@@ -67,16 +67,16 @@ class LogRetention:
 
     @property
     def first(self) -> int:
-        """The lowest position that can be read."""
+        """Lowest position that can be read."""
         return self.span.first if self.span.files else self._history.discarded + 1
 
     @property
     def sealed_last(self) -> int:
-        """The position up to which nothing is left to be sealed."""
+        """Position up to which nothing is left to be sealed."""
         return max(self._reach, self._history.discarded)
 
     def _refuse_later(self) -> None:
-        """Refuse a store that is older than its files: what it stores next would seem to be in them."""
+        """Refuse a store that is older than its files: its next events would seem to be in them."""
         last, position = self.span.last, self._broker.position
         if last > position:
             raise StoreError(
@@ -107,7 +107,7 @@ class LogRetention:
         self._reach = reached
 
     def _look_back(self) -> None:
-        """See what a node that was started anew has not sealed, and since when that waits."""
+        """After a start, find what is not sealed, and since when it waits."""
         since_us = self._history.waiting_us(self.sealed_last + 1)
         if since_us is not None:
             self._schedule.grown(self._broker.end_logged - 1, 0, self._broker.now)
@@ -115,11 +115,11 @@ class LogRetention:
 
     @property
     def wanted(self) -> int:
-        """The position up to which the log is to be sealed now; 0 if it need not be."""
+        """Return the position up to which the log is to be sealed now; 0 if it need not be."""
         return self._schedule.due(self._broker.now)
 
-    def _seal(self, asked: IncomingRequest, _told: arguments.Nothing) -> Any:
-        """Answer when all there is now has been sealed, which others do: see `log.status`."""
+    def _seal(self, asked: IncomingRequest, _wanted: arguments.Nothing) -> Any:
+        """Reply when everything present has been sealed, which the sealer does: see `log.status`."""
         asked.session.principal.check_manage()
         last = self._broker.end_logged - 1
         if self._schedule.wait_s is None:
@@ -138,21 +138,21 @@ class LogRetention:
         self._answer_waiting()
 
     def _give_up(self, problem: TidingsError | str) -> None:
-        """Tell those who wait that it can't be done now; it is tried again all the same."""
+        """Report to waiting clients that sealing fails now; it is tried again all the same."""
         waiting, self._sealings = self._sealings, []
         for _, _, sealed in waiting:
             sealed.fail(Refused("failed", f"the log can't be sealed: {problem}"))
 
-    def _sealed(self, asked: IncomingRequest, told: arguments.SealedRequest) -> Any:
+    def _sealed(self, asked: IncomingRequest, wanted: arguments.SealedRequest) -> Any:
         asked.session.principal.check_manage()
-        if told.problem:
-            self._give_up(told.problem)
+        if wanted.problem:
+            self._give_up(wanted.problem)
             return {"sealed": self._schedule.position}
-        return self._go(asked, self._look, lambda found: self._take_sealed(found, told))
+        return self._go(asked, self._look, lambda found: self._take_sealed(found, wanted))
 
-    def _take_sealed(self, found: tuple[SealedSpan, int], told: arguments.SealedRequest) -> dict[str, Any]:
-        """Give up in the store what files have, as far as no subscription needs it there."""
-        self._note(found, told.position, told.first)
+    def _take_sealed(self, found: tuple[SealedSpan, int], wanted: arguments.SealedRequest) -> dict[str, Any]:
+        """Discard in the store what files have, as far as no subscription needs it there."""
+        self._note(found, wanted.position, wanted.first)
         self._discard()
         self._answer_waiting()
         return {"sealed": self._schedule.position}
@@ -160,15 +160,15 @@ class LogRetention:
     def _note(self, found: tuple[SealedSpan, int], position: int, first: int = 0) -> None:
         """Note how far the log is sealed.
 
-        Who seals may be further than the files are: then there was nothing to be put into one. But who began
-        at `first` when files are gone that lay before has passed over what was in them.
+        The sealer may be further than the files: then there was nothing to be put into one. But if it began
+        at `first` after earlier files were removed, it has skipped their events.
         """
         self._looked(found)
-        told = position if first <= self.sealed_last + 1 else 0
-        self._schedule.sealed(min(max(told, self._reach), self._broker.end_logged - 1), self._broker.now)
+        reported = position if first <= self.sealed_last + 1 else 0
+        self._schedule.sealed(min(max(reported, self._reach), self._broker.end_logged - 1), self._broker.now)
 
     def _answer_waiting(self) -> None:
-        """Answer those who wait for the log to be sealed as far as it is."""
+        """Reply to clients that wait for the log to be sealed this far."""
         done = self._schedule.position
         for end, _, sealed in self._sealings:
             if end <= done:
@@ -176,36 +176,36 @@ class LogRetention:
         self._sealings = [one for one in self._sealings if one[0] > done]
 
     def _discard(self) -> None:
-        """Have the store give up what files have; what is trimmed now is discarded with the next call."""
+        """Let the store discard what files have; what is trimmed now is discarded with the next call."""
         for operation in self._broker.cursors.trim(after=1):
             self._broker.store(operation)
         self._broker.store(Discard(min(self._reach, self._broker.end_logged - 1)))
 
-    def _prune(self, asked: IncomingRequest, told: arguments.Prune) -> Any:
+    def _prune(self, asked: IncomingRequest, wanted: arguments.Prune) -> Any:
         asked.session.principal.check_manage()
-        if told.before is None and told.before_us is None and told.size_max is None:
+        if wanted.before is None and wanted.before_us is None and wanted.size_max is None:
             raise Refused("not-understood", "no limit is given; name a position, a time or a size")
-        top = self._broker.end_logged if told.before is None else told.before
-        limit = top if told.force else min(top, self.needed)
+        top = self._broker.end_logged if wanted.before is None else wanted.before
+        limit = top if wanted.force else min(top, self.needed)
 
         def run() -> tuple[int, SealedSpan]:
-            spent = self._history.sealed.spent(top, told.before_us, told.size_max)
-            return spent, self._pruned(limit, told.before_us, told.size_max)
+            spent = self._history.sealed.spent(top, wanted.before_us, wanted.size_max)
+            return spent, self._pruned(limit, wanted.before_us, wanted.size_max)
 
         def answer(found: tuple[int, SealedSpan]) -> dict[str, Any]:
             spent, self.span = found
-            held_for = [] if told.force else self._holders(spent)
+            held_for = [] if wanted.force else self._holders(spent)
             return {"first": self.first, "kept_for": held_for, "bytes": self.span.size}
 
         return self._go(asked, run, answer)
 
     def _pruned(self, limit: int, before_us: int | None, size_max: int | None) -> SealedSpan:
-        """Remove files; called in a thread. What the store has still is in the log, and stays in files."""
+        """Remove files; called in a thread. Events that the store still has stay in files too."""
         return self._history.sealed.prune(min(limit, self._history.discarded + 1), before_us, size_max)
 
-    def _verify(self, asked: IncomingRequest, told: arguments.Verify) -> Any:
+    def _verify(self, asked: IncomingRequest, wanted: arguments.Verify) -> Any:
         asked.session.principal.check_manage()
-        start, end = max(told.start, 1), self._broker.end_logged
+        start, end = max(wanted.start, 1), self._broker.end_logged
 
         def answer(found: tuple[list[str], int]) -> dict[str, Any]:
             return {"problems": found[0], "next": max(found[1], start + 1), "end": end}
@@ -216,22 +216,22 @@ class LogRetention:
 
     @property
     def needed(self) -> int:
-        """The lowest position that some reader has not passed."""
+        """Return the lowest position that some reader has not passed."""
         places = self._broker.cursors
         return min((cursor.passed for cursor in places.named), default=self._broker.position) + 1
 
     def _holders(self, spent: int) -> list[str]:
-        """The readers for whose sake something up to the position is kept."""
+        """Return the readers for which something up to the position is kept."""
         places = self._broker.cursors
         return [cursor.name for cursor in places.named if cursor.passed < spent]
 
     # Time
 
     def _retain(self, now: float) -> None:
-        """Give up what is too old or too much."""
+        """Prune what is too old or too much."""
         self._broker.timers.at(now + RETAIN_S, self._retain)
         age_s, size = self._retention.age_s_max, self._retention.size_max
-        # What is given up does not come back: by a wall clock that was set ahead it would be too much.
+        # Pruning can't be undone: a wall clock that was set ahead would make it prune too much.
         today = min(now, self._broker.wall)
         before_us = None if age_s is None else int((today - age_s) * 1e6)
         limit = self.needed
@@ -255,5 +255,5 @@ class LogRetention:
         self._schedule.grown(broker.end_logged - 1, broker.size_logged, broker.now)
 
     def parted(self, session: Session) -> None:
-        """A session has ended, and waits for nothing any more."""
+        """Drop the requests of a session that has ended."""
         self._sealings = [one for one in self._sealings if one[1] is not session]

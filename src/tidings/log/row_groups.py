@@ -1,9 +1,9 @@
-"""The row groups of a file: what their statistics say, and reading of one just what is asked for.
+"""Row groups of a file: their statistics, and reading only the requested columns and rows of one.
 
-Of most columns of the header a row group has one value or none, and then the statistics say all there is to
-know: such a column is made, not read. With a filter the columns it reads come first, and the others only if
-some row matches; then strings are read as dictionaries, and ids are made where they can be, since making a
-string for each row would cost more than all the rest.
+Most columns of the header have one value or none in a row group, and then the statistics say everything: such
+a column is made, not read. With a filter, its columns are read first, and the others only if some row
+matches; then strings are read as dictionaries, and ids are made where they can be, since making a string for
+each row would cost more than all the rest.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ColumnRange(Struct, frozen=True):
 
     low: Any
     high: Any
-    """The least and the greatest value; None when that is not known."""
+    """Least and greatest value; None if unknown."""
     some: bool = True
     """Whether there may be values at all."""
     nulls: bool = True
@@ -49,11 +49,11 @@ class Statistics(Struct, frozen=True):
 
     columns: Mapping[str, ColumnRange]
     map_names: frozenset[str] = frozenset()
-    """The attributes that occur in the map."""
+    """Attributes that occur in the map."""
 
 
 def may_match(filter: Filter, known: Statistics) -> bool:
-    """Whether a row with these statistics may match; says yes when unsure."""
+    """Whether a row with these statistics may match; True when unsure."""
     return any(
         all(_may_be(name, constraint, known) for name, constraint in one.constraints.items())
         for one in filter.normal
@@ -62,7 +62,7 @@ def may_match(filter: Filter, known: Statistics) -> bool:
 
 def _may_be(name: str, constraint: Constraint, known: Statistics) -> bool:
     if name in ("JMSTimestamp", "JMSDeliveryMode", "received"):
-        return True  # these are made of what stands in the columns
+        return True  # these are made of other columns
     name = JMS_ALIASES.get(name, name)
     if name in known.map_names:
         return True
@@ -80,7 +80,7 @@ def _reaches(constraint: Constraint, span: ColumnRange) -> bool:
         values = (TRUE if span.high else 0) | (FALSE if not span.low else 0)
         return bool(constraint.booleans & values)
     if constraint.nan and type(span.low) is float:
-        return True  # statistics pass over NaN
+        return True  # statistics ignore NaN
     line = {
         Kind.NUMBER: constraint.numbers,
         Kind.STRING: constraint.strings,
@@ -112,12 +112,12 @@ def _span(chunk: Any, rows: int) -> ColumnRange:
 
 
 def _plain(value: Any) -> Any:
-    """A value of the statistics as events have it."""
+    """Return a value of the statistics as events have it."""
     return time_from_us(us_from_time(value)) if isinstance(value, datetime) else value
 
 
 class Groups:
-    """The row groups of one open file."""
+    """Row groups of one open file."""
 
     def __init__(self, file: pq.ParquetFile, footer: Footer, open_coded: Callable[[list[str]], Any]) -> None:
         """`open_coded` opens the file once more, to read columns of strings as dictionaries."""
@@ -140,7 +140,7 @@ class Groups:
         return self._open_coded([name for name in texts if name != "id"])
 
     def positions(self, group: int) -> tuple[int, int]:
-        """The first and the last position of a row group; (0, -1) if it is empty."""
+        """Return the first and the last position of a row group; (0, -1) if it is empty."""
         span = self._known[group].columns["position"]
         return (0, -1) if span.low is None else (span.low, span.high)
 
@@ -151,7 +151,7 @@ class Groups:
     def read(
         self, group: int, first: int, end: int, filter: Filter, columns: Sequence[str] | None = None
     ) -> pa.Table | None:
-        """The rows at positions from `first` on and before `end` that match; None if there are none."""
+        """Return the rows at positions from `first` on and before `end` that match; None without any."""
         low, high = self.positions(group)
         if high < first or low >= end or not may_match(filter, self._known[group]):
             return None
@@ -169,7 +169,7 @@ class Groups:
         return self._taken(group, wanted, seen, rows) if len(rows) else None
 
     def _taken(self, group: int, wanted: list[str], seen: dict[str, Any], rows: Any) -> pa.Table:
-        """The wanted columns of these rows, of which some have been read."""
+        """Return the wanted columns of these rows, of which some have been read."""
         needed = list(wanted)
         is_made = "id" in wanted and self._footer.made_ids
         if is_made:
@@ -187,7 +187,7 @@ class Groups:
         return self._table(wanted, taken)
 
     def columns(self, group: int, names: Sequence[str]) -> pa.Table:
-        """Columns of a row group, those of a single value without being read."""
+        """Return columns of a row group; those of a single value are not read."""
         return self._table(names, self._columns(self._file, group, names))
 
     def _columns(self, file: pq.ParquetFile, group: int, names: Sequence[str]) -> dict[str, Any]:
@@ -199,20 +199,20 @@ class Groups:
         return columns
 
     def _single(self, group: int, name: str, rows: int) -> Any | None:
-        """So many rows of a column whose statistics tell all of it: it has one value, or none."""
+        """Return so many rows of a column if its statistics show that it has one value, or none."""
         kind, known = self.schema.field(name).type, self._known[group]
         if name == "attributes":
             return None if known.map_names else pa.nulls(rows, kind)
         span = known.columns[name]
         if not span.some:
             return pa.nulls(rows, kind)
-        # Statistics of floats pass over NaN and have one zero for two.
+        # Statistics of floats ignore NaN and have one zero for two.
         if span.low is None or span.nulls or span.low != span.high or pa.types.is_floating(kind):
             return None
         return pa.repeat(pa.scalar(span.low, kind), rows)
 
     def _seen_table(self, columns: dict[str, Any]) -> pa.Table:
-        """Columns as they were read, maybe as dictionaries, with what their fields say of them."""
+        """Return columns as they were read, maybe as dictionaries, with the metadata of their fields."""
         fields = [self.schema.field(name).with_type(column.type) for name, column in columns.items()]
         return pa.Table.from_arrays(list(columns.values()), schema=pa.schema(fields))
 
@@ -225,7 +225,7 @@ _OF_IDS = ("system", "epoch", "counter")
 
 
 def _plain_column(column: Any) -> Any:
-    """A column in one piece, with its strings as such."""
+    """Return a column in one piece, with its strings as such."""
     column = whole(column)
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 

@@ -1,10 +1,10 @@
-"""Live parts of the log, decoded just as far as the columns that are wanted need it.
+"""Live parts of the log, decoded only as far as the wanted columns need it.
 
 This is the hot path. An event is decoded into a struct made for the purpose, whose `values` have the wanted
-attributes only and which ends after the last wanted element, so that msgspec passes over everything else.
-Headers are few and come again and again: they are taken as bytes, and each different one is decoded once.
+attributes only and which ends after the last wanted element, so that msgspec skips everything else. Headers
+are few and recur: they are taken as bytes, and each distinct one is decoded once.
 
-The bytes were checked when the node took them; what is no event nevertheless (a broken disk) is a CodecError.
+The node checked the bytes when it accepted them; bytes that are invalid now (a broken disk) are a CodecError.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tidings.log.schema import HEADER_TYPES, TIME
 Longs = npt.NDArray[np.int64]
 
 COUNTER, TYPE, TIME_US, VALUES, HEADER, BODY = range(6)
-"""The elements of an event."""
+"""Elements of an event."""
 _ELEMENTS: Final = ("counter", "type", "time_us", "values", "header", "body")
 _NEEDED: Final[dict[str, set[int]]] = {
     "type": {TYPE},
@@ -45,12 +45,12 @@ _header_decoder = msgspec.msgpack.Decoder(Header | None)
 
 
 def elements_for(name: str) -> set[int]:
-    """The elements of an event that are needed for this column of the header."""
+    """Return the elements of an event that are needed for this column of the header."""
     return _NEEDED.get(name, {HEADER})
 
 
 class DecodePlan:
-    """The elements of an event to decode, with `values` as the type of the attributes."""
+    """Elements of an event to decode, with `values` as the type of the attributes."""
 
     def __init__(self, elements: Iterable[int], values: Any) -> None:
         self.elements = frozenset(elements)
@@ -61,10 +61,10 @@ class DecodePlan:
 
 
 class LiveRows:
-    """The events of live parts, one after the other, and their columns.
+    """Events of live parts, one after the other, and their columns.
 
-    What is wanted of the events of a part is taken before the next part is decoded: to keep the events costs
-    more than to decode them. `attributes` is called with those of each part, as the decoder made them.
+    The wanted values of a part are taken before the next part is decoded: to keep the events costs more than
+    to decode them. `attributes` is called with those of each part, as the decoder made them.
     """
 
     def __init__(
@@ -98,23 +98,23 @@ class LiveRows:
         return int(self.counts.sum())
 
     def positions(self) -> Longs:
-        """The position of each event."""
+        """Return the position of each event."""
         if not self.parts:
             return np.empty(0, np.int64)
         pairs = zip(self.parts, self.counts.tolist(), strict=True)
         return np.concatenate([_positions(part, count) for part, count in pairs])
 
     def cells(self, element: int) -> list[Any]:
-        """One element of each event."""
+        """Return one element of each event."""
         return self._cells[element]
 
     def column(self, name: str) -> Any:
-        """The column of the header of that name, typed as in the files."""
+        """Return the column of the header of that name, typed as in the files."""
         made = _COLUMNS.get(name)
-        return self.said(name) if made is None else made(self)
+        return self.header_field(name) if made is None else made(self)
 
-    def said(self, name: str) -> Any:
-        """A field of the headers, with its default where none is set."""
+    def header_field(self, name: str) -> Any:
+        """Return a field of the headers, with its default where none is set."""
         headers, codes = self._headers
         field = "received_us" if name == "received" else name
         kind = pa.int64() if name == "received" else HEADER_TYPES[name]
@@ -127,12 +127,12 @@ class LiveRows:
 
     @cached_property
     def part_of(self) -> Longs:
-        """The number of the part each event is in."""
+        """Return the number of each event's part."""
         return np.repeat(np.arange(len(self.parts)), self.counts)
 
     @cached_property
     def _headers(self) -> tuple[list[Header], npt.NDArray[np.int32]]:
-        """The different headers, and which of them each event has."""
+        """Return the distinct headers, and the index of each event's."""
         codes = np.array(self._cells[HEADER], np.int32)
         try:
             return [_header_decoder.decode(raw) or EMPTY_HEADER for raw in self._known_headers], codes
@@ -141,7 +141,7 @@ class LiveRows:
 
 
 def spread(values: Any, codes: npt.NDArray[Any]) -> Any:
-    """For each code the value of that number; quickly where there is but one."""
+    """Return the value of each code's number; quickly if there is only one."""
     if len(values) == 1:
         return pa.repeat(values[0], len(codes))
     return values.take(pa.array(codes))
@@ -151,7 +151,7 @@ def _decoded(part: LivePart, decoder: msgspec.msgpack.Decoder[Any]) -> list[Any]
     try:
         rows: list[Any] = decoder.decode(part.raw)
     except msgspec.ValidationError:
-        decode_events(part.raw)  # says where the bytes are no events at all
+        decode_events(part.raw)  # raises if the bytes are no events at all
         raise
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise CodecError("$", str(error)) from None
@@ -171,25 +171,25 @@ def _positions(part: LivePart, count: int) -> Longs:
 
 def _received(rows: LiveRows) -> Any:
     stored = rows.of_parts([part.stored_us for part in rows.parts], pa.int64()).view(TIME)
-    said = rows.said("received")
-    return stored if said.null_count == len(said) else pc.coalesce(said, stored)
+    given = rows.header_field("received")
+    return stored if given.null_count == len(given) else pc.coalesce(given, stored)
 
 
 def _stored(rows: LiveRows) -> Any:
-    said = rows.said("received")
-    if said.null_count == len(said):
-        return said
+    given = rows.header_field("received")
+    if given.null_count == len(given):
+        return given
     stored = rows.of_parts([part.stored_us for part in rows.parts], pa.int64()).view(TIME)
-    return pc.if_else(pc.is_valid(said), stored, pa.scalar(None, TIME))
+    return pc.if_else(pc.is_valid(given), stored, pa.scalar(None, TIME))
 
 
 def _ids(rows: LiveRows) -> Any:
-    """The ids given from outside, else those the numbers make, else none."""
-    said = rows.said("id")
-    if said.null_count == 0 and len(said):
-        return said
+    """Return the ids given from outside, else those made of numbers, else none."""
+    given = rows.header_field("id")
+    if given.null_count == 0 and len(given):
+        return given
     made = made_ids(rows.column("system"), rows.column("epoch"), rows.column("counter"))
-    return made if said.null_count == len(said) else pc.coalesce(said, made)
+    return made if given.null_count == len(given) else pc.coalesce(given, made)
 
 
 _TAKES: dict[int, Callable[[list[Any]], list[Any]]] = {

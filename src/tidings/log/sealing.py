@@ -1,7 +1,7 @@
-"""When the log is sealed, into which files, and which of these are joined: decided here, done by others.
+"""Decisions about sealing: when the log is sealed, into which files, and which of these are joined.
 
-A node says up to which position its log is to be sealed (`Schedule`). The sealer reads it from the end of the
-files on, and cuts it into files (`FileCutter`): where the date changes, and where a file is large, always
+A node decides up to which position its log is to be sealed (`Schedule`). The sealer reads it from the end of
+the files on, and cuts it into files (`FileCutter`): where the date changes, and where a file is large, always
 at the end of a batch. The claims of the files of a node adjoin, whatever holes its log has. A log that is
 sealed every few minutes makes many small files: those that adjoin on a date are joined, eight or more of a
 size at once, so that no event is written again more often than the logarithm of its date's files (`to_join`).
@@ -23,17 +23,17 @@ LIVE_SIZE_MAX: Final = 32 << 20
 FILE_SIZE_MAX: Final = 32 << 20
 """Bytes of events, as they were sent, from which on a file is large enough; it becomes much smaller."""
 JOIN_AT: Final = 8
-"""So many files of a size are joined."""
+"""Number of files of a size that are joined."""
 TIER_SIZE: Final = 64 << 10
-"""Files up to this size are of one size; the next size is JOIN_AT times this, and so on."""
+"""Largest file of the first size; the next size is JOIN_AT times this, and so on."""
 JOINED_SIZE_MAX: Final = 256 << 20
 """Bytes of a file from which on it is joined with no other."""
 
 
 class Schedule:
-    """Says up to where a log is to be sealed: when it was asked for, is large, or has waited `wait_s`.
+    """Decides up to where a log is to be sealed: on request, if it is large, or if it has waited `wait_s`.
 
-    With `wait_s` None it is never, whatever is asked.
+    With `wait_s` None it is never sealed, not even on request.
     """
 
     def __init__(self, wait_s: float | None, sealed: int, now: float) -> None:
@@ -41,42 +41,42 @@ class Schedule:
         self._sealed = sealed
         self._last = sealed  # the last position in the log
         self._asked = 0
-        self._since = now  # when the log got its first event behind what is sealed, or before
-        self._size = self._size_sealed = 0  # bytes that went into the log ever, and until it was sealed
+        self._since = now  # when the log got its first unsealed event, or before
+        self._size = self._size_sealed = 0  # bytes ever logged, and those up to the last sealing
 
     def grown(self, last: int, size: int, now: float) -> None:
-        """The log ends with this position now, and so many bytes went into it ever; called after ticks."""
+        """Note that the log ends with this position and has had so many bytes ever; called after ticks."""
         if last > self._last:
             if self._last <= self._sealed:
                 self._since = now
             self._last, self._size = last, size
 
     def waited(self, since: float) -> None:
-        """What is not sealed has been there since that time, which was before the start of the node."""
+        """Note that unsealed events have waited since that time, before the start of the node."""
         self._since = min(self._since, since)
 
     def ask(self, position: int) -> None:
-        """Somebody waits for the log to be sealed up to here."""
+        """Request that the log be sealed up to here."""
         self._asked = max(self._asked, position)
 
     def sealed(self, position: int, now: float) -> None:
-        """It is, up to here; what came meanwhile waits from now on at most."""
+        """Note that it is sealed up to here; later events wait from now on at most."""
         if position > self._sealed:
             self._sealed, self._size_sealed, self._since = position, self._size, now
         self._last = max(self._last, position)
 
     def lost(self, position: int, now: float) -> None:
-        """Files are gone: it is sealed up to here only, and what is behind waits from now on."""
+        """Note that files are gone: it is sealed up to here only, and later events wait from now on."""
         if position < self._sealed:
             self._sealed, self._since = position, now
 
     @property
     def position(self) -> int:
-        """Up to where it is sealed."""
+        """Position up to which it is sealed."""
         return self._sealed
 
     def due(self, now: float) -> int:
-        """The position up to which it is to be sealed now; 0 if it need not be."""
+        """Return the position up to which it is to be sealed now; 0 if it need not be."""
         if self.wait_s is None or self._last <= self._sealed:
             return 0
         is_large = self._size - self._size_sealed >= LIVE_SIZE_MAX
@@ -86,7 +86,7 @@ class Schedule:
 
 
 class FileCut(Struct, frozen=True):
-    """One file to be: it has all of the log from `first` to `last`, which is in these parts."""
+    """File to be written, with all of the log from `first` to `last`, which is in these parts."""
 
     first: int
     last: int
@@ -95,7 +95,7 @@ class FileCut(Struct, frozen=True):
 
 
 class FileCutter:
-    """Cuts a log that is read on and on into files, the first of which begins at `first`."""
+    """Cuts a log, as it is read, into files, the first of which begins at `first`."""
 
     def __init__(self, first: int) -> None:
         self._first = first
@@ -103,7 +103,7 @@ class FileCutter:
         self._size = 0
 
     def add(self, parts: Iterable[LivePart]) -> Iterator[FileCut]:
-        """Take in what was read next; the files that are complete with it."""
+        """Add the parts read next; yield the files that are complete with them."""
         for part in parts:
             if self._parts and self._ends_before(part):
                 yield self._cut(part.first - 1)
@@ -111,7 +111,7 @@ class FileCutter:
             self._size += len(part.raw)
 
     def finish(self, last: int) -> Iterator[FileCut]:
-        """The log was read up to this position: the last file, unless there is nothing to be in it."""
+        """Yield the last file, of the log up to this position, unless it would be empty."""
         if self._parts:
             yield self._cut(last)
 
@@ -128,41 +128,41 @@ class FileCutter:
 
 
 class Claimed(Protocol):
-    """A claim, as `tidings.log.segment_file.Claim`."""
+    """Claim, as `tidings.log.segment_file.Claim`."""
 
     @property
     def first(self) -> int:
-        """The first position."""
+        """First position."""
 
     @property
     def last(self) -> int:
-        """The last position."""
+        """Last position."""
 
 
 class Sized(Protocol):
-    """A file, as far as it matters here."""
+    """File, as far as it matters here."""
 
     @property
     def claim(self) -> Claimed:
-        """The claim of the file."""
+        """Claim of the file."""
 
     @property
     def date(self) -> date:
-        """When that was stored."""
+        """Date when its events were stored."""
 
     @property
     def size(self) -> int:
-        """How many bytes it has."""
+        """Number of its bytes."""
 
 
 File = TypeVar("File", bound=Sized)
 
 
 def reach(files: Iterable[Sized], start: int, top: int, is_empty: Callable[[int, int], bool]) -> int:
-    """The position up to which files, by position, have all that stands behind `start`.
+    """Return the position up to which files, by position, have everything after `start`.
 
-    Where claims do not adjoin that is the end, unless `is_empty` says that there is nothing between two
-    positions. A claim beyond `top`, the last position there is, is of another life of the node.
+    That is the first place where claims do not adjoin, unless `is_empty` says that there is nothing between
+    two positions. A claim beyond `top`, the last position there is, is of another life of the node.
     """
     for file in files:
         first, last = file.claim.first, file.claim.last
@@ -183,7 +183,7 @@ def holes(files: Iterable[Sized], first: int, end: int) -> Iterator[tuple[int, i
 
 
 def to_join(files: Sequence[File]) -> list[File]:
-    """The files, of one node and by position, that are to be joined next; none if all is well.
+    """Return the files, of one node and by position, that are to be joined next; none if all is well.
 
     Of a date that is over, all that fit into one; of the last date, `JOIN_AT` or more of about the same size.
     """
@@ -198,7 +198,7 @@ def to_join(files: Sequence[File]) -> list[File]:
 
 
 def _runs(files: Sequence[File]) -> Iterator[list[File]]:
-    """The files in runs that adjoin and are of one date."""
+    """Yield the files in runs that adjoin and are of one date."""
     run: list[File] = list(files[:1])
     for before, file in pairwise(files):
         if file.date != before.date or file.claim.first != before.claim.last + 1:
@@ -210,7 +210,7 @@ def _runs(files: Sequence[File]) -> Iterator[list[File]]:
 
 
 def _rows(run: Sequence[File], tier: int) -> Iterator[list[File]]:
-    """Those files that stand side by side, none above that tier, and fit into one file."""
+    """Yield rows of adjacent files, none above that tier, that fit into one file."""
     row: list[File] = []
     for file in run:
         is_small = _tier(file) <= tier

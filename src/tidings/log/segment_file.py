@@ -1,9 +1,9 @@
 """One sealed file of the log: ordinary Parquet, which Spark, pandas and DuckDB read without tidings.
 
-A file is called `NODE-FIRST-LAST.parquet` and makes a claim: *every event in the log of NODE at a position
+A file is named `NODE-FIRST-LAST.parquet` and makes a claim: *every event in the log of NODE at a position
 from FIRST to LAST is in me*. Footer and name say the same. The columns are those of `tidings.log.schema`.
 
-Numbers that grow are written as differences and ids as what they don't share with the one before; all else is
+Growing numbers are written as differences and ids as what they don't share with the one before; all else is
 left to dictionaries and zstd. Every page has a checksum, so that damage is found.
 """
 
@@ -42,7 +42,7 @@ except ModuleNotFoundError as error:
 
 FORMAT: Final = 1
 GROUP_ROWS: Final = 100_000
-"""Rows of one row group: what is read, or passed over, at once."""
+"""Rows of one row group, which is read or skipped as a whole."""
 COMPRESSION_LEVEL: Final = 3
 
 _MAP_PATHS = ["attributes.key_value.key", *(f"attributes.key_value.value.{letter}" for letter in LETTERS)]
@@ -51,25 +51,25 @@ _DIFFERENCES = ("position", "time", "received", "stored", "counter", "epoch")
 
 
 class Footer(Struct, frozen=True):
-    """The metadata of a file."""
+    """Metadata of a file."""
 
     claim: FileClaim
     count: int
     map_names: frozenset[str]
-    """The attributes that occur in the map, of any kind of value."""
+    """Attributes that occur in the map, of any kind of value."""
     made_ids: bool = False
-    """Whether every id is the one that system, epoch and counter make."""
+    """Whether every id is the one made of system, epoch and counter."""
     kinds: dict[str, str] | None = None
-    """The kinds of columns that were known in its folder with it; None of a file that does not say."""
+    """Kinds of columns that were known in its folder with it; None if the file has no list."""
 
 
 # Writing
 
 
 def tables_of(parts: Iterable[LivePart], kinds: Kinds | None = None) -> list[pa.Table]:
-    """The events of live parts as tables of the same columns, each for one row group; at least one table.
+    """Return the events of live parts as tables of the same columns, each for one row group; at least one.
 
-    The tables of one file are in memory together, since only then is it known which attributes are frequent.
+    The tables of one file are in memory together, since only then the frequent attributes are known.
     """
     tables = [table_of(group, kinds) for group in _groups(parts)]
     return alike(tables, kinds) if len(tables) > 1 else tables or [table_of([])]
@@ -89,9 +89,9 @@ def _groups(parts: Iterable[LivePart]) -> Iterable[list[LivePart]]:
 
 
 def write_file(sink: Any, tables: Iterable[pa.Table], claim: FileClaim, kinds: Kinds | None = None) -> int:
-    """Write tables of the same columns as one file, each as row groups of its own; how many rows it has.
+    """Write tables of the same columns as one file, each as row groups of its own; return the number of rows.
 
-    With `kinds`, those that are known in its folder, it says which are known with it.
+    With `kinds`, those known in its folder, the footer lists the kinds that are known with it.
     """
     writer: pq.ParquetWriter | None = None
     known: dict[str, str] | None = None
@@ -128,7 +128,7 @@ def _writer(sink: Any, schema: pa.Schema) -> pq.ParquetWriter:
 
 
 def _are_made(table: pa.Table) -> bool:
-    """Whether every id is made of what stands in other columns."""
+    """Whether every id is made of other columns."""
     system, epoch, counter, ids = (
         table.column(name).combine_chunks() for name in ("system", "epoch", "counter", "id")
     )
@@ -155,7 +155,7 @@ def _metadata(footer: Footer) -> dict[str, str]:
 def open_file(
     source: Any, path: str, metadata: pq.FileMetaData | None = None, coded: Sequence[str] = ()
 ) -> pq.ParquetFile:
-    """A file of the log, whose pages are checked as they are read; StoreDamaged if it is no Parquet.
+    """Open a file of the log, whose pages are checked as they are read; StoreDamaged if it is no Parquet.
 
     The columns in `coded`, of strings, are read as the dictionaries they are written as.
     """
@@ -171,21 +171,21 @@ def open_file(
 
 def read_footer(file: pq.ParquetFile, path: str) -> Footer:
     """Read the footer; StoreDamaged if it is no file of the log, StoreTooNew if a newer one."""
-    said = {key.decode(): value.decode() for key, value in (file.metadata.metadata or {}).items()}
+    fields = {key.decode(): value.decode() for key, value in (file.metadata.metadata or {}).items()}
     try:
-        if int(said["tidings.format"]) > FORMAT:
-            raise StoreTooNew(path, f"has format {said['tidings.format']}, and this is {FORMAT}")
-        claim = FileClaim(said["tidings.node"], int(said["tidings.first"]), int(said["tidings.last"]))
-        names = msgspec.json.decode(said["tidings.map_names"], type=list[str])
-        made = said.get("tidings.ids") == "made"
-        kinds = msgspec.json.decode(said.get("tidings.kinds", "null"), type=dict[str, str] | None)
-        return Footer(claim, int(said["tidings.count"]), frozenset(names), made, kinds)
+        if int(fields["tidings.format"]) > FORMAT:
+            raise StoreTooNew(path, f"has format {fields['tidings.format']}, and this is {FORMAT}")
+        claim = FileClaim(fields["tidings.node"], int(fields["tidings.first"]), int(fields["tidings.last"]))
+        names = msgspec.json.decode(fields["tidings.map_names"], type=list[str])
+        made = fields.get("tidings.ids") == "made"
+        kinds = msgspec.json.decode(fields.get("tidings.kinds", "null"), type=dict[str, str] | None)
+        return Footer(claim, int(fields["tidings.count"]), frozenset(names), made, kinds)
     except (KeyError, ValueError) as error:
         raise StoreDamaged(path, f"has no footer of a file of the log: {error}") from None
 
 
 def by_date(parts: Iterable[LivePart]) -> list[tuple[date, list[LivePart]]]:
-    """The parts in their order, cut where the date changes: one file each."""
+    """Return the parts in their order, cut where the date changes: one file each."""
     runs: list[tuple[date, list[LivePart]]] = []
     for part in parts:
         day = date_of(part.stored_us)
@@ -196,18 +196,18 @@ def by_date(parts: Iterable[LivePart]) -> list[tuple[date, list[LivePart]]]:
 
 
 def positioned_events(stream: bytes) -> list[tuple[int, Event]]:
-    """The events of an Arrow IPC stream with all columns of the files, each with its position."""
+    """Return the events of an Arrow IPC stream with all columns of the files, each with its position."""
     table = pa.ipc.open_stream(stream).read_all()
     return list(zip(table.column("position").to_pylist(), events_of(table), strict=True))
 
 
-# Asking
+# Queries
 
 
 class OpenFile:
-    """A file that is open: questions to it are answered row group by row group.
+    """Open file, read row group by row group.
 
-    What can't be read of it is StoreDamaged with its path.
+    StoreDamaged, with its path, for whatever can't be read of it.
     """
 
     def __init__(self, source: Any, path: str, metadata: pq.FileMetaData | None = None) -> None:
@@ -230,12 +230,12 @@ class OpenFile:
 
     @property
     def claim(self) -> FileClaim:
-        """The claim of the file."""
+        """Claim of the file."""
         return self.footer.claim
 
     @property
     def schema(self) -> pa.Schema:
-        """Its columns."""
+        """Columns of the file."""
         return self._groups.schema
 
     @contextmanager
@@ -250,9 +250,9 @@ class OpenFile:
     def read(
         self, first: int, end: int, filter: Filter, size_max: int, columns: Sequence[str] | None = None
     ) -> tuple[list[pa.Table], int]:
-        """The rows from `first` on and before `end` that match, of about that size, and where to go on.
+        """Return matching rows from `first` on and before `end`, of about that size, and where to go on.
 
-        A row group is given whole. Of `columns` those count that the file has; None: all.
+        A row group is returned whole. Of `columns` those count that the file has; None: all.
         """
         wanted = None if columns is None else [name for name in self.schema.names if name in columns]
         tables: list[pa.Table] = []
@@ -269,13 +269,13 @@ class OpenFile:
         return tables, min(self.claim.last + 1, end)
 
     def tables(self) -> Iterator[pa.Table]:
-        """All rows, a table for each row group."""
+        """Yield all rows, a table for each row group."""
         for group in range(len(self._groups)):
             with self._reading():
                 yield self._groups.columns(group, self.schema.names)
 
     def pages(self) -> Iterator[Longs]:
-        """Read every page of every column, a row group at a time; the positions in it."""
+        """Read every page of every column, a row group at a time; yield the positions in it."""
         for group in range(len(self._groups)):
             with self._reading():
                 table = self._file.read_row_group(group)
@@ -284,7 +284,7 @@ class OpenFile:
             yield positions
 
     def read_back(self, position: int) -> Iterator[pa.Table]:
-        """All rows up to a position, in tables of which the last comes first; the rows of each ascend."""
+        """Yield all rows up to a position, in tables, the last one first; the rows of each ascend."""
         for group in reversed(range(len(self._groups))):
             with self._reading():
                 table = self._groups.read(group, 0, position + 1, _everything)
@@ -292,7 +292,7 @@ class OpenFile:
                 yield table
 
     def find(self, ids: Sequence[str]) -> list[pa.Table]:
-        """The rows with these ids."""
+        """Return the rows with these ids."""
         filter = Filter("id IN :ids", ids=sorted(set(ids)))
         found = []
         for group in range(len(self._groups)):
@@ -303,7 +303,7 @@ class OpenFile:
         return found
 
     def position_at(self, time_us: int) -> int | None:
-        """The position of the first event that was stored at or after a time, or None."""
+        """Return the position of the first event stored at or after a time, or None."""
         for group in range(len(self._groups)):
             if self._latest_us(group) < time_us:
                 continue
@@ -314,7 +314,7 @@ class OpenFile:
         return None
 
     def latest_us(self) -> int:
-        """When the last of its events were stored, in microseconds; 0 if it has none."""
+        """Return when the last of its events were stored, in microseconds; 0 if it has none."""
         return max((self._latest_us(group) for group in range(len(self._groups))), default=0)
 
     def _latest_us(self, group: int) -> int:
@@ -324,7 +324,7 @@ class OpenFile:
         return int(pc.max(self._stored(group).column("us")).as_py() or 0)
 
     def _stored(self, group: int) -> pa.Table:
-        """The positions of a row group, and when each event was stored."""
+        """Return the positions of a row group, and when each event was stored."""
         with self._reading():
             table = self._groups.columns(group, ["position", "received", "stored"])
         us = pc.coalesce(table.column("stored"), table.column("received")).cast(pa.int64())

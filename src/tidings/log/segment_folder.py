@@ -1,17 +1,17 @@
-"""The folder of sealed files: on this machine's disk or on any file system Arrow knows.
+"""Folder of sealed files: on this machine's disk or on any file system Arrow knows.
 
     FOLDER/date=YYYY-MM-DD/NODE-FIRST-LAST.parquet
 
-The rule kept: a file that can be seen is whole. It is written under a hidden name, synced, and then renamed.
-A file whose claim lies within that of another one of its node is *superseded*, and is ignored: so several
-small files are replaced by one by writing that and then removing them, and a writer that is stopped in
-between loses and doubles nothing. `clean` removes what was left behind.
+The rule kept: a visible file is whole. It is written under a hidden name, synced, and then renamed. A file
+whose claim lies within that of another one of its node is *superseded*, and is ignored: so several small
+files are replaced by one by writing that and then removing them, and a writer that is stopped in between
+loses and doubles nothing. `clean` removes the leftovers.
 
-Files are added by one writer for each node, and read by anybody at the same time. FileNotFoundError says that
-a file was replaced after it was listed: list again.
+Files are added by one writer for each node, and read by anybody at the same time. FileNotFoundError means
+that a file was replaced after it was listed: list again.
 
-Arrow is loaded when a file is read or written, and for other file systems: a node that only looks what files
-there are on its own disk does without, and takes half the memory.
+Arrow is loaded when a file is read or written, and for other file systems: a node that only lists files on
+its own disk does without, and takes half the memory.
 """
 
 from __future__ import annotations
@@ -46,30 +46,30 @@ METADATA_KEPT_MAX: Final = 100
 """Files whose footers are remembered."""
 READ_SIZE: Final = 8 << 20
 _HIDDEN, _UNFINISHED = ".", ".part"
-_FILE_MODE, _FOLDER_MODE = 0o600, 0o700  # events may be anybody's secrets
+_FILE_MODE, _FOLDER_MODE = 0o600, 0o700  # events may be secret
 _everything = Filter()
 
 
 class FileInfo(Struct, frozen=True):
-    """A sealed file, as the listing of the folder tells it."""
+    """Sealed file, as listed in the folder."""
 
     path: str
-    """Where it lies in the folder."""
+    """Path within the folder."""
     claim: FileClaim
     date: date
     size: int
 
 
 class Folder:
-    """The sealed files in a folder, named by a path or, for other file systems, a URI."""
+    """Sealed files in a folder, named by a path or, for other file systems, a URI."""
 
     def __init__(self, where: str | Path, filesystem: fs.FileSystem | None = None) -> None:
-        """With a `filesystem` the path is one there. Raises MissingExtra if there is no Arrow."""
+        """With a `filesystem` the path is one there. Raises MissingExtra without Arrow."""
         if find_spec("pyarrow") is None:
             raise MissingExtra("the sealed log", "node")
         self._name = str(where)
-        self._local: Path | None = None  # where it lies, if that is a disk of this machine
-        self._elsewhere: tuple[Any, str] | None = None  # else on which file system, and where there
+        self._local: Path | None = None  # its path, if that is on a disk of this machine
+        self._elsewhere: tuple[Any, str] | None = None  # else its file system, and the path there
         if filesystem is not None:
             self._elsewhere = filesystem, self._name
         elif "://" in self._name:
@@ -82,7 +82,7 @@ class Folder:
 
     @cached_property
     def filesystem(self) -> fs.FileSystem:
-        """The file system whose root is the folder."""
+        """File system whose root is the folder."""
         from pyarrow import fs
 
         base, path = self._elsewhere or (fs.LocalFileSystem(), str(self._local))
@@ -97,10 +97,10 @@ class Folder:
     def __str__(self) -> str:
         return self._name
 
-    # What there is
+    # Listing
 
     def files(self, node: str | None = None) -> list[FileInfo]:
-        """The files of a node, or of all, by node and position; without those that are superseded."""
+        """Return the files of a node, or of all, by node and position; without those that are superseded."""
         kept: list[FileInfo] = []
         for file in sorted(self._listed(node), key=_widest_first):
             if not (kept and kept[-1].claim.covers(file.claim)):
@@ -108,12 +108,12 @@ class Folder:
         return kept
 
     def superseded(self, node: str | None = None) -> list[FileInfo]:
-        """The files that others have replaced, and nobody has removed."""
+        """Return the superseded files that were not removed."""
         kept = {file.path for file in self.files(node)}
         return [file for file in self._listed(node) if file.path not in kept]
 
     def leftovers(self, node: str | None = None) -> list[str]:
-        """The paths of files that were begun and not finished; one of them may be being written just now."""
+        """Return the paths of unfinished files; one of them may be being written just now."""
         names = ((path, PurePosixPath(path).name) for path, _ in self._all_files())
         return [
             path
@@ -131,7 +131,7 @@ class Folder:
         until_us: int | None = None,
         node: str | None = None,
     ) -> list[FileInfo]:
-        """The files that may have events at these positions, both included, stored at these times."""
+        """Return the files that may have events at these positions, both included, stored at these times."""
         return [
             file
             for file in self.files(node)
@@ -149,7 +149,7 @@ class Folder:
                 yield FileInfo(name, claim, day, size)
 
     def _all_files(self) -> Iterator[tuple[str, int]]:
-        """The paths and sizes of all files; none if there is no such folder."""
+        """Yield the paths and sizes of all files; none if there is no such folder."""
         if self._local is not None:
             return _local_files(self._local)
         from pyarrow import fs
@@ -158,7 +158,7 @@ class Folder:
         return ((info.path, info.size) for info in found if info.type == fs.FileType.File)
 
     def known_kinds(self) -> dict[str, str]:
-        """The kind of each attribute that has a column in some file: see `tidings.log.schema`."""
+        """Return the kind of each attribute that has a column in some file: see `tidings.log.schema`."""
         return self._registry.known(self.files())
 
     # Writing
@@ -203,7 +203,7 @@ class Folder:
         return FileInfo(path, claim, day, self.filesystem.get_file_info(path).size)
 
     def _prepare(self, parent: str, file: str) -> None:
-        """Make the folder for a file; on a disk of this machine, for nobody but its owner, as the file is."""
+        """Make the folder for a file; on a disk of this machine only its owner may read it, as the file."""
         if self._local is None:
             self.filesystem.create_dir(parent, recursive=True)
             return
@@ -211,12 +211,12 @@ class Folder:
         (self._local / parent).mkdir(mode=_FOLDER_MODE, exist_ok=True)
         descriptor = os.open(self._local / file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _FILE_MODE)
         try:
-            os.fchmod(descriptor, _FILE_MODE)  # one that was left unfinished may have another
+            os.fchmod(descriptor, _FILE_MODE)  # a leftover may have another mode
         finally:
             os.close(descriptor)
 
     def _sync(self, *paths: str) -> None:
-        """Make files or folders durable; what is not a disk of this machine does so by itself."""
+        """Make files or folders durable; other file systems than this machine's disks do so by themselves."""
         if self._local is None:
             return
         for path in paths:
@@ -227,12 +227,12 @@ class Folder:
                 os.close(descriptor)
 
     def remove(self, files: Iterable[FileInfo]) -> None:
-        """Remove files; those that are not there any more are no trouble."""
+        """Remove files; missing ones are ignored."""
         for file in files:
             self._delete(file.path)
 
     def clean(self, node: str) -> list[str]:
-        """Remove what is superseded and what was left unfinished, and name it; for the node's one writer."""
+        """Remove superseded and unfinished files, and return their names; for the node's one writer."""
         gone = [*self.leftovers(node), *(file.path for file in self.superseded(node))]
         for path in gone:
             self._delete(path)
@@ -248,7 +248,7 @@ class Folder:
     # Reading
 
     def open(self, file: FileInfo) -> OpenFile:
-        """A file to be read; FileNotFoundError if it is gone, StoreDamaged if it can't be read."""
+        """Open a file for reading; FileNotFoundError if it is gone, StoreDamaged if it can't be read."""
         from tidings.log.segment_file import OpenFile
 
         known = self._metadata.get((file.path, file.size))
@@ -268,7 +268,7 @@ class Folder:
         size_max: int = READ_SIZE,
         node: str | None = None,
     ) -> tuple[list[pa.Table], int]:
-        """The events of one node from `first` on and before `end` that match, and where to go on.
+        """Return the events of one node from `first` on and before `end` that match, and where to go on.
 
         The tables have about `size_max` bytes together, and their columns may differ. Where to go on is `end`
         when that was all. ConfigError if there are files of several nodes and none is named.
@@ -298,17 +298,17 @@ class Folder:
         size_max: int,
         columns: Sequence[str] | None = None,
     ) -> tuple[list[pa.Table], int]:
-        """The same of one file: its tables have the same columns."""
+        """Return the same of one file: its tables have the same columns."""
         with self.open(file) as opened:
             return opened.read(first, end, filter, size_max, columns)
 
     def read_back(self, file: FileInfo, position: int) -> Iterator[pa.Table]:
-        """All rows of a file up to a position, in tables of which the last comes first."""
+        """Yield all rows of a file up to a position, in tables of which the last comes first."""
         with self.open(file) as opened:
             yield from opened.read_back(position)
 
     def find(self, ids: Sequence[str], node: str | None = None) -> list[pa.Table]:
-        """The events with these ids, the newest files first; what can't be read is passed over."""
+        """Return the events with these ids, the newest files first; unreadable files are skipped."""
         missing = set(ids)
         found: list[pa.Table] = []
         for file in reversed(self.files(node)):
@@ -321,12 +321,12 @@ class Folder:
         return found
 
     def position_at(self, file: FileInfo, time_us: int) -> int | None:
-        """The position of the first event of a file that was stored at or after a time, or None."""
+        """Return the position of the first event of a file stored at or after a time, or None."""
         with self.open(file) as opened:
             return opened.position_at(time_us)
 
     def latest_us(self, file: FileInfo) -> int:
-        """When the last events of a file were stored, in microseconds."""
+        """Return when the last events of a file were stored, in microseconds."""
         with self.open(file) as opened:
             return opened.latest_us()
 
@@ -342,7 +342,7 @@ class Folder:
     def merge(
         self, small_bytes: int, big_bytes: int, node: str | None = None
     ) -> list[tuple[FileInfo, list[FileInfo]]]:
-        """Make one file of several that adjoin on a date: each new one, and those it has replaced.
+        """Join files that adjoin on a date; return each new file with those it has replaced.
 
         Files below `small_bytes` are taken, until they have `big_bytes` together.
         """
@@ -352,7 +352,7 @@ class Folder:
         return [(self.join(files), files) for files in runs]
 
     def join(self, files: Sequence[FileInfo]) -> FileInfo:
-        """Put one file in the place of these, which adjoin; one call, so that who stops leaves none twice."""
+        """Replace these files, which adjoin, by one; one call, so that a stop in between doubles nothing."""
         from tidings.log.upkeep import merge_files
 
         info = merge_files(self, files)
@@ -360,14 +360,14 @@ class Folder:
         return info
 
     def verify(self, progress: Callable[[FileInfo], None] | None = None) -> list[Problem]:
-        """Read everything, and tell what is wrong; `progress` is called with each file before it is read."""
+        """Read everything, and return the problems; `progress` is called with each file before it is read."""
         from tidings.log.upkeep import verify_folder
 
         return verify_folder(self, progress)
 
 
 def _file_from(files: Sequence[FileInfo], position: int, end: int) -> FileInfo | None:
-    """The first file with something at or after a position and before an end."""
+    """Return the first file with something at or after a position and before an end."""
     place = bisect_left(files, position, key=lambda file: file.claim.last)
     if position >= end or place == len(files) or files[place].claim.first >= end:
         return None
@@ -375,7 +375,7 @@ def _file_from(files: Sequence[FileInfo], position: int, end: int) -> FileInfo |
 
 
 def _widest_first(file: FileInfo) -> tuple[str, int, int, str]:
-    """Sorts so that a file comes after the one that supersedes it."""
+    """Sort key by which a file comes after the one that supersedes it."""
     return file.claim.node, file.claim.first, -file.claim.last, file.path
 
 

@@ -1,4 +1,4 @@
-"""The files of one node's log, as the node reads them.
+"""Files of one node's log, as the node reads them.
 
 The sealer adds files here and joins small ones, so a file that was listed may be gone when it is opened. Then
 the folder is listed again, and another file has the contents. Reading is for any thread. Rows of a group
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SCAN_MAX: Final = 1_000_000
-"""Positions that are looked at for one question, about."""
+"""Positions that are scanned for one request, about."""
 DAMAGE_MAX: Final = 1_000
 """Reports of damage that are kept."""
 LISTINGS_MAX: Final = 3
-"""How often a folder is listed for one question: it changes, but not that fast."""
+"""Listings of a folder for one request: it changes, but not that fast."""
 
 _everything = Filter()
 
 
 class SealedFiles:
-    """The files in a folder that hold the log of this node; as `tidings.log.history.Sealed`."""
+    """Files in a folder that hold the log of this node; as `tidings.log.history.Sealed`."""
 
     def __init__(self, folder: Folder, node: str, damage: list[StoreDamaged] | None = None) -> None:
-        """What is passed over for those who want events is noted in `damage`."""
+        """Damage that is skipped for consumers of events is noted in `damage`."""
         self.folder = folder
         self.damage: list[StoreDamaged] = [] if damage is None else damage
         self._node = node
@@ -49,15 +49,15 @@ class SealedFiles:
         self._span = SealedSpan()
         self._rest = Rest()
 
-    # What there is
+    # Listing
 
     @property
     def place(self) -> str:
-        """The place of the files."""
+        """Place of the files."""
         return str(self.folder)
 
     def refresh(self) -> SealedSpan:
-        """Look what there is; StoreError if the folder can't be listed."""
+        """List the folder; StoreError if it can't be listed."""
         try:
             found = self.folder.files(self._node)
         except OSError as error:
@@ -68,7 +68,7 @@ class SealedFiles:
             return self._span
 
     def span(self) -> SealedSpan:
-        """The span when the folder was last listed; empty, as long as it can't be listed."""
+        """Return the span when the folder was last listed; empty, as long as it can't be listed."""
         if self._files is None:
             try:
                 return self.refresh()
@@ -78,7 +78,7 @@ class SealedFiles:
 
     @property
     def files(self) -> list[FileInfo]:
-        """The files, by position; StoreError if the folder can't be listed."""
+        """Return the files, by position; StoreError if the folder can't be listed."""
         if self._files is None:
             self.refresh()
         with self._lock:
@@ -89,10 +89,11 @@ class SealedFiles:
     def read(
         self, first: int, end: int, filter: Filter, size_max: int, skip: bool, columns: WantedColumns = None
     ) -> tuple[list[bytes], int]:
-        """Events from `first` on and before `end`, as Arrow IPC streams of about that size; where to go on.
+        """Return events at positions from `first` to before `end` as Arrow IPC streams, and where to go on.
 
-        Where little matches it ends early, maybe without any. Raises Refused with the code `corrupt` for a
-        file that can't be read, and for positions that are in no file, unless they are to be skipped.
+        The streams have about `size_max` bytes; if little matches, it ends early, maybe without any. Raises
+        Refused with the code `corrupt` for a file that can't be read, and for positions that are in no file,
+        unless they are to be skipped.
         """
         streams: list[bytes] = []
         position, size = first, 0
@@ -120,7 +121,7 @@ class SealedFiles:
         return streams, position
 
     def _next_event(self, position: int, end: int) -> int:
-        """The position of the first event from here on: positions may have leapt far, within a file."""
+        """Return the position of the first event from here on: positions may leap far within a file."""
         table, following = self._piece(position, end, _everything, 1, ())
         return following if table is None else int(table.column("position")[0].as_py())
 
@@ -135,7 +136,7 @@ class SealedFiles:
     ) -> tuple[pa.Table | None, int]:
         """Return the matching events from the position on, as a table of about that size, and where to go on.
 
-        With `scan_max` so many positions are looked at, at most.
+        With `scan_max` at most so many positions are scanned.
         """
         asked = str(filter) if columns is None else f"{filter} {sorted(columns)}"
         kept = self._rest.take(position, asked)
@@ -172,7 +173,7 @@ class SealedFiles:
         raise _Lost.file(file, StoreDamaged(file.path, "is listed and can't be found"))
 
     def _file_at(self, position: int, end: int) -> FileInfo:
-        """The file that has this position; raises _Lost, after a look, if there is none."""
+        """Return the file that has this position; raises _Lost, after listing again, if there is none."""
         for _ in range(2):
             files = self.files
             place = bisect_left(files, position, key=lambda file: file.claim.last)
@@ -187,9 +188,9 @@ class SealedFiles:
     # As stored batches, for subscriptions
 
     def batches(self, first: int, end: int, size_max: int, filter: Filter = _everything) -> list[StoredBatch]:
-        """The batches from `first` on and before `end`, of about that size; what is damaged is left out.
+        """Return the batches from `first` on and before `end`, of about that size; damaged ones are left out.
 
-        If nothing matches for long, it is the event behind all that, so that others have their turn.
+        If nothing matches for long, return the next event all the same, so that other readers get their turn.
         """
         position = first
         while position < end:
@@ -207,7 +208,7 @@ class SealedFiles:
         return []
 
     def batches_before(self, position: int, size_max: int) -> list[StoredBatch]:
-        """The batches that begin at or before a position, the last one first; without what is damaged."""
+        """Return the batches that begin at or before a position, the last one first; without damaged ones."""
         for file in reversed(self.files):
             if file.claim.first > position:
                 continue
@@ -230,7 +231,7 @@ class SealedFiles:
     # Time
 
     def position_at(self, time_us: int) -> int | None:
-        """The position of the first event that was stored at or after a time, if there is one."""
+        """Return the position of the first event stored at or after a time, if there is one."""
         day = date_of(time_us)
         for file in self.files:
             if file.date >= day:
@@ -260,16 +261,16 @@ class SealedFiles:
         return problems, file.claim.last + 1
 
     def spent(self, before: int, before_us: int | None, size_max: int | None) -> int:
-        """The position up to which files could be given up: see `prune`; one less than the first if none."""
+        """Return the position up to which `prune` could remove files; one less than the first if none."""
         files = self.files
         going = list(self._going(files, before, before_us, size_max))
         return going[-1].claim.last if going else self.span().first - 1
 
     def prune(self, before: int, before_us: int | None, size_max: int | None) -> SealedSpan:
-        """Remove files that end before the position, and of these what the other two say; what is left.
+        """Remove files that end before the position, as far as the other two limits say; return the rest.
 
-        A file goes if all in it was stored before `before_us`, or if the files from it on are more than
-        `size_max`; if neither is said, all go. The oldest go first, up to the first one that stays.
+        A file goes if all in it was stored before `before_us`, or if the files from it on have more than
+        `size_max`; without either limit, all go. The oldest go first, up to the first one that stays.
         """
         self.refresh()
         self.folder.remove(list(self._going(self.files, before, before_us, size_max)))
@@ -294,7 +295,7 @@ class SealedFiles:
             return False
         try:
             return self.folder.latest_us(file) < before_us
-        except (FileNotFoundError, StoreDamaged):  # its date tells, if not the hour
+        except (FileNotFoundError, StoreDamaged):  # its date is known, if not the hour
             return file.date < date_of(before_us)
 
 
@@ -308,7 +309,7 @@ class _Lost(Exception):
 
     @classmethod
     def file(cls, file: FileInfo, damage: StoreDamaged) -> _Lost:
-        """All that a file has."""
+        """Return the error for all positions of a file."""
         claim, problem = file.claim, " ".join(str(damage).split())
         return cls(f"{problem}; it has positions {claim.first} to {claim.last}", claim.last + 1)
 

@@ -1,7 +1,7 @@
-"""The log service of a node: readers come and go, and events are read again.
+"""Log service of a node: readers come and go, and read events again.
 
-The log itself needs nobody here: the broker stores what archives want and what is persistent. Reading, which
-takes long, is done by `History` in a thread; what it may tell is what the client may subscribe to.
+Logging itself does not happen here: the broker stores persistent events and those that archives want.
+Reading, which takes long, is done by `History` in a thread; a client may read what it may subscribe to.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tidings.replies import Deferred
 from tidings.store.interface import Discard, Durable
 
 WAITING_SIZE_MAX = 4 * READ_SIZE_MAX
-"""Bytes that may wait to be sent to a client before it may ask for more of the log."""
+"""Bytes that may wait to be sent to a client before it may read more of the log."""
 READS_MAX = 8
-"""Readings of the log that one client may have under way."""
+"""Reads of the log that one client may have under way."""
 READERS_MAX = 1_000
 """Readers of one user, or of one client of the node's owner."""
 KEPT_MAX = 100
@@ -35,7 +35,7 @@ KEPT_MAX = 100
 LEFT_MAX = 1_000
 """Readers of one user, or of one client of the node's owner, that are known to have left; the oldest go."""
 LEFT_S = 365 * 86_400.0
-"""How long it is known that a reader has left."""
+"""How long a departed reader is remembered."""
 MEMORY_SIZE_MAX = 64 << 20
 """Bytes of events in the log of a node that has no directory; the oldest half goes when it is full."""
 
@@ -45,7 +45,7 @@ Operations = Mapping[str, tuple[Any, Callable[[IncomingRequest, Any], Any]]]
 
 
 class LogService(Service):
-    """The log of a broker. `lasts`: what is stored survives a restart, and so need not fit into memory."""
+    """Log of a broker. `lasts`: stored events survive a restart, and so need not fit into memory."""
 
     def __init__(
         self,
@@ -56,21 +56,21 @@ class LogService(Service):
         retention: RetentionTerms | None = None,
         seal_s: float | None = None,
     ) -> None:
-        """`where` is what the settings have kept, None for nothing beyond persistent events.
+        """`where` is the filter to keep by the settings, None for nothing beyond persistent events.
 
-        After `seal_s` at the latest the log is to be sealed, which others do; None if nobody does.
+        After `seal_s` at the latest the log is to be sealed by the sealer; None if there is none.
         """
         self._broker = broker
         self._history = history
         self._lasts = lasts
         self.custody = LogRetention(broker, history, retention or RetentionTerms(), seal_s, self._go)
         self._reads: dict[Session, int] = {}
-        self._thinned = 0  # the position up to which a log in memory was given up
-        self._size_thinned = 0  # and how many bytes had been logged then
+        self._thinned = 0  # the position up to which a log in memory was discarded
+        self._size_thinned = 0  # and the bytes logged by then
         self._leases: Leases[Cursor] = Leases(attrgetter("ends_at"))
         for archive in broker.cursors.archives:
             self._watch(archive)
-        self.scanned = 0  # bytes of answers, ever: how much is read of the log
+        self.scanned = 0  # bytes read for replies, ever
         self.operations: Operations = {
             "log.status": (arguments.Nothing, self._status),
             "log.reader": (arguments.ReaderRequest, self._reader),
@@ -86,7 +86,7 @@ class LogService(Service):
             start = broker.position
             broker.cursors.add(Archive(broker, Durable("", "", where, start, start, _PASSIVE), Terms()))
 
-    # Who reads
+    # Readers and archives
 
     def _reader(self, asked: IncomingRequest, wanted: arguments.ReaderRequest) -> Any:
         until = None if wanted.lease_s is None else self._broker.wall + wanted.lease_s
@@ -112,7 +112,7 @@ class LogService(Service):
     def _open(
         self, session: Session, name: str, where: str, terms: Terms, passive: bool, start: int | None
     ) -> Archive:
-        """The archive of that name, made if there is none; its filter and terms are these from now on."""
+        """Return the archive of that name, made if there is none; its filter and terms become these."""
         places, asked = self._broker.cursors, Filter(where)
         granted = session.narrow("subscribe", asked)
         found = places.find(session.owner, name)
@@ -120,7 +120,7 @@ class LogService(Service):
             self._check_room(session, terms)
             self._broker.exchange.unindexed.check(session.bound or "", granted)
             if found is not None:
-                self._end(found)  # it comes back, and begins where it says
+                self._end(found)  # it comes back, with a start of its own
             cursor = self._broker.position if start is None else max(0, start - 1)
             options = Options(log=True, passive=passive).encode()
             record = Durable(name, session.owner, str(asked), cursor, cursor, options)
@@ -135,7 +135,7 @@ class LogService(Service):
         return archive
 
     def _reopen(self, session: Session, name: str, terms: Terms) -> Archive:
-        """Go on with an archive that is there; Refused if it is something else."""
+        """Go on with an existing archive; Refused if it is something else."""
         archive = self._broker.cursors.find_archive(session.owner, name)
         if archive is None or archive.terms.holds != terms.holds:
             raise Refused("exists", f"{name!r} is the name of something else")
@@ -143,7 +143,7 @@ class LogService(Service):
         return archive
 
     def _check_room(self, session: Session, terms: Terms) -> None:
-        """A user counts as one, whatever its clients are called; those of the owner count one by one."""
+        """Count a user as one, whatever its clients are called, but those of the owner one by one."""
         own = sum(
             not one.has_left and one.terms.holds is terms.holds and _is_of(one, terms.user, session.owner)
             for one in self._broker.cursors.archives
@@ -154,22 +154,22 @@ class LogService(Service):
         if not terms.holds and own >= KEPT_MAX:
             raise Refused("limit", f"{who} has KEPT_MAX = {KEPT_MAX} filters kept in the log; end one first")
 
-    def _passed(self, asked: IncomingRequest, told: arguments.Passed) -> Any:
-        self._named(asked.session.owner, told.name).pass_to(told.position - 1)
+    def _passed(self, asked: IncomingRequest, wanted: arguments.Passed) -> Any:
+        self._named(asked.session.owner, wanted.name).pass_to(wanted.position - 1)
         return {}
 
-    def _leave(self, asked: IncomingRequest, told: arguments.Leave) -> Any:
-        owner = asked.session.owner if told.owner is None else told.owner
+    def _leave(self, asked: IncomingRequest, wanted: arguments.Leave) -> Any:
+        owner = asked.session.owner if wanted.owner is None else wanted.owner
         if owner != asked.session.owner:
             asked.session.principal.check_manage()
-        archive = self._named(owner, told.name)
+        archive = self._named(owner, wanted.name)
         self._end(archive)
-        if told.resumable and archive.terms.holds:
+        if wanted.resumable and archive.terms.holds:
             self._note_left(archive)
         return {}
 
     def _note_left(self, archive: Archive) -> None:
-        """Keep a record that a reader has left, which wants nothing."""
+        """Keep a record that a reader has left, without any demand."""
         broker, user = self._broker, archive.terms.user
         left = [one for one in broker.cursors.archives if one.has_left and _is_of(one, user, archive.owner)]
         if len(left) >= LEFT_MAX:
@@ -229,7 +229,7 @@ class LogService(Service):
     def _go(
         self, asked: IncomingRequest, run: Callable[[], Any], answer: Callable[[Any], Any]
     ) -> Deferred[Any]:
-        """Have the log read for a client; the reply is what `answer` makes of it."""
+        """Read the log for a client; the reply is the result of `answer`."""
         session = asked.session
         under_way = self._reads.get(session, 0)
         if under_way >= READS_MAX or session.outbox.size > WAITING_SIZE_MAX:
@@ -245,7 +245,7 @@ class LogService(Service):
         return reading.map(answer)
 
     def parted(self, session: Session, is_clean: bool) -> None:  # noqa: ARG002
-        """Forget a session that has ended; what is still read for it is dropped."""
+        """Forget a session that has ended; reads in progress for it are dropped."""
         self._reads.pop(session, None)
         self.custody.parted(session)
 
@@ -256,7 +256,7 @@ class LogService(Service):
         self._broker.timers.by(self._leases.wake_at, self._end_late)
 
     def _end_late(self, now: float) -> None:
-        """End readers that were not heard of."""
+        """End readers whose leases have expired."""
         for cursor in self._leases.ended(now):
             if not cursor.has_left:
                 self._broker.count("leases_ended")
@@ -276,12 +276,12 @@ class LogService(Service):
         if self._thinned:
             broker.store(Discard(self._thinned))
         self._thinned, self._size_thinned = broker.position, broker.size_logged
-        for operation in broker.cursors.trim(after=1):  # discarded is what earlier commits have trimmed
+        for operation in broker.cursors.trim(after=1):  # discards only what earlier commits have trimmed
             broker.store(operation)
 
     # Status
 
-    def _status(self, asked: IncomingRequest, _told: arguments.Nothing) -> Any:
+    def _status(self, asked: IncomingRequest, _wanted: arguments.Nothing) -> Any:
         """Return the status, which needs the right to subscribe; other readers need the right to manage."""
         broker, session = self._broker, asked.session
         manages = session.principal.manages

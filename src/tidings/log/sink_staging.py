@@ -1,10 +1,10 @@
-"""Rows that were staged for sinks, nobody's until a commit names them, and what was published of sinks.
+"""Rows staged for sinks, invisible until a commit names them, and the progress of sinks.
 
 A job writes to a sink in a *run*; each of its tasks stages rows in an *attempt* of its own, in *pieces* that
-are numbered from 0 on. So a piece that is sent again is known, and a task that was begun twice has left two
-attempts, of which the commit names one. Pieces lie in the store as messages do, under a key that no queue
-has, and in memory while they wait: all that is here is bounded by what sinks may hold. What was
-published is kept as records, so that nothing is published twice.
+are numbered from 0 on. So a piece that is sent again is recognized, and a task that was started twice has
+left two attempts, of which the commit names one. Pieces lie in the store as messages do, under a key that no
+queue has, and in memory while they wait: their size is limited by the limits of sinks. Progress is kept as
+records, so that nothing is published twice.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from tidings.event.check import Checked, check
 from tidings.store.interface import RecordKind, StoredMessage
 
 STAGED = 0
-"""The key under which pieces are stored: no queue has it."""
+"""Key under which pieces are stored: no queue has it."""
 RUNS_KEPT = 256
 """Runs without batches that are remembered of one sink, the last ones."""
 BYTES_EACH = 400
-"""About what a piece costs beside its bytes, for limits."""
+"""Approximate cost of a piece besides its bytes, for limits."""
 
 SinkKey = tuple[str, str]
-"""A user, "" for the owner of the node, and a sink of that user."""
+"""User, "" for the owner of the node, and a sink of that user."""
 RunKey = tuple[str, str, str]
-"""The same, and a run."""
+"""User, sink and run."""
 
 
 class StagedPiece:
-    """Events that were staged together; `number` is theirs in the store, `source` who has sent them."""
+    """Events that were staged together; `number` is theirs in the store, `source` their sender."""
 
     __slots__ = ("_checked", "number", "raw", "source")
 
@@ -45,28 +45,28 @@ class StagedPiece:
 
     @property
     def checked(self) -> Checked:
-        """What is known of the events; found out again where they were read from the store."""
+        """Facts about the events; found again if they were read from the store."""
         if self._checked is None:
             self._checked = check(self.raw)
         return self._checked
 
     @property
     def rows(self) -> int:
-        """How many events there are."""
+        """Number of events."""
         return int.from_bytes(self.raw[1:5], "big")
 
     @property
     def size(self) -> int:
-        """About how many bytes it holds."""
+        """Approximate size in bytes."""
         return BYTES_EACH + len(self.raw)
 
 
 Pieces = dict[str, list[StagedPiece]]
-"""Pieces by the attempt they belong to, each at the place of its number."""
+"""Pieces by attempt, each at the index of its number."""
 
 
 class StagedRun:
-    """The pieces staged in one run, and when the last of them came."""
+    """Pieces staged in one run, and when the last of them came."""
 
     def __init__(self) -> None:
         self.attempts: Pieces = {}
@@ -74,16 +74,16 @@ class StagedRun:
 
     @property
     def size(self) -> int:
-        """About how many bytes it holds."""
+        """Approximate size in bytes."""
         return sum(piece.size for pieces in self.attempts.values() for piece in pieces)
 
 
 class Staging:
-    """All that is staged at a node; `charge` is called with each user and what it has staged more."""
+    """All that is staged at a node; `charge` is called with a user and the growth of its staged bytes."""
 
     def __init__(self, charge: Callable[[str, int], None]) -> None:
         self._charge = charge
-        self.runs: dict[RunKey, StagedRun] = {}  # those in which nothing was staged for longest first
+        self.runs: dict[RunKey, StagedRun] = {}  # the run unused for longest first
         self.size = 0
         self.sizes: dict[SinkKey, int] = {}
 
@@ -93,7 +93,7 @@ class Staging:
         return [] if run is None else run.attempts.get(attempt, [])
 
     def add(self, key: RunKey, attempt: str, piece: StagedPiece, now: float) -> None:
-        """Stage a piece behind those there are."""
+        """Stage a piece after the existing ones."""
         run = self.runs.pop(key, None) or StagedRun()
         self.runs[key] = run
         run.touched = now
@@ -101,7 +101,7 @@ class Staging:
         self._grow(key, piece.size)
 
     def remove(self, key: RunKey, attempt: str, piece: StagedPiece) -> None:
-        """Remove a piece that was not staged after all, if it is still there."""
+        """Remove a piece that was not stored after all, if it is still there."""
         pieces = self.pieces(key, attempt)
         if piece in pieces:
             pieces.remove(piece)
@@ -110,7 +110,7 @@ class Staging:
                 self.drop(key, [attempt])
 
     def drop(self, key: RunKey, attempts: Iterable[str] | None = None) -> Pieces:
-        """Forget these attempts, or all of a run; what was in them."""
+        """Forget these attempts, or all of a run; return their pieces."""
         run = self.runs.get(key)
         if run is None:
             return {}
@@ -137,7 +137,7 @@ class Staging:
         ]
 
     def idle(self, key: RunKey, since: float) -> list[RunKey]:
-        """The other runs of this sink in which nothing was staged since then."""
+        """Return the other runs of this sink in which nothing was staged since then."""
         return [
             other
             for other, run in self.runs.items()
@@ -154,7 +154,7 @@ class Staging:
 
 
 def apart(stored: Iterable[StoredMessage], staged: list[StoredMessage]) -> Iterator[StoredMessage]:
-    """The messages of queues among these; pieces are added to `staged` as they are passed."""
+    """Yield the messages of queues among these; append the pieces to `staged`."""
     for one in stored:
         if one.queue == STAGED:
             staged.append(one)
@@ -163,7 +163,7 @@ def apart(stored: Iterable[StoredMessage], staged: list[StoredMessage]) -> Itera
 
 
 def stored_piece(key: RunKey, attempt: str, place: int, piece: StagedPiece) -> StoredMessage:
-    """How a piece lies in the store; `place` is its number within the attempt."""
+    """Return the stored form of a piece; `place` is its number within the attempt."""
     named = msgspec.json.encode((*key, attempt)).decode()
     return StoredMessage(piece.number, STAGED, named, place, piece.source, 0, piece.raw)
 
@@ -171,10 +171,9 @@ def stored_piece(key: RunKey, attempt: str, place: int, piece: StagedPiece) -> S
 def restore(
     staging: Staging, stored: Iterable[StoredMessage], time_of: Callable[[float], float]
 ) -> list[int]:
-    """Stage what lies in the store; the numbers of pieces that are of no use.
+    """Stage the pieces in the store; return the numbers of those that are of no use.
 
-    Those are the ones before which another is missing. `time_of` gives the time for a moment of the
-    wall clock.
+    Those are the ones before which another is missing. `time_of` converts a time of the wall clock.
     """
     useless: list[int] = []
     for one in stored:
@@ -191,7 +190,7 @@ def _size(dropped: Pieces) -> int:
     return sum(piece.size for pieces in dropped.values() for piece in pieces)
 
 
-# What was published
+# Progress of sinks
 
 
 class Done(Struct, frozen=True, omit_defaults=True):
@@ -200,7 +199,7 @@ class Done(Struct, frozen=True, omit_defaults=True):
     batch: int | None = None
     query: int = 0  # a digest, 0 if it was not given
     runs: tuple[int, ...] = ()  # digests of their names, the last one last
-    used_us: int = 0  # when the last of it was
+    used_us: int = 0  # when the last of it was published
 
     def is_anothers(self, query: str | None) -> bool:
         """Whether the last batch is known to be of another query than this one."""

@@ -1,10 +1,10 @@
-"""Sinks: where jobs of many tasks publish all their rows at once, each once, or none of them.
+"""Sinks: targets to which jobs of many tasks publish all their rows at once, each once, or none of them.
 
-Tasks stage rows; what is staged is seen by nobody. A commit names the attempts whose rows count, and all of
-these are published in one tick: nobody has any of them before the commit of the store that has all of them
-and, with them, that this batch was done. So a batch that comes again does nothing, and what was staged for it
-goes; the same number of another query is no repetition, and refused. A job without batches is known by its
-run in the same way. Whose a sink is, is part of its name: users do not meet there.
+Tasks stage rows, which no consumer sees. A commit names the attempts whose rows count, and all of these are
+published in one tick: no consumer gets any of them before the store's commit that has all of them together
+with the sink's progress. So a batch that comes again does nothing, and its staged rows are dropped; the same
+number of another query is no repetition, and refused. A job without batches is known by its run in the same
+way. The user is part of the name of a sink: users share none.
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ SINK_SIZE_MAX = 256 << 20
 STAGED_SIZE_MAX = 1 << 30
 """Bytes that are staged at a node."""
 SINKS_MAX = 10_000
-"""Sinks of which a node remembers what was done."""
+"""Sinks whose progress a node remembers."""
 SINKS_EACH_MAX = 1_000
-"""Those of one user among them."""
+"""Sinks of one user among them."""
 UNUSED_S = 30 * 86_400.0
-"""How long nothing is published by a sink before it can be forgotten, to make room for another."""
+"""Time without a publication after which a sink can be forgotten, to make room for another."""
 LEFT_S = 6 * 3_600.0
-"""How long staged rows wait in a run in which nothing more is staged, before they go."""
+"""How long staged rows wait in a run in which nothing more is staged, before they are dropped."""
 IDLE_S = 10 * 60.0
-"""The same where there is no room for other rows of this sink."""
+"""The same if there is no room for other rows of this sink."""
 
 BATCH_MAX = 2**62
 
 
 class Stage(Struct, frozen=True):
-    """The arguments of a sink.stage request: `raw` is an array of events with its head."""
+    """Arguments of a sink.stage request: `raw` is an array of events with its head."""
 
     sink: Name
     run: Name
@@ -74,9 +74,10 @@ class Stage(Struct, frozen=True):
 
 
 class CommitRequest(Struct, frozen=True):
-    """The arguments of a sink.commit request: how many pieces each attempt has whose rows count, in order.
+    """Arguments of a sink.commit request: the number of pieces of each attempt whose rows count, in order.
 
-    `query` is whose batch it is: the same when a batch is repeated, and another where batches begin anew.
+    `query` identifies the query of the batch: the same when a batch is repeated, and another when batches
+    are numbered anew.
     """
 
     sink: Name
@@ -87,7 +88,7 @@ class CommitRequest(Struct, frozen=True):
 
 
 class Abort(Struct, frozen=True):
-    """The arguments of a sink.abort request: these attempts, or all of the run."""
+    """Arguments of a sink.abort request: these attempts, or all of the run."""
 
     sink: Name
     run: Name
@@ -98,7 +99,7 @@ class Sinks(Service):
     """Service for the sinks of a node; added after that of the queues, in whose store pieces lie."""
 
     def __init__(self, manager: QueueManager, staged: Sequence[StoredMessage] = ()) -> None:
-        """`staged` is what was stored for sinks among the messages of queues."""
+        """`staged` are the pieces of sinks among the stored messages of queues."""
         self._manager = manager
         self._broker = manager.broker
         self._done = DONE.known(self._broker.state)
@@ -117,12 +118,12 @@ class Sinks(Service):
     # Staging
 
     def _charge(self, user: str, size: int) -> None:
-        """Count in a user's account what it has staged."""
+        """Charge a user's account for its staged bytes."""
         memory = self._broker.memory
         memory.charge(memory.user(user), size)
 
     def _stage(self, asked: IncomingRequest, wanted: Stage) -> dict[str, int]:
-        """Take a piece, unless it was had before; how many rows there are in the attempt."""
+        """Stage a piece, unless it is there already; return the number of rows in the attempt."""
         session, key = asked.session, _key(asked, wanted)
         pieces = self._staging.pieces(key, wanted.attempt)
         if wanted.number > len(pieces):
@@ -185,7 +186,7 @@ class Sinks(Service):
     # The end of a run
 
     def _commit(self, asked: IncomingRequest, wanted: CommitRequest) -> dict[str, Any]:
-        """Publish all rows of these attempts, unless that was done before; how many they are."""
+        """Publish all rows of these attempts, unless that was done before; return their number."""
         session, key = asked.session, _key(asked, wanted)
         done = self._done.get(key[:2], Done())
         if done.has(wanted.batch, wanted.run, wanted.query):
@@ -212,14 +213,14 @@ class Sinks(Service):
             raise Refused("incomplete", f"sink {wanted.sink!r}: {problem}")
 
     def _check_pieces(self, session: Session, pieces: list[StagedPiece]) -> None:
-        """What was granted may have changed since these were staged."""
+        """Check the rights again: they may have changed since these were staged."""
         first = 0
         for piece in pieces:
             self._check_granted(session, Batch(piece.raw, None, piece.checked.offsets), first)
             first += piece.rows
 
     def _conclude(self, key: RunKey, done: Done, wanted: CommitRequest) -> None:
-        """Let the run be over, and the batch be done; all of it is undone if it can't be stored."""
+        """End the run, and note the batch as done; all of it is undone if it can't be stored."""
         sink, now_us = key[:2], int(self._broker.wall * 1e6)
         forgotten = self._make_room(sink)
         if wanted.batch is None:
@@ -232,7 +233,7 @@ class Sinks(Service):
         self._manager.keep(operations, partial(self._undo, key, done, dropped, forgotten))
 
     def _make_room(self, sink: SinkKey) -> dict[SinkKey, Done]:
-        """Forget the sink that was unused longest if there can't be one more; Refused if it may be needed."""
+        """Forget the sink unused for longest if there can't be one more; Refused if it may be needed."""
         if sink in self._done:
             return {}
         own = [other for other in self._done if other[0] == sink[0]]
@@ -266,13 +267,13 @@ class Sinks(Service):
     def _origin(self, key: RunKey, attempt: str, batch: int | None) -> ForwardedOrigin:
         """Return the origin of an attempt's rows: a system of its own, and the batch as the epoch.
 
-        So ids are the same however often a commit is tried, and no two commits that are made share one.
+        So ids are the same however often a commit is tried, and no two commits share one.
         """
         named = sha256(msgspec.msgpack.encode((self._broker.node, *key, attempt))).digest()
         return ForwardedOrigin(new_system(lambda size: named[:size]), 0 if batch is None else batch + 1)
 
     def _abort(self, asked: IncomingRequest, unwanted: Abort) -> None:
-        """Forget what was staged; what is not there is as well."""
+        """Forget staged rows; an unknown run is no error."""
         self._give_up(_key(asked, unwanted), unwanted.attempts)
 
     def _give_up(self, key: RunKey, attempts: list[str] | None = None) -> None:
@@ -287,22 +288,22 @@ class Sinks(Service):
 
     @property
     def _left_at(self) -> float:
-        """When what was left the longest goes."""
+        """Return when the oldest idle run expires."""
         oldest = next(iter(self._staging.runs.values()), None)
         return inf if oldest is None else oldest.touched + LEFT_S
 
     def _give_up_left(self, now: float) -> None:
-        """Time has passed: what nobody came back for goes."""
+        """Drop idle runs that have expired."""
         while self._left_at <= now:
             self._give_up(next(iter(self._staging.runs)))
         self._broker.timers.at(self._left_at, self._give_up_left)
 
     def status(self) -> dict[str, Any]:
-        """How the sinks stand."""
+        """Return the status of the sinks."""
         sinks = sorted({*self._done, *self._staging.sizes})
-        return {"sinks": [self._told(user, sink) for user, sink in sinks]}
+        return {"sinks": [self._sink_status(user, sink) for user, sink in sinks]}
 
-    def _told(self, user: str, sink: str) -> dict[str, Any]:
+    def _sink_status(self, user: str, sink: str) -> dict[str, Any]:
         done, staged = self._done.get((user, sink), Done()), self._staging.sizes.get((user, sink), 0)
         return {"name": sink, "owner": user, "batch": done.batch, "staged_bytes": staged}
 
@@ -310,7 +311,7 @@ class Sinks(Service):
 def open_sinks(
     broker: Broker, store: Store, lasts: bool, types: Iterable[type[Volatile]] = ()
 ) -> QueueManager:
-    """Give a broker its queues, as `open_queues` does, and its sinks beside them, with what was stored."""
+    """Give a broker its queues, as `open_queues` does, and its sinks beside them, with the stored pieces."""
     staged: list[StoredMessage] = []
     manager = open_queues(broker, store, lasts, types, apart(store.messages(), staged))
     broker.add(Sinks(manager, staged))
@@ -318,14 +319,14 @@ def open_sinks(
 
 
 def _key(asked: IncomingRequest, wanted: Stage | CommitRequest | Abort) -> RunKey:
-    """Which run is meant, of the user who asks; NotAllowed for one who may not publish anything."""
+    """Return the key of the run, for the requesting user; NotAllowed if it may not publish anything."""
     principal = asked.session.principal
     principal.grant("publish")
     return principal.user, wanted.sink, wanted.run
 
 
 def _checked(raw: bytes, pieces: list[StagedPiece]) -> Checked:
-    """What is known of events that follow those of these pieces; Refused, naming row and place, if bad."""
+    """Return facts about events that follow those of these pieces; Refused, naming row and place, if bad."""
     try:
         checked = check(raw)
         last = next((piece.checked.counters[-1] for piece in reversed(pieces) if piece.rows), 0)
@@ -337,7 +338,7 @@ def _checked(raw: bytes, pieces: list[StagedPiece]) -> Checked:
 
 
 def _placed(place: str, first: int) -> str:
-    """A place among the events of a piece, as one among the rows of the attempt: `row 1017, $.priority`."""
+    """Convert a place among the events of a piece to one among the attempt's rows: `row 1017, $.priority`."""
     head, bracket, rest = place.removeprefix("$[").partition("]")
     return f"row {first + int(head)}, ${rest}" if bracket and head.isdigit() else place
 
@@ -351,7 +352,7 @@ def _dequeued(dropped: Pieces) -> list[Dequeue]:
 
 
 def _refusal(session: Session, batch: Batch, row: int, first: int) -> str:
-    """Why a row may not be published; `first`: rows before these."""
+    """Return why a row may not be published; `first`: rows before these."""
     problem = session.broker.answers.refusal(session.principal, batch, row)
     if not problem and session.granted is not None:
         problem = f"{session.principal.user!r} may publish only what matches: {session.granted.filter}"

@@ -1,4 +1,4 @@
-"""Upkeep of the folder of sealed files: small ones made one, and all of them read to see if all is well."""
+"""Upkeep of the folder of sealed files: joining small ones, and verifying all."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Problem(Struct, frozen=True):
 
 
 def adjoining(segment_file: Sequence[FileInfo], small_bytes: int, big_bytes: int) -> list[list[FileInfo]]:
-    """The runs of two or more small files of one node and date, each beginning where the last one ended."""
+    """Return the runs of two or more small files of one node and date that adjoin."""
     runs: list[list[FileInfo]] = [[]]
     size = 0
     for file in segment_file:
@@ -63,9 +63,9 @@ def _adjoin(one: FileInfo, other: FileInfo) -> bool:
 def merge_files(folder: Folder, segment_file: Sequence[FileInfo]) -> FileInfo:
     """Write one file with all events of these, which adjoin; they stay, and are superseded by it.
 
-    They are read twice, a row group at a time: to see which attributes are frequent, and to copy them.
-    Columns have the kinds of the folder, so what has drifted fits it again. No name gets its first column
-    here, since this need not be the last file of its node.
+    They are read twice, a row group at a time: to find the frequent attributes, and to copy them. Columns
+    have the kinds of the folder, so drifted values fit it again. No name gets its first column here, since
+    this need not be the last file of its node.
     """
     rows, counts = 0, []
     kinds = Kinds(folder.known_kinds(), may_grow=False)
@@ -85,7 +85,7 @@ def _tables(folder: Folder, segment_file: Iterable[FileInfo]) -> Iterator[pa.Tab
 
 
 def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """The same rows in tables of the size of a row group; one at least."""
+    """Yield the same rows in tables of the size of a row group; at least one."""
     held: list[pa.Table] = []
     rows, size, given = 0, 0, False
     for table in tables:
@@ -103,7 +103,7 @@ def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def verify_folder(folder: Folder, progress: Callable[[FileInfo], None] | None) -> list[Problem]:
-    """Read every page of every file; what is wrong with files, and between them."""
+    """Read every page of every file; return the problems of files, and between them."""
     problems = [Problem(path, "was begun and not finished") for path in folder.leftovers()]
     problems += [Problem(file.path, "is superseded by another file") for file in folder.superseded()]
     segment_file = folder.files()
@@ -124,7 +124,7 @@ def _gaps(segment_file: Sequence[FileInfo]) -> Iterator[Problem]:
 
 
 def verify_file(folder: Folder, file: FileInfo) -> list[str]:
-    """Read every page of a file; what is wrong with it."""
+    """Read every page of a file; return its problems."""
     problems: list[str] = []
     try:
         with folder.open(file) as opened:

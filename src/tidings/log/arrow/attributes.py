@@ -1,8 +1,8 @@
-"""The attributes of many events, laid out flat, and the columns that are made of them.
+"""Attributes of many events, laid out flat, and the columns that are made of them.
 
-All names stand in one array and all values in another, in the order of the rows, with the row each belongs
-to. A column of one attribute is then a choice among them, and the map of the others what is left: nothing is
-done attribute by attribute or event by event.
+All names stand in one array and all values in another, in the order of the rows, with the row of each. A
+column of one attribute is then a selection of them, and the map has the rest: nothing is done attribute by
+attribute or event by event.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ from tidings.log.schema import ATTRIBUTES, COLUMN_TYPES, KIND_TYPES, TEXTS, VALU
 FREQUENT = 0.05
 """An attribute has a column of its own from this share of the rows on."""
 OWN_COLUMNS_MAX = 200
-"""How many attributes may have columns of their own in one file."""
+"""Attributes with columns of their own in one file."""
 
 LETTERS: Final = "bifstx"
 CLASSES: Final = LETTERS + "Iw"
-"""Kinds of values, parted further: `I` are integers that no double is the same as, `w` are whole floats."""
+"""Kinds of values, divided further: `I` are integers that no double equals, `w` are whole floats."""
 TAKEN_BY: Final = {"n": "if", "f": "ifw", "i": "iI", **{letter: letter for letter in "bstx"}}
-"""What stands in a column, by its letter."""
+"""Classes of values in a column, by its letter."""
 TAKEN_WHOLLY: Final = {**TAKEN_BY, "f": "fw"}
-"""What stands in a column, and not in the map as well."""
+"""Classes of values in a column that are not in the map as well."""
 _CODES: Final[dict[type, int]] = {bool: 0, int: 1, float: 2, str: 3, datetime: 4, bytes: 5}
 
 Longs = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Counts = dict[str, dict[str, int]]
-"""How many values of each class attributes have."""
+"""Number of values of each class, by attribute."""
 
 
 class Flat:
-    """The attributes of events, whose values are plain; all are added before the first question."""
+    """Attributes of events, with plain values; all are added before anything is read."""
 
     def __init__(self, attributes: Sequence[dict[str, Value]] = ()) -> None:
         self.count = 0
         self._held: list[Value] = []
-        # Events of one kind have the same names in the same order, so that is looked at once for each order.
+        # Events of one kind have the same names in the same order, so each order is examined once.
         self._shapes: dict[tuple[str, ...], int] = {}
         self._shape_of: list[int] = []
         self.add(attributes)
@@ -67,7 +67,7 @@ class Flat:
 
     @property
     def names(self) -> list[str]:
-        """The different names, as they are numbered."""
+        """Distinct names, in the order of their numbers."""
         return list(self._number)
 
     @cached_property
@@ -79,17 +79,17 @@ class Flat:
 
     @cached_property
     def _lengths(self) -> Longs:
-        """How many attributes each event has."""
+        """Number of attributes of each event."""
         return np.array([len(shape) for shape in self._shapes], np.int64)[self._shape_of]
 
     @cached_property
     def rows(self) -> Longs:
-        """The row of each value."""
+        """Row of each value."""
         return np.repeat(np.arange(self.count), self._lengths)
 
     @cached_property
     def _pairs(self) -> Longs:
-        """For each value, its name and its kind as one number."""
+        """Name and kind of each value as one number."""
         numbers = np.fromiter(map(self._number.__getitem__, chain.from_iterable(self._shapes)), np.int64)
         begins = np.cumsum([0, *(len(shape) for shape in self._shapes)])[self._shape_of]
         # The values of a row follow each other as the names of its shape do.
@@ -101,7 +101,7 @@ class Flat:
 
     @cached_property
     def _classes(self) -> Longs:
-        """For each value, its name and its class as one number."""
+        """Name and class of each value as one number."""
         names, classes = np.divmod(self._pairs, len(LETTERS))
         integers, floats = (np.flatnonzero(classes == LETTERS.index(letter)) for letter in "if")
         large = is_large(np.array(self.values[integers].tolist(), np.int64))
@@ -112,7 +112,7 @@ class Flat:
         return named
 
     def counts(self) -> Counts:
-        """How many values of each class each attribute has."""
+        """Number of values of each class, by attribute."""
         width = len(CLASSES)
         totals = np.bincount(self._classes, minlength=width * len(self.names)).reshape(-1, width)
         return {
@@ -121,29 +121,29 @@ class Flat:
         }
 
     def column(self, name: str, letter: str) -> Any:
-        """The attribute's values that a column of that letter takes, null where a row has none."""
+        """Return the attribute's values that a column of that letter takes, null in rows without one."""
         places = np.flatnonzero(self._is(name, TAKEN_BY[letter]))
         return scattered(
             pa.array(self.values[places].tolist(), COLUMN_TYPES[letter]), self.rows[places], self.count
         )
 
     def rest(self, taken: dict[str, str]) -> Any:
-        """The map of all that has no column of its own; null where that is nothing."""
+        """Return the map of all values without a column of their own; null where there are none."""
         left = np.ones(len(self.values), np.bool_)
         for name, letter in taken.items():
             left &= ~self._is(name, TAKEN_WHOLLY[letter])
         return self._map(np.flatnonzero(left), ATTRIBUTES, self._structs, empty_is_null=True)
 
     def attributes(self) -> Any:
-        """All attributes as the map whose values have a member for each kind."""
+        """Return all attributes as the map whose values have a member for each kind."""
         return self._map(np.arange(len(self.values)), ATTRIBUTES, self._structs, empty_is_null=False)
 
     def texts(self) -> Any:
-        """All attributes as a map from names to texts."""
+        """Return all attributes as a map from names to texts."""
         return self._map(np.arange(len(self.values)), TEXTS, self._texts, empty_is_null=False)
 
     def _is(self, name: str, classes: str) -> Mask:
-        """Which values are the attribute's, and of one of these classes."""
+        """Return a mask of the attribute's values of one of these classes."""
         number = self._number.get(name)
         if number is None:
             return np.zeros(len(self.values), np.bool_)
@@ -177,7 +177,7 @@ class Flat:
 
 
 def map_of(lengths: Longs, keys: Any, items: Any, kind: Any, *, empty_is_null: bool) -> Any:
-    """The map column whose rows have so many entries each, which stand one after the other."""
+    """Return the map column whose rows have so many entries each, which stand one after the other."""
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     mask = pa.array(lengths == 0) if empty_is_null else None
@@ -185,12 +185,12 @@ def map_of(lengths: Longs, keys: Any, items: Any, kind: Any, *, empty_is_null: b
 
 
 def whole(column: Any) -> Any:
-    """A column of a table or of a record batch in one piece."""
+    """Return a column of a table or of a record batch in one piece."""
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def scattered(values: Any, rows: Longs, count: int) -> Any:
-    """A column of so many rows that has these values in these rows, and null in all others."""
+    """Return a column of so many rows that has these values in these rows, and null in all others."""
     if len(rows) == count:
         return values
     if not len(rows):
@@ -201,25 +201,25 @@ def scattered(values: Any, rows: Longs, count: int) -> Any:
 
 
 def is_whole(numbers: npt.NDArray[np.float64]) -> Mask:
-    """Which doubles are whole; what is infinite counts so, too."""
+    """Return a mask of the doubles that are whole; infinite ones count as whole, too."""
     whole: Mask = np.floor(numbers) == numbers
     return whole
 
 
 def is_large(numbers: Longs) -> Mask:
-    """Which integers no double is the same as, or might be not."""
+    """Return a mask of the integers that no double equals, or may not."""
     return (numbers > EXACT_MAX) | (numbers < -EXACT_MAX)
 
 
 def column_for(classes: dict[str, int]) -> tuple[str, int]:
-    """The letter of the column that takes most values of these classes, and how many these are."""
+    """Return the letter of the column that takes most values of these classes, and their number."""
     has_floats = bool(classes.get("f") or classes.get("w"))
     numbers = "i" if classes.get("I") and not has_floats else "f"
     return max((column_of(kind, classes) for kind in (numbers, *"bstx")), key=lambda found: found[1])
 
 
 def column_of(kind: str, classes: dict[str, int]) -> tuple[str, int]:
-    """The letter of a column of that kind, and how many values of these classes it takes."""
+    """Return the letter of a column of that kind, and how many values of these classes it takes."""
     letter = kind
     if kind == "f" and classes.get("i") and not classes.get("w"):
         letter = "n"
@@ -227,7 +227,7 @@ def column_of(kind: str, classes: dict[str, int]) -> tuple[str, int]:
 
 
 def frequent(counts: Counts, rows: int, kinds: Kinds | None = None) -> dict[str, str]:
-    """The attributes that get columns of their own among so many rows, and the letter of each column.
+    """Return the attributes that get columns of their own among so many rows, with the letter of each.
 
     Columns are of the kinds that their folder has. Of names that differ in case only, the one that is known
     there, or else the one with more values, gets it.
@@ -255,7 +255,7 @@ def _column(name: str, classes: dict[str, int], kinds: Kinds) -> tuple[str, int]
 
 
 def texts(letter: str, values: Sequence[Any]) -> list[str]:
-    """The texts of values, none of them None, that are all of the kind of that letter.
+    """Return the texts of values, none of them None, that are all of the kind of that letter.
 
     A number is written as JSON has it, a bool `true` or `false`, a time in RFC 3339, bytes in base64.
     """
@@ -263,11 +263,11 @@ def texts(letter: str, values: Sequence[Any]) -> list[str]:
 
 
 def _numbers(values: Sequence[float]) -> list[str]:
-    """One call writes them all; Python's `repr` takes six times as long."""
+    """Write all numbers with one call; Python's `repr` takes six times as long."""
     if not values:
         return []
     written = msgspec.json.encode(values).decode()[1:-1].split(",")
-    if "null" in written:  # which is how JSON has what is not finite
+    if "null" in written:  # JSON's word for numbers that are not finite
         written = [
             str(value) if text == "null" else text for text, value in zip(written, values, strict=True)
         ]

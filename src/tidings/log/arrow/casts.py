@@ -1,4 +1,4 @@
-"""Which values fit which columns, when somebody reads the log with columns of his own choice.
+"""Conversion of values to the columns of a reader's own schema.
 
 | column | takes |
 | --- | --- |
@@ -10,7 +10,7 @@
 | binary | bytes |
 | decimal | an int or a finite float, rounded to the scale, within the precision |
 
-Nothing is turned into another kind: a reading of '17' in a column of numbers is a fault to report, no 17.
+No value is converted to another kind: a reading of '17' in a column of numbers is a fault to report, no 17.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ Cells = list[Any]
 
 
 class Fit(Struct, frozen=True):
-    """How values come into a column of one type."""
+    """Conversion of values to a column of one type."""
 
     type: Any
     kinds: tuple[type, ...]
-    """The kinds of value it takes, as Python has them."""
+    """Kinds of value that it takes, as Python types."""
     wire: Any
-    """What msgspec is to decode, if that takes exactly the values that fit; else None."""
+    """Type for msgspec to decode, if that takes exactly the values that fit; else None."""
     convert: Callable[[Any], Any] | None = None
-    """Makes a value of these kinds fit, or gives None; without it they fit as they are."""
+    """Function that makes a value of these kinds fit, or returns None; without it they fit as they are."""
 
     def fit(self, values: Sequence[Any]) -> tuple[Cells, list[int]]:
-        """The values with None for those that don't fit, and where these stand; None always fits."""
+        """Return the values with None for those that don't fit, and the rows of these; None always fits."""
         cells: Cells = []
         bad: list[int] = []
         for place, value in enumerate(values):
@@ -54,11 +54,11 @@ class Fit(Struct, frozen=True):
         return cells, bad
 
     def array(self, cells: Cells) -> Any:
-        """Values that fit, as the column."""
+        """Return fitting values as the column."""
         return pa.array(cells, self.type)
 
     def cast(self, column: Any) -> Any | None:
-        """A column of a file as this one, if its values all fit without being looked at."""
+        """Return a column of a file as this one, if all its values fit by their type alone."""
         if column.type == self.type:
             return column
         if pa.types.is_floating(self.type):
@@ -73,7 +73,7 @@ class Fit(Struct, frozen=True):
 
 
 def fit_for(name: str, kind: Any) -> Fit:
-    """How values come into a column of that type; ConfigError if no value of an event is like that."""
+    """Return the conversion to a column of that type; ConfigError if no value of an event fits it."""
     if pa.types.is_boolean(kind):
         return Fit(kind, (bool,), bool)
     if pa.types.is_signed_integer(kind):

@@ -1,7 +1,7 @@
-"""Rows of sealed files made events again, exactly those that were stored.
+"""Rows of sealed files decoded to events, exactly those that were stored.
 
-Types, names, headers and origins are few and come again and again: each is looked at once. The rule is that
-of `tidings.event.wire`: every event that comes out could have been made by `Event(...)`, else CodecError.
+Types, names, headers and origins are few and recur: each is decoded once. The rule is that of
+`tidings.event.wire`: every resulting event could have been made by `Event(...)`, else CodecError.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NEVER_NULL: Final = ("type", "time", "counter", "epoch", "priority", "delivery"
 
 
 def events_of(table: pa.Table) -> list[Event]:
-    """The events in the rows of a table with all columns of the files; CodecError where a row is none."""
+    """Return the events in a table with all columns of the files; CodecError for an invalid row."""
     try:
         return _events(table.combine_chunks())
     except EventError as error:
@@ -57,7 +57,7 @@ def _events(table: pa.Table) -> list[Event]:
 
 
 def _cells(column: Any) -> list[Any]:
-    """A column as a list, times as microseconds."""
+    """Return a column as a list, times as microseconds."""
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.int64())
     cells: list[Any] = column.to_pylist()
@@ -67,20 +67,20 @@ def _cells(column: Any) -> list[Any]:
 def _headers(columns: dict[str, Any]) -> Iterator[Header | None]:
     ids, stored = columns["id"], columns["stored"]
     made = made_ids(columns["system"], columns["epoch"], columns["counter"])
-    # An id that the number makes is none that was given; and `stored` tells whether there is a `received`.
+    # An id that equals the numbered one was not given; and `stored` shows whether there is a `received`.
     is_made = pc.fill_null(pc.equal(ids, made), False)
     given = pc.if_else(is_made, pa.scalar(None, pa.string()), ids)
     received = pc.if_else(stored.is_valid(), columns["received"], pa.scalar(None, TIME))
     cells = [_cells(given), _cells(received), *(_cells(columns[name]) for name in SHOWN_FIELDS)]
     known: dict[tuple[Any, ...], Header | None] = {}
-    for said in zip(*cells, strict=True):
-        if said not in known:
-            known[said] = _header(said)
-        yield known[said]
+    for row in zip(*cells, strict=True):
+        if row not in known:
+            known[row] = _header(row)
+        yield known[row]
 
 
-def _header(said: tuple[Any, ...]) -> Header | None:
-    given, received, *others = said
+def _header(row: tuple[Any, ...]) -> Header | None:
+    given, received, *others = row
     fields: dict[str, Any] = {}
     for name, value in zip(("id", *SHOWN_FIELDS), (given, *others), strict=True):
         if value is not None and value != getattr(EMPTY_HEADER, name):
@@ -104,7 +104,7 @@ def _origins(columns: dict[str, Any]) -> Iterator[Origin]:
 
 
 def _values(table: pa.Table) -> list[dict[str, Value]]:
-    """The attributes of each row."""
+    """Return the attributes of each row."""
     values: list[dict[str, Value]] = [{} for _ in range(len(table))]
     entries = MapEntries(table.column("attributes"))
     count = 0
@@ -146,7 +146,7 @@ def _check_entries(entries: MapEntries) -> None:
 
 
 def raw_batches(table: pa.Table) -> list[StoredBatch]:
-    """The rows as the batches a store keeps: events of one origin at positions that follow each other."""
+    """Return the rows as the batches of a store: events of one origin at consecutive positions."""
     events = events_of(table)
     positions = table.column("position").to_pylist()
     times = pc.coalesce(table.column("stored"), table.column("received")).cast(pa.int64()).to_pylist()

@@ -1,4 +1,4 @@
-"""The ids that numbers make, for many events at once: see `tidings.ids`.
+"""Ids made of system, epoch and counter, for many events at once: see `tidings.ids`.
 
 Ids of one system and epoch whose counters have equally many digits differ in these digits only, so they are
 laid out as a table of bytes, a row for each id.
@@ -19,7 +19,7 @@ _DIGITS_MAX = 16
 
 
 def made_ids(systems: Any, epochs: Any, counters: Any) -> Any:
-    """The text of each id; null where there is no system, or no number."""
+    """Return the text of each id; null without a system or a number."""
     numbers = counters.to_numpy(zero_copy_only=False)
     groups, group_of = _groups(systems, epochs, numbers)
     pieces, rows = [], []
@@ -38,11 +38,11 @@ def made_ids(systems: Any, epochs: Any, counters: Any) -> Any:
 
 
 def _groups(systems: Any, epochs: Any, numbers: Any) -> tuple[list[tuple[str | None, int, int]], Any]:
-    """The different (system, epoch, digits of the counter), and which of them each row has."""
+    """Return the distinct (system, epoch, digits of the counter), and the index of each row's."""
     whose, when = systems.dictionary_encode(null_encoding="encode"), epochs.dictionary_encode()
     codes = whose.indices.to_numpy().astype(np.int64) * max(len(when.dictionary), 1)
     codes = (codes + when.indices.to_numpy(zero_copy_only=False)) * (_DIGITS_MAX + 1) + _digits(numbers)
-    if len(codes) and codes.min() == codes.max():  # as it is most often, and then nothing need be sorted
+    if len(codes) and codes.min() == codes.max():  # the usual case, in which nothing need be sorted
         different, group_of = codes[:1], np.zeros(len(codes), np.int64)
     else:
         different, group_of = np.unique(codes, return_inverse=True)
@@ -55,7 +55,7 @@ def _groups(systems: Any, epochs: Any, numbers: Any) -> tuple[list[tuple[str | N
 
 
 def _digits(numbers: Any) -> Any:
-    """How many hexadecimal digits each number has; none for 0, which is no number."""
+    """Return the number of hexadecimal digits of each number; none for 0, which is no number."""
     digits = (numbers > 0).astype(np.int64)
     most = int(numbers.max(initial=0))
     for size in range(1, _DIGITS_MAX):

@@ -1,6 +1,6 @@
-"""The attributes in a table of the files, wherever they stand: in columns of their own or in the map.
+"""Attributes in a table of the files, in columns of their own or in the map.
 
-Which attributes have columns of their own may differ between files, so tables of several are made alike.
+Files may differ in the attributes that have columns of their own, so tables of several are made alike.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from tidings.log.schema import ATTRIBUTES, FIXED, NUMBERS, TEXTS, VALUE, Kinds, 
 
 
 class MapEntries:
-    """The entries of a map column, one after the other, with the row each belongs to."""
+    """Entries of a map column, one after the other, with the row of each."""
 
     def __init__(self, column: Any) -> None:
-        """Of a column of a record batch or a table; without nulls among the values."""
+        """`column` is of a record batch or a table; without nulls among the values."""
         column = whole(column)
         offsets = column.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
         begin, size = (int(offsets[0]), int(offsets[-1] - offsets[0])) if len(column) else (0, 0)
@@ -44,24 +44,24 @@ class MapEntries:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The attributes that occur."""
+        """Attributes that occur."""
         return frozenset(self.keys.unique().to_pylist())
 
     def of(self, name: str) -> tuple[Longs, list[Any]]:
-        """The rows that have an entry of that name, and its values."""
+        """Return the rows that have an entry of that name, and its values."""
         if name not in self.names:
             return np.empty(0, np.int64), []
         places = np.flatnonzero(pc.equal(self.keys, name).to_numpy(zero_copy_only=False))
         return self.rows[places], plain_values(self.items.take(pa.array(places)))
 
     def texts(self) -> Any:
-        """All values as texts."""
+        """Return all values as texts."""
         columns = [texts_of(self.items.field(letter), letter) for letter in LETTERS]
         return pc.coalesce(*columns)
 
 
 def plain_values(items: Any) -> list[Any]:
-    """The values in a column of structs with one member set."""
+    """Return the values in a column of structs with one member set."""
     values: list[Any] = [None] * len(items)
     for letter in LETTERS:
         member = items.field(letter)
@@ -79,7 +79,7 @@ def _plain_cells(member: Any) -> Any:
 
 
 def own_column(batch: Any, name: str, letter: str, entries: MapEntries) -> Any:
-    """An attribute's own column, null where the map has the value: see `tidings.log.schema`."""
+    """Return an attribute's own column, null where the map has the value: see `tidings.log.schema`."""
     column = whole(batch.column(name))
     if letter != "f" or name not in entries.names:
         return column
@@ -89,19 +89,19 @@ def own_column(batch: Any, name: str, letter: str, entries: MapEntries) -> Any:
 
 
 def parted(column: Any) -> tuple[Any, Any]:
-    """The whole numbers of a column of doubles, as integers, and the others; null where it is the other's."""
+    """Return the whole numbers of a column of doubles as integers, and the others; null in others' rows."""
     whole = pc.and_(pc.equal(pc.floor(column), column), pc.less_equal(pc.abs(column), float(EXACT_MAX)))
     integers = pc.if_else(whole, column, pa.scalar(None, pa.float64())).cast(pa.int64())
     return integers, pc.if_else(whole, pa.scalar(None, pa.float64()), column)
 
 
 def numbers_of(cells: list[float | None]) -> list[float | None]:
-    """The cells of a column of NUMBERS: whole ones are integers."""
+    """Return the cells of a column of NUMBERS, whole ones as integers."""
     return [int(cell) if cell is not None and cell.is_integer() else cell for cell in cells]
 
 
 def texts_of(column: Any, letter: str) -> Any:
-    """A column of that letter as texts, null where it is."""
+    """Return a column of that letter as texts, null where it is."""
     if letter == "s":
         return column
     if letter == NUMBERS:
@@ -113,13 +113,13 @@ def texts_of(column: Any, letter: str) -> Any:
 
 
 def attributes_of(batch: Any) -> Any:
-    """All attributes of each row, as the map whose values have a member for each kind."""
+    """Return all attributes of each row, as the map whose values have a member for each kind."""
     entries = MapEntries(batch.column("attributes"))
     return _map(batch, entries, entries.items, _as_items, ATTRIBUTES)
 
 
 def texts_map_of(batch: Any) -> Any:
-    """All attributes of each row, as a map from names to texts."""
+    """Return all attributes of each row, as a map from names to texts."""
     entries = MapEntries(batch.column("attributes"))
     return _map(batch, entries, entries.texts(), texts_of, TEXTS)
 
@@ -155,14 +155,14 @@ def _as_items(column: Any, letter: str) -> Any:
 
 
 def alike(tables: Sequence[pa.Table], kinds: Kinds | None = None) -> list[pa.Table]:
-    """The tables with the same columns: those of the attributes that are frequent in all of them together."""
+    """Return the tables with equal columns: those of the attributes that are frequent in all together."""
     counts = total_of([counts_of(table) for table in tables])
     own = frequent(counts, sum(table.num_rows for table in tables), kinds)
     return [reshaped(table, own) for table in tables]
 
 
 def total_of(several: Sequence[Counts]) -> Counts:
-    """The counts of several tables, added up."""
+    """Return the sum of the counts of several tables."""
     total: Counts = {}
     for counts in several:
         for name, kinds in counts.items():
@@ -173,7 +173,7 @@ def total_of(several: Sequence[Counts]) -> Counts:
 
 
 def counts_of(table: pa.Table) -> Counts:
-    """How many values of each class each attribute has in a table of the files."""
+    """Return the number of values of each class, by attribute, in a table of the files."""
     counts: Counts = {}
     entries = MapEntries(table.column("attributes"))
     for name, letter in own_columns(table.schema).items():
@@ -194,7 +194,7 @@ def counts_of(table: pa.Table) -> Counts:
 
 
 def _classes(values: Any, letter: str) -> list[tuple[str, Mask]]:
-    """The classes of the values of a column of that letter, and which values are of each."""
+    """Return the classes of the values of a column of that letter, and a mask for each."""
     if letter not in "nfi":
         return [(letter, np.ones(len(values), np.bool_))]
     numbers = values.to_numpy()
@@ -204,7 +204,7 @@ def _classes(values: Any, letter: str) -> list[tuple[str, Mask]]:
 
 
 def reshaped(table: pa.Table, own: dict[str, str]) -> pa.Table:
-    """The same rows with columns for just these attributes (name to letter of the kind)."""
+    """Return the same rows with columns for just these attributes (name to letter of the kind)."""
     if own_columns(table.schema) == own:
         return table
     rows = len(table)
@@ -225,7 +225,7 @@ def reshaped(table: pa.Table, own: dict[str, str]) -> pa.Table:
 
 
 def _taken(items: Any, letter: str) -> tuple[Any, Any]:
-    """What a column of that letter takes of values in the map, and which stay there as well."""
+    """Return the values in the map that a column of that letter takes, and a mask of those that stay too."""
     if letter not in "nf":
         return items.field(letter), np.False_
     integers, floats = items.field("i"), items.field("f")
@@ -236,5 +236,5 @@ def _taken(items: Any, letter: str) -> tuple[Any, Any]:
 
 
 def map_names(table: pa.Table) -> frozenset[str]:
-    """The attributes that occur in the map."""
+    """Return the attributes that occur in the map."""
     return MapEntries(table.column("attributes")).names
