@@ -1,7 +1,7 @@
 """Columns of a filter's names in a DataFrame: one for each kind of value that a name may have there.
 
-The filter language asks for the kind of a value before it compares it; Spark knows types, and casts. So a
-name is taken apart into kinds, as in the log's map of attributes: `b` boolean, `i` bigint, `f` double,
+The filter language checks the kind of a value before it compares it; Spark knows types, and casts. So a
+name is divided into kinds, as in the log's map of attributes: `b` boolean, `i` bigint, `f` double,
 `s` string, `t` timestamp, `x` binary. In each row at most one of them is not NULL. A column whose type is
 known has one kind; an attribute in the map, or a column of unknown type, may have any. The rule kept: nothing
 is cast to another kind.
@@ -29,7 +29,7 @@ INTEGERS: dict[type[types.DataType], int] = {
 }
 """Spark's integers and their bits."""
 
-# Of a DataFrame that is not known, what columns of these names hold is: it is what the source gives.
+# Types of these columns in a DataFrame of unknown schema: those that the source gives them.
 HEADER_TYPES: dict[str, types.DataType] = {
     **dict.fromkeys(HEADER_NAMES, types.StringType()),
     "time": types.TimestampType(),
@@ -43,28 +43,28 @@ ColumnTypes = DataFrame | types.StructType | str | Mapping[str, types.DataType |
 
 
 class AttributeValue(Struct, frozen=True):
-    """The value of a name or calculation, by kind; `there` is NULL where there is none of any kind."""
+    """Value of a name or calculation, by kind; `there` is NULL where there is none of any kind."""
 
     there: Column
     kinds: dict[str, Column]
     low: int = INT_MIN
     high: int = INT_MAX
-    """Between which two integers `i` lies."""
+    """Range of the integers in `i`."""
     calculated: bool = False
 
     def get(self, letter: str) -> Column | None:
-        """The value where it is of that kind, else NULL; None where it never is."""
+        """Return the value where it is of that kind, else NULL; None if it never is."""
         return self.kinds.get(letter)
 
     @property
     def real(self) -> Column | None:
-        """The double, with NULL for NaN, with which nothing compares."""
+        """Return the double, with NULL for NaN, with which nothing compares."""
         column = self.kinds.get("f")
         return None if column is None else sf.when(~sf.isnan(column), column)
 
 
 class Names:
-    """The columns of a DataFrame, and what each name of a filter is among them."""
+    """Columns of a DataFrame, by the names of a filter."""
 
     def __init__(self, columns: ColumnTypes | None, attributes: str | None) -> None:
         self.schema = None if columns is None else schema_of(columns)
@@ -91,7 +91,7 @@ class Names:
         return in_map if column is None else _first_of(column, in_map)
 
     def _column(self, name: str) -> AttributeValue | None:
-        """The column of that name, or the field of a struct that a dotted name leads to."""
+        """Return the column of that name, or the field of a struct that a dotted name leads to."""
         if self.schema is None:
             known = HEADER_TYPES.get(name)
             if self.attributes is not None and known is None:
@@ -111,7 +111,7 @@ class Names:
 
 
 def schema_of(columns: ColumnTypes) -> types.StructType:
-    """The columns of a DataFrame: given by itself, its schema, that as text, or types by name."""
+    """Return the columns of a DataFrame, given by itself, its schema, that as text, or types by name."""
     if isinstance(columns, Mapping):
         return types.StructType([types.StructField(name, _type_of(kind)) for name, kind in columns.items()])
     schema = (
@@ -127,12 +127,12 @@ def _type_of(kind: types.DataType | str) -> types.DataType:
 
 
 def quoted(name: str) -> str:
-    """The name of a column as Spark reads it, whatever characters it has."""
+    """Return the name of a column as Spark reads it, whatever characters it has."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def _path(schema: types.StructType, name: str) -> tuple[list[str], types.DataType] | None:
-    """The column of that name, or where the dots in it lead through structs; names are case-sensitive."""
+    """Return the column of that name, or the field its dots lead to; names are case-sensitive."""
     for field in schema:
         if field.name == name:
             return [name], field.dataType
@@ -156,7 +156,7 @@ def _check_map(schema: types.StructType, name: str) -> None:
 
 
 def of_type(column: Column, kind: types.DataType) -> AttributeValue:
-    """A column of that type; of a type that no event knows, it is only told whether it is there."""
+    """Return the value of a column of that type; if no event knows the type, only its presence."""
     bits = INTEGERS.get(type(kind))
     if bits is not None:
         return AttributeValue(column, {"i": column}, -(1 << (bits - 1)), (1 << (bits - 1)) - 1)
@@ -174,12 +174,12 @@ def _text(column: Column, kind: Any) -> dict[str, Column]:
 
 
 def _local_time(column: Column) -> Column:
-    """A time without a zone, taken as UTC. A cast would take it in the zone of the session."""
+    """Convert a time without a zone, taken as UTC. A cast would take it in the zone of the session."""
     return sf.concat(column.cast("string"), sf.lit("+00:00")).cast("timestamp")
 
 
 def _date(column: Column) -> Column:
-    """The first moment of a day, in UTC."""
+    """Return the first moment of a day, in UTC."""
     return sf.timestamp_micros(sf.unix_date(column).cast("bigint") * sf.lit(DAY_US))
 
 
@@ -199,16 +199,16 @@ _CONVERSIONS: dict[type[types.DataType], Callable[[Column, types.DataType], dict
 
 
 def of_struct(column: Column) -> AttributeValue:
-    """An attribute in the log's map: a struct with one member for each kind."""
+    """Return the value of an attribute in the log's map: a struct with one member for each kind."""
     kinds = {letter: column[letter] for letter in LETTERS}
     there = sf.coalesce(*(sf.when(kind.isNotNull(), sf.lit(True)) for kind in kinds.values()))
     return AttributeValue(there, kinds)
 
 
 def of_any_type(column: Column) -> AttributeValue:
-    """A column of which only the name is known: Spark finds out its type when it plans the query.
+    """Return the value of a column of which only the name is known: Spark finds its type when it plans.
 
-    `typeof` is a constant by then; what was cast to a variant can be read as any type without complaint.
+    `typeof` is a constant by then; a value that was cast to a variant can be read as any type without error.
     """
     type_name = sf.regexp_extract(sf.typeof(column), "^[a-z_]+", 0)
     variant = column.cast("variant")
@@ -233,7 +233,7 @@ def of_any_type(column: Column) -> AttributeValue:
 
 
 def _first_of(column: AttributeValue, in_map: AttributeValue) -> AttributeValue:
-    """An attribute that has a column for its commonest kind, and a place in the map for the others."""
+    """Return an attribute that has a column for its commonest kind, and the map for the others."""
     kinds = {
         letter: sf.coalesce(column.kinds[letter], other) if letter in column.kinds else other
         for letter, other in in_map.kinds.items()

@@ -1,8 +1,8 @@
-"""The batch source, `spark.read` from nodes: the log, or a part of it, as it is when the query is planned.
+"""Batch source, `spark.read` from nodes: the log, or a part of it, as it is when the query is planned.
 
-The driver asks each node what it has and cuts that into pieces, ranges of positions; a task reads one piece,
-from the node and by itself, and makes Arrow record batches of it. No reader is opened at a node for that:
-who looks at history turns no sensor on.
+The driver requests the extent of each node's log and cuts it into pieces, ranges of positions; a task reads
+one piece, from the node and by itself, and makes Arrow record batches of it. No reader is opened at a node
+for that: a query of history turns no sensor on.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from tidings.event.values import time_from_us
 from tidings.filters import Filter
 from tidings.log.chunks import LivePart, Part, SealedPart
 from tidings.log.columns import Decoder
-from tidings.pipeline.connect import ANSWER_S_MAX, connect, standing_of, told_of
+from tidings.pipeline.connect import ANSWER_S_MAX, connect, naming_node, standing_of
 from tidings.pipeline.offsets import NodeExtent, OffsetRange, split
 from tidings.pipeline.options import ReadBound, ReadOptions, label_of
 from tidings.pipeline.schema import arrow_schema
 
 PIECE_LENGTH_MIN = 20_000
-"""Positions that are not cut into pieces for several tasks: a task costs more than to read them."""
+"""Positions that are not divided among several tasks: a task costs more than to read them."""
 PIECE_LENGTH_MAX = 4_000_000
-"""Positions that one task reads, about; a task that fails begins its piece anew."""
+"""Positions that one task reads, about; a task that fails starts its piece anew."""
 READ_SIZE = 2 << 20
-"""Bytes of events that are asked for at once, while those before them are decoded."""
+"""Bytes of events that are requested at once, while those before them are decoded."""
 
 logger = logging.getLogger("tidings")
 
 
 class TaskInput(InputPartition):
-    """The input of one task: positions at the node with that address."""
+    """Input of one task: positions at the node with that address."""
 
     def __init__(self, node: str, span: OffsetRange) -> None:
         self.node = node
@@ -53,9 +53,9 @@ class LogReader(DataSourceReader):
     Parameters
     ----------
     options : ReadOptions
-        What is to be read.
+        Options of the read.
     schema : StructType
-        The columns.
+        Columns of the result.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
@@ -64,17 +64,17 @@ class LogReader(DataSourceReader):
         self.where = options.where
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Ask the nodes what they have, and cut it into pieces."""
+        """Request the extents of the nodes' logs, and cut them into pieces."""
         spans = [self._span(node) for node in self.options.reach.nodes]
         return pieces_of(spans, self.options)
 
     def _span(self, node: str) -> OffsetRange:
         label = label_of(node)
-        with told_of(node), connect(self.options.reach, node) as bus:
+        with naming_node(node), connect(self.options.reach, node) as bus:
             standing = standing_of(bus)
             first = place_of(bus, self.options.starting, label, standing)
             end = place_of(bus, self.options.ending, label, standing)
-            if first > standing.end:  # nothing would be read, and nobody told
+            if first > standing.end:  # nothing would be read, without an error
                 beyond = OffsetRange(label, standing.node, first, max(first, end))
                 within(beyond, standing, self.options.fails_on_loss)
         return OffsetRange(label, standing.node, first, end)
@@ -87,30 +87,30 @@ class LogReader(DataSourceReader):
 
 
 class Pushed(DataSourceReader):
-    """Takes over what it can of a query's conditions; a mixin for readers that have a `where`.
+    """Takes over the conditions of a query that it can; a mixin for readers that have a `where`.
 
     A reader with `pushFilters` makes Spark refuse the query unless
-    `spark.sql.python.filterPushdown.enabled` is set, so a query asks for one by the option `pushdown`.
+    `spark.sql.python.filterPushdown.enabled` is set, so a query requests one by the option `pushdown`.
     """
 
     where: str
 
     def pushFilters(self, filters: list[SparkFilter]) -> Iterable[SparkFilter]:  # noqa: N802
-        """The conditions that Spark must still apply; called once, while the query is planned."""
+        """Return the conditions that Spark must still apply; called once, while the query is planned."""
         pushed, left_over = Filter.from_spark(filters)
         try:
             self.where = str(Filter(self.where) & pushed)
-        except FilterError:  # too much for one filter
+        except FilterError:  # too large for one filter
             return filters
         return left_over
 
 
 class PushedLogReader(Pushed, LogReader):
-    """Reads the logs of nodes, which do the choosing."""
+    """Reads the logs of nodes, which apply the conditions."""
 
 
 def place_of(bus: blocking.Bus, bound: ReadBound, label: str, standing: NodeExtent) -> int:
-    """The position that a bound means at a node."""
+    """Return the position that a bound means at a node."""
     if bound.time_us is not None:
         at = bus.log.position_at(time_from_us(bound.time_us), timeout_s=ANSWER_S_MAX)
         return min(max(at, standing.first), standing.end)
@@ -127,16 +127,16 @@ def pieces_of(spans: Sequence[OffsetRange], options: ReadOptions) -> list[InputP
 
 
 def cut(spans: Sequence[OffsetRange], wished: int | None) -> list[OffsetRange]:
-    """The spans in as many pieces as are wished for, or as there are cores here and is worth it."""
+    """Return the spans in as many pieces as wished, or as there are cores here and is worth it."""
     length = sum(max(0, span.end - span.first) for span in spans)
     count = max(wished or os.cpu_count() or 1, -(-length // PIECE_LENGTH_MAX))
     return split(spans, count, PIECE_LENGTH_MIN if wished is None else 1)
 
 
 def read_piece(piece: TaskInput, options: ReadOptions, columns: Any, where: str) -> Iterator[pa.RecordBatch]:
-    """The events of a piece that match, as record batches with these columns."""
+    """Yield the matching events of a piece, as record batches with these columns."""
     decoder = Decoder(columns, piece.span.node, options.strict)
-    with told_of(piece.node), connect(options.reach, piece.node) as bus:
+    with naming_node(piece.node), connect(options.reach, piece.node) as bus:
         first, end = within(piece.span, standing_of(bus), options.fails_on_loss)
         reading = bus.log.parts(
             first,
@@ -155,17 +155,17 @@ def read_piece(piece: TaskInput, options: ReadOptions, columns: Any, where: str)
             if error.code == "corrupt":
                 raise UserError(f"{error.problem}; the option 'skipCorrupt' reads on behind it") from None
             raise
-    tell_mismatches(decoder, f"positions {first} to {end} of node {piece.span.label}")
+    log_mismatches(decoder, f"positions {first} to {end} of node {piece.span.label}")
 
 
-def tell_mismatches(decoder: Decoder, where: str) -> None:
-    """Say in the log of the task how many values became null, if any did."""
+def log_mismatches(decoder: Decoder, where: str) -> None:
+    """Log in the task how many values became null, if any did."""
     if decoder.mismatches:
         logger.warning("%d values did not fit their columns and are null, in %s", decoder.mismatches, where)
 
 
 def within(span: OffsetRange, standing: NodeExtent, fails_on_loss: bool) -> tuple[int, int]:
-    """What of a span is still there; if that is not all, it is an error or, where that is allowed, told."""
+    """Return the part of a span that is still there; if events are lost, raise or, if allowed, log that."""
     problem = None
     if span.node != standing.node:
         raise UserError(f"another node is there than when the query was planned: {standing.node!r}")
@@ -174,16 +174,16 @@ def within(span: OffsetRange, standing: NodeExtent, fails_on_loss: bool) -> tupl
     elif span.end > standing.end:
         problem = f"the log ends at position {standing.end}"
     if problem is not None:
-        told = f"positions {span.first} to {span.end} are wanted, but {problem}"
+        loss = f"positions {span.first} to {span.end} are wanted, but {problem}"
         if fails_on_loss:
-            raise UserError(f"{told}; the option failOnDataLoss=false reads what there is")
-        logger.warning("node %s: %s", span.label, told)
+            raise UserError(f"{loss}; the option failOnDataLoss=false reads what there is")
+        logger.warning("node %s: %s", span.label, loss)
     first = min(max(span.first, standing.first), standing.end)
     return first, max(first, min(span.end, standing.end))
 
 
 def batches_of(parts: Sequence[Part], decoder: Decoder) -> Iterator[pa.RecordBatch]:
-    """The parts of an answer as record batches; live ones that follow each other become one."""
+    """Yield the parts of a reply as record batches; consecutive live ones become one."""
     for kind, run in groupby(parts, type):
         if kind is LivePart:
             yield decoder.lives([part for part in run if isinstance(part, LivePart)])

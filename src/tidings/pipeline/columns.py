@@ -1,10 +1,10 @@
 """A filter as a Spark Column that is true, false or NULL where the filter is true, false or unknown.
 
 Each simple condition is translated for the kinds of value that its names may have in the DataFrame; the
-answers for several kinds are joined by `coalesce`, as at most one kind is there in a row. AND, OR and NOT are
-Spark's own, which has the same three values. What Spark has no equal for is tested by tidings in Spark's
-Python workers, or refused if the caller wants none of that. All of it is made of `pyspark.sql.functions`, so
-that the columns are those of Spark Connect where the session is one.
+results for several kinds are joined by `coalesce`, as at most one kind is there in a row. AND, OR and NOT are
+Spark's own, which has the same three values. Conditions without an equivalent in Spark are tested by tidings
+in Spark's Python workers, or refused if the caller wants none of that. All of it is made of
+`pyspark.sql.functions`, so that the columns are those of Spark Connect if the session is one.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ def to_column(
     attributes: str | None = None,
     python: bool = True,
 ) -> Column:
-    """The condition over a DataFrame with these columns; see `Filter.to_spark`."""
+    """Return the condition over a DataFrame with these columns; see `Filter.to_spark`."""
     return _Translation(Names(columns, attributes), python).condition(condition)
 
 
 class _Translation(Fold[Column, AttributeValue]):
-    """One filter on its way to a Column."""
+    """Translation of one filter to a Column."""
 
     def __init__(self, names: Names, python: bool) -> None:
         self._names = names
@@ -126,14 +126,14 @@ class _Translation(Fold[Column, AttributeValue]):
         raise NoEqual(call.function)
 
 
-# Conditions that Spark has no equal for
+# Conditions without an equivalent in Spark
 
 
 def _tested(condition: Condition, names: Names) -> Column:
-    """The condition as a function of all kinds of all names in it, which Spark's Python workers call.
+    """Return the condition as a function of all kinds of all its names, which Spark's Python workers call.
 
     Slower than a condition of Spark's own, and tidings must be installed where the workers run, but with the
-    very same answers. Times go there as microseconds: as times Spark would hand them over in some time zone.
+    very same results. Times go there as microseconds: as times Spark would convert them to some time zone.
     """
     places: list[tuple[str, str]] = []
     columns: list[Column] = []
@@ -190,7 +190,7 @@ def by_halves(parts: Sequence[Column], joint: Callable[[Column, Column], Column]
 
 
 def _answer(answers: Sequence[Column | None]) -> Column:
-    """The one answer that is not NULL; unknown where there is none."""
+    """Return the one result that is not NULL; unknown if there is none."""
     known = [answer for answer in answers if answer is not None]
     if not known:
         return sf.lit(None).cast("boolean")
@@ -198,14 +198,14 @@ def _answer(answers: Sequence[Column | None]) -> Column:
 
 
 def constant_column(value: Value) -> Column:
-    """A constant; times and bytes in a way that no time zone and no driver changes."""
+    """Return a constant; times and bytes in a form that no time zone and no driver changes."""
     if isinstance(value, datetime):
         return sf.timestamp_micros(sf.lit(us_from_time(value)))
     return sf.unhex(sf.lit(value.hex())) if isinstance(value, bytes) else sf.lit(value)
 
 
 def constant_held(value: Value) -> AttributeValue:
-    """A constant as an operand."""
+    """Return a constant as an operand."""
     column = constant_column(value)
     if type(value) is int:
         return AttributeValue(column, {"i": column}, value, value)
@@ -214,7 +214,7 @@ def constant_held(value: Value) -> AttributeValue:
 
 
 def compare_with(operator: str, held: AttributeValue, constant: Value) -> Column:
-    """`held operator constant`."""
+    """Return `held operator constant`."""
     if type(constant) is int or type(constant) is float:
         return _answer(compare_number(operator, held, constant))
     column = held.get(LETTER_OF[kind_of(constant)])
@@ -222,7 +222,7 @@ def compare_with(operator: str, held: AttributeValue, constant: Value) -> Column
 
 
 def compare(operator: str, left: AttributeValue, right: AttributeValue) -> Column:
-    """`left operator right`: only values of one kind compare, and booleans have no order."""
+    """Return `left operator right`: only values of one kind compare, and booleans have no order."""
     answers = compare_numbers(operator, left, right)
     for letter in "bstx":
         one, other = left.get(letter), right.get(letter)
@@ -232,7 +232,7 @@ def compare(operator: str, left: AttributeValue, right: AttributeValue) -> Colum
 
 
 def among(held: AttributeValue, values: tuple[Value, ...]) -> Column:
-    """`held IN (values)`: with values of several kinds it is true or unknown, never false."""
+    """Return `held IN (values)`: with values of several kinds it is true or unknown, never false."""
     kinds = by_kind(values)
     answers: list[Column | None] = []
     for kind, members in kinds.items():
@@ -257,7 +257,7 @@ def _among_numbers(held: AttributeValue, members: Sequence[Value]) -> list[Colum
 
 
 def within(call: FunctionCall, place: Sequence[AttributeValue]) -> Column:
-    """WITHIN an upright rectangle: two comparisons for each coordinate, and unknown unless both are there."""
+    """Return WITHIN an upright rectangle: two comparisons per coordinate, unknown unless both are there."""
     implied = FUNCTIONS["WITHIN"].implied
     assert implied is not None
     constraints, exact = implied(len(place), *call.constants)

@@ -1,15 +1,15 @@
-"""Conditions of Spark's own on numbers and on strings, with the answers that filters give.
+"""Conditions of Spark's own on numbers and on strings, with the results that filters give.
 
 Spark casts an integer to a double before it compares the two, puts NaN above all numbers, and by default
-raises an error where a sum leaves 64 bits or something is divided by zero. Filters compare exactly, with NaN
+raises an error if a sum leaves 64 bits or something is divided by zero. Filters compare exactly, with NaN
 nothing compares, a sum of integers that leaves 64 bits becomes a float, and a division by zero is unknown.
 
-Where a function asks for a set of strings that is told by its ends, the column is compared with these: that
-is what Spark's files know statistics for. LIKE is Spark's own, with its escape character; patterns of topics
+If the set of strings that a function accepts is given by its ends, the column is compared with these: Spark
+has statistics of files for that. LIKE is Spark's own, with its escape character; patterns of topics
 become regular expressions of Java, built from parts that mean the same there. An expression of MATCHES is
 RE2's, which Java reads differently, so only the simplest are translated.
 
-Where the two can't be brought together, `NoEqual` is raised before anything is run.
+If there is no equivalent, `NoEqual` is raised before anything runs.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from tidings.filters.tree import FunctionCall
 from tidings.pipeline.attribute_columns import AttributeValue
 
 INT_END = float(2**63)
-"""The first double past the integers of 64 bits."""
+"""First double past the integers of 64 bits."""
 _WHOLE = "decimal(19,0)"
-"""Holds every integer of 64 bits; sums and products of two of them fit Spark's widest decimal."""
+"""Decimal that holds every integer of 64 bits; sums and products of two of them fit Spark's widest one."""
 PIECES_MAX = 100
-"""Of how many parts a set of strings may be, to be written as comparisons: a taxonomy may make thousands."""
+"""Parts of a set of strings that are written as comparisons: a taxonomy may make thousands."""
 ESCAPE = "\\"
-"""The escape character of Spark's LIKE."""
+"""Escape character of Spark's LIKE."""
 
 
 class NoEqual(Exception):
-    """Spark has nothing that gives the same; the text names what can't be translated."""
+    """Spark has no equivalent; the text names the part that can't be translated."""
 
 
 # Comparing numbers
 
 
 def compare_number(operator: str, held: AttributeValue, constant: float) -> list[Column]:
-    """`held operator constant`, once for each kind of number it may be."""
+    """Return `held operator constant`, once for each kind of number it may be."""
     answers = []
     if (whole := held.get("i")) is not None:
         answers.append(_whole_with(operator, whole, constant))
@@ -76,8 +76,8 @@ def _real_with(operator: str, column: Column, constant: float) -> Column:
             return _always(operator == "<>", sf.when(~sf.isnan(column), column))
         below, above = sorted((near, math.nextafter(near, -math.inf if near > constant else math.inf)))
         operator, near = ("<=", below) if "<" in operator else (">=", above)
-    # Spark's answer for NaN is false here and true there. Told like this it becomes NULL, and the optimizer
-    # still sees a plain comparison, which it can hand to Parquet.
+    # Spark's result for NaN may be false or true. Written like this it becomes NULL, and the optimizer
+    # still sees a plain comparison, which it can push down to Parquet.
     unknown = sf.when(sf.isnan(column), sf.lit(None).cast("boolean"))
     answer = related(operator, column, sf.lit(near))
     if operator in ("=", "<", "<="):
@@ -86,12 +86,12 @@ def _real_with(operator: str, column: Column, constant: float) -> Column:
 
 
 def _always(answer: bool, column: Column) -> Column:
-    """The same answer wherever the column has a value."""
+    """Return the same result wherever the column has a value."""
     return sf.when(column.isNotNull(), sf.lit(answer))
 
 
 def compare_numbers(operator: str, left: AttributeValue, right: AttributeValue) -> list[Column]:
-    """`left operator right` for each pair of kinds of number, none of them a constant."""
+    """Return `left operator right` for each pair of kinds of number, none of them a constant."""
     whole, other_whole, real, other_real = left.get("i"), right.get("i"), left.real, right.real
     answers = []
     if whole is not None and other_whole is not None:
@@ -106,7 +106,7 @@ def compare_numbers(operator: str, left: AttributeValue, right: AttributeValue) 
 
 
 def _order(whole: Column, real: Column) -> Column:
-    """-1, 0 or 1 as the integer is less than the double, equal or greater; exact, as a cast is not."""
+    """Return -1, 0 or 1 as the integer is less than the double, equal or greater; exact, unlike a cast."""
     order = (
         sf.when(real >= INT_END, sf.lit(-1))
         .when(real < -INT_END, sf.lit(1))
@@ -118,7 +118,7 @@ def _order(whole: Column, real: Column) -> Column:
 
 
 def related(operator: str, left: Column, right: Column) -> Column:
-    """`left operator right` of two columns of one type."""
+    """Return `left operator right` of two columns of one type."""
     relation: Callable[..., Any] = OPERATORS[operator]  # of Columns they give Columns
     answer: Column = relation(left, right)
     return answer
@@ -128,7 +128,7 @@ def related(operator: str, left: Column, right: Column) -> Column:
 
 
 def negative(operand: AttributeValue) -> AttributeValue:
-    """`-operand`; the least integer has no opposite and becomes a float."""
+    """Return `-operand`; the least integer has no opposite and becomes a float."""
     kinds: dict[str, Column] = {}
     whole, real = operand.get("i"), operand.real
     if real is not None:
@@ -144,7 +144,7 @@ def negative(operand: AttributeValue) -> AttributeValue:
 
 
 def calculate(operator: str, left: AttributeValue, right: AttributeValue) -> AttributeValue:
-    """`left operator right` with + - * /, where each side is known to be an integer or a float."""
+    """Return `left operator right` with + - * /, where each side is known to be an integer or a float."""
     one, other = _only_kind(left), _only_kind(right)
     if "" in (one, other):
         return AttributeValue(sf.lit(None), {})
@@ -170,16 +170,16 @@ def _combined(operator: str, left: Column, right: Column) -> Column:
 
 
 def _quotient(left: AttributeValue, right: AttributeValue) -> AttributeValue:
-    """Python divides integers exactly and rounds once; so do doubles that are those integers."""
+    """Divide integers exactly and round once, as Python does; so do doubles that are those integers."""
     if max(abs(left.low), abs(left.high), abs(right.low), abs(right.high)) > EXACT_MAX:
         raise NoEqual("a division of integers of more than 53 bits")
     return AttributeValue(sf.lit(None), {"f": _combined("/", _as_real(left), _as_real(right))})
 
 
 def _whole_result(operator: str, left: AttributeValue, right: AttributeValue) -> AttributeValue:
-    """Within 64 bits an integer, beyond it a float: that of the exact result, rounded once.
+    """Return an integer within 64 bits, beyond it a float: that of the exact result, rounded once.
 
-    One step only: Spark puts the steps of a longer calculation in another order, in which they may overflow.
+    One step only: Spark reorders the steps of a longer calculation, and they may overflow then.
     """
     if left.calculated or right.calculated:
         raise NoEqual("a calculation with integers in several steps")
@@ -207,7 +207,7 @@ _TRIED: dict[str, Callable[[Column, Column], Column]] = {
 
 
 def text_condition(call: FunctionCall, text: Column) -> Column:
-    """A function of one string; raises NoEqual if Spark has no equal."""
+    """Return a function of one string; raises NoEqual without an equivalent in Spark."""
     constants = tuple(str(constant) for constant in call.constants)
     plain = _PLAIN.get(call.function)
     if plain is not None:
@@ -247,7 +247,7 @@ def _in_piece(text: Column, piece: Piece) -> Column:
 
 
 def like_symbols(pattern: str, escape: str | None = None) -> Iterator[tuple[str, bool]]:
-    """The characters of a LIKE pattern, each with whether it is a wildcard; the pattern is a good one."""
+    """Yield the characters of a valid LIKE pattern, each with whether it is a wildcard."""
     characters = iter(pattern)
     for character in characters:
         if character == escape:
@@ -265,7 +265,7 @@ def _like(text: Column, pattern: str, escape: str | None = None) -> Column:
 
 
 def under_expression(pattern: str, escape: str | None = None) -> str:
-    """UNDER as an expression of Java: each further name may be absent, and all below the last one present."""
+    """Return UNDER as a Java expression: each further name may be absent, and all below the last present."""
     levels = ["".join(_in_level(name, escape)) for name in pattern.split(".")]
     rest = r"(?:\..*)?"
     for level in reversed(levels[1:]):
@@ -279,7 +279,7 @@ def _in_level(name: str, escape: str | None) -> Iterator[str]:
 
 
 def topic_expression(pattern: str) -> str:
-    """TOPIC as an expression of Java."""
+    """Return TOPIC as a Java expression."""
     topic = read_topic(pattern)
     separator = literal(topic.spelling.separator)
     one = f"[^{topic.spelling.separator}]*"
@@ -294,7 +294,7 @@ def topic_expression(pattern: str) -> str:
 
 
 def literal(text: str) -> str:
-    """An expression of Java for just this text."""
+    """Return a Java expression for just this text."""
     return "".join(c if c.isalnum() or not c.isascii() else f"\\{c}" for c in text)
 
 

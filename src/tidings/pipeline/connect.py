@@ -1,7 +1,7 @@
-"""How the driver and the executors of a query reach its nodes.
+"""Connections of the driver and the executors of a query to its nodes.
 
-Each machine connects by itself, when it has something to ask, with what lies in its own files at that moment:
-what Spark carries about are the names of those files.
+Each machine connects by itself, when it has a request, with the present content of its own files: Spark
+carries only the names of those files.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from tidings.pipeline.offsets import NodeExtent
 from tidings.pipeline.options import NodeReach, label_of, option_error, reach_of
 
 CONNECT_S_MAX = 20.0
-"""How long a task, or the planning of a query, waits for a node."""
+"""Longest wait of a task, or of the planning of a query, for a node."""
 ANSWER_S_MAX = 60.0
-"""How long it waits for an answer, also while a node that was lost comes back."""
+"""Longest wait for a reply, also while the connection is restored."""
 
 
 def connect(
     options: Mapping[str, str] | NodeReach, node: str | None = None, timeout_s: float | None = None
 ) -> blocking.Bus:
-    """A bus to a node, to be entered with `with`; without a name it is the only one that the options have.
+    """Return a bus to a node, to be entered with `with`; without a name, to the only one in the options.
 
     `timeout_s` is for connecting, CONNECT_S_MAX unless it is given.
     """
@@ -56,7 +56,7 @@ def standing_of(bus: blocking.Bus) -> NodeExtent:
 
 
 @contextmanager
-def told_of(node: str, *known: type[TidingsError]) -> Iterator[None]:
+def naming_node(node: str, *known: type[TidingsError]) -> Iterator[None]:
     """Add the node's name to errors in the block, as they are seen elsewhere; known ones stay as they are."""
     try:
         yield

@@ -1,8 +1,8 @@
-"""Rows of a DataFrame as events on the wire, column by column; null is none.
+"""Rows of a DataFrame as events on the wire, column by column; a null is left out.
 
-Speed is the contract of what runs for each batch: columns become lists in one call each, and one call of
-msgspec makes the bytes of thousands of rows. What no event can have is refused by column and row; the value
-itself is not told, as errors go to logs.
+Speed is the contract of the code for each batch: columns become lists in one call each, and one call of
+msgspec makes the bytes of thousands of rows. Invalid values are refused by column and row; the error does not
+contain the value itself, as errors go to logs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def _numbers(array: Any) -> list[Any]:
-    """Values of a fixed size; null is None."""
+    """Return values of a fixed size; null is None."""
     if not array.null_count:
         listed: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
         return listed
@@ -65,7 +65,7 @@ def _moments(array: Any) -> list[Any]:
 
 
 def _decimals(array: Any) -> list[Any]:
-    """As floats, each the nearest one, which Arrow's own cast does not promise."""
+    """Return floats, each the nearest one, which Arrow's own cast does not promise."""
     return [None if one is None else float(one) for one in array.to_pylist()]
 
 
@@ -84,7 +84,7 @@ _CELLS: dict[str, Cells] = {
 
 
 def _found(batch: Any, leaf: Leaf) -> Any:
-    """The array of a leaf; null wherever a struct around it is."""
+    """Return the array of a leaf; null wherever a struct around it is."""
     array = batch.column(batch.schema.get_field_index(leaf.path[0]))
     for name in leaf.path[1:]:
         members = {field.name: index for index, field in enumerate(array.type)}
@@ -92,14 +92,14 @@ def _found(batch: Any, leaf: Leaf) -> Any:
     return array
 
 
-# What runs for each batch
+# Code that runs for each batch
 
 
 class Converter:
     """Makes pieces of events of the batches of one task, numbered from 1 on."""
 
     def __init__(self, shape: Shape, where: str = "") -> None:
-        """`where` is what errors say behind the row, such as which partition it is in."""
+        """`where` follows the row in errors, such as its partition."""
         self._shape = shape
         self._where = where
         self._rows = 0
@@ -113,7 +113,7 @@ class Converter:
         self._header = _struct("Head", {name: defaults.get(name) for name in names})
 
     def pieces(self, batches: Iterable[Any]) -> Iterator[bytes]:
-        """All rows as arrays of events with their heads, each of about PIECE_SIZE."""
+        """Yield all rows as arrays of events with their heads, each of about PIECE_SIZE."""
         blocks: list[bytes] = []
         count = size = 0
         for batch in batches:
@@ -132,7 +132,7 @@ class Converter:
             yield from self._block(events[begin : begin + BLOCK_ROWS])
 
     def _block(self, events: list[tuple[Any, ...]]) -> Iterator[tuple[int, bytes]]:
-        """These events behind each other, in halves if they are more than a piece."""
+        """Yield these events as bytes, in halves if they are more than a piece."""
         encoded = _encode(events)
         block = encoded[1 if len(events) < 16 else 3 :]
         if len(block) <= PIECE_SIZE:
@@ -148,7 +148,7 @@ class Converter:
             yield 1, block
 
     def _events(self, batch: Any) -> list[tuple[Any, ...]]:
-        """The rows of a batch as they stand on the wire, numbered on from those before."""
+        """Return the rows of a batch as on the wire, numbered on from those before."""
         first = self._rows + 1
         header = {leaf.name: leaf for leaf in self._shape.header}
         return list(
@@ -190,7 +190,7 @@ class Converter:
         return [now_us if one is None else one for one in micros]
 
     def _in_time(self, leaf: Leaf, array: Any) -> Any:
-        """The same array; refused if it has a time that events do not know."""
+        """Return the same array; refuse a time outside the range of events."""
         if leaf.kind in ("time", "date"):
             micros = array.cast(pa.timestamp("us", getattr(array.type, "tz", None))).cast(pa.int64())
             is_out = pc.or_(pc.less(micros, TIME_US_MIN), pc.greater(micros, TIME_US_MAX))
@@ -204,7 +204,7 @@ class Converter:
         return _objects(_found(batch, leaf).cast(pa.binary()))
 
     def _values(self, batch: Any) -> list[Any]:
-        """The attributes of each row."""
+        """Return the attributes of each row."""
         leaves = self._shape.attributes
         columns = [_CELLS[leaf.kind](self._in_time(leaf, _found(batch, leaf))) for leaf in leaves]
         if not self._shape.map:
@@ -217,7 +217,7 @@ class Converter:
         return maps
 
     def _maps(self, array: Any) -> list[dict[str, Any]]:
-        """The map of each row, without what is null in it."""
+        """Return the map of each row, without nulls."""
         names, offsets = _objects(array.keys), _objects(array.offsets)
         values = self._items(array.items)
         valid = _objects(array.is_valid())
@@ -240,7 +240,7 @@ class Converter:
         return [next((one for one in row if one is not None), None) for row in zip(*members, strict=True)]
 
     def _heads(self, batch: Any, header: dict[str, Leaf]) -> list[Any]:
-        """The header of each row: a constant, mostly."""
+        """Return the header of each row: a constant, mostly."""
         delivery = self._shape.delivery
         if not self._fields and not self._has_delivery:
             fixed = None if delivery == "transient" else msgspec.Raw(_encode({"delivery": delivery}))
@@ -293,13 +293,13 @@ _FIELD_CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def _first(mask: Any) -> int:
-    """The first row of which something is true."""
+    """Return the first row of a mask that is true."""
     found: int = pc.index(mask, value=True).as_py()
     return found
 
 
 def _struct(name: str, defaults: dict[str, Any]) -> Callable[..., Any]:
-    """Makes rows of columns that stand as maps on the wire, without what has its default."""
+    """Return a function that makes rows of columns that are maps on the wire, without default values."""
     fields = [(f"field_{place}", Any, default) for place, default in enumerate(defaults.values())]
     rename = {f"field_{place}": name for place, name in enumerate(defaults)}
     return msgspec.defstruct(name, fields, rename=rename, omit_defaults=True, gc=False)

@@ -1,8 +1,8 @@
-"""Archive for executors with a bare Python: tidings and the packages it works with there.
+"""Archive for executors with a bare Python: tidings and the packages it needs there.
 
 An archive, and not a list of Python files: msgspec, pyarrow and numpy are compiled, and Python imports such
-modules from a folder only. Spark unpacks what `spark.archives` names beside each executor. The packages are
-those that are installed here, so executors need the same system and the same version of Python.
+modules from a folder only. Spark unpacks the archives named in `spark.archives` beside each executor. The
+packages are those installed here, so executors need the same system and the same version of Python.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from tidings.errors import MissingExtra, UserError
 
 OWN = ("tidings", "pyspark_tidings")
 SMALL = ("msgspec",)
-"""Distributions that go with tidings always."""
+"""Distributions that are always packed with tidings."""
 LARGE = ("pyarrow", "pandas", "numpy", "protobuf", "python-dateutil", "pytz", "tzdata", "six")
-"""What Spark's own Python needs for Arrow, which executors often have."""
+"""Distributions that Spark's own Python needs for Arrow, which executors often have."""
 PACKAGES = ("msgspec", "pyarrow", "pandas", "numpy")
-"""What is imported of them."""
+"""Packages that are imported from them."""
 FOLDER = "tidings-packages"
-"""What the archive is called where Spark has unpacked it."""
+"""Name of the archive where Spark has unpacked it."""
 LEFT_OUT = ("__pycache__", "tests", "include")
-"""Folders that nobody imports; those of pyarrow and pandas are half of their size."""
+"""Folders that are never imported; those of pyarrow and pandas are half of their size."""
 
 
 class Packed(Struct, frozen=True):
-    """An archive that was made."""
+    """Archive that was made."""
 
     file: str
     size: int
@@ -55,12 +55,12 @@ def pack(file: Path, small: bool = False) -> Packed:
         raise UserError(f"{file}: {error.strerror or error}") from None
     finally:
         hidden.unlink(missing_ok=True)
-    told = f"{platform.system()} {platform.machine()}"
-    return Packed(str(file), file.stat().st_size, [OWN[0], *names], platform.python_version(), told)
+    system = f"{platform.system()} {platform.machine()}"
+    return Packed(str(file), file.stat().st_size, [OWN[0], *names], platform.python_version(), system)
 
 
 def archive_config(file: Path) -> dict[str, str]:
-    """The settings of Spark that bring the archive to every executor; UserError if there is none."""
+    """Return the settings of Spark that bring the archive to every executor; UserError if there is none."""
     if not zipfile.is_zipfile(file):
         raise UserError(f"{file}: is no archive; make one with 'tidings pipeline pack {file}'")
     return {"spark.archives": f"{file.resolve()}#{FOLDER}", "spark.executorEnv.PYTHONPATH": FOLDER}
@@ -69,7 +69,7 @@ def archive_config(file: Path) -> dict[str, str]:
 def lend(environment: MutableMapping[str, str] = os.environ) -> None:
     """Let any Python that Spark starts on this machine find the packages of this one.
 
-    Spark asks a source how far it has got on the driver's machine, but with the Python of the executors.
+    Spark runs the driver's part of a source on the driver's machine, but with the Python of the executors.
     """
     places = [_place(name).parent for name in (*OWN, *PACKAGES)]
     known = environment.get("PYTHONPATH", "").split(os.pathsep)
@@ -98,7 +98,7 @@ def _files_below(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _files_of(name: str) -> Iterator[tuple[Path, str]]:
-    """The files of an installed distribution that lie beside its package."""
+    """Yield the files of an installed distribution that lie beside its package."""
     try:
         found = distribution(name)
     except PackageNotFoundError:

@@ -1,8 +1,8 @@
-"""A Spark Column read as a filter, where it is made of what filters have too.
+"""A Spark Column read as a filter, as far as it consists of operations that filters have too.
 
 Comparisons, AND, OR, NOT, IN, IS NULL, BETWEEN, LIKE, startswith, endswith, contains, and + - * / on columns
-and constants. The filter says what the Column says, with a filter's rules: kinds are not cast, NaN compares
-with nothing. Columns of Spark and of Spark Connect are kept differently; each has a reader here.
+and constants. The filter means the same as the Column, with a filter's rules: kinds are not cast, NaN
+compares with nothing. Columns of Spark and of Spark Connect are built differently; each has a reader here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tidings.filters import Filter
 from tidings.filters.text import write_literal, write_name
 
 DEPTH_MAX = 500
-"""How deep a Column may be nested."""
+"""Deepest nesting of a Column."""
 
 
 class Operation(NamedTuple):
@@ -46,12 +46,12 @@ Part = Operation | Reference | Constant
 
 
 def from_column(column: Column) -> Filter:
-    """The Column as a filter; FilterError names what in it no filter has."""
+    """Return the Column as a filter; FilterError names the part that no filter has."""
     return Filter(_condition(_part(column)))
 
 
 def _part(column: Any) -> Part:
-    # By its class: asked for anything it does not have, a Column gives a field of a struct.
+    # By its class: a Column returns a field of a struct for any attribute that it lacks.
     if ".connect." in type(column).__module__:
         return _read_connected(column._expr, 0)
     return _read_java(column._jc.node(), 0)
@@ -61,7 +61,7 @@ def _part(column: Any) -> Part:
 
 
 def _read_java(node: Any, depth: int) -> Part:
-    """A node of a Column of this process's own Spark, which is kept by Java."""
+    """Read a node of a Column of this process's own Spark, which is a Java object."""
     kind = node.getClass().getSimpleName()
     if depth > DEPTH_MAX:
         raise FilterError(f"a Column nested more than {DEPTH_MAX} deep")
@@ -94,7 +94,7 @@ def _java_value(value: Any) -> Any:
 
 
 def _read_connected(node: Any, depth: int) -> Part:
-    """An expression of Spark Connect."""
+    """Read an expression of Spark Connect."""
     kind = type(node).__name__
     if depth > DEPTH_MAX:
         raise FilterError(f"a Column nested more than {DEPTH_MAX} deep")
@@ -110,7 +110,7 @@ def _read_connected(node: Any, depth: int) -> Part:
 
 
 def _unquoted(name: str) -> str:
-    """A name as `col` takes it: between dots, a part may stand in backticks."""
+    """Parse a name as `col` takes it: between dots, a part may stand in backticks."""
     if name.startswith("`") and name.endswith("`"):
         return name[1:-1].replace("``", "`")
     return name
@@ -148,7 +148,7 @@ def _value(part: Part) -> str:
 
 
 def _literal(value: Any) -> str:
-    """A constant as filters write it; it is checked when the filter is made."""
+    """Return a constant as filters write it; it is checked when the filter is made."""
     if isinstance(value, Decimal):
         value = int(value) if value == int(value) else float(value)
     if isinstance(value, bool | int | float | str | datetime | bytes | bytearray):

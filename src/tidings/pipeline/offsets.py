@@ -1,17 +1,17 @@
-"""How far a stream has come at each of its nodes, as Spark keeps it in a checkpoint.
+"""Offsets: the position of a stream at each of its nodes, as Spark keeps it in a checkpoint.
 
     {"127.0.0.1:7300": 4711, "ID 127.0.0.1:7300": "vKq3", "READER 127.0.0.1:7300": "spark-5ad1"}
 
 The number is the first position that has not been read. The id is that of the node which had it: another node
 at the same address, or the same one without its disk, counts its positions anew, and going on as if nothing
-had happened would leave events out. The reader is the one that has had events made and kept there: if it is
-gone without having left, some may be missing. A query that demands nothing has none, nor have checkpoints of
+had happened would leave events out. The reader is the one that has created demand and kept events there: if
+it is gone without having left, some may be missing. A query without demand has none, nor have checkpoints of
 earlier versions. Spark compares offsets as text, so nodes stand in order of their names.
 
-Spark does not keep where a query began before its first batch is done: it asks anew, and another place is the
-answer by then. So the end of the first batch says that, too: `"BEGAN 127.0.0.1:7300": "4700"`.
+Spark does not store where a query began before its first batch is done: it asks anew, and the answer may have
+changed. So the end of the first batch says that, too: `"BEGAN 127.0.0.1:7300": "4700"`.
 
-The rule kept: the same two offsets mean the same events, whoever asks and however often.
+The rule kept: the same two offsets mean the same events, on every call and in every process.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Loss(Struct, frozen=True):
 
 
 def offset_of(places: Mapping[str, int], ids: Mapping[str, str], reader: str | None = None) -> Offset:
-    """The offset with these places, and the name of the reader that is there."""
+    """Return the offset with these places, and the name of the reader that is there."""
     made: Offset = {}
     for label in sorted(places):
         made[label] = places[label]
@@ -64,32 +64,32 @@ def offset_of(places: Mapping[str, int], ids: Mapping[str, str], reader: str | N
 
 
 def places_of(offset: Mapping[str, int | str]) -> dict[str, int]:
-    """The place at each node."""
+    """Return the place at each node."""
     return {label: place for label, place in offset.items() if isinstance(place, int)}
 
 
 def id_of(offset: Mapping[str, int | str], label: str) -> str:
-    """Which node had the place."""
+    """Return the id of the node that had the place."""
     return str(offset.get(ID + label, ""))
 
 
 def readers_of(offset: Mapping[str, int | str]) -> dict[str, str]:
-    """The name of the reader at each node that has one."""
+    """Return the name of the reader at each node that has one."""
     return {key.removeprefix(READER): str(name) for key, name in offset.items() if key.startswith(READER)}
 
 
 def begun(end: Offset, start: Offset) -> Offset:
-    """The end of the first batch, which says where that began."""
+    """Return the end of the first batch, with the place where that began."""
     return {**end, **{BEGAN + label: str(place) for label, place in places_of(start).items()}}
 
 
 def later(offset: Offset) -> Offset:
-    """The same place for a batch that is not the first one."""
+    """Return the same place for a batch that is not the first one."""
     return {key: value for key, value in offset.items() if not key.startswith(BEGAN)}
 
 
 def losses(start: Offset, standings: Mapping[str, NodeExtent]) -> list[Loss]:
-    """Return what can't be read any more after an offset."""
+    """Return the events that can't be read any more after an offset."""
     found = []
     for label, place in places_of(start).items():
         standing = standings.get(label)
@@ -125,10 +125,10 @@ def advance(
     new: Mapping[str, int] | None = None,
     reader: str | None = None,
 ) -> Offset:
-    """The offset up to which the next batch reads: all there is, or so many positions of it.
+    """Return the offset up to which the next batch reads: everything, or so many positions of it.
 
-    Of a node that the start does not know nothing is read yet: this batch only says where the one after it
-    begins there, at the place in `new` or behind all there is. Nothing beyond the targets is read.
+    Nothing is read yet from a node that the start does not have: this batch only sets where the one after it
+    begins there, at the place in `new` or at the end of the log. Nothing beyond the targets is read.
     """
     begins, ends = {}, {}
     for label, standing in standings.items():
@@ -146,13 +146,13 @@ def advance(
 
 
 def share(limit: int, wanted: Mapping[str, int]) -> dict[str, int]:
-    """So many in all, to each in proportion to what it wants and never more than that."""
+    """Share a number among all, to each in proportion to its wish and never more than that."""
     total = sum(wanted.values())
     if total <= limit:
         return dict(wanted)
     shares = {label: limit * much // total for label, much in wanted.items()}
     left = limit - sum(shares.values())
-    # Who lost most by rounding comes first; names decide between equals, so that all agree.
+    # The one that lost most by rounding comes first; names decide between equals, so that all agree.
     for label in sorted(wanted, key=lambda label: (-(limit * wanted[label] % total), label))[:left]:
         shares[label] += 1
     return shares
@@ -166,7 +166,7 @@ def spans(start: Offset, end: Offset) -> list[OffsetRange]:
         first = start.get(label)
         if not isinstance(first, int):
             continue
-        if BEGAN + label in end and BEGAN + label not in start:  # a batch behind the first may end there, too
+        if BEGAN + label in end and BEGAN + label not in start:  # a batch after the first may end there, too
             first = int(end[BEGAN + label])
         elif id_of(start, label) != node or first > last:
             first = 0  # begun anew: all that this node has
@@ -176,7 +176,7 @@ def spans(start: Offset, end: Offset) -> list[OffsetRange]:
 
 
 def split(spans: Iterable[OffsetRange], pieces: int, least: int) -> list[OffsetRange]:
-    """The same positions in about so many pieces, none of which is needlessly shorter than `least`."""
+    """Return the same positions in about so many pieces, none needlessly shorter than `least`."""
     whole = [span for span in spans if span.first < span.end]
     total = sum(span.end - span.first for span in whole)
     size = max(least, -(-total // pieces)) if whole else 1

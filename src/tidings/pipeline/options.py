@@ -1,8 +1,8 @@
-"""The options of Spark's format `tidings`: what there is, and what each may be.
+"""Options of Spark's format `tidings`, and the values that each may have.
 
-Spark hands over options as texts, by names whose case does not matter, and shows them to anyone who looks at
-a plan. So here are names of files with secrets, and never a secret. What is wrong with an option is told by
-its name and value and by what it may be, before anything is read or connected to.
+Spark passes options as texts, by names whose case does not matter, and shows them to anyone who looks at a
+plan. So options name files with secrets, and never contain a secret. An error about an option contains its
+name, its value and the allowed values, and is raised before anything is read or connected to.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tidings.log.arguments import LEASE_S_MAX
 from tidings.transport.address import parse
 
 LEASE_S = 30.0
-"""How long a node keeps up the demand of a query it has not heard of, unless the option says otherwise."""
+"""Default lease of a query's demand at a node."""
 LEASE_S_MIN = 1.0
-"""A shorter one would end with any pause of a busy driver."""
+"""Shortest lease: one that is shorter would end with any pause of a busy driver."""
 TIME_MS_MAX = 253_402_300_799_999
-"""The last millisecond of the year 9999, which is the last one events know."""
+"""Last millisecond of the year 9999, which is the last one of events."""
 
 Use = Literal["batch", "stream", "sink"]
 Word = Literal["earliest", "latest"]
@@ -62,16 +62,16 @@ NAMES: dict[str, tuple[Use, ...]] = {
     "cert": ALL,
     "key": ALL,
 }
-"""Every option, and what it is for; docs/spark.md has the table."""
+"""Every option, and its purpose; docs/spark.md has the table."""
 USES: dict[Use, str] = {"batch": "spark.read", "stream": "spark.readStream", "sink": "writing"}
 OF_SPARK = frozenset({"checkpointlocation", "queryname", "outputmode"})
-"""Options of Spark's own that it hands over as well; in lower case."""
+"""Options of Spark's own that it passes as well; in lower case."""
 SECRETS = {"password": "passwordFile", "token": "tokenFile"}
 _OWN_NAMES = {name.lower(): name for name in NAMES}
 
 
 class NodeReach(Struct, frozen=True):
-    """The addresses of nodes, and the query's credentials; secrets by the names of their files only."""
+    """Addresses of nodes, and the query's credentials; secrets by the names of their files only."""
 
     nodes: tuple[str, ...] = ()
     user: str | None = None
@@ -83,19 +83,19 @@ class NodeReach(Struct, frozen=True):
 
 
 class ReadBound(Struct, frozen=True):
-    """The beginning or end of reading: one word for all nodes, a place for each, or a time."""
+    """Beginning or end of reading: one word for all nodes, a place for each, or a time."""
 
     word: Word = "earliest"
     places: dict[str, int | Word] | None = None
     time_us: int | None = None
 
     def at(self, label: str) -> int | Word:
-        """The place at a node, where no time is given."""
+        """Return the place at a node, if no time is given."""
         return self.word if self.places is None else self.places[label]
 
 
 class ReadOptions(Struct, frozen=True):
-    """The options of a read."""
+    """Options of a read."""
 
     reach: NodeReach
     path: str | None
@@ -113,7 +113,7 @@ class ReadOptions(Struct, frozen=True):
 
 
 def check_options(options: Mapping[str, str]) -> None:
-    """Raise ConfigError for whatever is wrong with options, be they for reading or for writing."""
+    """Raise ConfigError for an invalid option, be it for reading or for writing."""
     _read(_named(options), "batch")
 
 
@@ -128,7 +128,7 @@ def read_options(options: Mapping[str, str], use: Literal["batch", "stream"]) ->
 
 
 def reach_of(options: Mapping[str, str]) -> NodeReach:
-    """How to get to the nodes that the options name; ConfigError if they name none."""
+    """Return the addresses and credentials for the nodes in the options; ConfigError if there are none."""
     given = _named(options)
     if "node" not in given:
         raise option_error("node", "is missing: say which node, such as 127.0.0.1:7300")
@@ -136,16 +136,16 @@ def reach_of(options: Mapping[str, str]) -> NodeReach:
 
 
 def check_use(options: Collection[str], use: Use) -> None:
-    """Raise ConfigError if one of these is an option of something else."""
+    """Raise ConfigError if one of these is an option for another use."""
     for name in map(_own_name, options):
         uses = NAMES.get(name, ALL)
         if use not in uses:
-            told = " and ".join(USES[other] for other in uses)
-            raise option_error(name, f"is for {told}, not for {USES[use]}")
+            known = " and ".join(USES[other] for other in uses)
+            raise option_error(name, f"is for {known}, not for {USES[use]}")
 
 
 def option_error(name: str, problem: str) -> ConfigError:
-    """An error about an option."""
+    """Return an error about an option."""
     return ConfigError(f"option {name!r}", "", problem)
 
 
@@ -157,7 +157,7 @@ def _own_name(name: str) -> str:
 
 
 def _named(options: Mapping[str, str]) -> dict[str, str]:
-    """The options by their own names, without those of Spark."""
+    """Return the options by their own names, without those of Spark."""
     given = {_own_name(name): value for name, value in options.items() if name.lower() not in OF_SPARK}
     for name in given:
         if name.lower() in SECRETS:
@@ -240,7 +240,7 @@ def _reach(given: Mapping[str, str]) -> NodeReach:
 
 
 def _nodes(text: str, is_secured: bool) -> Iterator[str]:
-    """The addresses in a list of them; HOST:PORT is by TLS where the query says who it is."""
+    """Yield the addresses in a list; HOST:PORT is by TLS if the query has credentials."""
     seen: dict[str, str] = {}
     for part in text.split(","):
         address = part.strip()
@@ -280,7 +280,7 @@ def _bound(given: Mapping[str, str], side: str, word: Word, labels: set[str] | N
 
 
 def _places(name: str, text: str, labels: set[str] | None) -> dict[str, int | Word]:
-    """A JSON object of places by node: each of the nodes, and no other. Without labels they are node ids."""
+    """Parse a JSON object of places by node: each of the nodes, and no other; without labels, by node id."""
     try:
         places = msgspec.json.decode(text, type=dict[str, int | Word])
     except msgspec.DecodeError:

@@ -1,9 +1,10 @@
-"""Spark's conditions as a filter, so that the node or the files do the choosing and Spark gets less to read.
+"""Spark's conditions as a filter, so that the node or the files apply them and Spark gets less to read.
 
-Spark's conditions are about columns, filters about attributes, and a column is not always its attribute: what
-does not fit is NULL in it, a double rounds large integers, a float rounds nearly everything, a date has lost
-its hours. A filter made here therefore takes every event whose row Spark would take, and perhaps more; a
-condition is kept from Spark only where both agree on every value. The rule kept: no row is lost.
+Spark's conditions are about columns, filters about attributes, and a column is not always its attribute: a
+value that does not fit is NULL in it, a double rounds large integers, a float rounds nearly everything, a
+date has lost its hours. A filter made here therefore matches every event whose row Spark would select, and
+perhaps more; Spark need not apply a condition only if both agree on every value. The rule kept: no row is
+lost.
 
 | Spark | filter | is Spark needed again |
 | --- | --- | --- |
@@ -38,7 +39,7 @@ from tidings.filters.text import write_name
 from tidings.filters.tree import OPPOSITE
 from tidings.pipeline.expressions import from_column
 
-# Columns that are no attributes, and `received`, which is more in a column than in an event.
+# Columns that are no attributes, and `received`, which has more values in a column than in events.
 NOT_IN_EVENTS = frozenset(
     {
         "position",
@@ -70,14 +71,14 @@ FUNCTIONS: dict[type[spark.Filter], str] = {
 
 
 class ReadCondition(NamedTuple):
-    """A condition as a filter, and whether the filter takes nothing more."""
+    """Condition as a filter, and whether the filter matches nothing more."""
 
     filter: Filter
     exact: bool
 
 
 def from_spark(filters: Any, nan: bool = True) -> tuple[Filter, list[Any]]:
-    """See `Filter.from_spark`."""
+    """Implement `Filter.from_spark`."""
     if isinstance(filters, Column):
         return from_column(filters), []
     if not isinstance(filters, list | tuple):
@@ -85,43 +86,43 @@ def from_spark(filters: Any, nan: bool = True) -> tuple[Filter, list[Any]]:
     made: list[ReadCondition] = []
     left_over: list[Any] = []
     for condition in filters:
-        told = tell(condition, nan)
-        if told is not None:
-            made.append(told)
-        if told is None or not told.exact:
+        translated = translate(condition, nan)
+        if translated is not None:
+            made.append(translated)
+        if translated is None or not translated.exact:
             left_over.append(condition)
     if not made:
         return Filter(), left_over
-    joined = reduce(and_, (told.filter for told in made))
-    return Filter._of(joined.condition, None, all(told.exact for told in made)), left_over
+    joined = reduce(and_, (one.filter for one in made))
+    return Filter._of(joined.condition, None, all(one.exact for one in made)), left_over
 
 
-def tell(condition: spark.Filter, nan: bool = True) -> ReadCondition | None:
-    """One of Spark's conditions as a filter, or None."""
+def translate(condition: spark.Filter, nan: bool = True) -> ReadCondition | None:
+    """Return one of Spark's conditions as a filter, or None."""
     negative = isinstance(condition, spark.Not)
     plain: Any = condition.child if isinstance(condition, spark.Not) else condition
     path: tuple[str, ...] = getattr(plain, "attribute", ())
     if len(path) != 1 or path[0] in NOT_IN_EVENTS or path[0] in JMS_ALIASES:
         return None
     try:
-        return _tell(_Place(path[0], write_name(path[0])), plain, negative, nan)
-    except FilterError:  # a value that no filter can name, such as an endless number or half a character
+        return _translate(_Place(path[0], write_name(path[0])), plain, negative, nan)
+    except FilterError:  # a value that no filter can contain, such as an infinite number or half a character
         return None
 
 
 class _Place(NamedTuple):
-    """A column, and how its name is written in a filter."""
+    """Column, and its name in a filter."""
 
     name: str
     written: str
 
-    def told(self, text: str, exact: bool = True, **values: Any) -> ReadCondition:
-        """Values of timestamp_ntz have no zone, and count as UTC."""
+    def condition(self, text: str, exact: bool = True, **values: Any) -> ReadCondition:
+        """Return a condition; values of timestamp_ntz have no zone, and count as UTC."""
         plain = {name: _zoned(value) for name, value in values.items()}
         return ReadCondition(Filter(text.replace("@", self.written), **plain), exact)
 
     def present(self) -> ReadCondition:
-        return self.told("@ IS NOT NULL", exact=False)
+        return self.condition("@ IS NOT NULL", exact=False)
 
 
 def _zoned(value: Any) -> Any:
@@ -130,18 +131,18 @@ def _zoned(value: Any) -> Any:
     return in_utc(value) if isinstance(value, datetime) else value
 
 
-def _tell(place: _Place, plain: Any, negative: bool, nan: bool) -> ReadCondition | None:
+def _translate(place: _Place, plain: Any, negative: bool, nan: bool) -> ReadCondition | None:
     kind = type(plain)
     if kind in OPERATORS:
         operator = OPPOSITE[OPERATORS[kind]] if negative else OPERATORS[kind]
         return _compared(place, operator, plain.value, nan)
     if kind in FUNCTIONS:
-        return place.told(f"{'NOT ' if negative else ''}{FUNCTIONS[kind]}(@, :v)", v=plain.value)
+        return place.condition(f"{'NOT ' if negative else ''}{FUNCTIONS[kind]}(@, :v)", v=plain.value)
     if kind is spark.In:
         return _among(place, plain.value, negative)
     if kind is spark.EqualNullSafe and plain.value is not None and not negative:
         return _compared(place, "=", plain.value, nan)
-    # A column is NULL too where the attribute did not fit it, so IS NULL can't be told.
+    # A column is also NULL if the attribute did not fit it, so IS NULL can't be translated.
     return place.present() if (kind, negative) in _PRESENT else None
 
 
@@ -151,34 +152,34 @@ _PRESENT = {(spark.IsNotNull, False), (spark.IsNull, True)}
 def _compared(place: _Place, operator: str, value: Any, nan: bool) -> ReadCondition | None:
     match value:
         case bool():
-            return place.told(f"@ {operator} :v", v=value) if operator in ("=", "<>") else None
+            return place.condition(f"@ {operator} :v", v=value) if operator in ("=", "<>") else None
         case int():
-            return place.told(f"@ {operator} :v", exact=False, v=value)
+            return place.condition(f"@ {operator} :v", exact=False, v=value)
         case float():
             return _real(place, operator, value, nan)
         case str() | datetime() | bytes() | bytearray():
-            return place.told(f"@ {operator} :v", v=value)
+            return place.condition(f"@ {operator} :v", v=value)
         case date():
             return _day(place, operator, value)
     return None
 
 
 def _real(place: _Place, operator: str, value: float, nan: bool) -> ReadCondition | None:
-    """Events whose number may be rounded to one that meets the condition."""
+    """Return a filter for events whose number may be rounded to one that meets the condition."""
     if not math.isfinite(value):
         return None
     low, high = neighbours(value)
     if operator == "<>" or (nan and ">" in operator):
         return place.present()
     if operator == "=":
-        return place.told("@ BETWEEN :low AND :high", exact=False, low=low, high=high)
+        return place.condition("@ BETWEEN :low AND :high", exact=False, low=low, high=high)
     if "<" in operator:
-        return place.told("@ <= :high", exact=False, high=high)
-    return place.told("@ >= :low", exact=False, low=low)
+        return place.condition("@ <= :high", exact=False, high=high)
+    return place.condition("@ >= :low", exact=False, low=low)
 
 
 def neighbours(value: float) -> tuple[float, float]:
-    """The numbers next to it, of 32 bits if it is one: all that are rounded to it lie between these."""
+    """Return the adjacent numbers, of 32 bits if it is one: all that are rounded to it lie between these."""
     try:
         short = struct.unpack("<f", struct.pack("<f", value))[0]
     except OverflowError:
@@ -204,11 +205,11 @@ def _day(place: _Place, operator: str, day: date) -> ReadCondition | None:
         ">=": "@ >= :first",
     }[operator]
     ends: dict[str, Any] = {"first": first, "next": first + DAY}
-    return place.told(text, **{name: end for name, end in ends.items() if f":{name}" in text})
+    return place.condition(text, **{name: end for name, end in ends.items() if f":{name}" in text})
 
 
 def _among(place: _Place, values: Iterable[Any], negative: bool) -> ReadCondition | None:
-    """IN; a NULL in the list never makes it true, and NOT IN never true at all."""
+    """Translate IN; a NULL in the list never makes it true, and NOT IN never true at all."""
     listed = list(values)
     known = [value for value in listed if value is not None]
     kinds = {type(value) for value in known}
@@ -219,4 +220,4 @@ def _among(place: _Place, values: Iterable[Any], negative: bool) -> ReadConditio
         return place.present()
     if kind not in (int, str, datetime, bytes, bytearray):
         return None
-    return place.told(f"@ {'NOT ' if negative else ''}IN :values", exact=kind is not int, values=known)
+    return place.condition(f"@ {'NOT ' if negative else ''}IN :values", exact=kind is not int, values=known)

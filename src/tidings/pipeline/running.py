@@ -1,7 +1,7 @@
 """Running and watching a query of the pipeline: reported batch by batch, stopped by Ctrl-C or SIGTERM.
 
-Stopping is clean: the query is stopped and waited for, so that its reader says goodbye to the node, and
-the sensors that only it wanted go off.
+Stopping is clean: the query is stopped and waited for, so that its reader leaves the node, and the sensors
+that only it wanted go off.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 LOOK_S = 0.5
-"""How often a query is looked at."""
+"""Time between two polls of a query."""
 STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-"""What Spark needs for state with timers."""
+"""State store that Spark needs for timers."""
 _OURS = re.compile(r"tidings\.errors\.(?P<kind>\w+): (?P<problem>.+)")
 
 
 class BatchProgress(Struct, frozen=True, kw_only=True):
-    """The progress of a query in one micro-batch."""
+    """Progress of a query in one micro-batch."""
 
     batch: int
     rows: int
-    """Readings that were taken."""
+    """Readings taken."""
     rows_s: float
-    """Readings a second."""
+    """Readings per second."""
     alarms: int
     rejected: dict[str, int]
-    """Readings that were not believed, by reason; only reasons that occurred."""
+    """Readings rejected, by reason; only reasons that occurred."""
     lag: int | None
-    """Positions that the node has and the query has not read yet; None: not known."""
+    """Positions that the node has and the query has not read yet; None: unknown."""
     seconds: float
-    """How long the batch took."""
+    """Duration of the batch."""
 
     def __str__(self) -> str:
         refused = ", ".join(f"{count} {reason}" for reason, count in self.rejected.items())
@@ -54,7 +54,7 @@ class BatchProgress(Struct, frozen=True, kw_only=True):
 
 
 class Total(Struct):
-    """The totals of a query from its start to its end."""
+    """Totals of a query from its start to its end."""
 
     batches: int = 0
     rows: int = 0
@@ -62,7 +62,7 @@ class Total(Struct):
     rejected: dict[str, int] = msgspec.field(default_factory=dict)
 
     def add(self, progress: BatchProgress) -> None:
-        """Count one more batch."""
+        """Add the counts of one batch."""
         self.batches += 1
         self.rows += progress.rows
         self.alarms += progress.alarms
@@ -71,27 +71,27 @@ class Total(Struct):
 
 
 class Stop:
-    """Whether someone wants an end: Ctrl-C, SIGTERM, or `now()`."""
+    """Request to end: by Ctrl-C, SIGTERM, or `now()`."""
 
     def __init__(self) -> None:
         self._is_set = threading.Event()
 
     def now(self) -> None:
-        """Ask for the end; may be called from anywhere."""
+        """Request the end; may be called from anywhere."""
         self._is_set.set()
 
     @property
     def is_wanted(self) -> bool:
-        """Whether to end."""
+        """Whether the end was requested."""
         return self._is_set.is_set()
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for that long, or until the end is wanted: True."""
+        """Wait for that long, or until the end is requested: True."""
         return self._is_set.wait(timeout_s)
 
     @contextlib.contextmanager
     def by_signals(self) -> Iterator[None]:
-        """SIGINT and SIGTERM ask for the end; a second one is as it was before."""
+        """Let SIGINT and SIGTERM request the end; a second one acts as before."""
         before: dict[int, Any] = {}
 
         def ask(number: int, _: FrameType | None) -> None:
@@ -108,7 +108,7 @@ class Stop:
 
 
 def watch(query: StreamingQuery, tell: Callable[[BatchProgress], None], stop: Stop) -> Total:
-    """Tell of each micro-batch until the end is wanted, then stop the query; PeerError if it fails."""
+    """Report each micro-batch until the end is requested, then stop the query; PeerError if it fails."""
     total = Total()
     seen = -1
     problem: Exception | None = None
@@ -118,10 +118,10 @@ def watch(query: StreamingQuery, tell: Callable[[BatchProgress], None], stop: St
             is_over = stop.wait(LOOK_S) or not query.isActive
             if is_over:
                 query.stop()
-            for told in query.recentProgress:
-                if told["batchId"] > seen:
-                    seen = told["batchId"]
-                    progress = read_progress(told)
+            for reported in query.recentProgress:
+                if reported["batchId"] > seen:
+                    seen = reported["batchId"]
+                    progress = read_progress(reported)
                     total.add(progress)
                     tell(progress)
         problem = query.exception()
@@ -133,22 +133,22 @@ def watch(query: StreamingQuery, tell: Callable[[BatchProgress], None], stop: St
     return total
 
 
-def read_progress(told: Mapping[str, Any]) -> BatchProgress:
+def read_progress(progress: Mapping[str, Any]) -> BatchProgress:
     """Read Spark's progress of a micro-batch; see `flow.counted` for the counts in it."""
-    observed = {name: _counts(row) for name, row in (told["observedMetrics"] or {}).items()}
+    observed = {name: _counts(row) for name, row in (progress["observedMetrics"] or {}).items()}
     readings = observed.get("readings", {})
-    operators = told["stateOperators"] or []
+    operators = progress["stateOperators"] or []
     reasons = {**readings, "duplicate": _duplicates(operators), "late": _late(operators)}
     rejected = {reason: count for reason, count in reasons.items() if reason != "all" and count}
-    seconds = told["batchDuration"] / 1000
+    seconds = progress["batchDuration"] / 1000
     rows = readings.get("all", 0)
     return BatchProgress(
-        batch=told["batchId"],
+        batch=progress["batchId"],
         rows=rows,
         rows_s=rows / seconds if seconds else 0.0,
         alarms=observed.get("alarms", {}).get("all", 0),
         rejected=rejected,
-        lag=_lag(told["sources"] or []),
+        lag=_lag(progress["sources"] or []),
         seconds=seconds,
     )
 
@@ -162,7 +162,7 @@ def _duplicates(operators: list[Any]) -> int:
 
 
 def _late(operators: list[Any]) -> int:
-    """Readings that came too late for their window. What comes late is dropped before it gets to the rest."""
+    """Count readings too late for their window. Late ones are dropped before the other operators."""
     dedup = [one for one in operators if one["operatorName"].startswith("dedupe")]
     return sum(one["numRowsDroppedByWatermark"] for one in dedup)
 
@@ -173,18 +173,18 @@ def _lag(sources: list[Any]) -> int | None:
 
 
 def _behind(end: Any, latest: Any) -> int | None:
-    """How many positions one offset of the format `tidings` is behind another, over all nodes."""
+    """Return how many positions one offset of the format `tidings` is behind another, over all nodes."""
     try:
         ends, latests = (
             msgspec.json.decode(text) if isinstance(text, str) else dict(text) for text in (end, latest)
         )
         return sum(max(0, at - int(ends[node])) for node, at in latests.items() if isinstance(at, int))
-    except (AttributeError, TypeError, ValueError, KeyError):  # of another format, or not told
+    except (AttributeError, TypeError, ValueError, KeyError):  # of another format, or missing
         return None
 
 
 def failure(error: Exception) -> Exception:
-    """An error of Spark in one line; what tidings said somewhere inside it comes first."""
+    """Return an error of Spark in one line; a message of tidings somewhere inside it comes first."""
     if isinstance(error, PeerError):
         return error
     text = str(error)

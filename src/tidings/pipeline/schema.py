@@ -1,7 +1,7 @@
-"""The columns of a query: as Spark says them, and as Arrow has them.
+"""Columns of a query, in Spark's types and in Arrow's.
 
-A column that is named like a header field is that field; so are `position`, `node`, `attributes` and
-`mismatches` what their names say. Any other column is the attribute of that name, exactly as it is written.
+A column that is named like a header field is that field; `position`, `node`, `attributes` and `mismatches`
+have the meaning of their names. Any other column is the attribute of that name, exactly as it is written.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ OWN_TYPES = {
     "mismatches": pa.int64(),
     **{field.name: field.type for field in FIXED},
 }
-"""What is in the columns that are no attributes."""
+"""Types of the columns that are no attributes."""
 
 
 def default_schema() -> StructType:
-    """The columns there are when a query names none: the place, the header, and all attributes as texts."""
+    """Return the columns of a query that names none: the place, the header, and all attributes as texts."""
     columns: StructType = from_arrow_schema(pa.schema([*FIXED, pa.field("attributes", TEXTS)]))
     node = StructField("node", StringType(), nullable=False)
     return StructType([node, *columns.fields])
 
 
 def arrow_schema(schema: StructType) -> Any:
-    """The same columns in Arrow, as Spark wants them; ConfigError for one that no event can fill."""
+    """Return the same columns in Arrow, as Spark wants them; ConfigError for one that no event can fill."""
     _check_names(schema)
     try:
         columns = to_arrow_schema(schema, timezone="UTC")
@@ -48,7 +48,7 @@ def arrow_schema(schema: StructType) -> Any:
 
 
 def _check_names(schema: StructType) -> None:
-    """Two columns of one name can't be told apart, and Spark does not mind the case of names."""
+    """Refuse two columns of one name, without regard to case, as in Spark."""
     seen: dict[str, str] = {}
     for name in schema.fieldNames():
         if name.lower() in seen:
@@ -79,4 +79,4 @@ _TAKEN_BY = {
     "binary": ("binary",),
     "timestamp": ("timestamp", "date"),
 }
-"""The columns that values of each kind fit into."""
+"""Columns that values of each kind fit into."""

@@ -1,8 +1,8 @@
-"""The source of sealed files, `spark.read` from the folder of a log: Parquet files, without any node.
+"""Source of sealed files, `spark.read` from the folder of a log: Parquet files, without any node.
 
-Any Spark reads them as ordinary Parquet, too. Here they have the columns that a query has when it asks nodes,
-`where` is the same filter, files and row groups that can't match are not read, and files that were replaced
-while the query ran, because small ones were merged, are no trouble.
+Any Spark reads them as ordinary Parquet, too. Here they have the columns of a query to nodes, `where` is the
+same filter, files and row groups that can't match are not read, and files that were replaced while the query
+ran, because small ones were merged, are no trouble.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tidings.errors import StoreDamaged, UserError
 from tidings.filters import Filter
 from tidings.log.columns import Decoder
 from tidings.log.segment_folder import FileInfo, Folder
-from tidings.pipeline.batch import Pushed, cut, tell_mismatches, within
+from tidings.pipeline.batch import Pushed, cut, log_mismatches, within
 from tidings.pipeline.offsets import NodeExtent, OffsetRange
 from tidings.pipeline.options import ReadBound, ReadOptions, option_error
 from tidings.pipeline.schema import arrow_schema
@@ -32,7 +32,7 @@ logger = logging.getLogger("tidings")
 
 
 class FolderPiece(InputPartition):
-    """The input of one task: positions of one node."""
+    """Input of one task: positions of one node."""
 
     def __init__(self, span: OffsetRange) -> None:
         self.span = span
@@ -44,9 +44,9 @@ class FolderReader(DataSourceReader):
     Parameters
     ----------
     options : ReadOptions
-        What is to be read; `path` is the folder.
+        Options of the read; `path` is the folder.
     schema : StructType
-        The columns.
+        Columns of the result.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
@@ -57,7 +57,7 @@ class FolderReader(DataSourceReader):
         self.where = options.where
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Look what files there are, and cut what they hold into pieces."""
+        """List the files, and cut their positions into pieces."""
         folder = Folder(self.path)
         files = folder.files()
         if not files and folder.filesystem.get_file_info("").type == fs.FileType.NotFound:
@@ -68,7 +68,7 @@ class FolderReader(DataSourceReader):
         return [FolderPiece(span) for span in cut(spans, self.options.partitions_min)]
 
     def _check_nodes(self, of_nodes: dict[str, list[FileInfo]]) -> None:
-        """Places must be given for the nodes whose files are there."""
+        """Check that places are given for the nodes whose files are there."""
         for name, bound in (
             ("startingOffsets", self.options.starting),
             ("endingOffsets", self.options.ending),
@@ -76,8 +76,8 @@ class FolderReader(DataSourceReader):
             unlike = of_nodes.keys() ^ (bound.places or of_nodes).keys()
             wrong = sorted(unlike, key=lambda node: (node in of_nodes, node))
             if wrong:
-                told = "are no files" if wrong[0] not in of_nodes else "is no place given"
-                raise option_error(name, f"of node {wrong[0]!r} there {told}")
+                problem = "are no files" if wrong[0] not in of_nodes else "is no place given"
+                raise option_error(name, f"of node {wrong[0]!r} there {problem}")
 
     def _span(self, folder: Folder, node: str, files: list[FileInfo]) -> OffsetRange:
         standing = NodeExtent(node, files[0].claim.first, files[-1].claim.last + 1)
@@ -94,7 +94,7 @@ class FolderReader(DataSourceReader):
         decoder = Decoder(self.columns, span.node, self.options.strict)
         for table in self._tables(Folder(self.path), span, Filter(self.where), decoder.wanted):
             yield from (decoder.sealed(batch) for batch in table.combine_chunks().to_batches())
-        tell_mismatches(decoder, f"positions {span.first} to {span.end} of {self.path}")
+        log_mismatches(decoder, f"positions {span.first} to {span.end} of {self.path}")
 
     def _tables(
         self, folder: Folder, span: OffsetRange, filter: Filter, columns: list[str] | None
@@ -105,7 +105,7 @@ class FolderReader(DataSourceReader):
                 tables, following = folder.read(position, span.end, filter, columns, READ_SIZE, span.node)
             except StoreDamaged as error:
                 damaged = self._passed_over(folder, span, error)
-                # What lies before the damaged file may have been read along with it, and was not given.
+                # Rows before the damaged file may have been read along with it, and were not returned.
                 before = OffsetRange(span.label, span.node, position, min(damaged.claim.first, span.end))
                 yield from self._tables(folder, before, filter, columns)
                 position = damaged.claim.last + 1
@@ -114,7 +114,7 @@ class FolderReader(DataSourceReader):
             position = following
 
     def _passed_over(self, folder: Folder, span: OffsetRange, error: StoreDamaged) -> FileInfo:
-        """The damaged file, if it may be left out."""
+        """Return the damaged file, if it may be left out."""
         if not self.options.skips_corrupt:
             raise UserError(f"{self.path}: {error}; the option 'skipCorrupt' leaves the file out") from None
         logger.warning("%s: left out: %s", self.path, error)
@@ -126,7 +126,7 @@ class PushedFolderReader(Pushed, FolderReader):
 
 
 def _place(folder: Folder, files: list[FileInfo], bound: ReadBound, standing: NodeExtent) -> int:
-    """The position that a bound means among the files of a node."""
+    """Return the position that a bound means among the files of a node."""
     if bound.time_us is not None:
         found = (folder.position_at(file, bound.time_us) for file in files)
         return next((place for place in found if place is not None), standing.end)

@@ -1,8 +1,8 @@
-"""Spark sessions with what tidings needs, and clear words where something is missing.
+"""Spark sessions with the settings that tidings needs, and clear errors if something is missing.
 
-Spark's own complaints about an old Java, an old PySpark or a new pandas come late and from deep inside, so
-they are looked for before a session is made. A session on this machine listens on the loopback only and
-runs its Python workers with this interpreter; one on a cluster is left as the cluster has it.
+Spark's own errors about an old Java, an old PySpark or a new pandas come late and from deep inside, so these
+are checked before a session is made. A session on this machine listens on the loopback only and runs its
+Python workers with this interpreter; one on a cluster keeps the cluster's settings.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PYSPARK_OLDEST = (4, 2)
-"""The first PySpark whose Python sources have read limits and report their latest offset."""
+"""First PySpark whose Python sources have read limits and report their latest offset."""
 PANDAS_TOO_NEW = (3,)
-"""PySpark does not work with this pandas, or a later one."""
+"""First pandas with which PySpark does not work."""
 JAVA_OLDEST = 17
 JAVA_INSTALL = "apt install openjdk-17-jre-headless"
 JAVA_PLACES = Path("/usr/lib/jvm")
-"""Where Debian puts each Java it installs."""
+"""Folder of each Java that Debian installs."""
 JAVA_ANSWER_S_MAX = 30.0
 
 ANYWHERE = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
-"""Settings of every session; the caller's come before them."""
+"""Settings of every session; the caller's take precedence."""
 HERE = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.showConsoleProgress": "false",
 }
-"""More of them for a session on this machine."""
+"""Further settings of a session on this machine."""
 
 
 def spark_session(master: str | None = None, name: str = "tidings", **config: object) -> SparkSession:
-    """A Spark session, or the one that this process has already.
+    """Return a Spark session, or the one that this process has already.
 
     Without a master it is the one `SPARK_REMOTE` names, a Spark Connect server, and else `local[*]`. Settings
     are given by their Spark names: `spark_session(**{"spark.sql.shuffle.partitions": 2})`.
@@ -58,12 +58,12 @@ def spark_session(master: str | None = None, name: str = "tidings", **config: ob
         raise UserError(f"{master} was asked for, but SPARK_REMOTE names {remote}: unset one of them")
     place = remote or master or "local[*]"
     is_remote = bool(remote) or place.startswith("sc://")
-    is_here = place.startswith("local")  # also of a Connect server, which is then started on this machine
+    is_here = place.startswith("local")  # also for a Connect server, which is then started on this machine
     if is_here:
         _stay_here()
     if not place.startswith("sc://"):
         check_java()
-    # What concerns the machine a Connect server is not told, whoever started it: it would warn of each.
+    # Settings of the machine are not sent to a Connect server, whoever started it: it would warn of each.
     settings: dict[str, object] = {**ANYWHERE, **(HERE if is_here and not is_remote else {})}
     builder = SparkSession.builder.appName(name)
     builder = builder.remote(place) if is_remote else builder.master(place)
@@ -98,7 +98,7 @@ def check_packages() -> None:
 def check_java() -> None:
     """Raise an error that names the command to type unless there is a Java that Spark can run on.
 
-    Where the one Spark would take is too old and Debian has installed a newer one, that is named to Spark.
+    If the one Spark would take is too old and Debian has installed a newer one, Spark is pointed to that.
     """
     found = java_version(java_home())
     if found >= JAVA_OLDEST:
@@ -111,7 +111,7 @@ def check_java() -> None:
 
 
 def java_home() -> Path | None:
-    """The folder of the Java that Spark takes: JAVA_HOME, or that of the command `java`."""
+    """Return the folder of the Java that Spark takes: JAVA_HOME, or that of the command `java`."""
     if named := os.environ.get("JAVA_HOME"):
         return Path(named)
     command = shutil.which("java")
@@ -119,7 +119,7 @@ def java_home() -> Path | None:
 
 
 def java_version(home: Path | None) -> int:
-    """The major version of the Java in that folder; 0 where there is none."""
+    """Return the major version of the Java in that folder; 0 if there is none."""
     command = home and home / "bin" / "java"
     if not command or not os.access(command, os.X_OK):
         return 0
@@ -132,17 +132,17 @@ def java_version(home: Path | None) -> int:
     return major_version(answer.stderr)
 
 
-def major_version(told: str) -> int:
-    """The 17 of `openjdk version "17.0.15"`, and the 8 of `java version "1.8.0_402"`; 0 of anything else."""
-    found = re.search(r'version "(?:1\.)?(\d+)', told)
+def major_version(text: str) -> int:
+    """Return 17 for `openjdk version "17.0.15"`, and 8 for `java version "1.8.0_402"`; else 0."""
+    found = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(found[1]) if found else 0
 
 
 def numbers(text: str) -> tuple[int, ...]:
-    """The first two numbers of a version, for comparing."""
+    """Return the first two numbers of a version, for comparing."""
     return tuple(int(part) for part in re.findall(r"\d+", text)[:2])
 
 
 def dotted(version: tuple[int, ...]) -> str:
-    """A version as it is written."""
+    """Return a version as it is written."""
     return ".".join(map(str, version))

@@ -1,8 +1,8 @@
-"""How the columns of a DataFrame become events: said before anything runs, or refused by column.
+"""Mapping of the columns of a DataFrame to events: made before anything runs, or refused by column.
 
 A column that is named like a header field is that field, the map `attributes` has attributes by name, and any
 other column is the attribute of its name. Members of a struct are attributes with dotted names, as everywhere
-with events. A date is the midnight, in UTC, with which it begins.
+with events. A date becomes the midnight, in UTC, with which it begins.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidings.event.header import DELIVERIES, ROUTES
 from tidings.event.values import ATTRIBUTES_MAX, HEADER_NAMES, RESERVED, check_name
 
 FLOAT_DIGITS = 15
-"""Digits of a decimal that a float has exactly as they were."""
+"""Digits of a decimal that a float represents exactly."""
 INT_DIGITS = 18
 """Digits of a decimal without a fraction that fit an integer of 64 bits."""
 
@@ -26,11 +26,11 @@ TEXTS = ("id", "channel", "subject", "reply_to", "correlation_id", "object_class
 NUMBERS = ("ttl_s", "keep_s", "reliability")
 WORDS = {"delivery": DELIVERIES, "route": ROUTES}
 SET_BY_NODES = ("position", "node", "source", "received", "system", "epoch", "counter", "mismatches")
-"""Columns of what was read that say nothing of what is to be written."""
+"""Columns of a read that are ignored in a write."""
 
 
 class Leaf(Struct, frozen=True):
-    """A column, or a member of one that is a struct, and what it is written as."""
+    """Column, or a member of one that is a struct, and its form on the wire."""
 
     name: str
     path: tuple[str, ...]
@@ -38,7 +38,7 @@ class Leaf(Struct, frozen=True):
 
 
 class Shape(Struct, frozen=True):
-    """How the columns of a DataFrame become events."""
+    """Mapping of the columns of a DataFrame to events."""
 
     header: tuple[Leaf, ...]
     attributes: tuple[Leaf, ...]
@@ -48,7 +48,7 @@ class Shape(Struct, frozen=True):
 
 
 def shape_of(schema: spark.StructType, delivery: str = "persistent", type: str | None = None) -> Shape:
-    """How rows of this schema become events; ConfigError names the first column that can't."""
+    """Return the mapping of this schema to events; ConfigError names the first column that has none."""
     header: list[Leaf] = []
     attributes: list[Leaf] = []
     members: tuple[str, ...] = ()
@@ -110,7 +110,7 @@ _HEADER_KINDS = {
 
 
 def _leaves(path: tuple[str, ...], type: spark.DataType) -> Iterator[Leaf]:
-    """A column, or if it is a struct its members, by dotted names as everywhere with events."""
+    """Yield a column, or if it is a struct its members, by dotted names as everywhere with events."""
     name = ".".join(path)
     if isinstance(type, spark.StructType):
         for field in type.fields:

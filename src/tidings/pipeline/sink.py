@@ -1,10 +1,10 @@
-"""Spark's way to a sink: tasks stage rows at the node, and the end of a batch publishes all of them, once.
+"""Spark's writers to a sink: tasks stage rows at the node, and the end of a batch publishes them all, once.
 
 A task knows neither its batch nor whether it is the one that counts, so it stages under a name of its own and
-says that name in its commit message. The commit, on the driver, names the attempts that count; the node
+returns that name in its commit message. The commit, on the driver, names the attempts that count; the node
 publishes all of their rows at once and notes the batch with them. So a batch that Spark repeats, after
 whatever has failed, is published once. Tasks also know the id of their query, which lies in its checkpoint:
-by it the node tells a batch that is repeated from one of another query that has the same number.
+by it the node distinguishes a repeated batch from one of another query that has the same number.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from tidings.errors import EventError, TidingsError
 from tidings.event.header import DELIVERIES
 from tidings.event.values import check_type
 from tidings.ids import new_system
-from tidings.pipeline.connect import CONNECT_S_MAX, connect, told_of
+from tidings.pipeline.connect import CONNECT_S_MAX, connect, naming_node
 from tidings.pipeline.encode_rows import Converter
 from tidings.pipeline.options import NodeReach, check_use, option_error, reach_of
 from tidings.pipeline.shape import Shape, shape_of
 from tidings.protocol.arguments import NAME_LENGTH_MAX
 
 ANSWER_S_MAX = 120.0
-"""How long a request waits for its answer, also while a node that was lost comes back."""
-_QUERY_ID = "sql.streaming.queryId"  # what Spark tells all tasks of a query, whatever its checkpoint lies in
+"""Longest wait of a request for its reply, also while the connection is restored."""
+_QUERY_ID = "sql.streaming.queryId"  # set by Spark for all tasks of a query, whatever its checkpoint lies in
 
 
 class SinkOptions(Struct, frozen=True):
-    """Which sink of which node, and what is said of rows that do not say it themselves."""
+    """Sink and node, and the defaults of rows."""
 
     reach: NodeReach
     sink: str
@@ -51,7 +51,7 @@ class SinkOptions(Struct, frozen=True):
 
 
 class Staged(WriterCommitMessage):
-    """The rows that a task has staged: their names, number of pieces and rows, and the query."""
+    """Rows that a task has staged: their names, number of pieces and rows, and the query."""
 
     def __init__(self, run: str, attempt: str, pieces: int, rows: int, query: str | None) -> None:
         self.run = run
@@ -104,7 +104,7 @@ def _type(given: str | None) -> str | None:
 
 
 class _Stages:
-    """The common part of both writers on executors."""
+    """Common part of both writers on executors."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._work = SinkWork(options, schema)
@@ -131,28 +131,28 @@ class SinkWriter(_Stages, DataSourceArrowWriter):
     Parameters
     ----------
     options : SinkOptions
-        Which sink, and what its rows are.
+        Options of the sink and of its rows.
     schema : StructType
-        The columns of the DataFrame.
+        Columns of the DataFrame.
     """
 
     def commit(self, messages: CommitMessages) -> None:
-        """Publish what all tasks have staged; called by Spark on the driver.
+        """Publish the rows that all tasks have staged; called by Spark on the driver.
 
         Parameters
         ----------
         messages : list of Staged
-            What each task has returned.
+            Messages that the tasks have returned.
         """
         self._work.commit(_staged(messages), None)
 
     def abort(self, messages: CommitMessages) -> None:  # noqa: ARG002 - all of the run goes
-        """Forget what was staged; called by Spark on the driver when a task has failed for good.
+        """Forget the staged rows; called by Spark on the driver when a task has failed for good.
 
         Parameters
         ----------
         messages : list of Staged or None
-            What each task has returned.
+            Messages that the tasks have returned.
         """
         self._work.abort(self._work.run)
 
@@ -163,32 +163,32 @@ class SinkStreamWriter(_Stages, DataSourceStreamArrowWriter):
     Parameters
     ----------
     options : SinkOptions
-        Which sink, and what its rows are.
+        Options of the sink and of its rows.
     schema : StructType
-        The columns of the stream.
+        Columns of the stream.
     """
 
     def commit(self, messages: CommitMessages, batchId: int) -> None:  # noqa: N803
-        """Publish what all tasks of a batch have staged; called by Spark on the driver.
+        """Publish the rows that all tasks of a batch have staged; called by Spark on the driver.
 
         Parameters
         ----------
         messages : list of Staged
-            What each task has returned.
+            Messages that the tasks have returned.
         batchId : int
-            The number of the batch, which is the same when it is repeated.
+            Number of the batch, which is the same when it is repeated.
         """
         self._work.commit(_staged(messages), batchId)
 
     def abort(self, messages: CommitMessages, batchId: int) -> None:  # noqa: ARG002, N803
-        """Forget what was staged; called by Spark on the driver when a task has failed for good.
+        """Forget the staged rows; called by Spark on the driver when a task has failed for good.
 
         Parameters
         ----------
         messages : list of Staged or None
-            What each task has returned; the writer that Spark asks is not the one that its tasks had.
+            Messages that the tasks have returned; this writer is not the object that its tasks had.
         batchId : int
-            The number of the batch.
+            Number of the batch.
         """
         for run in {message.run: None for message in _staged(messages)}:
             self._work.abort(run)
@@ -207,7 +207,7 @@ class SinkWork:
         self._shape: Shape = shape_of(schema, options.delivery, options.type)
 
     def stage(self, batches: Iterator[Any]) -> Staged:
-        """Stage all rows under a new name; what was staged goes again if that fails."""
+        """Stage all rows under a new name; forget them again if that fails."""
         attempt = new_system(os.urandom)
         converter = Converter(self._shape, _partition())
         with self._reached() as node, Ahead(node, self.run, attempt) as ahead:
@@ -216,7 +216,7 @@ class SinkWork:
             return Staged(self.run, attempt, *ahead.finish(), _query())
 
     def commit(self, staged: Sequence[Staged], batch: int | None) -> None:
-        """Publish what was staged."""
+        """Publish the staged rows."""
         run = staged[0].run if staged else self.run
         query = staged[0].query if staged else None
         attempts = {one.attempt: one.pieces for one in staged}
@@ -227,11 +227,11 @@ class SinkWork:
             logging.getLogger("tidings").warning(text, self._options.sink, batch)
 
     def abort(self, run: str) -> None:
-        """Forget what was staged; a node that is away does so by itself, after a time."""
+        """Forget the staged rows; a node that is away does so by itself, after a time."""
         try:
             with self._reached() as node:
                 node.abort(run)
-        except TidingsError as error:  # why Spark gives up is what is to be seen
+        except TidingsError as error:  # the reason why Spark gives up is more important
             logging.getLogger("tidings").warning("sink %r: %s", self._options.sink, error)
 
     @contextmanager
@@ -239,43 +239,43 @@ class SinkWork:
         reach = self._options.reach
         node = reach.nodes[0]
         with ExitStack() as held:
-            with told_of(node):
+            with naming_node(node):
                 bus = held.enter_context(connect(reach, timeout_s=timeout_s))
             yield SinkNode(bus, node, self._options.sink)
 
 
 def _partition() -> str:
-    """What errors say behind the row, where it is known."""
+    """Return the partition, as words for errors, if it is known."""
     context = TaskContext.get()
     return "" if context is None else f" of partition {context.partitionId()}"
 
 
 def _query() -> str | None:
-    """The id of the streaming query that this is a task of; a checkpoint that is made anew has another."""
+    """Return the id of the streaming query of this task; a new checkpoint has another."""
     context = TaskContext.get()
     return None if context is None else context.getLocalProperty(_QUERY_ID)
 
 
 class SinkNode:
-    """The node of a sink, as writers see it; a connection that breaks is waited out."""
+    """Node of a sink, as writers see it; a connection that breaks is waited out."""
 
     def __init__(self, bus: blocking.Bus, address: str, sink: str) -> None:
         self._sink = bus.sink(sink)
         self._address = address
 
     def stage(self, run: str, attempt: str, number: int, raw: bytes) -> int:
-        """Stage a piece; the rows of the attempt so far."""
-        with told_of(self._address):
+        """Stage a piece; return the number of rows of the attempt so far."""
+        with naming_node(self._address):
             return self._sink.stage(run, attempt, number, raw, timeout_s=ANSWER_S_MAX)
 
     def commit(self, run: str, batch: int | None, attempts: dict[str, int], query: str | None) -> bool:
-        """Publish; False if that was done before."""
-        with told_of(self._address):
+        """Publish; return False if that was done before."""
+        with naming_node(self._address):
             return self._sink.commit(run, batch, attempts, query=query, timeout_s=ANSWER_S_MAX)
 
     def abort(self, run: str, attempts: list[str] | None = None) -> None:
-        """Forget what was staged."""
-        with told_of(self._address):
+        """Forget the staged rows."""
+        with naming_node(self._address):
             self._sink.abort(run, attempts, timeout_s=ANSWER_S_MAX)
 
 
@@ -296,18 +296,18 @@ class Ahead:
     def __exit__(self, kind: type[BaseException] | None, *_rest: object) -> None:
         self._thread.shutdown()
         if kind is not None:
-            with suppress(TidingsError):  # what has failed before is what is to be seen
+            with suppress(TidingsError):  # the earlier error is more important
                 self._node.abort(self._run, [self._attempt])
 
     def stage(self, piece: bytes) -> None:
-        """Send a piece, when the one before it is there."""
+        """Send a piece, when the one before it has arrived."""
         self._wait()
         asked = self._run, self._attempt, self._pieces, piece
         self._under_way = self._thread.submit(self._node.stage, *asked)
         self._pieces += 1
 
     def finish(self) -> tuple[int, int]:
-        """Wait for the last piece; how many there are, and how many rows."""
+        """Wait for the last piece; return the number of pieces, and of rows."""
         self._wait()
         return self._pieces, self._rows
 

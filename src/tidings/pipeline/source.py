@@ -1,7 +1,7 @@
 """Spark's format `tidings`: events of nodes as DataFrames, and DataFrames as events.
 
-Spark makes these objects again and again, in several processes, and sends them about; so nothing is connected
-to before something is to be read. Options are checked as soon as Spark tells them, in `load()`.
+Spark makes these objects again and again, in several processes, and sends them about; so nothing connects
+before something is to be read. Options are checked as soon as Spark passes them, in `load()`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tidings.pipeline.options import check_options, read_options
 
 
 class TidingsSource(DataSource):
-    """The source and sink of events; docs/spark.md has its options.
+    """Source and sink of events; docs/spark.md has its options.
 
     Parameters
     ----------
@@ -44,17 +44,17 @@ class TidingsSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
+        """Name of the format."""
         return "tidings"
 
     def schema(self) -> StructType:
-        """The columns of a query that names none."""
+        """Return the columns of a query that names none."""
         from tidings.pipeline.schema import default_schema
 
         return default_schema()
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Reads history: from nodes, or from the folder of a sealed log."""
+        """Return a reader of history: from nodes, or from the folder of a sealed log."""
         options = read_options(self.options, "batch")
         if options.path is not None:
             from tidings.pipeline.sealed import FolderReader, PushedFolderReader
@@ -65,19 +65,19 @@ class TidingsSource(DataSource):
         return (PushedLogReader if options.pushdown else LogReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """Reads what comes."""
+        """Return a reader of the log as it grows."""
         from tidings.pipeline.stream import LogStreamReader
 
         return LogStreamReader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Publishes the rows of a DataFrame."""
+        """Return a writer that publishes the rows of a DataFrame."""
         from tidings.pipeline.sink import make_writer
 
         return make_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        """Publishes the rows of a stream, each once."""
+        """Return a writer that publishes the rows of a stream, each once."""
         from tidings.pipeline.sink import make_stream_writer
 
         return make_stream_writer(self.options, schema, overwrite)

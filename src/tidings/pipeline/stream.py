@@ -1,8 +1,8 @@
-"""The stream source, `spark.readStream` from nodes: the log as it grows, batch after batch, each event once.
+"""Stream source, `spark.readStream` from nodes: the log as it grows, batch after batch, each event once.
 
 Spark keeps one object of `LogStreamReader` in a process of its own for as long as the query runs, and asks it
-how far there is something to read; copies of it in the executors read. So what lives long, the readers at the
-nodes, is made when it is first needed and only there, and `partitions` and `read` know nothing but offsets.
+up to where it can read; copies of it in the executors read. So the long-lived part, the readers at the nodes,
+is made when it is first needed and only there, and `partitions` and `read` know nothing but offsets.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from tidings.pipeline.reader_lease import ENDING, LeasedReaders
 from tidings.pipeline.schema import arrow_schema
 
 IDLE_S_MIN, IDLE_S_MAX = 0.001, 0.1
-"""How long the answer that there is nothing new is held back: at first, and after a while."""
+"""How long the answer that there is nothing new is delayed: at first, and after a while."""
 
 logger = logging.getLogger("tidings")
 
@@ -57,10 +57,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     Parameters
     ----------
     options : dict
-        As Spark has them. They are looked at when the query starts, not here: Spark hides errors that come
+        As Spark has them. They are parsed when the query starts, not here: Spark hides errors that come
         out of a constructor behind one of its own.
     schema : StructType
-        The columns.
+        Columns of the result.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
@@ -77,29 +77,29 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @cached_property
     def options(self) -> ReadOptions:
-        """The options of the read; ConfigError if they are invalid."""
+        """Options of the read; ConfigError if they are invalid."""
         return read_options(self._given, "stream")
 
     @cached_property
     def columns(self) -> pa.Schema:
-        """The columns in Arrow; ConfigError if no event can fill one."""
+        """Columns in Arrow; ConfigError if no event can fill one."""
         return arrow_schema(self._schema)
 
-    # What Spark asks in the driver
+    # Called by Spark in the driver
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """How many positions a batch may have; the first that Spark asks for, once."""
+        """Return the most positions of a batch; called first, once."""
         _ = self.columns
         limit = self.options.offsets_max
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Called before anything else if the query is to end with what is there now."""
+        """Limit the query to the present end of the log; called before anything else."""
         self._readers = self._connect(passive=self.options.durable is None)
         self._targets = {label: standing.end for label, standing in self._readers.standings().items()}
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        """Return where a query without a checkpoint begins; Spark asks more than once."""
+        """Return where a query without a checkpoint begins; called more than once."""
         if self._initial is None:
             readers = self._connected()
             standings = readers.standings()
@@ -109,7 +109,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """Up to where the next batch reads; called for each trigger."""
+        """Return the offset up to which the next batch reads; called for each trigger."""
         readers = self._resumed(start)
         self._standings = readers.standings()
         self._check_losses(start, self._standings)
@@ -123,14 +123,14 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end
 
     def _pause(self, readers: LeasedReaders, is_idle: bool) -> None:
-        """Spark asks a hundred times a second while nothing comes; there is no need to hurry then."""
+        """Wait a little while nothing comes: Spark would call a hundred times a second."""
         if is_idle:
             readers.pause(self._idle.next_s())
         else:
             self._idle.reset()
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
-        """How far the nodes are, for the progress that Spark shows; called after `latestOffset`."""
+        """Return the present ends of the nodes' logs, for Spark's progress; called after `latestOffset`."""
         if self._standings is None or self._readers is None:
             return None
         return advance({}, self._standings, reader=self._readers.demanded)
@@ -141,7 +141,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return pieces_of(spans(start, end), self.options)
 
     def commit(self, end: Offset) -> None:
-        """Spark needs nothing before this offset any more."""
+        """Pass the readers to this offset, before which Spark needs nothing any more."""
         self._resumed(end).passed(places_of(end))
 
     def stop(self) -> None:
@@ -151,7 +151,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if readers is not None:
             readers.close(leaves=is_over)
 
-    # What Spark asks in executors
+    # Called by Spark in executors
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one piece of a batch."""
@@ -171,7 +171,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._readers
 
     def _resumed(self, start: Offset) -> LeasedReaders:
-        """The readers, opened where a query stands that goes on from a checkpoint."""
+        """Return the readers, opened at the place of a query that goes on from a checkpoint."""
         readers = self._connected()
         if self._initial is None:
             standings = readers.standings()
@@ -190,7 +190,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return readers
 
     def _readers_in(self, offset: Offset) -> dict[str, str]:
-        """The readers that an offset names at nodes of this query."""
+        """Return the readers that an offset names at nodes of this query."""
         there = {label_of(node) for node in self.options.reach.nodes}
         return {label: name for label, name in readers_of(offset).items() if label in there}
 
@@ -208,7 +208,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return starts
 
     def _check_losses(self, start: Offset, standings: Mapping[str, NodeExtent]) -> None:
-        """End the query if events can't be read any more, or log that once where it is allowed."""
+        """End the query if events can't be read any more, or log that once if it is allowed."""
         for loss in losses(start, standings):
             if self.options.fails_on_loss:
                 raise UserError(f"{loss.problem}; the option failOnDataLoss=false goes on without them")

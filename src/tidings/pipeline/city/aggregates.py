@@ -1,7 +1,7 @@
-"""Clean readings summed up: one row for each window of time, type and cell of the map.
+"""Aggregates of clean readings: one row for each window of time, type and cell of the map.
 
-A cell is a square of the grid over `posx` and `posy`, counted from the origin. Readings whose place is not
-known, or lies beyond any map, are summed up together: their cell is null.
+A cell is a square of the grid over `posx` and `posy`, counted from the origin. Readings whose place is
+unknown, or beyond any map, are aggregated together: their cell is null.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 CELLS_MAX = 2.0**53
-"""A cell further from the origin than that can't be told from its neighbour."""
+"""Cells on each side of the origin; beyond that, a double can't distinguish neighbours."""
 
 
 def aggregates(df: DataFrame, rules: CityRules) -> DataFrame:
-    """Clean readings as count, min, max, mean and stddev of each window, type and cell.
+    """Return count, min, max, mean and stddev of the clean readings of each window, type and cell.
 
-    A stream needs a watermark on `time`: a window is given out once, when the watermark has passed its end.
-    `stddev` is that of a sample, and null where there is a single reading.
+    A stream needs a watermark on `time`: a window is output once, when the watermark has passed its end.
+    `stddev` is that of a sample, and null for a single reading.
     """
     size = rules.common.cell_size
     is_placed = _is_on_map("posx", size) & _is_on_map("posy", size)
@@ -48,7 +48,7 @@ def aggregates(df: DataFrame, rules: CityRules) -> DataFrame:
 
 
 def _is_on_map(column: str, size: float) -> Column:
-    return F.coalesce(F.abs(F.col(column) / size) < CELLS_MAX, F.lit(False))  # False for nan, too
+    return F.coalesce(F.abs(F.col(column) / size) < CELLS_MAX, F.lit(False))  # False for NaN, too
 
 
 def _cell(column: str, size: float) -> Column:

@@ -1,4 +1,4 @@
-"""Alarms: rows that become events, one for each thing that someone should look at.
+"""Alarms: rows that become events, one for each thing that needs attention.
 
 | type | when |
 | --- | --- |
@@ -37,18 +37,18 @@ COLUMNS = {
     "posx": "double",
     "posy": "double",
 }
-"""The columns of alarms. What is null is no attribute of the event."""
+"""Columns of alarms. A null is no attribute of the event."""
 KINDS = {"mean": "mean_limit", "max": "max_limit"}
-"""Columns of the aggregates that are watched, and what limits them."""
+"""Columns of the aggregates that are watched, and their limits."""
 
 
 def alarms(aggregates: DataFrame, silent: DataFrame, rules: CityRules) -> DataFrame:
-    """All alarms."""
+    """Return all alarms."""
     return levels(aggregates, rules).unionByName(silences(silent))
 
 
 def levels(aggregates: DataFrame, rules: CityRules) -> DataFrame:
-    """The alarms of windows whose values are too high."""
+    """Return the alarms of windows whose values are too high."""
     size = rules.common.cell_size
     kinds = [
         F.struct(
@@ -79,7 +79,7 @@ def levels(aggregates: DataFrame, rules: CityRules) -> DataFrame:
 
 
 def silences(silent: DataFrame) -> DataFrame:
-    """The alarms of sensors that have fallen silent: `start` is when they were last heard of."""
+    """Return the alarms of silent sensors: `start` is when they were last heard of."""
     return _alarms(
         silent,
         {

@@ -1,4 +1,4 @@
-"""The city pipeline as one query that goes on until it is stopped: readings in, alarms out."""
+"""City pipeline as one query that runs until it is stopped: readings in, alarms out."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ NAME = "tidings city"
 
 
 class ContinuousPlan(Struct, frozen=True, kw_only=True):
-    """A run: what to read, how, and where to keep the place."""
+    """Run of the continuous query: its source, its sink, and its checkpoint."""
 
     settings: CitySettings
     master: str | None = None
     checkpoint: str | None = None
-    """Where Spark keeps its place; None: in a folder that is gone at the end."""
+    """Spark's checkpoint; None: in a folder that is removed at the end."""
     trigger_s: float = 5.0
     by_clock: bool = True
     config: Mapping[str, str] = {}
@@ -55,13 +55,13 @@ def run_continuously(
 
 
 def close(spark: SparkSession) -> None:
-    """End a session, which may have been ended by the signal that ended this process."""
+    """Close a session, which the signal that ended this process may have ended too."""
     with contextlib.suppress(Exception):
         spark.stop()
 
 
 def open_session(plan: ContinuousPlan) -> SparkSession:
-    """A session as the pipeline needs it."""
+    """Open a session as the pipeline needs it."""
     is_local = (plan.master or "local").startswith("local")
     here = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": str(os.cpu_count() or 2)}
     settings = {
@@ -74,7 +74,7 @@ def open_session(plan: ContinuousPlan) -> SparkSession:
 
 
 def start(spark: SparkSession, plan: ContinuousPlan, folder: str) -> StreamingQuery:
-    """Start the query. Without a checkpoint of the user's it keeps its place in the folder."""
+    """Start the query. Without a checkpoint of the user's it uses the folder."""
     checkpoint = plan.checkpoint or folder
     settings = plan.settings
     if settings.sink is None:
@@ -95,7 +95,7 @@ def start(spark: SparkSession, plan: ContinuousPlan, folder: str) -> StreamingQu
 
 
 def alarms(spark: SparkSession, settings: CitySettings, by_clock: bool) -> DataFrame:
-    """The alarms of what comes to the node from now on."""
+    """Return the alarms of events that arrive at the node from now on."""
     from tidings.pipeline.city.flow import alarms_of
     from tidings.pipeline.city.readings import SCHEMA
 
@@ -104,7 +104,7 @@ def alarms(spark: SparkSession, settings: CitySettings, by_clock: bool) -> DataF
 
 
 def sink_name(checkpoint: str | None) -> str:
-    """By what the node knows what it was given: the same for the same checkpoint, else new for each run."""
+    """Return the name of the sink at the node: the same for the same checkpoint, else new for each run."""
     if checkpoint is None:
         return f"city-{uuid4().hex[:12]}"
     where = checkpoint if "://" in checkpoint else str(Path(checkpoint).resolve())

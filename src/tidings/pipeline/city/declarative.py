@@ -1,8 +1,8 @@
-"""The city pipeline as a declarative project, run once: what has come to the node since the last run.
+"""City pipeline as a declarative project, run once: over the events since the last run.
 
-The tables, Spark's own notes of how far it has come, and the catalog that knows the tables lie in one folder,
-so the next run goes on where this one ended. On a Spark Connect server (`SPARK_REMOTE`) the tables are those
-of the server's catalog, and only the notes lie where the run says.
+The tables, Spark's checkpoints, and the catalog that knows the tables lie in one folder, so the next run goes
+on where this one ended. On a Spark Connect server (`SPARK_REMOTE`) the tables are those of the server's
+catalog, and only the checkpoints lie where the run says.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CONNECT_PORT = 15_002
-"""Where PySpark's own Spark Connect server listens on this machine."""
+"""Address of PySpark's own Spark Connect server on this machine."""
 
 
 class DeclarativeRun(Struct, frozen=True, kw_only=True):
@@ -39,14 +39,14 @@ class DeclarativeRun(Struct, frozen=True, kw_only=True):
 
     settings: CitySettings
     folder: str
-    """Where everything lies: a folder of this machine, or a place that all of Spark reaches (hdfs://…)."""
+    """Folder of everything: on this machine, or a place that all of Spark reaches (hdfs://…)."""
     master: str | None = None
     dry: bool = False
     config: Mapping[str, str] = {}
 
 
 class TableSummary(Struct, frozen=True, kw_only=True):
-    """The contents of the tables after a run."""
+    """Contents of the tables after a run."""
 
     raw: int
     clean: int
@@ -56,7 +56,7 @@ class TableSummary(Struct, frozen=True, kw_only=True):
 
 
 def run_once(run: DeclarativeRun, tell: Callable[[str], None]) -> TableSummary | None:
-    """Run the project; None if it was only looked at (`dry`). PeerError if Spark says no."""
+    """Run the project; return None if it was only checked (`dry`). PeerError if Spark refuses."""
     settings = run.settings
     if settings.sink is None:
         settings = msgspec.structs.replace(settings, sink=sink_name(run.folder))
@@ -75,7 +75,7 @@ def run_once(run: DeclarativeRun, tell: Callable[[str], None]) -> TableSummary |
 
 
 def _session(run: DeclarativeRun, settings: CitySettings) -> SparkSession:
-    """A session of Spark Connect, which is what declarative pipelines run on: a server's, or our own."""
+    """Open a session of Spark Connect, on which declarative pipelines run: a server's, or our own."""
     config = {**settings.configuration(), **run.config}
     master = run.master or os.environ.get("SPARK_REMOTE") or "local[*]"
     if not master.startswith("sc://"):
@@ -83,13 +83,13 @@ def _session(run: DeclarativeRun, settings: CitySettings) -> SparkSession:
         config = {"spark.api.mode": "connect", "spark.log.level": "ERROR", **config}
     if master.startswith("local"):
         config = {"spark.ui.enabled": "false", **_catalog(Path(run.folder)), **config}
-    with warnings.catch_warnings():  # it warns of each setting that it can't change in a session that runs
+    with warnings.catch_warnings():  # it warns of each setting that it can't change in a running session
         warnings.simplefilter("ignore", UserWarning)
         return spark_session(master, NAME, **config)
 
 
 def _catalog(folder: Path) -> dict[str, str]:
-    """A catalog of tables that is still there in the next run."""
+    """Return the settings of a catalog of tables that survives until the next run."""
     base = folder.resolve()
     database = f"jdbc:derby:;databaseName={base / 'catalog'};create=true"
     return {
@@ -115,7 +115,7 @@ def _check_port() -> None:
 def _carry_out(
     spark: SparkSession, run: DeclarativeRun, settings: CitySettings, tell: Callable[[str], None]
 ) -> None:
-    """As `spark-pipelines run` does it, with the settings and the folder of this run."""
+    """Do what `spark-pipelines run` does, with the settings and the folder of this run."""
     from pyspark.pipelines.cli import load_pipeline_spec, register_definitions
     from pyspark.pipelines.spark_connect_graph_element_registry import SparkConnectGraphElementRegistry
     from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph, start_run
@@ -125,7 +125,7 @@ def _carry_out(
     graph = create_dataflow_graph(spark, spec.catalog, spec.database, spec.configuration)
     for key, value in spec.configuration.items():
         spark.conf.set(key, value)
-    with contextlib.redirect_stdout(io.StringIO()):  # it prints what it imports
+    with contextlib.redirect_stdout(io.StringIO()):  # it prints its imports
         registry = SparkConnectGraphElementRegistry(spark, graph)
         register_definitions(path, registry, spec, spark, graph)
     events = start_run(spark, graph, [], False, [], run.dry, spec.storage)

@@ -1,4 +1,4 @@
-"""The city pipeline as one query, from raw readings to alarms: what runs with `--continuous`."""
+"""City pipeline as one query, from raw readings to alarms: run with `--continuous`."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from tidings.pipeline.city.rules import CityRules
 
 READINGS, ALARMS = "readings", "alarms"
-"""The names of the counts that each micro-batch tells; of readings also those that are rejected."""
+"""Names of the counts that each micro-batch reports; of readings also those that are rejected."""
 
 
 def alarms_of(df: DataFrame, rules: CityRules, by_clock: bool = False) -> DataFrame:
-    """All alarms of readings as the source gives them, a stream or history.
+    """Return all alarms of readings as the source gives them, a stream or history.
 
-    `by_clock` is for streams: sensors are silent by the clock, and not by the time of other readings. Spark
+    `by_clock` is for streams: silence is measured by the clock, and not by the time of other readings. Spark
     reads a stream once for the windows and once for the silences.
     """
     readings = raw(df)
@@ -47,9 +47,9 @@ def alarms_of(df: DataFrame, rules: CityRules, by_clock: bool = False) -> DataFr
 
 
 def counted(judged: DataFrame) -> DataFrame:
-    """The same judged readings, which tell how many they are, and how many are rejected and why.
+    """Return the judged readings, with counts of all and of those rejected for each reason.
 
-    What is rejected as a duplicate, or as late, is counted by Spark's own state operators.
+    Readings rejected as duplicates, or as late, are counted by Spark's own state operators.
     """
     reasons = (INCOMPLETE, FUTURE, NO_NUMBER, RANGE)
     counts = [F.count(F.when(F.col("reason") == one, 1)).alias(one) for one in reasons]

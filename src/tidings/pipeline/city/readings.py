@@ -1,11 +1,11 @@
-"""Readings as rows: what comes from a node, what is believed of it, and why the rest is not.
+"""Readings as rows: those from a node, the valid ones, and the reasons why others are rejected.
 
-`raw` gives the columns that all other steps go by. `judged` says of each reading why it is rejected; `clean`
-are those that are not, each once, and `rejected` are all others. On a stream ids are remembered for as long
+`raw` gives the columns that all other steps use. `judged` adds the reason why a reading is rejected; `clean`
+are the valid readings, each once, and `rejected` are all others. On a stream, ids are remembered for as long
 as the watermark lags behind (`late_s`); on history each id counts once, however far apart.
 
-A declarative pipeline does not let its definitions look at a DataFrame. So no step goes by the columns it
-finds, and where a stream is treated otherwise than history, the caller may say which of them it is.
+A declarative pipeline does not let its definitions examine a DataFrame. So no step depends on the columns it
+finds, and where streams and history are treated differently, the caller may say which of them it is.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ SCHEMA = (
     "id string, node string, position bigint, type string, time timestamp, received timestamp, "
     "source string, `sensing-id` string, name string, value double, posx double, posy double"
 )
-"""What to ask the source `tidings` for: header fields, and the attributes that a gateway gives a reading."""
+"""Columns to request from the source `tidings`: header fields, and the attributes of a gateway's readings."""
 NAMES = {"network": "`sensing-id`", "sensor": "name"}
-"""Columns of the pipeline that the source calls otherwise."""
+"""Columns of the pipeline that have another name in the source."""
 COLUMNS = {
     "id": "string",
     "node": "string",
@@ -41,18 +41,18 @@ COLUMNS = {
     "posx": "double",
     "posy": "double",
 }
-"""The columns of all readings in the pipeline."""
+"""Columns of all readings in the pipeline."""
 ALARMS = "alarm"
-"""The type of what the pipeline publishes; it is never read as a reading, so that no alarm feeds itself."""
+"""Type of the pipeline's own events; never read as readings, so that no alarm feeds itself."""
 
 INCOMPLETE, FUTURE, NO_NUMBER, RANGE = "incomplete", "in the future", "no number", "out of range"
 DUPLICATE, LATE = "duplicate", "late"
 REASONS = (INCOMPLETE, FUTURE, NO_NUMBER, RANGE, DUPLICATE, LATE)
-"""Why readings are rejected."""
+"""Reasons for rejecting readings."""
 
 
 def raw(df: DataFrame) -> DataFrame:
-    """Return the source's rows of `SCHEMA` as `COLUMNS`; an id that is missing is made up.
+    """Return the source's rows of `SCHEMA` as `COLUMNS`; a missing id is generated.
 
     A reading that was not sent through a gateway belongs to the network of its source.
     """
@@ -64,7 +64,7 @@ def raw(df: DataFrame) -> DataFrame:
 
 
 def judged(df: DataFrame, rules: CityRules) -> DataFrame:
-    """Raw readings with the column `reason`: why it is rejected as it stands; null: it is not."""
+    """Return raw readings with the column `reason`: why it is rejected by itself; null: it is not."""
     value = F.col("value")
     is_number = value.isNotNull() & ~F.isnan(value) & (F.abs(value) != F.lit(float("inf")))
     reason = (
@@ -79,10 +79,10 @@ def judged(df: DataFrame, rules: CityRules) -> DataFrame:
 def clean(
     df: DataFrame, rules: CityRules, by: str | None = "time", streaming: bool | None = None
 ) -> DataFrame:
-    """Raw readings that are believed, each id once.
+    """Return the valid raw readings, each id once.
 
     A stream gets a watermark on the column `by`; None: it has one. With one on `time` windows can follow, and
-    what comes later than `late_s` is gone; with one on `received` next to nothing comes late.
+    readings later than `late_s` are dropped; with one on `received` next to nothing comes late.
     """
     return believed(judged(df, rules), rules, by, streaming)
 
@@ -90,7 +90,7 @@ def clean(
 def believed(
     df: DataFrame, rules: CityRules, by: str | None = "time", streaming: bool | None = None
 ) -> DataFrame:
-    """The same of readings that are judged."""
+    """Return the valid ones of judged readings, as `clean` does."""
     good = df.where(F.col("reason").isNull()).select(*COLUMNS)
     if df.isStreaming if streaming is None else streaming:
         timed = good if by is None else good.withWatermark(by, seconds(rules.common.late_s))
@@ -100,9 +100,9 @@ def believed(
 
 
 def rejected(raw: DataFrame, clean: DataFrame, rules: CityRules) -> DataFrame:
-    """Each raw reading of history that is not among the clean ones, with the reason.
+    """Return each raw reading of history that is not among the clean ones, with the reason.
 
-    So there are as many as `raw` has more than `clean`: nothing is lost without being counted.
+    So their number is the difference of `raw` and `clean`: no reading is lost without being counted.
     """
     taken = clean.select("id", "node", "position").withColumn("is_taken", F.lit(True))
     ids = clean.groupBy("id").agg(F.lit(True).alias("is_known"))
@@ -114,9 +114,9 @@ def rejected(raw: DataFrame, clean: DataFrame, rules: CityRules) -> DataFrame:
 
 
 def heard(df: DataFrame, rules: CityRules) -> DataFrame:
-    """Raw readings that tell that their sensor was alive, whatever their value; with the column `silent_s`.
+    """Return raw readings that show that their sensor is alive, whatever their value; with `silent_s`.
 
-    Left out are those of unknown sensors, and of types of which nobody minds if they are silent.
+    Those of unknown sensors, and of types without a limit for silence, are left out.
     """
     is_known = ~_is_incomplete() & ~_is_ahead(rules) & F.col("network").isNotNull()
     whole = {"sensor": F.coalesce("sensor", F.lit("")), "silent_s": limit(rules, "silent_s")}
@@ -133,13 +133,13 @@ def _is_ahead(rules: CityRules) -> Column:
 
 
 def limit(rules: CityRules, name: str, type: str = "type") -> Column:
-    """A field of the `Limits` for the type in a column; null where nothing is said."""
+    """Return a field of the `Limits` for the type in a column; null if it is not set."""
     assert name in Limits.__struct_fields__
     rest = getattr(rules.default, name)
     column = F.lit(rest).cast("double")
     for rule in reversed(rules.by_type):  # the most special one is wrapped around all others
         value = getattr(rule.limits, name)
-        if value != rest or not rules.is_flat:  # there are many types, and most say the same
+        if value != rest or not rules.is_flat:  # there are many types, and most have the same limits
             column = F.when(is_below(type, rule.type), F.lit(value).cast("double")).otherwise(column)
     return column
 
@@ -150,5 +150,5 @@ def is_below(column: str, type: str) -> Column:
 
 
 def seconds(number: float) -> str:
-    """A time span as Spark takes it."""
+    """Return a time span as Spark takes it."""
     return f"{round(number * 1_000_000)} microseconds"

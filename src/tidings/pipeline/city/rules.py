@@ -3,7 +3,7 @@
     cell_size = 1000.0            # all types: the grid, in the units of posx and posy
     window_s = 300                # how long a window of the aggregates is
 
-    [default]                     # what holds where nothing else is said
+        [default]                     # for all types without a value of their own
     silent_s = 900
 
     ["air.pm10"]                  # this type and all below it: air.pm10.indoor, too
@@ -11,7 +11,7 @@
     high = 1000
     mean_limit = 50
 
-What a table does not say is taken from the next more general one, and in the end from `default`.
+A value that a table lacks is taken from the next more general one, and in the end from `default`.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ DURATION_S_MAX = 366 * 86_400.0
 
 
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):
-    """The limits of one type; None: no limit."""
+    """Limits of one type; None: no limit."""
 
     low: float | None = None
-    """A value below this is not believed."""
+    """A value below this is rejected."""
     high: float | None = None
-    """A value above this is not believed."""
+    """A value above this is rejected."""
     mean_limit: float | None = None
     """An alarm if the mean of a window is above it."""
     max_limit: float | None = None
@@ -48,25 +48,25 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     """An alarm if a sensor has sent nothing for so long; 0: never."""
 
     def over(self, general: Limits) -> Limits:
-        """These, and where they say nothing, the more general ones."""
+        """Return these limits, completed by the more general ones."""
         own = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
         return msgspec.structs.replace(general, **own)
 
 
 class Common(Struct, frozen=True, forbid_unknown_fields=True):
-    """The limits for all types."""
+    """Limits for all types."""
 
     cell_size: float = 1000.0
-    """The side of a cell, in the units of posx and posy."""
+    """Side of a cell, in the units of posx and posy."""
     window_s: float = 300.0
     late_s: float = 600.0
-    """How long a window, and the memory of ids, waits for readings that come late."""
+    """How long a window, and the memory of ids, waits for late readings."""
     future_s: float = 300.0
     """How far the clock of a sensor may be ahead."""
 
 
 class CityRule(NamedTuple):
-    """The limits of a type and all below it, with those of the more general ones filled in."""
+    """Limits of a type and all below it, completed by those of the more general ones."""
 
     type: str
     limits: Limits
@@ -81,7 +81,7 @@ class CityRules(Struct, frozen=True):
 
     @property
     def is_flat(self) -> bool:
-        """Whether no type that is named lies below another one."""
+        """Whether no named type lies below another one."""
         types = [rule.type for rule in self.by_type]
         return not any(one != other and _is_below(one, other) for one in types for other in types)
 
@@ -92,7 +92,7 @@ class CityRules(Struct, frozen=True):
 
 
 def read_rules(path: Path) -> CityRules:
-    """The rules in a file; ConfigError names the file and what is wrong in it."""
+    """Read the rules in a file; ConfigError names the file and the problem."""
     try:
         return parse_rules(path.read_text(), str(path))
     except OSError as error:
@@ -102,7 +102,7 @@ def read_rules(path: Path) -> CityRules:
 
 
 def parse_rules(text: str, place: str = "rules") -> CityRules:
-    """The rules in a text; ConfigError says where it is wrong."""
+    """Parse the rules in a text; ConfigError names the place of a problem."""
     try:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -110,8 +110,8 @@ def parse_rules(text: str, place: str = "rules") -> CityRules:
     tables = {name: value for name, value in found.items() if isinstance(value, dict)}
     common = _converted(Common, {name: found[name] for name in found if name not in tables}, place)
     check_common(common, place)
-    told = {name: _limits(table, f"{place}, [{name}]") for name, table in tables.items()}
-    return CityRules(common, *_inherited(told))
+    limits = {name: _limits(table, f"{place}, [{name}]") for name, table in tables.items()}
+    return CityRules(common, *_inherited(limits))
 
 
 def _limits(table: dict[str, Any], place: str) -> Limits:
@@ -134,7 +134,7 @@ def _converted(kind: type[T], table: dict[str, Any], place: str) -> T:
 
 
 def check_common(common: Common, place: str) -> None:
-    """Raise ConfigError if what holds for all types can't be."""
+    """Raise ConfigError if the limits for all types are invalid."""
     if not 0 < common.cell_size < float("inf"):
         raise ConfigError(place, "cell_size", "must be above 0")
     for name, least in (("window_s", 1.0), ("late_s", 0.0), ("future_s", 0.0)):
@@ -142,13 +142,13 @@ def check_common(common: Common, place: str) -> None:
             raise ConfigError(place, name, f"must be {least:.0f} to {DURATION_S_MAX:.0f}")
 
 
-def _inherited(told: dict[str, Limits]) -> tuple[Limits, tuple[CityRule, ...]]:
-    """The default, and each table completed by the more general ones; the most special come first."""
-    default = told.pop(DEFAULT, Limits())
+def _inherited(limits: dict[str, Limits]) -> tuple[Limits, tuple[CityRule, ...]]:
+    """Return the default, and each table completed by the more general ones; the most special come first."""
+    default = limits.pop(DEFAULT, Limits())
     rules: list[CityRule] = []
-    for type in sorted(told, key=len):
+    for type in sorted(limits, key=len):
         above = (rule.limits for rule in reversed(rules) if _is_below(type, rule.type))
-        rules.append(CityRule(type, told[type].over(next(above, default))))
+        rules.append(CityRule(type, limits[type].over(next(above, default))))
     return default, tuple(reversed(rules))
 
 

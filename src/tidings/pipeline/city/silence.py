@@ -1,9 +1,9 @@
-"""Sensors that were heard of and are silent now: a row each time that a silence begins.
+"""Sensors that have fallen silent: a row each time that a silence begins.
 
-Time is that of the readings: a sensor is silent if others tell of a moment that is `silent_s` later than its
-last reading. So history and a stream of it have the same silences. A stream may go by the clock instead: then
-a city that falls silent altogether is noticed, too, while a recording that is played faster than it was is
-not understood. A sensor that speaks again may fall silent again.
+Time is that of the readings: a sensor is silent if other readings are `silent_s` later than its last one. So
+history and a stream of it have the same silences. A stream may go by the clock instead: then a city that
+falls silent altogether is noticed, too, but a recording that is replayed faster than it was made is
+misjudged. A sensor that sends again may fall silent again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     )
 
 SENSOR = ("network", "sensor", "type")
-"""What a sensor is known by."""
+"""Columns that identify a sensor."""
 STATE = "last_us bigint, posx double, posy double, silent_s double, heard_ms bigint"
 OUTPUT = (
     "network string, sensor string, type string, last_us bigint, posx double, posy double, silent_s double"
@@ -34,10 +34,11 @@ OUTPUT = (
 
 
 def silent(df: DataFrame, until: datetime | None = None, streaming: bool | None = None) -> DataFrame:
-    """The silences among readings that `heard` gave: the sensor, its `last` reading and place, and `begin`.
+    """Return the silences among readings of `heard`: the sensor, its `last` reading and place, and `begin`.
 
     `begin` is the moment from which it counts as silent. History goes up to `until`, or to the latest reading
-    in it. A stream needs a watermark on `time`; a silence is told once the watermark has passed its `begin`.
+    in it. A stream needs a watermark on `time`; a silence is output once the watermark has passed its
+    `begin`.
     """
     gap = F.concat(
         F.round(F.col("silent_s") * 1_000_000).cast("bigint").cast("string"), F.lit(" microseconds")
@@ -48,8 +49,8 @@ def silent(df: DataFrame, until: datetime | None = None, streaming: bool | None 
         F.max_by("posy", "time").alias("posy"),
         F.max("silent_s").alias("silent_s"),
     )
-    # Not the end of the session window, which is the same: Spark applies a condition on that to the readings
-    # before it has joined them to sessions, and finds others then.
+    # Not the end of the session window, which is the same: Spark would apply a condition on that to the
+    # readings before it has joined them to sessions, with another result.
     begin = F.col("last") + F.make_dt_interval(secs=F.col("silent_s"))
     found = stays.select(*SENSOR, "posx", "posy", "silent_s", "last", begin.alias("begin"))
     if df.isStreaming if streaming is None else streaming:
@@ -62,7 +63,7 @@ def _latest(df: DataFrame) -> Column:
 
 
 def silent_by_clock(df: DataFrame) -> DataFrame:
-    """The same of a stream, by the clock of the machines on which Spark runs."""
+    """Return the silences of a stream, by the clock of the machines on which Spark runs."""
     rows = df.select(*SENSOR, F.unix_micros("time").alias("time_us"), "posx", "posy", "silent_s")
     found = rows.groupBy(*SENSOR).transformWithState(SilenceProcessor(), OUTPUT, "append", "processingTime")
     last = F.timestamp_micros("last_us")
@@ -71,7 +72,7 @@ def silent_by_clock(df: DataFrame) -> DataFrame:
 
 
 class SensorState(NamedTuple):
-    """The state of a sensor: its last reading, and when that came."""
+    """State of a sensor: its last reading, and when that came."""
 
     last_us: int
     posx: float | None
@@ -81,15 +82,15 @@ class SensorState(NamedTuple):
 
     @property
     def due_ms(self) -> int:
-        """When it is silent unless it is heard of before."""
+        """Time at which it counts as silent unless it sends before."""
         return self.heard_ms + round(self.silent_s * 1000)
 
 
 class SilenceProcessor(StatefulProcessor):
-    """Notes when each sensor was heard of, and wakes up when it should have been again.
+    """Remembers the last reading of each sensor, and wakes up when the next is overdue.
 
-    There is one timer a sensor. It is not moved with each reading: when it goes off, the processor looks
-    whether the sensor is silent, and else sets it anew.
+    There is one timer for each sensor. It is not moved with each reading: when it fires, the processor checks
+    whether the sensor is silent, and otherwise sets it anew.
     """
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -122,7 +123,7 @@ class SilenceProcessor(StatefulProcessor):
         timerValues: TimerValues,  # noqa: N803
         expiredTimerInfo: ExpiredTimerInfo,  # noqa: ARG002, N803
     ) -> Iterator[Row]:
-        """Called by Spark when the timer of a sensor has gone off, after the readings of the micro-batch."""
+        """Called by Spark when the timer of a sensor has fired, after the readings of the micro-batch."""
         heard = self._known()
         if heard is None:
             return
@@ -135,7 +136,7 @@ class SilenceProcessor(StatefulProcessor):
         yield Row(**sensor, **last, silent_s=heard.silent_s)
 
     def close(self) -> None:
-        """Called by Spark at the end of a task; there is nothing to give back."""
+        """Called by Spark at the end of a task; does nothing."""
 
     def _known(self) -> SensorState | None:
         found = self._heard.get()
