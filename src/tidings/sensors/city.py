@@ -1,7 +1,7 @@
-"""A simulated city: sensors of several types on a map, some of them on buses, with believable values.
+"""Simulated city: sensors of several types on a map, some of them on buses, with plausible values.
 
-A value is a daily curve, a drift that wanders about, and an outlier now and then. Everything comes from a
-seed: the same network gives the same readings in the same order in each run, whatever the clock says.
+A value is a daily curve, a wandering drift, and an outlier now and then. Everything comes from a seed: the
+same network gives the same readings in the same order in each run, whatever the clock says.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from tidings.gateway.messages import Point, Sensor
 from tidings.sensors.network import SensorNetwork
 
 SIZE_M = 10_000.0
-"""The city is a square of that many metres."""
+"""Side of the city, a square, in metres."""
 DAY_S = 86_400.0
 MORNING_S = 8 * 3_600.0
-"""The time of day when a simulation begins."""
+"""Time of day when a simulation begins."""
 OUTLIERS = 1 / 500
-"""The share of readings that are far off."""
+"""Share of readings that are far off."""
 BUSES = 4
-"""If networks move, one in so many is a bus; the others stand at streets."""
+"""If networks move, one in so many is a bus; the others stand in streets."""
 HARBOUR_M = 1_000.0
-"""The size of the corner where the air is bad, if it is bad anywhere."""
+"""Side of the corner where the air is bad, if it is bad anywhere."""
 SMOG = 5.0
-"""How many times as much dust is in the air there."""
+"""Factor of the dust in the air there."""
 DUST = ("air.pm10", "air.pm25")
 CITY = [Point(0.0, 0.0), Point(SIZE_M, 0.0), Point(SIZE_M, SIZE_M), Point(0.0, SIZE_M)]
 
 
 class ReadingKind(NamedTuple):
-    """How values of a type behave: their range, and the mean, swing and peak of a day."""
+    """Range of the values of a type, and the mean, swing and peak of a day."""
 
     low: float
     high: float
@@ -53,11 +53,11 @@ KINDS = {
     "traffic.speed": ReadingKind(0.0, 120.0, 38.0, 10.0, 3.0, 2.5),
 }
 OTHER = ReadingKind(0.0, 100.0, 50.0, 20.0, 12.0, 2.0)
-"""How values of any other type behave."""
+"""Values of any other type."""
 
 
 class Signal:
-    """The values of one sensor, one after the other."""
+    """Values of one sensor, one after the other."""
 
     __slots__ = ("_drift", "_kind", "_random", "_shift")
 
@@ -68,7 +68,7 @@ class Signal:
         self._shift = random.uniform(0.8, 1.2)  # no two places are alike
 
     def next(self, time_s: float) -> float:
-        """The value at a time of a day, in seconds."""
+        """Return the value at a time of a day, in seconds."""
         kind, random = self._kind, self._random
         self._drift = 0.95 * self._drift + random.gauss(0.0, kind.noise)
         curve = kind.mean * self._shift + kind.swing * cos(2 * pi * (time_s / DAY_S - kind.peak_hour / 24))
@@ -119,7 +119,7 @@ class Spot:
 
 
 class CityMessage(NamedTuple):
-    """A message that is ready to be sent."""
+    """Message that is ready to be sent."""
 
     line: str
     readings: int
@@ -127,7 +127,7 @@ class CityMessage(NamedTuple):
 
 
 class CityNetwork:
-    """One simulated network: the core that knows what it was asked for, and the city around it.
+    """Simulated network: the core with the requests of the gateway, and the city around it.
 
     Its messages are put together from pieces that were encoded before, since there are very many of them.
     `smoggy`: it stands in the corner where the air is bad.
@@ -169,14 +169,14 @@ class CityNetwork:
         self._time_s = MORNING_S
 
     def switched(self) -> None:
-        """Some sensors were switched on or off."""
+        """Note that sensors were switched on or off."""
         if not self.core.always:
             self._names = [name for name in self.core.sensors if name in self.core.asked]
 
     def message(self, stamp: str, now: float) -> CityMessage | None:
-        """The next message; None if nobody wants one, or no value is in the range that was asked for.
+        """Return the next message; None without a request for one, or without a value in its range.
 
-        `stamp` is the time as the reading tells it; empty: it tells none.
+        `stamp` is the time for the readings; empty: they have none.
         """
         self._time_s += self._period_s
         self.spot.advance(self._period_s)
@@ -197,7 +197,7 @@ class CityNetwork:
         return CityMessage(f"{self._opening}{','.join(parts)}]}}}}\n", len(parts), unwanted)
 
     def _chosen(self) -> list[str]:
-        """The sensors whose turn it is, of those that are on."""
+        """Return the sensors whose turn it is, of those that are on."""
         count = len(self._names)
         if count <= self._readings:
             return self._names

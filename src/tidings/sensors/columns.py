@@ -1,10 +1,10 @@
-"""Which column of a recording is what: `timestamp=time,name=sensor,posx=lon,posy=lat,value:air.pm10=pm10`.
+"""Mapping of a recording's columns: `timestamp=time,name=sensor,posx=lon,posy=lat,value:air.pm10=pm10`.
 
-On the left stands what it is, on the right the name of the column:
+The meaning is on the left, the name of the column on the right:
 
 - `timestamp`, `name` (of the sensor), `posx` and `posy`;
 - `value:TYPE`, as often as there are columns of values: each is a reading of that type;
-- or `value` and `type`, where each line tells the type of its value;
+- or `value` and `type`, if each line has the type of its value;
 - anything else is a member of the reading by that name.
 """
 
@@ -33,12 +33,12 @@ _VALUES = (
     *("pm10", "pm25", "pm2.5", "pm1", "no2", "o3", "so2", "co", "co2"),
     *("temperature", "humidity", "pressure", "noise", "wind", "rain"),
 )
-"""Columns that are taken for values by their names."""
+"""Names of columns that are taken for values."""
 _PAIR = re.compile(r"(?P<target>[^=:]+)(?P<type>:[^=]*)?=(?P<column>.*)", re.DOTALL)
 
 
 class RecordingColumns(Struct, frozen=True):
-    """The columns of a recording by what they are; `values` are pairs of a type and a column."""
+    """Columns of a recording by meaning; `values` are pairs of a type and a column."""
 
     timestamp: str
     name: str
@@ -51,12 +51,12 @@ class RecordingColumns(Struct, frozen=True):
 
     @property
     def used(self) -> list[str]:
-        """All columns that must be there."""
+        """All columns that must be present."""
         single = (self.timestamp, self.name, self.value, self.type, self.posx, self.posy)
         return [name for name in single if name] + [name for _, name in (*self.values, *self.others)]
 
     def check(self, header: Sequence[str], place: str) -> None:
-        """ConfigError if a column is not in the header of a file, or is there twice."""
+        """Raise ConfigError if a column is not in the header of a file, or is there twice."""
         for column in self.used:
             if column not in header:
                 raise ConfigError(place, column, f"there is no such column; there are {_listed(header)}")
@@ -127,7 +127,7 @@ def _made(single: dict[str, str], values: dict[str, str], others: dict[str, str]
 
 
 def guess_columns(header: Sequence[str], place: str) -> RecordingColumns:
-    """The mapping that the names of the columns suggest; ConfigError if they suggest none."""
+    """Return the mapping that the names of the columns suggest; ConfigError if they suggest none."""
     lower = {column.strip().lower(): column for column in reversed(header)}
     found = {
         target: lower[name]

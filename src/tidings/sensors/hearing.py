@@ -1,6 +1,6 @@
-"""Reads a gateway's messages from its bytes: one JSON object a line.
+"""Decoder of a gateway's messages: one JSON object a line.
 
-Members and messages that are not known are passed over, so that the gateway may be newer than the network.
+Unknown members and messages are ignored, so that the gateway may be newer than the network.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _decode = msgspec.json.Decoder(_Line).decode
 
 
 class Ear:
-    """Cuts messages out of one connection's bytes. A datagram is given whole, with `feed_whole`."""
+    """Decodes the messages of one connection. A datagram is passed whole, to `feed_whole`."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[Heard]:
-        """The messages that are complete; CodecError if something is none, or has no end."""
+        """Return the messages that are complete; CodecError if one is invalid, or has no end."""
         lines = (self._rest + data).split(b"\n")
         self._rest = lines.pop()
         if len(self._rest) > LINE_SIZE_MAX:
@@ -45,18 +45,18 @@ class Ear:
         return [message for line in lines for message in messages_in(line)]
 
     def feed_whole(self, data: bytes) -> list[Heard]:
-        """The messages of a datagram."""
+        """Return the messages of a datagram."""
         return [message for line in data.split(b"\n") for message in messages_in(line)]
 
 
 def messages_in(line: bytes) -> Iterator[Heard]:
-    """The message on a line, if it is one that is known."""
+    """Yield the message on a line, if it is known."""
     if not line.strip():
         return
     try:
-        told = _decode(line)
+        decoded = _decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CodecError("$", f"no message of a gateway: {error}") from None
-    for message in (told.subscribe, told.unsubscribe, told.ack, told.error, told.redirect):
+    for message in (decoded.subscribe, decoded.unsubscribe, decoded.ack, decoded.error, decoded.redirect):
         if message is not None:
             yield message

@@ -1,7 +1,7 @@
-"""The way from networks to their gateway: a connection that is made again when it breaks, or datagrams.
+"""Link from networks to their gateway: a connection that is reopened when it breaks, or datagrams.
 
-A driver: it carries bytes, and tells the networks when they may speak. Who a connection belongs to is said by
-a token, in the first line, and only inside TLS.
+A driver: it carries bytes, and informs the networks of connections. A token in the first line, only inside
+TLS, identifies the user of a connection.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
 PORT = 4242
-"""The port at which a gateway listens for sensor networks, by default."""
+"""Default port of a gateway for sensor networks."""
 CONNECT_S_MAX = 10.0
 RETRY_S_MIN = 0.1
-"""The delay before the second attempt to connect; the next are longer."""
+"""Delay before the second attempt to connect; the next are longer."""
 LOOK_S = 0.1
-"""How often it is looked whether a link is connected that is waited for."""
+"""Time between two checks whether a link is connected."""
 BUFFER_SIZE_MAX = 1 << 20
-"""Bytes that may wait to be sent before writers are asked to wait."""
+"""Bytes that may wait to be sent before writers must wait."""
 
 
 class GatewayPlace(Struct, frozen=True):
-    """The address of a gateway, and how it is reached."""
+    """Address of a gateway, and its transport."""
 
     host: str
     port: int = PORT
@@ -52,9 +52,9 @@ class GatewayPlace(Struct, frozen=True):
 def place_of(
     text: str, *, udp: bool = False, tls: bool = False, ca: Path | None = None, token: Path | None = None
 ) -> GatewayPlace:
-    """The gateway at HOST, HOST:PORT or [HOST]:PORT; AddressError if the text is none of these.
+    """Return the gateway at HOST, HOST:PORT or [HOST]:PORT; AddressError for any other text.
 
-    Files are looked at, so that what is wrong with them is known at once.
+    Files are read, so that their problems are reported at once.
     """
     host, port = host_and_port(text, PORT)
     is_tls = tls or ca is not None
@@ -69,7 +69,7 @@ def place_of(
 
 
 def host_and_port(text: str, port: int) -> tuple[str, int]:
-    """The parts of HOST, HOST:PORT or [HOST]:PORT; AddressError if the text is none of these."""
+    """Return the parts of HOST, HOST:PORT or [HOST]:PORT; AddressError for any other text."""
     host, colon, number = text.rpartition(":")
     if not colon or text.endswith("]"):
         host, number = text, str(port)
@@ -80,23 +80,23 @@ def host_and_port(text: str, port: int) -> tuple[str, int]:
 
 
 class Party(Protocol):
-    """The party that speaks over a link."""
+    """User of a link."""
 
     def connected(self) -> None:
-        """There is a way to the gateway, or a new one."""
+        """Called when there is a connection to the gateway, or a new one."""
 
     def disconnected(self) -> None:
-        """The way is gone; it is looked for again."""
+        """Called when the connection is gone; the link opens another."""
 
     def heard(self, message: Heard) -> None:
-        """The gateway has said something."""
+        """Called with a message of the gateway."""
 
 
 class GatewayLink(asyncio.Protocol, asyncio.DatagramProtocol):
-    """One connection or one socket for datagrams. `run` keeps it until it is cancelled.
+    """Connection, or socket for datagrams. `run` keeps it until it is cancelled.
 
-    `tell` is called with a sentence when something is wrong that may pass; `gate` bounds how many links
-    connect at the same time.
+    `tell` is called with a sentence on a transient fault; `gate` bounds how many links connect at the same
+    time.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class GatewayLink(asyncio.Protocol, asyncio.DatagramProtocol):
         self._gate = gate or asyncio.Semaphore()
         self._party = party
         self._on_trouble = tell or (lambda _: None)
-        self._told = ""
+        self._reported = ""
         self._ear = Ear()
         self._login = b""
         self._transport: asyncio.Transport | None = None
@@ -120,7 +120,7 @@ class GatewayLink(asyncio.Protocol, asyncio.DatagramProtocol):
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a way to the gateway just now."""
+        """Whether there is a connection to the gateway just now."""
         return self._transport is not None or self._datagrams is not None
 
     @property
@@ -133,7 +133,7 @@ class GatewayLink(asyncio.Protocol, asyncio.DatagramProtocol):
         await self._has_room.wait()
 
     def send(self, data: bytes) -> None:
-        """Send whole lines, or as a datagram one line; nothing happens if there is no way."""
+        """Send whole lines, or as a datagram one line; does nothing without a connection."""
         if self._transport is not None:
             if not self._transport.is_closing():
                 self._transport.write(data)
@@ -141,7 +141,7 @@ class GatewayLink(asyncio.Protocol, asyncio.DatagramProtocol):
             self._datagrams.sendto(data)
 
     def cut(self) -> None:
-        """Break the connection, as a bad network would do; it is made again."""
+        """Break the connection, as a bad network would do; it is reopened."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -163,15 +163,15 @@ class GatewayLink(asyncio.Protocol, asyncio.DatagramProtocol):
             self.close()
 
     def close(self) -> None:
-        """Send what was given, and end the connection."""
+        """Send pending bytes, and close the connection."""
         for transport in (self._transport, self._datagrams):
             if transport is not None:
                 transport.close()
 
     def _tell(self, problem: str) -> None:
-        """Tell what is wrong, once as long as it stays the same."""
-        if problem != self._told:
-            self._told = problem
+        """Report a problem, once as long as it stays the same."""
+        if problem != self._reported:
+            self._reported = problem
             self._on_trouble(problem)
 
     async def _connect(self) -> None:
@@ -184,16 +184,16 @@ class GatewayLink(asyncio.Protocol, asyncio.DatagramProtocol):
             self._login = login_line(place)
             context = tls_context(place)
             transport, _ = await loop.create_connection(lambda: self, place.host, place.port, ssl=context)
-            # A port of this machine on which nobody listens may be given to our own end: we would hear us.
+            # A port of this machine without a listener may become that of our own end: we would hear us.
             if transport.get_extra_info("sockname") == transport.get_extra_info("peername"):
                 transport.abort()
 
     # Called by the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A connection or socket is there."""
+        """Take a new connection or socket."""
         self._ear = Ear()
-        self._told = ""
+        self._reported = ""
         if isinstance(transport, asyncio.DatagramTransport) or self._place.udp:
             self._datagrams = transport  # type: ignore[assignment]  # uvloop's have no such base
         else:
@@ -204,30 +204,30 @@ class GatewayLink(asyncio.Protocol, asyncio.DatagramProtocol):
         self._party.connected()
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """The connection is gone."""
+        """Note that the connection is gone."""
         self._transport = self._datagrams = None
         self._has_room.clear()
         self._is_lost.set()
         self._party.disconnected()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of a connection."""
+        """Decode bytes of a connection."""
         self._hear(lambda: self._ear.feed(data))
 
     def datagram_received(self, data: bytes, _address: object) -> None:
-        """One datagram."""
+        """Decode one datagram."""
         self._hear(lambda: self._ear.feed_whole(data))
 
     def error_received(self, exc: Exception) -> None:
-        """A datagram could not be delivered, which happens while no gateway is there."""
+        """Report a datagram that could not be delivered, as happens without a gateway."""
         self._tell(f"no gateway answers at {self._place}: {exc}")
 
     def pause_writing(self) -> None:
-        """As much as may waits to be sent."""
+        """Note that as much as may waits to be sent."""
         self._has_room.clear()
 
     def resume_writing(self) -> None:
-        """Enough of it was sent."""
+        """Note that enough of it was sent."""
         self._has_room.set()
 
     def _hear(self, messages: Callable[[], list[Heard]]) -> None:
@@ -240,7 +240,7 @@ class GatewayLink(asyncio.Protocol, asyncio.DatagramProtocol):
 
 
 def login_line(place: GatewayPlace) -> bytes:
-    """Return the first line where users are known; UserError if the token can't be read."""
+    """Return the first line for a gateway with users; UserError if the token can't be read."""
     if place.token is None:
         return b""
     credentials = Credentials(token=place.token)
@@ -249,7 +249,7 @@ def login_line(place: GatewayPlace) -> bytes:
 
 
 def tls_context(place: GatewayPlace) -> SSLContext | None:
-    """How TLS is spoken there; ConfigError if the file of the CA is no good."""
+    """Return the TLS context for the gateway, if any; ConfigError if the file of the CA is invalid."""
     if not place.tls:
         return None
     from tidings.transport.tls import client_context
@@ -258,7 +258,7 @@ def tls_context(place: GatewayPlace) -> SSLContext | None:
 
 
 def sensing_id_of(message: Heard) -> str | None:
-    """The network a message is for, None if it does not say."""
+    """Return the network that a message is for, None if it names none."""
     found = message.sensing_id
     return None if found is UNSET else found
 

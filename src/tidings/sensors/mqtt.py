@@ -1,9 +1,9 @@
-"""The MQTT bridge: devices of an existing broker appear as sensor networks.
+"""MQTT bridge: devices of an existing broker appear as sensor networks.
 
 The rule kept: a message of quality of service 1 is acknowledged to the broker only after the gateway has
-acknowledged it, which it does when the readings are stored. Whichever connection breaks, the rest is handed
-over again, and counted once. The other way, what the gateway asks of a network is kept at the broker under
-`tidings/interest/SENSING-ID`, where devices see whether anyone wants what they measure.
+acknowledged it, which it does when the readings are stored. Whichever connection breaks, the rest is
+redelivered, and counted once. In the other direction, the gateway's request to a network is a retained
+message at `tidings/interest/SENSING-ID`, where devices see whether their readings are wanted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tidings.sensors.mqtt_session import MqttBroker, MqttDelivery, MqttSession
 
 INTEREST = "tidings/interest/"
-"""Below this topic stands what is asked of each network; the rest of the topic is its sensing-id, quoted."""
+"""Prefix of the topics of requests; the rest of the topic is the sensing-id of the network, quoted."""
 REPORT_S = 1.0
 TELL_S = 1.0
 """Least seconds between two reports of a message without a reading; the others are only counted."""
@@ -43,11 +43,11 @@ at the soonest, so no other message is taken for a repeat of one of these."""
 
 
 class MqttInbox:
-    """Messages that a broker has delivered, and when they may be acknowledged.
+    """Messages that a broker has delivered, until they may be acknowledged.
 
-    Without I/O. The broker hands out messages under packet ids and, over a new connection, all again whose
-    acknowledgement it has not seen, marked as repeats and with the same ids. So a repeat is recognised by its
-    id and what it holds, and counts once. Acknowledgements go out in the order the messages came in, as MQTT
+    Without I/O. The broker delivers messages under packet ids and, over a new connection, all again whose
+    acknowledgement it has not received, marked as repeats and with the same ids. So a repeat is recognised by
+    its id and content, and counts once. Acknowledgements go out in the order the messages came in, as MQTT
     demands, and only over the connection that brought them last.
     """
 
@@ -55,7 +55,7 @@ class MqttInbox:
         self._numbers = 0
         self._by_packet: Producers[int, tuple[bytes, int]] = Producers(REMEMBERED)  # a digest, and the number
         self._pending: set[int] = set()
-        self._here: dict[int, int] = {}  # packet ids of this connection, not told yet, by number and in order
+        self._here: dict[int, int] = {}  # unacknowledged packet ids of this connection, by number
 
     @property
     def pending(self) -> int:
@@ -63,7 +63,7 @@ class MqttInbox:
         return len(self._pending)
 
     def arrive(self, packet_id: int, is_repeat: bool, topic: str, payload: bytes) -> int | None:
-        """A message came; its number, under which it is to be made safe, or None if it came before."""
+        """Take a message; return its number, for `settle`, or None if it came before."""
         mark = blake2b(topic.encode() + b"\0" + payload, digest_size=16).digest()
         known, number = self._by_packet.get(packet_id, (b"", 0))
         if is_repeat and known == mark:
@@ -76,15 +76,15 @@ class MqttInbox:
         return self._numbers
 
     def settle(self, number: int) -> None:
-        """A message is safe."""
+        """Note that a message is safe."""
         self._pending.remove(number)
 
     def acknowledgements(self) -> list[int]:
         """Return the packet ids that may be acknowledged now, in order; each is returned once."""
-        told = []
+        acknowledged = []
         while self._here and (number := next(iter(self._here))) not in self._pending:
-            told.append(self._here.pop(number))
-        return told
+            acknowledged.append(self._here.pop(number))
+        return acknowledged
 
     def disconnected(self) -> None:
         """Note the loss of the connection: the broker will redeliver what was not acknowledged."""
@@ -174,7 +174,7 @@ class Bridge:
     # From the broker to the gateway
 
     def _take(self, delivery: MqttDelivery) -> None:
-        """A message of the broker."""
+        """Take a message of the broker."""
         self.tally.messages += 1
         number = None
         if delivery.qos:
@@ -194,7 +194,7 @@ class Bridge:
         self._offer(number, found)
 
     def _pass_over(self, number: int | None, problem: str) -> None:
-        """A message holds no reading: it would not the next time either."""
+        """Count and acknowledge a message without a reading: a redelivery would not have one either."""
         self.tally.bad += 1
         self.tally.last_bad = problem
         if time.monotonic() >= self._tell_at:
@@ -208,7 +208,7 @@ class Bridge:
         networks = {one.sensing_id for one in found}
         if any(self._speaker.network(sensing_id).is_full for sensing_id in networks):
             if number is None:
-                self.tally.dropped += len(found)  # nobody has promised anything of these
+                self.tally.dropped += len(found)  # these carry no promise
             else:
                 self._held.append((number, found))
             return
@@ -220,7 +220,7 @@ class Bridge:
             self._speaker.offer(sensing_id, sensors, [one.reading for one in mine], (number, len(mine)))
 
     def _arrived(self, tag: tuple[int | None, int]) -> None:
-        """The gateway has readings of a message, which is safe once it has all of them."""
+        """Note that the gateway has readings of a message, which is safe once it has all of them."""
         number, readings = tag
         self.tally.arrived += readings
         if number is None:
@@ -233,7 +233,7 @@ class Bridge:
             self._offer_held()
 
     def _offer_held(self) -> None:
-        """Try what found a network full; not within itself, as what is offered may arrive at once."""
+        """Retry the readings that found a network full; not reentrant, as readings may arrive at once."""
         if not self._is_offering:
             self._is_offering = True
             for _ in range(len(self._held)):
@@ -277,7 +277,7 @@ def interest_in(network: SensorNetwork) -> bytes:
 
 
 def session_class() -> type[MqttSession]:
-    """The session of MQTT; MissingExtra if that part is not installed."""
+    """Return the class of an MQTT session; MissingExtra if that part is not installed."""
     try:
         from tidings.sensors.mqtt_session import MqttSession
     except ModuleNotFoundError as error:

@@ -1,6 +1,6 @@
-"""A session at an MQTT broker that outlives its connections, with acknowledgements given by hand.
+"""Session at an MQTT broker that outlives its connections, with explicit acknowledgements.
 
-Needs aiomqtt. The broker keeps the session, with all that came for it in between, for SESSION_S.
+Needs aiomqtt. The broker keeps the session, with all messages for it, for SESSION_S.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from tidings.transport.credentials import Credentials
 SESSION_S = 7 * 86_400
 """How long the broker keeps messages for a bridge that is away."""
 IN_FLIGHT_MAX = 500
-"""Messages that the broker may hand over before the first of them is acknowledged."""
+"""Messages that the broker may deliver before the first of them is acknowledged."""
 ANSWER_S_MAX = 10.0
 
 logs = logging.getLogger("tidings.mqtt")
-logs.addHandler(logging.NullHandler())  # what paho logs is told by us too
+logs.addHandler(logging.NullHandler())  # we report paho's faults ourselves
 
 
 class MqttBroker(Struct, frozen=True):
-    """The address of a broker, the user there, and the client id by which it keeps our session."""
+    """Address of a broker, the user there, and the client id of our session."""
 
     host: str
     port: int = 1883
@@ -51,7 +51,7 @@ class MqttBroker(Struct, frozen=True):
 
 
 class MqttDelivery(NamedTuple):
-    """A message of the broker; `qos` 0: it is not acknowledged."""
+    """Message of the broker; `qos` 0: it is not acknowledged."""
 
     topic: str
     payload: bytes
@@ -61,9 +61,9 @@ class MqttDelivery(NamedTuple):
 
 
 class _Client(aiomqtt.Client):
-    """aiomqtt, but that messages come at once, marked if they are repeats, and that we acknowledge them.
+    """aiomqtt, except that messages come at once, marked if they are repeats, and that we acknowledge them.
 
-    It has no names of its own for that: `_on_message` is what it gives to paho, its client underneath.
+    It has no public names for that: `_on_message` is its callback for paho, its client underneath.
     """
 
     def __init__(self, deliver: Callable[[MqttDelivery], None], host: str, **options: Any) -> None:
@@ -80,7 +80,7 @@ class _Client(aiomqtt.Client):
         self._client.ack(packet_id, 1)
 
     def forget(self) -> None:
-        """Look at why the connection ended, or asyncio complains that nobody did; it is told otherwise."""
+        """Retrieve the error that ended the connection, or asyncio warns; it is reported otherwise."""
         if self._disconnected.done() and not self._disconnected.cancelled():
             self._disconnected.exception()
 
@@ -117,12 +117,12 @@ class MqttSession:
         return self._is_connected
 
     def acknowledge(self, packet_id: int) -> None:
-        """Tell the broker that a message is safe; it must have come over this connection."""
+        """Acknowledge a message to the broker; it must have come over this connection."""
         if self._client is not None:
             self._client.acknowledge(packet_id)
 
     async def publish(self, topic: str, payload: bytes) -> None:
-        """Have the broker keep a message for all who look at its topic; Disconnected if it can't be told."""
+        """Publish a retained message; Disconnected if the broker can't be reached."""
         if self._client is None or not self._is_connected:
             raise Disconnected(f"there is no connection to the broker at {self._broker}")
         try:
@@ -134,7 +134,7 @@ class MqttSession:
         """Connect, and again when the connection breaks."""
         backoff = Backoff(random.random, RETRY_S_MIN)
         while True:
-            # Messages may come before it is said that the connection is there.
+            # Messages may come before the connection is reported.
             self._client = client = self._new_client()
             try:
                 async with client:
@@ -153,7 +153,7 @@ class MqttSession:
             await asyncio.sleep(backoff.next_s())
 
     async def _subscribe(self, client: _Client) -> None:
-        # What the broker keeps of a topic comes with a new subscription, not each time we come back.
+        # Retained messages come with a new subscription, not with each new connection.
         options = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB)
         await client.subscribe([(one, options) for one in self._filters])
 

@@ -1,11 +1,11 @@
-"""One sensor network, as seen from its sensors: what it offers, what it was asked for, what it says.
+"""Core of a sensor network: the sensors it offers, the requests of the gateway, and the messages it sends.
 
-A core without I/O. Readings go out while somebody wants them, in the range and at the rate that was asked
-for. A network that numbers its messages keeps each until it is acknowledged, and says all of them again, in
-order, over a new connection; the gateway counts repeats once. One that speaks in datagrams renews its lease,
-and repeats what was not acknowledged in time.
+A core without I/O. Readings are sent while there is demand, in the requested range and at the requested rate.
+A network that numbers its messages keeps each until it is acknowledged, and sends all of them again, in
+order, over a new connection; the gateway counts repeats once. One that sends datagrams renews its lease, and
+repeats messages that were not acknowledged in time.
 
-What it was asked for outlives a broken connection: until the gateway says otherwise, that is the best guess.
+Requests outlive a broken connection: until the gateway changes them, they are the best guess.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from tidings.leases import renewal_s
 from tidings.sensors.hearing import Heard
 
 WAITING_MAX = 1_000
-"""Messages of one network that may wait for their acknowledgement: fewer than a gateway tells apart."""
+"""Messages of one network in flight: fewer than a gateway tells apart."""
 DATAGRAMS_WAITING_MAX = 32
-"""The same for one that speaks in datagrams, of which too many at a time get lost."""
+"""The same for one that sends datagrams, of which too many at a time get lost."""
 REPEAT_S, REPEAT_S_MAX = 1.0, 30.0
-"""After how long a datagram that is not acknowledged is repeated: the first time, and after many.
+"""Delay after which an unacknowledged datagram is repeated: the first time, and after many.
 
-Over a connection nothing is lost, but a gateway may be unable to take something for now: the longer one.
+Over a connection nothing is lost, but a gateway may be unable to accept a message for now: the longer one.
 """
 SENSORS_PER_DATAGRAM = 200
-"""Sensors that one register names where a message must fit into a datagram."""
+"""Sensors in one register message that must fit into a datagram."""
 
 SensorReading = Mapping[str, Any]
 """`name`, `type`, `value`, and perhaps `timestamp`, `area` and other members."""
@@ -56,19 +56,19 @@ class SendLine(Struct, frozen=True):
 
 
 class Arrived(Struct, frozen=True):
-    """The gateway has what was offered with this tag."""
+    """The gateway has the readings that were offered with this tag."""
 
     tag: Any
 
 
 class Switched(Struct, frozen=True):
-    """These sensors were switched on or off, or asked for another range."""
+    """These sensors were switched on or off, or requested with another range."""
 
     names: tuple[str, ...]
 
 
 class Troubled(Struct, frozen=True):
-    """The gateway has found something wrong with what this network said."""
+    """The gateway has found a fault in a message of this network."""
 
     problem: str
 
@@ -83,7 +83,7 @@ SensorEffect = SendLine | Arrived | Switched | Troubled | Redirected
 
 
 class _Waiting:
-    """A message that is not acknowledged yet."""
+    """Message that is not acknowledged yet."""
 
     __slots__ = ("backoff", "line", "repeat_at", "tag")
 
@@ -98,7 +98,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def encode_sensing(sensing_id: str, readings: Iterable[SensorReading], seq: int | None = None) -> bytes:
-    """Readings as one line of JSON, with its end."""
+    """Encode readings as one line of JSON, with its end."""
     message: dict[str, Any] = {"sensing-id": sensing_id, "sensors": tuple(readings)}
     if seq is not None:
         message["seq"] = seq
@@ -128,7 +128,7 @@ class SensorNetwork:
         self.always = always
         self.asked: dict[str, Sensor] = {}
         self.is_connected = False
-        self.unwanted = 0  # readings that were not sent, as nobody had asked for them
+        self.unwanted = 0  # readings that were not sent, for lack of demand
         self._seq = seq
         self._lease_s = lease_s
         self._cookie: str | None = None
@@ -142,18 +142,18 @@ class SensorNetwork:
 
     @property
     def waiting(self) -> int:
-        """How many messages are not acknowledged yet."""
+        """Number of messages that are not acknowledged yet."""
         return len(self._waiting)
 
     @property
     def is_full(self) -> bool:
-        """Whether as many wait as may."""
+        """Whether as many messages wait as may."""
         return len(self._waiting) >= (WAITING_MAX if self._lease_s is None else DATAGRAMS_WAITING_MAX)
 
-    # What happens on this side
+    # Input of this side
 
     def connect(self, now: float) -> list[SensorEffect]:
-        """There is a way to the gateway, or a new one."""
+        """Register over a new connection to the gateway."""
         self.is_connected = True
         self._cookie = None
         self._renewal.reset()
@@ -163,18 +163,18 @@ class SensorNetwork:
         return effects
 
     def disconnect(self) -> None:
-        """The way to the gateway is gone."""
+        """Note that the connection to the gateway is gone."""
         self.is_connected = False
         self._renew_at = inf
 
     def add(self, sensors: Iterable[Sensor], now: float) -> list[SensorEffect]:
-        """There are more sensors; those that are known already are passed over."""
+        """Register more sensors; known ones are ignored."""
         new = {sensor.name: sensor for sensor in sensors if sensor.name not in self.sensors}
         self.sensors |= new
         return self._register(new.values(), now) if self.is_connected and new else []
 
     def remove(self, names: Iterable[str]) -> list[SensorEffect]:
-        """Sensors are gone; with the last of them, the network is."""
+        """Deregister sensors; with the last of them, the network."""
         gone = [Sensor(name) for name in names if self.sensors.pop(name, None)]
         for sensor in gone:
             self.asked.pop(sensor.name, None)
@@ -185,7 +185,7 @@ class SensorNetwork:
         return [_say("deregister", message)]
 
     def offer(self, readings: Iterable[SensorReading], now: float, tag: Any = None) -> list[SensorEffect]:
-        """There are readings; those that nobody wants are left out. If all are, that counts as arrived.
+        """Send the readings that are in demand. If none is, they count as arrived.
 
         A network that numbers its messages must not be full.
         """
@@ -205,7 +205,7 @@ class SensorNetwork:
         return [one for one in readings if self.take(one["name"], one.get("value"), now)]
 
     def take(self, name: str, value: Any, now: float) -> bool:
-        """Whether a reading is asked for, and not too soon after the one before; then it counts as sent."""
+        """Whether a reading is in demand, and not too soon after the one before; then it counts as sent."""
         asked = self.asked.get(name)
         if asked is None or not is_within(value, asked) or not self._is_time(asked, now):
             self.unwanted += 1
@@ -220,10 +220,10 @@ class SensorNetwork:
         self._sent_at[asked.name] = now
         return True
 
-    # What the gateway says
+    # Messages of the gateway
 
     def hear(self, message: Heard, now: float) -> list[SensorEffect]:
-        """The gateway has said something to this network."""
+        """Handle a message of the gateway to this network."""
         match message:
             case Ack():
                 waiting = self._waiting.pop(message.seq, None)
@@ -247,9 +247,9 @@ class SensorNetwork:
         )
 
     def _answer(self, cookie: str | None, is_news: bool, now: float) -> list[SensorEffect]:
-        """Show that datagrams reach this network: when it gets a cookie, and when it is asked once more.
+        """Prove that datagrams reach this network: when it gets a cookie, and at a repeated request.
 
-        Not each time, as the answer may lead to the same question.
+        Not each time, as the proof may lead to the same request.
         """
         is_cookie = cookie not in (None, self._cookie)
         if self._lease_s is None or (not is_cookie and (is_news or now < self._answer_at)):
@@ -261,13 +261,13 @@ class SensorNetwork:
 
     @property
     def wake_at(self) -> float:
-        """When to call `wake`."""
+        """Time of the next call of `wake`."""
         if not self.is_connected:
             return inf
         return min(self._renew_at, *(waiting.repeat_at for waiting in self._waiting.values()), inf)
 
     def wake(self, now: float) -> list[SensorEffect]:
-        """Renew the lease, or repeat what was not acknowledged."""
+        """Renew the lease, or repeat unacknowledged messages."""
         if now < self.wake_at:
             return []
         effects = [self._repeat(one, now) for one in self._waiting.values() if one.repeat_at <= now]
@@ -280,7 +280,7 @@ class SensorNetwork:
         return SendLine(waiting.line)
 
     def _register(self, sensors: Iterable[Sensor], now: float) -> list[SensorEffect]:
-        """Say which sensors there are, in as many messages as it takes."""
+        """Register sensors, in as many messages as it takes."""
         all_of_them = list(sensors)
         size = len(all_of_them)
         self._answer_at = now + REPEAT_S
@@ -298,7 +298,7 @@ class SensorNetwork:
 
 
 def is_within(value: Any, asked: Sensor) -> bool:
-    """Whether a value lies in the range that was asked for; one that is no number always does."""
+    """Whether a value lies in the requested range; one that is no number always does."""
     number = _number(value)
     if number is None:
         return True
@@ -316,6 +316,6 @@ def _number(value: Any) -> Number | None:
 
 
 def _say(title: str, message: Register | Deregister) -> SendLine:
-    """A message of ours; members that are not set are left out."""
+    """Encode a message of ours; unset members are left out."""
     members = {name.replace("_", "-"): value for name, value in asdict(message).items() if value is not None}
     return SendLine(_encode({title: members}) + b"\n")

@@ -1,4 +1,4 @@
-"""Makes a file of readings as citizens' sensors of fine dust would have recorded it, from a seed.
+"""Generator of a file of readings as citizens' sensors of fine dust would have recorded it, from a seed.
 
 It has the columns of the public archives: timestamp, sensor, location, lat, lon, pm10, pm25. Like a real one
 it has sensors that drop out and come back, outliers, and now and then an empty value.
@@ -21,11 +21,11 @@ from tidings.sensors.city import DAY_S, KINDS, Signal
 HEADER = ("timestamp", "sensor", "location", "lat", "lon", "pm10", "pm25")
 BEGIN = datetime(2026, 5, 1, tzinfo=UTC)
 EVERY_S = 150.0
-"""How often a sensor measures, more or less."""
+"""Mean time between two measurements of a sensor."""
 GAPS_PER_DAY = 0.2
 GAP_S_MAX = 6 * 3_600.0
 EMPTY = 1 / 2_000
-"""The share of values that are missing."""
+"""Share of values that are missing."""
 
 
 class WrittenRecording(NamedTuple):
@@ -57,7 +57,7 @@ def make_recording(path: Path, seed: int, sensors: int = 23, days: float = 1.0) 
 
 
 def _rows_of(random: Random, number: int, days: float) -> Iterator[Row]:
-    """The lines of one sensor, in the order of time."""
+    """Yield the lines of one sensor, in the order of time."""
     sensor = str(10_000 + 137 * number)
     where = (
         str(5_000 + 61 * number),

@@ -1,11 +1,11 @@
-"""Recorded readings out of a CSV file, as the messages that their networks would have sent, and their player.
+"""Recorded readings of a CSV file, as the messages that their networks would have sent, and their player.
 
     for message in Recording(path).messages():
         print(message.time_s, message.sensing_id, message.readings)
 
 Messages come in the order of their times. For that ORDER_WINDOW lines are held: one that is further out of
-its place than that comes late, and is counted. A line that can't be read is passed over, counted and named;
-an empty value is left out.
+its place than that comes late, and is counted. A line that can't be read is skipped, counted and reported; an
+empty value is left out.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from tidings.sensors.speaker import Speaker
 ORDER_WINDOW = 10_000
 """Lines that are held to put them in order."""
 MILLISECONDS_FROM, MICROSECONDS_FROM = 1e11, 1e14
-"""A number of seconds that would be thousands of years from now is one of milliseconds, or microseconds."""
+"""Number of seconds, thousands of years from now, above which a time is in milliseconds, or microseconds."""
 NAMED_MAX = 10
-"""Lines that can't be read and are named; the others are only counted."""
+"""Unreadable lines that are reported; the others are only counted."""
 ARRIVE_S_MAX = 60.0
-"""How long nothing may be acknowledged at the end, before the rest is given up."""
+"""Longest time without an acknowledgement at the end, before the rest is given up."""
 REPORT_S = 1.0
 TURN = 100
-"""Messages after which others get a turn, where there is nothing to wait for."""
+"""Messages after which other tasks get a turn, if there is nothing to wait for."""
 
 
 class ReplayMessage(NamedTuple):
-    """The readings of one line: when they were taken, by which network, of which sensors."""
+    """Readings of one line: their time, network and sensors."""
 
     time_s: float
     sensing_id: str
@@ -55,14 +55,14 @@ class ReplayMessage(NamedTuple):
 
 
 class BadLine(NamedTuple):
-    """A line that can't be read."""
+    """Line that can't be read."""
 
     line: int
     problem: str
 
 
 class Recording:
-    """A file of readings, which may be compressed with gzip. What was found is counted while it is read.
+    """File of readings, which may be compressed with gzip. Lines are counted while it is read.
 
     `columns` None: by the names in the first line. `network`: the column of the sensing-id; without it every
     sensor is a network of its own.
@@ -96,13 +96,13 @@ class Recording:
 
     @property
     def share(self) -> float:
-        """How much of the file was read, from 0 to 1."""
+        """Share of the file that was read, from 0 to 1."""
         if self._raw is None:
             return 0.0
         return 1.0 if self._raw.closed else min(self._raw.tell() / self._size, 1.0)
 
     def messages(self) -> Iterator[ReplayMessage]:
-        """All messages, in the order of their times; UserError if the file ends in the middle."""
+        """Yield all messages, in the order of their times; UserError if the file is cut off."""
         held: list[tuple[float, int, ReplayMessage]] = []
         last_s = -float("inf")
         for number, message in self._read():
@@ -151,7 +151,7 @@ class Recording:
 
 
 class _Wrapper(io.TextIOWrapper):
-    """A text that closes the file below it too."""
+    """Text that closes the file below it too."""
 
     raw_file: BinaryIO
 
@@ -180,7 +180,7 @@ class _Maker:
         self.values = len(self._values) or 1
 
     def __call__(self, row: list[str]) -> ReplayMessage:
-        """The message of one line; ValueError or IndexError if it is none."""
+        """Return the message of one line; ValueError or IndexError if it is invalid."""
         time_s, timestamp = moment_of(row[self._timestamp])
         sensing_id, name = _text(row[self._network], "network"), _text(row[self._name], "sensor")
         rest: dict[str, Any] = {"timestamp": timestamp}
@@ -198,10 +198,10 @@ class _Maker:
         return ReplayMessage(time_s, sensing_id, sensors, readings)
 
     def _sensor(self, name: str, type: str) -> Sensor:
-        """The sensor of a name that measures this."""
+        """Return the sensor of a name that measures this."""
         known = self._sensors.get((name, type))
         if known is None:
-            # A name is one sensor of a network, so one that measures several things is several sensors.
+            # A name is one sensor of a network, so one that measures several things becomes several sensors.
             whole = name if len(self._values) == 1 or self._typed else f"{name}.{type}"
             known = self._sensors[name, type] = Sensor(_text(whole, "sensor"), type)
         return known
@@ -218,7 +218,7 @@ class _Maker:
 
 
 def moment_of(text: str) -> tuple[float, str | float]:
-    """A moment as seconds since 1970, and as readings tell it; ValueError if the text is none.
+    """Parse a time to seconds since 1970, and to the form in readings; ValueError if it is invalid.
 
     It is ISO 8601, in UTC if no zone is written, or the number of seconds, milliseconds or microseconds.
     """
@@ -279,9 +279,9 @@ class Played(Struct):
 class Player:
     """Plays a recording to a gateway: each reading when its time has come, or all as fast as they go.
 
-    `speed`: how many times as fast as it was; 0: as fast as it goes. Every message is numbered and waited
-    for, so what was read has arrived when `play` returns.
-    `only_asked`: readings that nobody wants are left out. `report` is called about once a second.
+    `speed`: factor of the original speed; 0: as fast as it goes. Every message is numbered and waited for, so
+    all readings have arrived when `play` returns.
+    `only_asked`: readings without demand are left out. `report` is called about once a second.
     """
 
     def __init__(
@@ -304,7 +304,7 @@ class Player:
         self._speaker = Speaker(place, always=not only_asked, on_arrived=self._arrived, tell=tell)
 
     async def play(self) -> Played:
-        """Send everything, and wait until it has arrived; NoAnswer if the gateway stops to acknowledge."""
+        """Send everything, and wait until it has arrived; NoAnswer if the gateway stops acknowledging."""
         self._begin = time.monotonic()
         async with self._speaker:
             first_s = None
@@ -324,7 +324,7 @@ class Player:
         return self.played
 
     async def _wait_for(self, recorded_s: float) -> None:
-        """Wait until it is so long after the first reading as it was then."""
+        """Wait until as much time has passed since the first reading as then."""
         if not self._speed:
             if self.played.messages % TURN == 0:
                 await asyncio.sleep(0)

@@ -1,7 +1,7 @@
-"""Runs a simulated city against a real gateway: thousands of networks in one process.
+"""Simulated city against a real gateway: thousands of networks in one process.
 
-One wheel says whose turn it is; there is no timer or task for each network. What the gateway asks for is
-obeyed at once: nothing is sent that nobody wants, unless the load is to be sent always.
+One timer wheel schedules all networks; there is no timer or task for each. Requests of the gateway are obeyed
+at once: only readings in demand are sent, unless the load is to be sent always.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from tidings.sensors.network import SendLine, SensorEffect, Switched, Troubled
 from tidings.timers import Alarms
 
 CONNECTING_MAX = 64
-"""Connections that are being made at the same time."""
+"""Connections that are being opened at the same time."""
 LEASE_S = 60.0
-"""The lease of networks that speak in datagrams."""
+"""Lease of networks that send datagrams."""
 LEASE_LOOK_S = 1.0
-"""How often a network that speaks in datagrams is looked after."""
+"""Time between two wake-ups of a network that sends datagrams."""
 CHUNK_MESSAGES = 512
-"""Messages that are made beforehand for each connection where they go as fast as they can."""
+"""Messages that are made in advance for each connection if they go as fast as they can."""
 DATAGRAMS_PER_TURN = 64
 IDLE_S = 0.05
 TICK_S = 0.01
-"""How often it is looked who has something to say."""
+"""Time between two ticks of the wheel."""
 CONNECT_S_MAX = 30.0
 REPORT_S = 1.0
 
 
 class Load(Struct, frozen=True, kw_only=True):
-    """The simulated load. `rate`: messages per second and network, 0: as many as the connections take.
+    """Simulated load. `rate`: messages per second and network, 0: as many as the connections take.
 
-    `smog`: so many of the networks stand close together, where the air is bad.
+    `smog`: number of networks that stand close together, where the air is bad.
     """
 
     networks: int = 1
@@ -98,11 +98,11 @@ class Simulation:
 
     @property
     def groups(self) -> list[SensorGroup]:
-        """The connections, each with its networks."""
+        """Connections, each with its networks."""
         return self._groups
 
     async def run(self) -> Tally:
-        """Connect, send until the time is over, and say farewell."""
+        """Connect, send until the time is over, and deregister."""
         for index in range(self._load.networks):
             self._groups[index % len(self._groups)].add(self._new_network())
         tasks = [asyncio.ensure_future(group.link.run()) for group in self._groups]
@@ -127,10 +127,10 @@ class Simulation:
             is_over, now = False, self._begin
             while not is_over:
                 await asyncio.sleep(max(0.0, now + TICK_S - time.monotonic()))
-                is_over = self._is_over() or bool(flood and flood.done())  # what is due is done even so
+                is_over = self._is_over() or bool(flood and flood.done())  # due actions are run even so
                 now = time.monotonic()
                 self.tally.elapsed_s = now - self._begin
-                for act in list(self._timers.due(now)):  # what is set meanwhile comes with the next tick
+                for act in list(self._timers.due(now)):  # actions added meanwhile come with the next tick
                     act(now)
         finally:
             if flood is not None:
@@ -142,7 +142,7 @@ class Simulation:
         return limit_s is not None and time.monotonic() - self._begin >= limit_s
 
     def _schedule(self) -> None:
-        """Give everyone a turn: networks spread over one period, so that they don't speak all at once."""
+        """Schedule all networks, spread over one period, so that they don't send all at once."""
         begin = self._begin
         self._every(begin, REPORT_S, lambda _: self._report(self.tally))
         if self._load.rate:
@@ -158,7 +158,7 @@ class Simulation:
             self._every(begin, 60.0 / self._load.churn, self._churn)
 
     def _every(self, start: float, period_s: float, act: Callable[[float], None]) -> None:
-        """Do something again and again; what is late is not made up for twice."""
+        """Schedule a periodic action; missed periods are not made up for."""
         due = start + period_s
 
         def again(now: float) -> None:
@@ -170,7 +170,7 @@ class Simulation:
         self._timers.at(due, again)
 
     def _churn(self, now: float) -> None:
-        """A network leaves and another comes; or its connection breaks, and it comes back."""
+        """Replace a network by another; or break a connection, which is reopened."""
         group = self._random.choice(self._groups)
         self.tally.left += 1
         if self._random.random() < 0.5 and not self._place.udp:
@@ -195,7 +195,7 @@ class Simulation:
         )
 
     async def _flood(self) -> None:
-        """Give each connection as much as it takes."""
+        """Send on each connection as much as it takes."""
         while not self._is_over():
             sent = [group.flood() for group in self._groups if group.link.has_room]
             await asyncio.sleep(0 if any(sent) else IDLE_S)
@@ -207,7 +207,7 @@ class Simulation:
 
 
 class SensorGroup:
-    """A connection, or a socket for datagrams, and the networks that speak over it."""
+    """Connection, or socket for datagrams, and its networks."""
 
     def __init__(self, simulation: Simulation, place: GatewayPlace, gate: asyncio.Semaphore) -> None:
         self._tally = simulation.tally
@@ -221,13 +221,13 @@ class SensorGroup:
         self._has_left = False
 
     def add(self, network: CityNetwork) -> None:
-        """One more network, before there is a connection."""
+        """Add a network, before there is a connection."""
         self.networks.append(network)
         self._by_id[network.core.sensing_id] = network
         self._tally.networks += 1
 
     def replace(self, seat: int, network: CityNetwork, now: float) -> None:
-        """A network leaves for good, and another one takes its seat."""
+        """Replace a network that leaves for good by another one."""
         old = self.networks[seat]
         self._retire(old)
         del self._by_id[old.core.sensing_id]
@@ -237,7 +237,7 @@ class SensorGroup:
             self._do(network, network.core.connect(now))
 
     def leave(self) -> None:
-        """All networks say that they are gone."""
+        """Deregister all networks."""
         self._has_left = True
         for network in self.networks:
             self._retire(network)
@@ -247,7 +247,7 @@ class SensorGroup:
         self._do(network, network.core.remove(list(network.core.sensors)))
 
     def speak(self, seat: int, now: float) -> None:
-        """Send the next message of a network, if somebody wants it and the connection takes it."""
+        """Send the next message of a network, if it is in demand and the connection takes it."""
         if not self.link.has_room:
             return
         message = self.networks[seat].message(stamp_of(int(time.time())), now)
@@ -256,7 +256,7 @@ class SensorGroup:
             self._count(1, message.readings, message.unwanted)
 
     def flood(self) -> bool:
-        """Send what was made beforehand; whether there was anything."""
+        """Send messages made in advance; return whether there were any."""
         if self._is_stale:
             self._fill()
         for part in self._chunk:
@@ -282,27 +282,27 @@ class SensorGroup:
         self._tally.unwanted += unwanted
 
     def wake(self, now: float) -> None:
-        """Look after leases."""
+        """Renew leases."""
         for network in self.networks:
             self._do(network, network.core.wake(now))
 
     # Called by the link
 
     def connected(self) -> None:
-        """All networks register."""
+        """Register all networks."""
         self._tally.connections += 1
         now = time.monotonic()
         for network in self.networks:
             self._do(network, network.core.connect(now))
 
     def disconnected(self) -> None:
-        """The connection is gone."""
+        """Note that the connection is gone."""
         self._tally.connections -= not self._has_left
         for network in self.networks:
             network.core.disconnect()
 
     def heard(self, message: Heard) -> None:
-        """The gateway has said something to one of the networks."""
+        """Pass a message of the gateway to its network."""
         self._tally.heard += 1
         network = self._by_id.get(sensing_id_of(message) or "")
         if network is not None:
@@ -331,7 +331,7 @@ _stamps: dict[int, str] = {}
 
 
 def stamp_of(second: int) -> str:
-    """A second as readings tell it; the last one is remembered."""
+    """Return a second in the form of readings; the last one is cached."""
     stamp = _stamps.get(second)
     if stamp is None:
         _stamps.clear()

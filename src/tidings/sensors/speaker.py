@@ -1,4 +1,4 @@
-"""Speaks to a gateway for many networks that are found one by one, and knows what has arrived there.
+"""Client of a gateway for many networks that are found one by one, which knows what has arrived there.
 
 Every message is numbered and kept until it is acknowledged, so that broken connections lose nothing. For
 programs that bring readings from elsewhere: a recording, or the devices of another broker.
@@ -28,13 +28,13 @@ from tidings.sensors.network import (
 )
 
 NETWORKS_PER_LINK = 1_000
-"""As many as a gateway takes on one connection."""
+"""Networks on one connection, as many as a gateway accepts."""
 LOOK_S = 0.5
-"""How often it is looked whether something must be repeated."""
+"""Time between two checks for messages to be repeated."""
 LEASE_S = 60.0
-"""The lease of networks that speak in datagrams."""
+"""Lease of networks that send datagrams."""
 FIRST_S_MAX = 5.0
-"""How long the first connection may take."""
+"""Longest time for the first connection."""
 
 
 class Speaker:
@@ -86,11 +86,11 @@ class Speaker:
 
     @property
     def waiting(self) -> int:
-        """How many messages have not arrived yet."""
+        """Number of messages that have not arrived yet."""
         return sum(network.waiting for mouth in self._mouths for network in mouth.networks.values())
 
     def network(self, sensing_id: str) -> SensorNetwork:
-        """The network of that id, which is made if there is none."""
+        """Return the network of that id, which is made if there is none."""
         mouth = self._by_id.get(sensing_id)
         if mouth is None:
             mouth = self._by_id[sensing_id] = self._mouth_with_room()
@@ -104,7 +104,7 @@ class Speaker:
     def offer(
         self, sensing_id: str, sensors: Iterable[Sensor], readings: list[SensorReading], tag: Any
     ) -> None:
-        """Send readings of a network that is not full; sensors it did not have yet are registered first."""
+        """Send readings of a network that is not full; its new sensors are registered first."""
         network = self.network(sensing_id)
         now, mouth = time.monotonic(), self._by_id[sensing_id]
         if mouth.link.is_connected and not network.is_connected:
@@ -139,7 +139,7 @@ class Speaker:
             return
 
     def farewell(self) -> None:
-        """Say that all networks are gone."""
+        """Deregister all networks."""
         for mouth in self._mouths:
             for network in mouth.networks.values():
                 mouth.do(network, network.remove(list(network.sensors)))
@@ -147,7 +147,7 @@ class Speaker:
     # Called by the mouths
 
     def do(self, mouth: _Mouth, network: SensorNetwork, effects: list[SensorEffect]) -> None:
-        """Carry out what a network wants done."""
+        """Carry out the effects of a network."""
         for effect in effects:
             match effect:
                 case SendLine():
@@ -162,7 +162,7 @@ class Speaker:
                     self._tell(f"network {network.sensing_id!r} belongs to the gateway at {effect.address}")
 
     def move(self, problem: str | None = None) -> None:
-        """Something has arrived, or there is a way again, or the gateway has a problem with no network."""
+        """Wake waiters after an arrival or a new connection; report a problem that concerns no network."""
         self._progress.set()
         if problem is not None:
             self._tell(problem)
@@ -197,7 +197,7 @@ class Speaker:
 
 
 class _Mouth:
-    """One link and the networks that speak over it."""
+    """Link and the networks that use it."""
 
     def __init__(self, speaker: Speaker, place: GatewayPlace, tell: Callable[[str], None]) -> None:
         self._speaker = speaker

@@ -1,4 +1,4 @@
-"""How messages of an MQTT broker become readings: a TOML file with one table for each kind of reading.
+"""Mapping of messages of an MQTT broker to readings: a TOML file with one table for each kind of reading.
 
     [[reading]]
     topic = "city/+station/air/+what"     # + is one level and # all the rest, with a name if it is needed
@@ -10,8 +10,8 @@
     area = ["$.lon", "$.lat"]
     members = { unit = "$.unit" }
 
-Texts may hold levels of the topic and places, `{station}` or `{$.device.id}`. All tables that fit a topic
-give a reading if their value is there, so one message may hold several.
+Texts may contain levels of the topic and places, `{station}` or `{$.device.id}`. All tables that fit a topic
+give a reading if their value is there, so one message may have several.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from tidings.event.values import check_type
 from tidings.gateway.messages import NAME_LENGTH_MAX, Sensor
 
 TOPICS_MAX = 10_000
-"""Topics of which it is remembered which tables fit."""
+"""Topics whose fitting tables are cached."""
 PAYLOAD_SIZE_MAX = 256 << 10
-"""Bytes of a message that is looked at."""
+"""Bytes of a message that is decoded."""
 
 _KEYS = (
     "topic",
@@ -56,11 +56,11 @@ _INT_MIN, _INT_MAX = -(1 << 63), (1 << 63) - 1
 
 Levels = dict[str, str]
 Get = Callable[[Levels, Any], Any]
-"""Finds a value in the levels of a topic and what a message holds; `_MISSING` if it is not there."""
+"""Finds a value in the levels of a topic and the content of a message; `_MISSING` if it is absent."""
 
 
 class Found(NamedTuple):
-    """One reading that a message holds: its network, its sensor and the reading itself."""
+    """Reading in a message: its network, its sensor and the reading itself."""
 
     sensing_id: str
     sensor: Sensor
@@ -91,12 +91,12 @@ class _Rule:
         self._members = self._others(table.get("members", {}))
 
     def levels(self, topic: str) -> Levels | None:
-        """The named levels of a topic, None if it does not fit."""
+        """Return the named levels of a topic, None if it does not fit."""
         found = self._pattern.fullmatch(topic)
         return None if found is None else found.groupdict()
 
     def read(self, levels: Levels, payload: Any) -> Found | None:
-        """The reading in a message, None if its value is not there; CodecError if something is no good."""
+        """Return the reading in a message, None if its value is absent; CodecError if it is invalid."""
         value = self._value(levels, payload)
         if value is _MISSING or value is None:
             return None
@@ -136,7 +136,7 @@ class _Rule:
     # Reading the table
 
     def _topic(self, text: Any) -> tuple[str, re.Pattern[str]]:
-        """The filter that the broker is asked for, and the pattern of topics."""
+        """Return the filter to subscribe to at the broker, and the pattern of topics."""
         self._check_text("topic", text)
         filters, pattern = [], ""
         levels = text.split("/")
@@ -156,7 +156,7 @@ class _Rule:
         return "/".join(filters), re.compile(pattern, re.DOTALL)
 
     def _template(self, key: str, text: Any) -> Get:
-        """A text with fields."""
+        """Parse a text with fields."""
         self._check_text(key, text)
         parts: list[str | Get] = []
         end = 0
@@ -183,7 +183,7 @@ class _Rule:
         return lambda levels, _: levels[field]
 
     def _source(self, key: str, text: Any) -> Get:
-        """A place in the message, or a text with fields."""
+        """Parse a place in the message, or a text with fields."""
         if isinstance(text, str) and text.startswith("$"):
             return self._path(key, text)
         return self._template(key, text)
@@ -250,7 +250,7 @@ class TopicMap:
         return list(dict.fromkeys(rule.filter for rule in self._rules))
 
     def read(self, topic: str, payload: bytes) -> list[Found]:
-        """The readings in a message; CodecError if there is none, or one that is no good."""
+        """Return the readings in a message; CodecError if there is none, or an invalid one."""
         fitting = self._fitting_rules(topic)
         if not fitting:
             raise CodecError(topic, "no [[reading]] is for this topic")
@@ -279,7 +279,7 @@ class TopicMap:
 
 
 def load_map(file: Path) -> TopicMap:
-    """The map in a file; ConfigError names what is wrong, and its place."""
+    """Load the map in a file; ConfigError names the problem, and its place."""
     try:
         content = tomllib.loads(file.read_bytes().decode())
     except OSError as error:
@@ -304,17 +304,17 @@ def _level_pattern(level: str, found: re.Match[str] | None, is_first: bool) -> s
 
 
 def _joined(parts: list[str | Get]) -> Get:
-    """The text of several parts."""
+    """Return a function that gives the text of several parts."""
 
     def get(levels: Levels, payload: Any) -> Any:
-        texts = [part if isinstance(part, str) else _said(part(levels, payload)) for part in parts]
+        texts = [part if isinstance(part, str) else _within_text(part(levels, payload)) for part in parts]
         return _MISSING if _MISSING in texts else "".join(texts)
 
     return get
 
 
-def _said(value: Any) -> Any:
-    """A value within a text; `_MISSING` if it is none that a text may hold."""
+def _within_text(value: Any) -> Any:
+    """Return a value within a text; `_MISSING` if it is none that a text may contain."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool) or not isinstance(value, int | float):
