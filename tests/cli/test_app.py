@@ -83,7 +83,7 @@ def test_help_fills_its_lines_and_names_no_type_of_a_flag() -> None:
 @pytest.mark.parametrize(
     ("command", "allowed"),
     [
-        (("nonsense",), "publish, subscribe, top"),
+        (("nonsense",), "publish, subscribe,"),
         (("queue", "dead", "nonsense"), "the commands are: replay, purge."),
         (("queue", "list", "--scope", "nonsense"), "'local', 'remote', 'both'"),
         (("queue", "lst"), "Did you mean 'list'?"),

@@ -22,6 +22,7 @@ from tidings.cli import (
     pipeline,
     publish,
     queue,
+    request,
     security,
     sensor,
     session,
@@ -46,6 +47,8 @@ app.command()(gateway.gateway)
 app.command()(publish.publish)
 app.command()(subscribe.subscribe)
 app.command()(ping.ping)
+app.command()(request.request)
+app.command()(request.reply)
 app.command()(top.top)
 app.command()(backup.backup)
 app.command()(backup.restore)
