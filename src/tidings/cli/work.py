@@ -8,13 +8,9 @@ queue's redelivery_s, it does the same.
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import subprocess
 import sys
 import time
 from collections import Counter
-from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -25,6 +21,7 @@ from tidings.cli.connection import connects, queue_of, until_terminated
 from tidings.cli.filter import parse
 from tidings.cli.options import Address, Json, Name, QueueName, Where
 from tidings.cli.printing import line_of, print_json
+from tidings.cli.shell import run_shell
 from tidings.errors import MessageNotHeld
 
 if TYPE_CHECKING:
@@ -163,26 +160,12 @@ class Worker:
         return "given back"
 
     async def _run(self, message: Message) -> int:
-        """Run the command; its exit code. If that is cut short, so is the command with all it has started."""
+        """Run the command; its exit code."""
         from tidings.event.json import to_json
 
-        # Begun in one go: what is cancelled while it is being started leaves some of the command behind.
-        process = subprocess.Popen(
-            self._command,
-            shell=True,
-            stdin=subprocess.PIPE,
-            stdout=sys.stderr if self._json else None,
-            env={**os.environ, "TIDINGS_DELIVERIES": str(message.deliveries)},
-            process_group=0,
-        )
-        try:
-            await asyncio.to_thread(process.communicate, to_json(message.event) + b"\n")
-        except asyncio.CancelledError:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGTERM)
-            await asyncio.to_thread(process.wait)  # nobody else is to begin before it has ended
-            raise
-        return process.returncode
+        output = sys.stderr if self._json else None
+        deliveries = {"TIDINGS_DELIVERIES": str(message.deliveries)}
+        return (await run_shell(self._command, to_json(message.event) + b"\n", output, **deliveries))[0]
 
     def _report(self, outcome: str, message: Message, exit: int | None = None, took_s: Any = None) -> None:
         from tidings.event.json import to_json
