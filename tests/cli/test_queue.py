@@ -348,7 +348,7 @@ def test_what_could_not_be_printed_is_still_there(jobs: Commands) -> None:
         check=False,
     )
     os.close(writer)
-    assert process.returncode == 1
+    assert process.returncode == 141
     assert jobs.numbers("get", "jobs", "--all") == [1, 2, 3]
 
 
