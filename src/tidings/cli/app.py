@@ -37,7 +37,6 @@ from tidings.errors import UserError
 app = typer.Typer(
     help="News of events, for things that come and go.",
     no_args_is_help=True,
-    add_completion=False,
     cls=tree.Group,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

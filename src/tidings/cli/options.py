@@ -126,7 +126,11 @@ def _setting_option(setting: Setting, default: Any) -> Any:
     is_told = default is not None and setting.kind is not bool
     shown = f"{default:g}" if isinstance(default, float) else str(default)
     return typer.Option(
-        flags, metavar=setting.metavar, help=setting.help, show_default=shown if is_told else False
+        flags,
+        metavar=setting.metavar,
+        help=setting.help,
+        show_default=shown if is_told else False,
+        autocompletion=(lambda: list(setting.choices)) if setting.choices else None,
     )
 
 

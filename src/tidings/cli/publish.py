@@ -11,8 +11,21 @@ from tidings.cli.events import send_all, source_of
 from tidings.cli.options import Address, Fields, Json, Kind, Name
 from tidings.cli.printing import to_json
 
+
+def deliveries() -> list[str]:
+    """Return the delivery modes; called by the completion of a shell."""
+    from tidings.event.header import DELIVERIES
+
+    return list(DELIVERIES)
+
+
 Delivery = Annotated[
-    str | None, typer.Option(metavar="HOW", help="The delivery mode: transient, reliable or persistent.")
+    str | None,
+    typer.Option(
+        metavar="HOW",
+        help="The delivery mode: transient, reliable or persistent.",
+        autocompletion=deliveries,
+    ),
 ]
 Count = Annotated[int, typer.Option(min=1, help="Publish the event so many times.")]
 
