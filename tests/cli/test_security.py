@@ -209,3 +209,24 @@ def test_the_commands_of_the_document_can_be_typed_one_after_the_other(tmp_path:
             *words, environment={"TIDINGS_SECURITY": "sec", "TIDINGS_PASSWORD": PASSWORD}
         )
         assert code == 0, f"{words}: {errors}"
+
+
+def test_each_command_says_as_json_what_it_made() -> None:
+    def told(*arguments: str) -> dict[str, object]:
+        code, output, _ = security(*arguments, "--json")
+        assert code == 0
+        found: dict[str, object] = json.loads(output)
+        return found
+
+    made = json.loads(init("--json"))
+    assert (made["made"], made["node"]["name"], made["password_file"]) == ("sec", "kitchen", None)
+    sibling = told("node", "attic", "--from", "sec", "--to", "there", "--host", "10.0.0.8")
+    assert (sibling["made"], sibling["sibling"]) == ("there", "kitchen")
+    client = told("certificate", "ada", "--from", "sec", "--to", "hers")
+    assert client == {
+        "user": "ada",
+        "ca": "hers/ca.pem",
+        "cert": "hers/client.pem",
+        "key": "hers/client.key",
+    }
+    assert told("renew", "sec")["name"] == "kitchen"

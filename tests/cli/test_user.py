@@ -251,3 +251,20 @@ def test_a_command_shows_no_secret_to_those_who_list_processes(home: SecurityDir
     )
     assert PASSWORD not in result.stdout + result.stderr
     assert lets_in(home, "ada", PASSWORD)
+
+
+def test_each_command_says_as_json_what_it_did(home: SecurityDirectory) -> None:
+    def told(*arguments: str) -> dict[str, object]:
+        code, output, _ = user(*arguments, "--json", password=PASSWORD)
+        assert code == 0
+        found: dict[str, object] = json.loads(output)
+        return found
+
+    assert told("add", "ada") == {"added": "ada"}
+    assert told("password", "ada") == {"changed": "ada"}
+    made = told("token", "ada", "--label", "lab", "--until", "2099-01-31")
+    assert lets_in(home, "ada", str(made.pop("token")))
+    assert made == {"user": "ada", "label": "lab", "until": "2099-01-31", "is_new_user": False}
+    assert told("token", "ada", "--label", "second", "--to", "file")["file"] == "file"
+    assert told("revoke", "ada", "lab") == {"user": "ada", "revoked": "lab", "is_last": False}
+    assert told("remove", "ada") == {"removed": "ada", "locked": False}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidings.cli.options import Json
-from tidings.cli.printing import print_json
+from tidings.cli.printing import print_json, to_json
 from tidings.cli.user import PasswordFile, directory_of, find_password, hashed, print_users, tell_consequences
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def init(
     host: Hosts = None,
     admin: AdminName = "admin",
     password_file: PasswordFile = None,
+    json: Json = False,
 ) -> None:
     """Make a security directory: certificates, an administrator, a user for devices, and rules.
 
@@ -65,47 +66,66 @@ def init(
     told = secrets.token_urlsafe(24) if given is None else None
     who = Admin(admin, hashed(given or told or ""), told)
     make_security(directory, node, hosts, who, os.urandom, datetime.now(UTC))
-    _tell_made(directory, own_certificate(SecurityDirectory(directory)))
+    made = own_certificate(SecurityDirectory(directory))
+    if json:
+        password = None if told is None else str(directory / "admin.password")
+        print_json({"made": str(directory), "node": made, "admin": admin, "password_file": password})
+        return
+    _tell_made(directory, made)
     typer.echo(_how_to_begin(directory, node, hosts[0]))
     if told is not None:
         typer.echo(f"\nThe password of {admin} was made up: it is in {directory / 'admin.password'}")
 
 
 @app.command("node")
-def add_node(name: NodeName, home: From, to: To, host: Hosts = None) -> None:
+def add_node(name: NodeName, home: From, to: To, host: Hosts = None, json: Json = False) -> None:
     """Make a security directory for another node, so that it and this one trust each other."""
-    from tidings.security.certificates import HOSTS
     from tidings.security.directory import SecurityDirectory
     from tidings.security.provision import make_sibling, own_certificate
 
     here, hosts = directory_of(home), host or [name]
     this = make_sibling(here, to, name, hosts, datetime.now(UTC))
-    _tell_made(to, own_certificate(SecurityDirectory(to)))
+    made = own_certificate(SecurityDirectory(to))
+    if json:
+        print_json({"made": str(to), "node": made, "sibling": this})
+    else:
+        _tell_made(to, made)
+        _tell_how_to_start(here, this, to, name, hosts)
+    tell_consequences(here)
+
+
+def _tell_how_to_start(here: SecurityDirectory, this: str, to: Path, name: str, hosts: list[str]) -> None:
+    from tidings.security.certificates import HOSTS
+    from tidings.security.provision import own_certificate
+
     reached = [one for one in own_certificate(here).hosts if one not in HOSTS]
     peers = {name: (this, (reached or ["HOST"])[0]), this: (name, hosts[0])}
     typer.echo(f"\nMove all of {to} to the machine of {name}. Start it there with")
     typer.echo(f"  {_start(name, 'security')} {_peers(*peers[name])}")
     typer.echo(f"and {this} here with")
-    typer.echo(f"  {_start(this, str(home))} {_peers(*peers[this])}")
+    typer.echo(f"  {_start(this, str(here.path))} {_peers(*peers[this])}")
     typer.echo("What they may ask of each other is in the access.toml of each.")
-    tell_consequences(here)
 
 
 @app.command()
-def certificate(user: UserName, home: From, to: To) -> None:
+def certificate(user: UserName, home: From, to: To, json: Json = False) -> None:
     """Make a certificate by which a client logs in as USER, who may be new."""
     from tidings.security.provision import make_client
 
     here = directory_of(home)
     make_client(here, to, user, datetime.now(UTC))
-    typer.echo(f"made {to}: a certificate for {user}\n\nMove it to the client's machine. There:")
-    for variable, file in (("CA", "ca.pem"), ("CERT", "client.pem"), ("KEY", "client.key")):
-        typer.echo(f"  export TIDINGS_{variable}={shlex.quote(str(to / file))}")
+    files = {"CA": to / "ca.pem", "CERT": to / "client.pem", "KEY": to / "client.key"}
+    if json:
+        print_json({"user": user, **{name.lower(): str(file) for name, file in files.items()}})
+    else:
+        typer.echo(f"made {to}: a certificate for {user}\n\nMove it to the client's machine. There:")
+        for name, file in files.items():
+            typer.echo(f"  export TIDINGS_{name}={shlex.quote(str(file))}")
     tell_consequences(here, user)
 
 
 @app.command()
-def renew(directory: There, host: Hosts = None) -> None:
+def renew(directory: There, host: Hosts = None, json: Json = False) -> None:
     """Make a new certificate for the node; without --host it has the names and addresses of the old one.
 
     A running node loads it by itself; clients need no change.
@@ -113,7 +133,7 @@ def renew(directory: There, host: Hosts = None) -> None:
     from tidings.security.provision import renew_node
 
     made = renew_node(directory_of(directory), host, datetime.now(UTC))
-    typer.echo(_certificate_text("renewed", made))
+    typer.echo(to_json(made) if json else _certificate_text("renewed", made))
 
 
 @app.command()

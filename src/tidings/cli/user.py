@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidings.cli.options import Json
-from tidings.cli.printing import add_row, new_table, print_json, print_table
+from tidings.cli.printing import add_row, new_table, print_json, print_table, to_json
 from tidings.errors import TidingsError, UserError
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def add(
     node: Node = False,
     password_file: PasswordFile = None,
     security: Security = None,
+    json: Json = False,
 ) -> None:
     """Add a user with a password: entered at a prompt, in a file, or in TIDINGS_PASSWORD."""
     from tidings.security.directory import edited
@@ -72,7 +73,7 @@ def add(
         credential = hashed(need_password(name, password_file))
     with edited(home) as lines:
         lines.add(name, credential)
-    typer.echo(f"added {name}")
+    typer.echo(to_json({"added": name}) if json else f"added {name}")
     tell_consequences(home, name)
 
 
@@ -91,7 +92,7 @@ def show(security: Security = None, json: Json = False) -> None:
 
 
 @app.command()
-def remove(name: UserName, security: Security = None) -> None:
+def remove(name: UserName, security: Security = None, json: Json = False) -> None:
     """Remove a user with all credentials; a running node closes the connections made with them."""
     from tidings.security.directory import edited
 
@@ -99,7 +100,9 @@ def remove(name: UserName, security: Security = None) -> None:
     place = _place_in_rules(home, name)
     with edited(home) as lines:
         lines.remove(name, stays=place is not None)
-    if place is None:
+    if json:
+        print_json({"removed": name, "locked": place is not None})
+    elif place is None:
         typer.echo(f"removed {name}")
     else:
         typer.echo(f"{name} is locked, and let in by nothing; the name stays because of {place}")
@@ -107,7 +110,9 @@ def remove(name: UserName, security: Security = None) -> None:
 
 
 @app.command()
-def password(name: UserName, password_file: PasswordFile = None, security: Security = None) -> None:
+def password(
+    name: UserName, password_file: PasswordFile = None, security: Security = None, json: Json = False
+) -> None:
     """Change a user's password; clients that used the old one have to log in again."""
     from tidings.security.directory import edited
 
@@ -117,7 +122,7 @@ def password(name: UserName, password_file: PasswordFile = None, security: Secur
     new = hashed(need_password(name, password_file))
     with edited(home) as lines:
         lines.set_password(name, new)
-    typer.echo(f"{name} has a new password")
+    typer.echo(to_json({"changed": name}) if json else f"{name} has a new password")
     tell_consequences(home, name)
 
 
@@ -128,6 +133,7 @@ def token(
     until: Until = None,
     to: To = None,
     security: Security = None,
+    json: Json = False,
 ) -> None:
     """Make a token, by which a user logs in without a password; it is printed once. NAME may be new.
 
@@ -142,7 +148,10 @@ def token(
         is_new = lines.add_token(name, Token(label, hash_token(made), last_day))
         if to is not None:
             write_new(to, f"{made}\n")
-    if to is None:
+    if json:
+        told = {"user": name, "label": label, "until": last_day, "is_new_user": is_new}
+        print_json({**told, "token": made} if to is None else {**told, "file": str(to)})
+    elif to is None:
         typer.echo(made)
     about = f"token {label!r} of {'the new user ' if is_new else ''}{name}"
     typer.echo(f"{about} is good{'' if last_day is None else f' until {last_day}'}", err=True)
@@ -150,14 +159,17 @@ def token(
 
 
 @app.command()
-def revoke(name: UserName, label: OldLabel, security: Security = None) -> None:
+def revoke(name: UserName, label: OldLabel, security: Security = None, json: Json = False) -> None:
     """Revoke a token; a running node closes the connections made with it."""
     from tidings.security.directory import edited
 
     home = directory_of(security)
     with edited(home) as lines:
         is_last = lines.revoke(name, label)
-    typer.echo(f"revoked {label!r} of {name}" + (", who is let in by nothing now" if is_last else ""))
+    if json:
+        print_json({"user": name, "revoked": label, "is_last": is_last})
+    else:
+        typer.echo(f"revoked {label!r} of {name}" + (", who is let in by nothing now" if is_last else ""))
     tell_consequences(home)
 
 
