@@ -37,6 +37,7 @@ from tidings.node.assembly import CoreSettings, NodeCore
 from tidings.node.config import NodeConfig
 from tidings.node.metrics import HELP
 from tidings.node.server import Node
+from tidings.node.service import NodeService
 from tidings.node.settings import PREFIX, load
 from tidings.protocol import session, subscriptions
 from tidings.protocol.broker import Broker
@@ -338,6 +339,7 @@ def test_the_frames_of_the_protocol_are_those_there_are() -> None:
 def test_the_operations_of_the_protocol_are_those_there_are() -> None:
     operations = {name: kind for name, (kind, _) in session._OPERATIONS.items() if name != "status"}
     added = NodeCore(MemoryStore("n"), CoreSettings(lasts=False), 0.0, bytes).broker.operations
+    added = {**added, **NodeService(dict).operations}
     of_others = ("log.", "sink.", "queue.create")  # said in other tables
     operations |= {name: kind for name, (kind, _) in added.items() if not name.startswith(of_others)}
     said = {

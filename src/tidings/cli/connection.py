@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import typer
 
 from tidings.cli.options import CREDENTIALS, NODE, credential_options, with_options
-from tidings.errors import Disconnected, QueueNotFound, TidingsError
+from tidings.cli.printing import print_json
+from tidings.errors import Disconnected, NoAnswer, NotAllowed, PeerError, QueueNotFound, TidingsError
 from tidings.transport.address import Address, parse
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ T = TypeVar("T")
 CONNECT_S_MAX = 5.0
 NOTES = "tidings.notes"
 """Logger of the client for notes on filters."""
+UNREACHED = 1
+"""The exit code of commands about a node itself, if it does not answer."""
 IDENTITY = tuple(
     credential_options(
         "With TLS",
@@ -175,6 +178,21 @@ def credentials_at(address: str) -> Credentials:
 
     who = _who.get(None) or Who()
     return Credentials(**who.credentials(parse(address, who.is_given)))
+
+
+@contextmanager
+def reaching(address: str, json: bool) -> Iterator[None]:
+    """End a command with the exit code UNREACHED and the reason if no node answers there, or it refuses."""
+    try:
+        yield
+    except (PeerError, NotAllowed) as error:
+        if json:
+            print_json({"address": address, "error": str(error)})
+        else:
+            is_silent = isinstance(error, Disconnected | NoAnswer)
+            problem = "no answer from" if is_silent else "refused by"
+            typer.echo(f"tidings: {problem} {address}: {error}", err=True)
+        raise typer.Exit(UNREACHED) from None
 
 
 def _is_there(address: str) -> bool:

@@ -1,17 +1,31 @@
-"""`tidings node`: run a node. What it does is in `tidings.node`."""
+"""`tidings node`: run a node, look at one, and end it. What it does is in `tidings.node`."""
 
 from __future__ import annotations
 
+import asyncio
 import os
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidings.cli.options import Json, settings_options, with_options
-from tidings.cli.printing import print_json
-from tidings.errors import InternalError, MissingExtra, UserError
+from tidings.cli.connection import UNREACHED, bus_at, connects, credentials_at, default_node, reaching
+from tidings.cli.options import Json, Place, settings_options, with_options
+from tidings.cli.printing import add_row, age_text, new_table, print_found, print_json, shown, to_json, word
+from tidings.errors import Disconnected, InternalError, MissingExtra, NotAllowed, Refused, UserError
 from tidings.node.settings import as_toml, flag_of, load
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from tidings.node.running import RunningNode
+
+ANSWER_S_MAX = 10.0
+"""How long a node may take to answer a command."""
+LOOK_S = 0.05
+"""How often a command looks whether a node has ended."""
 
 Config = Annotated[Path | None, typer.Option(metavar="FILE", help="A TOML file with these settings.")]
 ShowConfig = Annotated[
@@ -19,6 +33,9 @@ ShowConfig = Annotated[
 ]
 Directory = Annotated[
     Path | None, typer.Option("--dir", metavar="DIR", help="The directory that the node will have.")
+]
+StopTimeout = Annotated[
+    float, typer.Option("--timeout", min=0.0, metavar="SECONDS", help="How long the node may take to end.")
 ]
 
 app = typer.Typer()
@@ -76,3 +93,131 @@ def compile_code(dir: Directory = None, json: Json = False) -> None:
         print_json({"cache": str(cache)})
     else:
         typer.echo(f"compiled code is in {cache}")
+
+
+# Nodes that run
+
+
+@app.command("list")
+def show_list(json: Json = False) -> None:
+    """List the nodes that you run on this machine, with their processes and addresses.
+
+    Nodes of other users and inside of programs are not listed. The exit code is 0, even if there are none.
+    """
+    from tidings.node.running import list_running
+
+    print_found(list_running(), json, to_json, node_table, "you run no nodes on this machine")
+
+
+def node_table(nodes: Sequence[RunningNode]) -> Table:
+    """One row a node."""
+    table = new_table(
+        "name", "node", "pid", "up", "address", "directory", numbers=("pid",), wide=("directory",)
+    )
+    now = time.time()
+    for one in nodes:
+        places = " ".join(map(shown, one.addresses))
+        about = "–" if one.dir is None else shown(one.dir)
+        add_row(table, word(one.name), one.node, str(one.pid), age_text(now - one.started), places, about)
+    return table
+
+
+@app.command()
+@connects
+async def status(address: Place = None, json: Json = False) -> None:
+    """Show what a node is, where it listens, and how much it has to do.
+
+    Exit code 0: the node answered. 1: it did not, or refused to. 2: the address or an option is wrong.
+    """
+    place = address or default_node()
+    with reaching(place, json):
+        async with bus_at(place, reconnect=False) as bus:
+            found = await bus.status(timeout_s=ANSWER_S_MAX)
+    if json:
+        print_json({"address": place, **found})
+    else:
+        for name, text in status_lines(found, time.time()):
+            typer.echo(f"{name:<10}{text}")
+
+
+def status_lines(status: dict[str, Any], now: float) -> list[tuple[str, str]]:
+    """The status of a node in words; a node of an earlier version says nothing of its process."""
+    queues = status.get("queues", [])
+    waiting = sum(queue.get("messages", 0) for queue in queues)
+    lines = [
+        ("node", f"{word(status.get('name', ''))} ({status['node']})"),
+        ("sessions", f"{status['sessions']:,}, with {status['subscriptions']:,} subscriptions"),
+        ("stored", f"up to position {status['position']:,}"),
+        ("queues", f"{len(queues):,}, with {waiting:,} messages"),
+    ]
+    if "pid" in status:
+        age = age_text(now - status["started"])
+        lines[1:1] = [
+            ("process", f"{status['pid']}, tidings {shown(status['version'])}, up for {age}"),
+            *(("listening", f"on {shown(one)}") for one in status["addresses"]),
+            ("directory", "none: it stores nothing" if status["dir"] is None else shown(status["dir"])),
+            ("compiled", status["compiled"]),
+        ]
+    return lines
+
+
+@app.command()
+@connects
+async def stop(address: Place = None, timeout: StopTimeout = 30.0, json: Json = False) -> None:
+    """Stop a node in good order, and wait until it has ended.
+
+    At a node with security it takes the right to manage everything. A node without security that you run on
+    this machine gets SIGTERM. Exit code 0: the node has ended. 1: it did not answer, refused, or did not end
+    in time. 2: the address or an option is wrong.
+    """
+    from tidings.node.running import list_running
+    from tidings.transport.dial import dial
+    from tidings.transport.ping import ping
+
+    place = address or default_node()
+    given = credentials_at(place)
+
+    async def answers() -> bool:
+        try:
+            return (await ping(dial(place, given), given.says, ANSWER_S_MAX)).node == found.node
+        except (Disconnected, Refused):
+            return False
+
+    with reaching(place, json):
+        found = await ping(dial(place, given), given.says, ANSWER_S_MAX)
+        own = next((one for one in list_running() if one.node == found.node), None)
+        await _ask_to_stop(place, own)
+        has_ended = await _wait_end(own, answers, timeout)
+    if json:
+        print_json({"address": place, "node": found.node, "name": found.name, "ended": has_ended})
+    elif has_ended:
+        typer.echo(f"{word(found.name)} ({found.node}) has ended")
+    else:
+        typer.echo(
+            f"tidings: {word(found.name)} is stopping, and has not ended within {timeout:g} s", err=True
+        )
+    if not has_ended:
+        raise typer.Exit(UNREACHED)
+
+
+async def _ask_to_stop(place: str, own: RunningNode | None) -> None:
+    """Ask a node to stop; one of this user that refuses, as over TCP without security, gets a signal."""
+    try:
+        async with bus_at(place, reconnect=False) as bus:
+            await bus.stop_node(timeout_s=ANSWER_S_MAX)
+    except (NotAllowed, Refused):
+        if own is None or not own.terminate():
+            raise
+    except Disconnected:
+        return  # it has begun to stop before the answer left
+
+
+async def _wait_end(own: RunningNode | None, answers: Callable[[], Any], timeout_s: float) -> bool:
+    """Whether a node has ended in time: its process if it is this user's, otherwise its answers."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            while own.is_running if own is not None else await answers():
+                await asyncio.sleep(LOOK_S)
+    except TimeoutError:
+        return False
+    return True

@@ -6,13 +6,9 @@ from typing import Annotated
 
 import typer
 
-from tidings.cli.connection import connects, credentials_at, default_node
+from tidings.cli.connection import connects, credentials_at, default_node, reaching
 from tidings.cli.options import Json, Place
 from tidings.cli.printing import print_json, word
-from tidings.errors import NotAllowed, PeerError
-
-UNREACHED = 1
-"""The exit code where no node answers."""
 
 Timeout = Annotated[
     float, typer.Option("--timeout", min=0.0, metavar="SECONDS", help="How long the node may take.")
@@ -30,14 +26,8 @@ async def ping(address: Place = None, timeout: Timeout = 5.0, json: Json = False
 
     place = address or default_node()
     given = credentials_at(place)
-    try:
+    with reaching(place, json):
         found = await ping(dial(place, given), given.says, timeout)
-    except (PeerError, NotAllowed) as error:
-        if json:
-            print_json({"address": place, "error": str(error)})
-        else:
-            typer.echo(f"tidings: no answer from {place}: {error}", err=True)
-        raise typer.Exit(UNREACHED) from None
     if json:
         print_json({"address": place, **found._asdict()})
     else:

@@ -363,8 +363,16 @@ class Bus(Root[AsyncBus]):
         self._runner.run(self._inner.end_session(session, timeout_s=timeout_s))
 
     def status(self, *, timeout_s: float | None = None) -> dict[str, Any]:
-        """Return the node's status: counters and depths."""
+        """Return the node's status: counters, depths, and what is known of its process."""
         return self._runner.run(self._inner.status(timeout_s=timeout_s))
+
+    def stop_node(self, *, timeout_s: float | None = None) -> None:
+        """Ask the node to stop in good order, as SIGTERM does; returns when it has begun.
+
+        Takes the right to manage everything, or, at a node without security, a connection by its Unix socket;
+        raises NotAllowed otherwise.
+        """
+        self._runner.run(self._inner.stop_node(timeout_s=timeout_s))
 
     def create_queue(
         self,

@@ -396,6 +396,14 @@ class Bus(BusQueues):
         await self._link.call("session.end", {"session": session}, timeout_s, "again")
 
     async def status(self, *, timeout_s: float | None = None) -> dict[str, Any]:
-        """Return the node's status: counters and depths."""
+        """Return the node's status: counters, depths, and what is known of its process."""
         status: dict[str, Any] = await self._link.call("status", {}, timeout_s, "again")
         return status
+
+    async def stop_node(self, *, timeout_s: float | None = None) -> None:
+        """Ask the node to stop in good order, as SIGTERM does; returns when it has begun.
+
+        Takes the right to manage everything, or, at a node without security, a connection by its Unix socket;
+        raises NotAllowed otherwise.
+        """
+        await self._link.call("node.stop", {}, timeout_s)

@@ -12,6 +12,7 @@ import msgspec
 
 from tidings.node import logs
 from tidings.node.config import NodeConfig
+from tidings.node.running import RunningNode, recorded
 from tidings.node.server import Node
 from tidings.node.systemd import Notifier
 
@@ -48,18 +49,26 @@ async def _run(config: NodeConfig) -> None:
     stopped = asyncio.Event()
     for number in SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    node.service.on_stop = stopped.set
     if config.security is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, node.reload)
-    for line in describe(node):
-        print(line, flush=True)  # noqa: T201  # what the command prints
-    logs.info("started", node=node.driver.broker.node, boot=node.driver.broker.boot)
+    record = msgspec.convert({**node.about(), "node": node.driver.broker.node}, RunningNode)
+    with recorded(record):
+        for line in describe(node):
+            print(line, flush=True)  # noqa: T201  # what the command prints
+        logs.info("started", node=record.node, boot=node.driver.broker.boot)
+        await _serve(node, stopped)
+    logs.info("stopped")
+
+
+async def _serve(node: Node, stopped: asyncio.Event) -> None:
+    """Serve until the node is to stop, and stop it."""
     notifier = Notifier()
     notifier.ready(f"listening on {', '.join(node.addresses)}")
     await stopped.wait()
     logs.info("stopping", connections=node.driver.connections)
     await notifier.stopping()
     await node.close()
-    logs.info("stopped")
 
 
 def describe(node: Node) -> list[str]:

@@ -75,6 +75,7 @@ class Node:
         self.addresses: list[str] = []
         self.metrics_address: str | None = None
         self.driver: Driver
+        self.service: NodeService
         self._connections_max = config.connections_max
         self._servers: list[asyncio.Server] = []
         self._http: asyncio.Server | None = None  # where metrics and health are asked for
@@ -142,7 +143,8 @@ class Node:
         except BaseException:
             store.close()
             raise
-        self.driver.broker.add(NodeService(self._about))
+        self.service = NodeService(self.about)
+        self.driver.broker.add(self.service)
         self._tell_damage()
         self.driver.on_full_tick = self._on_full_tick
         self.driver.on_wake = self._on_wake
@@ -150,8 +152,8 @@ class Node:
             self._loader = compiled.Loader()
         self.driver.core.start()
 
-    def _about(self) -> dict[str, Any]:
-        """What this process adds to the status of the node."""
+    def about(self) -> dict[str, Any]:
+        """Return what this process adds to the status of the node."""
         return {
             "name": self.driver.broker.name,
             "version": tidings.__version__,
@@ -159,6 +161,7 @@ class Node:
             "started": self._started,
             "dir": self.config.dir,
             "addresses": self.addresses,
+            "metrics": self.metrics_address,
             "compiled": "off" if self._loader is None else self._loader.state,
         }
 

@@ -128,16 +128,16 @@ def _is_stale(folder: Path) -> bool:
     with contextlib.suppress(OSError):
         names = {path.name for path in folder.iterdir()}
         if LOCK in names:
-            return _is_free(folder / LOCK)
+            return is_free(folder / LOCK)
         return names == {SOCKET} and not answers(folder / SOCKET)
     return False
 
 
-def _is_free(lock: Path) -> bool:
+def is_free(lock: Path) -> bool:
     """Whether nobody holds a lock that someone has held: it is empty before."""
     handle = os.open(lock, os.O_RDWR | os.O_NOFOLLOW)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)  # others may look at the same time
         return os.fstat(handle).st_size > 0
     except BlockingIOError:
         return False
