@@ -310,3 +310,20 @@ def test_settings_before_another_command_of_the_node_are_refused() -> None:
         code, _, errors = run_command("node", *flags, "compile")
         assert code == 2
         assert errors.startswith(f"tidings: {flags[0]} is for starting a node")
+
+
+def test_a_cache_from_a_machine_with_another_processor_is_filled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    core = "processor\t: {}\nmodel name\t: {}\ncpu MHz\t\t: {}\nflags\t\t: fpu sse {}\n\n"
+
+    def made(text: str) -> str:
+        (tmp_path / "cpuinfo").write_text(text)
+        return compiled.fingerprint()
+
+    monkeypatch.setattr(compiled, "CPU_INFO", tmp_path / "cpuinfo")
+    one = made(core.format(0, "A", 800, "avx2"))
+    assert made(core.format(0, "A", 3600, "avx2") + core.format(1, "A", 900, "avx2")) == one
+    assert len({one, made(core.format(0, "B", 800, "avx2")), made(core.format(0, "A", 800, "avx512f"))}) == 3
+    (tmp_path / "cpuinfo").unlink()
+    assert len(compiled.fingerprint()) == 16  # as where there is no such file

@@ -45,6 +45,9 @@ BYTES_MANY = 2 << 20
 """Bytes from one wake to the next, about a second, from which on a node counts as busy too."""
 FILTERS_MANY = 24
 """Subscriptions from which on the index will soon want compiled code."""
+CPU_INFO = Path("/proc/cpuinfo")
+CPU_FIELDS = ("model name", "flags", "features", "cpu implementer", "cpu part")
+"""Lines of Linux's description of a processor that say what code it can run."""
 PACKAGES = ("event", "matching", "protocol")
 """Where compiled functions are."""
 
@@ -150,8 +153,20 @@ def fingerprint() -> str:
     home = Path(__file__).parent.parent
     files = sorted(file for package in PACKAGES for file in (home / package).glob("*.py"))
     stamps = [(str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files]
-    versions = (metadata.version("numba"), sys.version, platform.machine(), platform.processor())
+    versions = (metadata.version("numba"), sys.version, platform.machine(), _processor())
     return hashlib.sha256(repr((stamps, versions)).encode()).hexdigest()[:16]
+
+
+def _processor() -> list[str]:
+    """Return what is known of the processor: numba's code is for its instructions, and no other's.
+
+    A cache may come from elsewhere, in the image of a container or a home on the network.
+    """
+    try:
+        lines = CPU_INFO.read_text().partition("\n\n")[0].splitlines()  # of the first core
+    except OSError:
+        return [platform.processor()]
+    return sorted(line for line in lines if line.lower().startswith(CPU_FIELDS))
 
 
 def exercise() -> None:
