@@ -156,6 +156,8 @@ def published(
 ) -> Published:
     """Assert that events which match the filter are published while the block runs.
 
+    For example::
+
         async with published(bus, "type = 'alarm' AND level > :limit", limit=2) as alarms:
             await program(bus)
         assert alarms[0]["sensor"] == "quay"

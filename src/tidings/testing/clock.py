@@ -39,6 +39,8 @@ T = TypeVar("T")
 class VirtualClock:
     """Time of an asyncio loop and of the nodes opened with it, which `advance` puts forward.
 
+    For example::
+
         clock = VirtualClock()
         async with clock.open() as bus:
             ...
