@@ -114,7 +114,7 @@ class Interpreter:
         return printed.getvalue()
 
     def _run(self, tree: ast.AST, mode: str) -> Any:
-        code = compile(tree, "example", mode, flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        code = compile(tree, "example", mode, flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
         result = eval(code, self._names)
         if code.co_flags & inspect.CO_COROUTINE:
             return self._runner.run(asyncio.wait_for(result, PATIENCE_S))
@@ -137,6 +137,7 @@ def test_examples_and_commands_are_found_in_the_documents() -> None:
     shown = {name: sum(one.output is not None for one in examples(text)) for name, text in texts.items()}
     told = {name: len(list(commands(text))) for name, text in texts.items()}
     with_examples = {"README.md", "client.md", "encryption.md", "filters.md", "queues.md", "spaces.md"}
+    with_examples.add("payloads.md")
     assert with_examples <= {name for name, count in shown.items() if count}
     assert {"README.md", "node.md", "queues.md", "security.md"} <= {
         name for name, count in told.items() if count

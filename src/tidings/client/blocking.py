@@ -64,6 +64,7 @@ from tidings.client.work import PAUSE_S, Errors, Outcomes
 from tidings.client.worker import Acknowledge
 from tidings.client.worker import Messages as AsyncMessages
 from tidings.event import Event
+from tidings.event.data import Model
 from tidings.filters import Filter
 from tidings.log.chunks import Part
 from tidings.peers.registry import ForwardOrder
@@ -201,6 +202,7 @@ class Bus(Root[AsyncBus]):
     ) -> None:
         """Publish an event, or one made of a type, attributes and header fields.
 
+        `data=` puts a model into the event, which `Event.data` returns.
         On return a transient event is in the bounded send buffer, a reliable or persistent one on the node's
         disk; if the node refuses it, `publish` raises NotAllowed. Refused transient events are logged with
         `logging` and counted by `refused`.
@@ -821,10 +823,10 @@ class Queue(Front[AsyncQueue]):
     ) -> None:
         """Put an event, or one made of a type, attributes and header fields; it is in the queue on return.
 
-        In a persistent queue it is on disk then; in a transaction it is put when that commits. Raises
-        QueueFull if there is no room. No consumer gets it before `delay_s` seconds have passed, or before
-        `not_before`, a time with its zone. Messages of one `group` go to one consumer at a time, in their
-        order.
+        `data=` puts a model into the event. In a persistent queue it is on disk on return; in a transaction
+        it is put when that commits. Raises QueueFull if there is no room. No consumer gets it before
+        `delay_s` seconds have passed, or before `not_before`, a time with its zone. Messages of one `group`
+        go to one consumer at a time, in their order.
 
         A put that is not accepted in time, or is cancelled, is withdrawn if it was not sent; otherwise the
         error has `may_be_accepted`. The same Event can be put again after an error: it keeps its number, so
@@ -1275,6 +1277,10 @@ class Message(Front[AsyncMessage]):
 
     def __contains__(self, name: object) -> bool:
         return name in self._inner
+
+    def data(self, model: type[Model]) -> Model:
+        """Return the body as an instance of `model`, as `Event.data` does."""
+        return self._inner.data(model)
 
     def acknowledge(self) -> None:
         """Acknowledge it as processed; on return it is removed for good."""

@@ -178,6 +178,7 @@ class Bus(BusQueues):
     ) -> None:
         """Publish an event, or one made of a type, attributes and header fields.
 
+        `data=` puts a model into the event, which `Event.data` returns.
         On return a transient event is in the bounded send buffer, a reliable or persistent one on the node's
         disk; if the node refuses it, `publish` raises NotAllowed. Refused transient events are logged with
         `logging` and counted by `refused`.

@@ -19,6 +19,7 @@ from tidings.errors import (
     UserError,
 )
 from tidings.event import Event
+from tidings.event.data import Model
 from tidings.event.values import plain_text
 from tidings.protocol.messages import DONE, GIVE_BACK, REJECT, UNOPENED
 from tidings.queues.description import REASON_LENGTH_MAX
@@ -64,6 +65,10 @@ class Message:
 
     def __contains__(self, name: object) -> bool:
         return name in self.event
+
+    def data(self, model: type[Model]) -> Model:
+        """Return the body as an instance of `model`, as `Event.data` does."""
+        return self.event.data(model)
 
     async def acknowledge(self) -> None:
         """Acknowledge it as processed; on return it is removed for good."""

@@ -123,10 +123,10 @@ class Queue:
     ) -> None:
         """Put an event, or one made of a type, attributes and header fields; it is in the queue on return.
 
-        In a persistent queue it is on disk then; in a transaction it is put when that commits. Raises
-        QueueFull if there is no room. No consumer gets it before `delay_s` seconds have passed, or before
-        `not_before`, a time with its zone. Messages of one `group` go to one consumer at a time, in their
-        order.
+        `data=` puts a model into the event. In a persistent queue it is on disk on return; in a transaction
+        it is put when that commits. Raises QueueFull if there is no room. No consumer gets it before
+        `delay_s` seconds have passed, or before `not_before`, a time with its zone. Messages of one `group`
+        go to one consumer at a time, in their order.
 
         A put that is not accepted in time, or is cancelled, is withdrawn if it was not sent; otherwise the
         error has `may_be_accepted`. The same Event can be put again after an error: it keeps its number, so

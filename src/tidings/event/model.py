@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, ove
 from msgspec import Meta, Struct, StructMeta, structs
 
 from tidings.errors import EventError
+from tidings.event.data import Model, ModelType, data_fields, is_data, read_data
 from tidings.event.header import (
     EMPTY_HEADER,
     FIELD_CHECKS,
@@ -101,7 +102,9 @@ class Event(Struct, array_like=True, frozen=True, gc=False, forbid_unknown_field
 
     A keyword that is a header field sets the header, any other is an attribute. A keyword that is nearly a
     header field or an option, such as `prority` or `ttl`, is refused; as an attribute it goes into the
-    mapping. `values` is the dict of attributes itself, for fast reading; it must not be changed.
+    mapping. `data=` writes a model (a msgspec struct, a dataclass, a pydantic model) or a list into the body,
+    as JSON or, with `content_type="application/msgpack"`, as msgpack. `values` is the dict of attributes
+    itself, for fast reading; it must not be changed.
     """
 
     counter: Annotated[int, Meta(ge=0, le=INT_MAX)]  # 0: not numbered yet
@@ -219,12 +222,23 @@ class Event(Struct, array_like=True, frozen=True, gc=False, forbid_unknown_field
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self.get(name) is not None
 
+    def data(self, model: ModelType[Model]) -> Model:
+        """Return the body as an instance of `model`.
+
+        That is a msgspec struct, a dataclass, a pydantic model, or a list of one: `list[Order]`. The content
+        type says whether the body is JSON or msgpack. A body that does not fit the model raises CodecError,
+        with the place and the type expected.
+        """
+        return read_data(self, model)
+
     def evolve(self, **changes: object) -> Event:
         """Return a changed copy; keywords are those of the constructor and `type`, and None removes.
 
         Counter and origin stay, except a changed source.
         """
         header = {name: changes.pop(name) for name in list(changes) if name in RESERVED}
+        if "data" in changes:
+            _put_data(changes, header)
         _check_keywords(changes.keys() - self.values.keys())
         replaced = {JMS_ALIASES.get(name, name) for name in header}
         kept = {name: self.get(name) for name in FIELD_CHECKS if name not in replaced and name != "id"}
@@ -263,9 +277,17 @@ def _taken_header(fields: dict[str, object]) -> dict[str, object]:
     header = {name: fields.pop(name) for name in list(fields) if name in RESERVED}
     if "type" in header:
         raise EventError("$.type", "is given twice")
+    if "data" in fields:
+        _put_data(fields, header)
     if not _attribute_keywords.issuperset(fields):
         _check_keywords(fields)
     return header
+
+
+def _put_data(fields: dict[str, object], header: dict[str, object]) -> None:
+    """Write data among the keywords into the body; any other value of that name is an attribute."""
+    if is_data(fields["data"]):
+        header.update(data_fields(fields.pop("data"), header))
 
 
 def _check_keywords(names: Iterable[str]) -> None:
@@ -275,7 +297,8 @@ def _check_keywords(names: Iterable[str]) -> None:
             if (meant := keyword_meant(name)) is not None:
                 problem = f"did you mean {meant}? An attribute of this name goes into the mapping"
                 raise EventError(place_of(name), f"{problem}: {{{name!r}: …}}")
-            remember(_attribute_keywords, name)
+            if name != "data":  # whose value decides
+                remember(_attribute_keywords, name)
 
 
 def _united(attributes: Mapping[str, object], keywords: Mapping[str, object]) -> Mapping[str, object]:
