@@ -35,6 +35,7 @@ OTHER_TYPES = {
     "Callback": "Callable[[Event], None]",
     "ServeHandler": "Callable[[Event], Event | Mapping[str, object] | None]",
     "Stop": "threading.Event",
+    "OnError": "Callable[[Event, Exception], None]",
     "TransactionCore": "Transaction",
     "WorkHandler": "Callable[[Message], object]",
     "deque": "list",
@@ -438,6 +439,8 @@ class Writer:
             return f"list({name})"
         if first == ["WorkHandler"]:
             return f"with_front({name}, self._runner, Message)"
+        if first == ["OnError"]:
+            return f"{name} and in_thread({name})"
         return f"in_thread({name})" if first == ["Callback"] else name
 
 

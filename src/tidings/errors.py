@@ -17,7 +17,7 @@
     │   ├── DecryptionError       a body that can't be decrypted, or should have been encrypted   (queue, key)
     │   ├── Disconnected          the connection was lost and not restored in time
     │   ├── NoAnswer              the node or another client did not answer in time
-    │   ├── RequestFailed         an error in the service that was asked   (error)
+    │   ├── RequestFailed         a request whose handler has raised an error   (error, problem)
     │   └── Refused               a refusal by the other side that has no error class of its own   (code)
     ├── StoreError                a fault of the disk or of the files on it   (path)
     │   ├── StoreInUse            another process has the directory
@@ -191,10 +191,10 @@ class NoAnswer(PeerError, TimeoutError):
 
 
 class RequestFailed(PeerError):
-    """An error in the service that was asked; `error` is the name of its class there."""
+    """A request whose handler has failed; `error` is the name of its error, `problem` the text."""
 
     def __init__(self, error: str, problem: str) -> None:
-        super().__init__(f"{error}: {problem}" if problem else error)
+        super().__init__(f"the handler of the request has failed: {error}" + (f": {problem}" if problem else ""))
         self.error = error
         self.problem = problem
 

@@ -17,11 +17,12 @@ from tidings import Event
 from tidings.client import blocking, opening
 from tidings.client.advertisements import Interest, Offers
 from tidings.client.bus import Bus
+from tidings.client.listener import Listener
 from tidings.client.log import Log, Sink
 from tidings.client.message import Message, Take
 from tidings.client.queue import Queue
 from tidings.client.space import Lease, Space, Watch
-from tidings.client.subscription import Listener, SubscribeOptions, Subscription
+from tidings.client.subscription import SubscribeOptions, Subscription
 from tidings.client.transaction import Transaction
 from tidings.client.worker import Messages
 
@@ -82,6 +83,7 @@ def blocking_text(annotation: object) -> str:
     text = re.sub(r"\bStop\b", "threading.Event", text)
     text = re.sub(r"\bServeHandler\b", "Callable[[Event], Event | Mapping[str, object] | None]", text)
     text = re.sub(r"\bWorkHandler\b", "Callable[[Message], object]", text)
+    text = re.sub(r"\bOnError\b", "Callable[[Event, Exception], None]", text)
     return re.sub(r"\bCallback\b", "Callable[[Event], None]", text)
 
 

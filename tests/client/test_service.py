@@ -92,10 +92,10 @@ def test_a_result_that_is_no_answer_is_an_error_that_names_the_handler() -> None
 def test_an_error_reply_that_another_client_has_made_is_understood() -> None:
     async def work(bus: Bus) -> None:
         async def answer(request: Event) -> None:
-            await bus.reply(request, FAILURE, text=7)
+            await bus.reply(request, FAILURE, problem=7)
 
         async with bus.listen("type = 'mul'", answer):
-            with pytest.raises(RequestFailed, match=r"^error: 7$"):
+            with pytest.raises(RequestFailed, match=r": error: 7$"):
                 await bus.request("mul")
 
     with_service(divide, work)

@@ -3,11 +3,12 @@
 from tidings.client import blocking
 from tidings.client.advertisements import Interest
 from tidings.client.bus import Bus
+from tidings.client.listener import Listener
 from tidings.client.message import Message
 from tidings.client.opening import connect, open
 from tidings.client.queue import Queue
 from tidings.client.space import Lease, Space
-from tidings.client.subscription import Gap, Listener, Subscription
+from tidings.client.subscription import Gap, Subscription
 from tidings.client.transaction import Transaction
 from tidings.client.work import Outcomes
 from tidings.client.worker import Messages

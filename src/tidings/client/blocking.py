@@ -29,6 +29,7 @@ from tidings.client.bus import Bus as AsyncBus
 from tidings.client.crew import GRACE_S
 from tidings.client.encryption import Keyring
 from tidings.client.get import PREFETCH, Where
+from tidings.client.listener import Listener as AsyncListener
 from tidings.client.log import PIECE_SIZE
 from tidings.client.log import Log as AsyncLog
 from tidings.client.log import Sink as AsyncSink
@@ -55,7 +56,6 @@ from tidings.client.space import Lease as AsyncLease
 from tidings.client.space import Space as AsyncSpace
 from tidings.client.space import Watch as AsyncWatch
 from tidings.client.subscription import AcknowledgeBy, Gap, SubscribeOptions
-from tidings.client.subscription import Listener as AsyncListener
 from tidings.client.subscription import Subscription as AsyncSubscription
 from tidings.client.transaction import TRANSACTION_S
 from tidings.client.transaction import Transaction as AsyncTransaction
@@ -262,13 +262,26 @@ class Bus(Root[AsyncBus]):
         )
 
     def listen(
-        self, filter: Filter | str, callback: Callable[[Event], None], **options: Unpack[SubscribeOptions]
+        self,
+        filter: Filter | str,
+        callback: Callable[[Event], None],
+        *,
+        on_error: Callable[[Event, Exception], None] | None = None,
+        **options: Unpack[SubscribeOptions],
     ) -> Listener:
         """Call a function with each event that matches, in another thread, inside `with`.
 
-        The options are those of `subscribe`.
+        An exception of the callback is logged. `on_error` is called with the event and the exception, and
+        the listening goes on; without it the exception ends the block. A client that waits for an
+        answer gets an error reply, so its `request` raises RequestFailed; a `passive` listener sends none.
+        The other options are those of `subscribe`.
         """
-        return Listener(self._runner, self._inner.listen(filter, in_thread(callback), **options))
+        return Listener(
+            self._runner,
+            self._inner.listen(
+                filter, in_thread(callback), on_error=on_error and in_thread(on_error), **options
+            ),
+        )
 
     def unsubscribe(self, durable: str, *, owner: str | None = None, timeout_s: float | None = None) -> None:
         """Delete a durable subscription; raises Refused with the code `not-found` if there is none.
@@ -300,7 +313,8 @@ class Bus(Root[AsyncBus]):
     ) -> Event:
         """Publish a request and return the first answer; raises NoAnswer if none comes in time.
 
-        Raises RequestFailed if the service that answers first has failed.
+        Without a `timeout_s` the limit is the `call_timeout_s` of the bus. Raises RequestFailed if the
+        service that answers first has failed.
         """
         return self._runner.run(self._inner.request(event, attributes, timeout_s=timeout_s, **fields))
 
@@ -518,8 +532,10 @@ class Subscription(BlockingContext[AsyncSubscription]):
 class Listener(BlockingContext[AsyncListener]):
     """Calls a function with each event, one after the other, in another thread; made by `Bus.listen`.
 
-    An exception of the callback ends the listening and is raised at the end of the block or by `wait`. An
-    event of a durable subscription is acknowledged when the callback has returned.
+    An exception of the callback is logged and goes to `on_error`. Without one it ends the listening, and is
+    raised by `wait` or by the block, at once if that is possible. If the event was a request, its sender gets
+    an error reply. An event of a durable subscription is acknowledged when the callback, or `on_error`, has
+    returned.
     """
 
     def __enter__(self) -> Self:
@@ -881,7 +897,11 @@ class Queue(Front[AsyncQueue]):
         timeout_s: float | None = None,
         **fields: object,
     ) -> Event:
-        """Put a request and return its consumer's answer; raises NoAnswer if none comes in time."""
+        """Put a request and return its consumer's answer; raises NoAnswer if none comes in time.
+
+        Without a `timeout_s` the limit is the `call_timeout_s` of the bus. Raises RequestFailed if the answer
+        is an error reply.
+        """
         return self._runner.run(self._inner.request(event, attributes, timeout_s=timeout_s, **fields))
 
     def get(

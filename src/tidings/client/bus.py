@@ -28,6 +28,7 @@ from tidings.client.advertisements import Interest, Offered, Offers, fetch_offer
 from tidings.client.crew import CONCURRENCY_MAX, GRACE_S, Stop, until_signalled
 from tidings.client.get import check_count, check_time
 from tidings.client.handlers import Handler
+from tidings.client.listener import Callback, Listener, OnError
 from tidings.client.log import Log, Sink
 from tidings.client.message import Message
 from tidings.client.notes import noted
@@ -35,10 +36,10 @@ from tidings.client.numbering import Numbering, ids_of
 from tidings.client.put import GIVEN_UP, SentEvents, event_of, give_up
 from tidings.client.queue import Queue, check_name
 from tidings.client.queues import BusQueues
-from tidings.client.requests import Inbox, answer_event
+from tidings.client.requests import Inbox, answer_event, failure_event
 from tidings.client.service import EventWorker, Responder, ServeHandler
 from tidings.client.sessions import SessionInfo, fetch_sessions
-from tidings.client.subscription import AcknowledgeBy, Callback, Listener, SubscribeOptions, Subscription
+from tidings.client.subscription import AcknowledgeBy, SubscribeOptions, Subscription
 from tidings.errors import Disconnected, NoAnswer, UserError
 from tidings.event import Event
 from tidings.event.values import plain_moment
@@ -278,13 +279,25 @@ class Bus(BusQueues):
         return Subscription(self._link, wanted, prefetch, acknowledge, timeout_s)
 
     def listen(
-        self, filter: Filter | str, callback: Callback, **options: Unpack[SubscribeOptions]
+        self,
+        filter: Filter | str,
+        callback: Callback,
+        *,
+        on_error: OnError | None = None,
+        **options: Unpack[SubscribeOptions],
     ) -> Listener:
         """Call a function or coroutine function with each event that matches, inside `async with`.
 
-        The options are those of `subscribe`.
+        An exception of the callback is logged. `on_error` is called with the event and the exception, and
+        the listening goes on; without it the exception ends the block. A client that waits for an
+        answer gets an error reply, so its `request` raises RequestFailed; a `passive` listener sends none.
+        The other options are those of `subscribe`.
         """
-        return Listener(self.subscribe(filter, **options), callback)
+        answer = None if options.get("passive") else self._answer_error
+        return Listener(self.subscribe(filter, **options), callback, on_error, answer)
+
+    async def _answer_error(self, request: Event, error: Exception) -> None:
+        await self.reply(request, failure_event(error))
 
     async def unsubscribe(
         self, durable: str, *, owner: str | None = None, timeout_s: float | None = None
@@ -325,7 +338,8 @@ class Bus(BusQueues):
     ) -> Event:
         """Publish a request and return the first answer; raises NoAnswer if none comes in time.
 
-        Raises RequestFailed if the service that answers first has failed.
+        Without a `timeout_s` the limit is the `call_timeout_s` of the bus. Raises RequestFailed if the
+        service that answers first has failed.
         """
         return await self._asking.ask(event_of(event, attributes, fields), self.publish, timeout_s)
 

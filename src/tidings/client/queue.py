@@ -164,7 +164,11 @@ class Queue:
         timeout_s: float | None = None,
         **fields: object,
     ) -> Event:
-        """Put a request and return its consumer's answer; raises NoAnswer if none comes in time."""
+        """Put a request and return its consumer's answer; raises NoAnswer if none comes in time.
+
+        Without a `timeout_s` the limit is the `call_timeout_s` of the bus. Raises RequestFailed if the answer
+        is an error reply.
+        """
         asked = event_of(event, attributes, fields)
         return await self._inbox.ask(asked, self.put, check_time(timeout_s))
 

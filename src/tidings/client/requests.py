@@ -96,11 +96,12 @@ class Inbox:
         """Give each answer to the caller that waits for it; late and further ones are dropped."""
         for event in batch.events:
             wait = self._waiting.pop(event.correlation_id or "", None)
-            if wait is not None and not wait.done():
-                if event.type == FAILURE:
-                    wait.set_exception(failure_of(event))
-                else:
-                    wait.set_result(event)
+            if wait is None or wait.done():
+                continue
+            if event.type == FAILURE:
+                wait.set_exception(failure_of(event))
+            else:
+                wait.set_result(event)
         assert self._intake is not None
         self._link.core.consume(self._intake, len(batch))
 
@@ -142,11 +143,10 @@ def answer_event(request: Event, answer: Event) -> Event:
 
 def failure_event(error: Exception) -> Event:
     """Return the answer to a request that has failed with this error."""
-    text = str(error).encode(errors="replace").decode()[:FAILURE_LENGTH_MAX]
-    return Event(FAILURE, {"error": type(error).__name__, "text": text})
+    problem = str(error).encode(errors="replace").decode()[:FAILURE_LENGTH_MAX]
+    return Event(FAILURE, {"error": type(error).__name__, "problem": problem})
 
 
 def failure_of(answer: Event) -> RequestFailed:
     """Return the error that an error reply stands for."""
-    error, text = (answer.get(name) for name in ("error", "text"))
-    return RequestFailed(str(error or "error"), str(text or ""))
+    return RequestFailed(str(answer.get("error") or "error"), str(answer.get("problem") or ""))

@@ -5,17 +5,14 @@ requested, and none is returned before. The rule for durable subscriptions: an e
 next one is requested or when the block ends without an error, so an event that was not processed is
 redelivered. Acknowledgements are sent when the loop runs next, many as one.
 
-A listener calls a function with each event instead, for as long as its block lasts.
-
 `__anext__` is on the hot path: while decoded events are there it does not wait.
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
@@ -33,7 +30,6 @@ GAPS_KEPT = 100
 """Gaps that are remembered one by one."""
 
 AcknowledgeBy = Literal["auto", "client"]
-Callback = Callable[[Event], Awaitable[None] | None]
 
 
 class SubscribeOptions(TypedDict, total=False):
@@ -272,46 +268,3 @@ class Subscription:
     def _notify(self) -> None:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
-
-
-class Listener:
-    """Calls a function or coroutine function with each event, one after the other; made by `Bus.listen`.
-
-    An exception of the callback ends the listening and is raised at the end of the block or by `wait`. An
-    event of a durable subscription is acknowledged when the callback has returned.
-    """
-
-    def __init__(self, subscription: Subscription, callback: Callback) -> None:
-        self.subscription = subscription
-        """The subscription that delivers the events and counts gaps."""
-        self._callback = callback
-        self._task: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> Self:
-        await self.subscription.__aenter__()
-        self._task = asyncio.create_task(self._listen(), name="tidings listener")
-        return self
-
-    async def _listen(self) -> None:
-        callback = self._callback
-        async for event in self.subscription:
-            result = callback(event)
-            if inspect.isawaitable(result):
-                await result
-
-    async def wait(self) -> None:
-        """Wait until the listening ends: by an error, or with the subscription."""
-        assert self._task is not None
-        await asyncio.wait([self._task])
-        self._task.result()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        assert self._task is not None
-        self._task.cancel()
-        await asyncio.wait([self._task])
-        # Processed events are acknowledged by now; one whose callback was cancelled must not be.
-        await self.subscription.leave()
-        if kind is None and not self._task.cancelled():
-            self._task.result()
