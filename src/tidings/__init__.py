@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tidings.client import blocking, connect, open
+    from tidings.client import App, blocking, connect, open
     from tidings.errors import TidingsError
     from tidings.event import Batch, Event
     from tidings.filters import Filter
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "App",
     "Batch",
     "Event",
     "Filter",
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "App": "tidings.client",
     "Batch": "tidings.event",
     "Event": "tidings.event",
     "Filter": "tidings.filters",

@@ -359,7 +359,7 @@ def test_signals_are_for_the_main_thread() -> None:
     async def work() -> None:
         async with tidings.open() as bus:
             queue = await bus.create_queue("jobs")
-            with pytest.raises(UserError, match="main thread only; use stop="):
+            with pytest.raises(UserError, match="only the main thread receives signals; use signals=False"):
                 await queue.work(print, signals=True)
 
     thread = threading.Thread(target=lambda: failures.append(run(work())))

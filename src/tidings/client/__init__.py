@@ -2,6 +2,7 @@
 
 from tidings.client import blocking
 from tidings.client.advertisements import Interest
+from tidings.client.app import App
 from tidings.client.bus import Bus
 from tidings.client.listener import Listener
 from tidings.client.message import Message
@@ -14,6 +15,7 @@ from tidings.client.work import Outcomes
 from tidings.client.worker import Messages
 
 __all__ = [
+    "App",
     "Bus",
     "Gap",
     "Interest",

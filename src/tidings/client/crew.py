@@ -109,7 +109,7 @@ def on_signals(
 ) -> Iterator[None]:
     """Call the one with the first signal and the other with the second, both in the main thread."""
     if threading.current_thread() is not threading.main_thread():
-        raise UserError("signals can be received in the main thread only; use stop= in this one")
+        raise UserError("only the main thread receives signals; use signals=False and stop= in this one")
     before = {number: signal.getsignal(number) for number in signals}
     kept = {number: act for number, act in before.items() if act not in (signal.SIG_IGN, None)}
     waiting = [second, first]

@@ -27,6 +27,10 @@ Process = Callable[[Event, Callable[[Event], Awaitable[Any]]], Awaitable[None]]
 """Processes an event with the handler of one task; raises nothing that the handler has raised."""
 
 
+class _Unfinished(Exception):
+    """Ends the block of a subscription whose last event was not processed to the end."""
+
+
 class EventWorker:
     """Processes the events of a subscription, several of them side by side."""
 
@@ -51,6 +55,10 @@ class EventWorker:
             async with self._subscription:
                 with watching(self._handler):
                     await self._crew.run(self._labour, self._concurrency, stop)
+                if self._crew.busy:
+                    raise _Unfinished  # or else the block would acknowledge the last event
+        except _Unfinished:
+            return
         finally:
             self._handler.close()
 

@@ -43,7 +43,7 @@ Errors = type[Exception] | tuple[type[Exception], ...]
 
 
 class WorkOptions(TypedDict, total=False):
-    """The options of `Queue.work`, for callers that pass them on."""
+    """The options of `Queue.work` for a worker that has no end of its own, for callers that pass them on."""
 
     where: Where
     concurrency: int
@@ -51,9 +51,6 @@ class WorkOptions(TypedDict, total=False):
     reject: Errors
     deliveries_max: int | None
     pause_s: float
-    count: int | None
-    timeout_s: float | None
-    grace_s: float | None
 
 
 class WorkPlan(Struct, frozen=True):
