@@ -23,6 +23,7 @@ from tidings.cli import (
     publish,
     queue,
     request,
+    run,
     security,
     sensor,
     session,
@@ -48,6 +49,7 @@ app.command()(subscribe.subscribe)
 app.command()(ping.ping)
 app.command()(request.request)
 app.command()(request.reply)
+app.command()(run.run)
 app.command()(top.top)
 app.command()(backup.backup)
 app.command()(backup.restore)

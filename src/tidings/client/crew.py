@@ -82,8 +82,8 @@ async def wait_stop(stop: Stop | None) -> None:
             await asyncio.sleep(STOP_CHECK_S)
 
 
-async def until_signalled(run: Callable[[Stop | None], Coroutine[Any, Any, None]], stop: Stop | None) -> None:
-    """Run until it ends; SIGTERM or SIGINT sets `stop`, another one cancels it."""
+async def until_signalled(run: Callable[[Stop | None], Coroutine[Any, Any, None]], stop: Stop | None) -> bool:
+    """Run until it ends; SIGTERM or SIGINT sets `stop`, another one cancels it. False if it was cancelled."""
     stop = asyncio.Event() if stop is None else stop
     loop, task = asyncio.get_running_loop(), asyncio.create_task(run(stop))
     with on_signals(lambda: _soon(loop, stop.set), lambda: _soon(loop, task.cancel)):
@@ -94,6 +94,7 @@ async def until_signalled(run: Callable[[Stop | None], Coroutine[Any, Any, None]
                 await _cancel([task])
     if not task.cancelled():
         task.result()
+    return not task.cancelled()
 
 
 def _soon(loop: asyncio.AbstractEventLoop, act: Callable[[], object]) -> None:
