@@ -1,4 +1,4 @@
-"""Records of running nodes, and who may stop a node."""
+"""PID files of running nodes, and who may stop a node."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from node.secured import Secured
 from tidings.errors import NotAllowed
 from tidings.filters import Filter
 from tidings.node.local import run_in_process, runtime_directory
-from tidings.node.running import FOLDER, RunningNode, list_running, recorded
+from tidings.node.running import FOLDER, RunningNode, list_running, pid_file
 from tidings.node.service import check_stop
 from tidings.protocol.access import OWN, OWNER, PeerInfo, Principal, Rule
 
@@ -39,7 +39,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_node_is_listed_while_it_runs() -> None:
     assert list_running() == []
-    with recorded(NODE):
+    with pid_file(NODE):
         assert list_running() == [NODE]
         assert NODE.is_running
         assert not replace(NODE, node="another").is_running
@@ -47,7 +47,7 @@ def test_a_node_is_listed_while_it_runs() -> None:
     assert not NODE.is_running
 
 
-def test_nodes_that_were_killed_are_not_listed_and_their_records_are_removed(start: Start) -> None:
+def test_nodes_that_were_killed_are_not_listed_and_their_files_are_removed(start: Start) -> None:
     node = start("--port", "0", "--name", "hall")
     (address,) = [node.address()]
     (found,) = list_running()
@@ -59,19 +59,17 @@ def test_nodes_that_were_killed_are_not_listed_and_their_records_are_removed(sta
     assert not (runtime_directory() / FOLDER / str(found.pid)).exists()
 
 
-def test_records_that_can_not_be_read_are_passed_over(home: Path) -> None:
-    with recorded(NODE):
+def test_files_that_can_not_be_read_are_passed_over(home: Path) -> None:
+    with pid_file(NODE):
         (home / "tidings" / FOLDER / str(NODE.pid)).write_text("{}")
         assert list_running() == []
         assert not NODE.terminate()
 
 
-def test_a_node_that_can_not_be_recorded_runs_all_the_same(
-    home: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_node_without_a_pid_file_runs_all_the_same(home: Path, caplog: pytest.LogCaptureFixture) -> None:
     (home / "tidings").mkdir(mode=0o700)
     (home / "tidings" / FOLDER).touch()
-    with recorded(NODE):
+    with pid_file(NODE):
         pass
     assert [record.getMessage() for record in caplog.records] == ["the node can't be listed"]
 

@@ -12,7 +12,7 @@ import msgspec
 
 from tidings.node import logs
 from tidings.node.config import NodeConfig
-from tidings.node.running import RunningNode, recorded
+from tidings.node.running import RunningNode, pid_file
 from tidings.node.server import Node
 from tidings.node.systemd import Notifier
 
@@ -52,11 +52,11 @@ async def _run(config: NodeConfig) -> None:
     node.service.on_stop = stopped.set
     if config.security is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, node.reload)
-    record = msgspec.convert({**node.about(), "node": node.driver.broker.node}, RunningNode)
-    with recorded(record):
+    process = msgspec.convert({**node.about(), "node": node.driver.broker.node}, RunningNode)
+    with pid_file(process):
         for line in describe(node):
             print(line, flush=True)  # noqa: T201  # what the command prints
-        logs.info("started", node=record.node, boot=node.driver.broker.boot)
+        logs.info("started", node=process.node, boot=node.driver.broker.boot)
         await _serve(node, stopped)
     logs.info("stopped")
 

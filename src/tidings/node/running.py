@@ -1,8 +1,8 @@
-"""Records of the nodes that this user runs on this machine, by which commands find and end them.
+"""PID files of the nodes that this user runs on this machine, by which commands find and end them.
 
-Each node process has a file in the user's runtime directory, which nobody else can open, and holds a lock on
-it (flock) until it ends, in whatever way. So the process in a record whose lock is held is that node, and no
-other that got its number later. Records of nodes that were killed are removed by those who list them.
+Each node has such a file in the user's runtime directory, which nobody else can open, and holds a lock
+on it (flock) until it ends, in whatever way. So the process in a file whose lock is held is that node, and no
+other that got its number later. The files of nodes that were killed are removed by those who list them.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from tidings.node.local import runtime_directory
 from tidings.node.unix import is_free
 
 FOLDER = "running"
-RECORD_SIZE_MAX = 64 << 10
-RECORDS_MAX = 1_000
-"""Records that are looked at for one list."""
+SIZE_MAX = 64 << 10
+FILES_MAX = 1_000
+"""Files that are looked at for one list."""
 
 
 class RunningNode(Struct, frozen=True):
@@ -58,8 +58,8 @@ class RunningNode(Struct, frozen=True):
 
 
 @contextlib.contextmanager
-def recorded(node: RunningNode) -> Iterator[None]:
-    """Have a record of this process as long as the block lasts; what keeps it from that is logged."""
+def pid_file(node: RunningNode) -> Iterator[None]:
+    """Keep a PID file as long as the block lasts; what keeps the process from that is logged."""
     try:
         path = _folder() / str(node.pid)
         path.unlink(missing_ok=True)  # of a process that had this number before
@@ -79,12 +79,12 @@ def recorded(node: RunningNode) -> Iterator[None]:
 
 def list_running() -> list[RunningNode]:
     """Return the nodes of this user, the oldest first."""
-    found = (_look(path) for path in islice(_folder().iterdir(), RECORDS_MAX))
+    found = (_look(path) for path in islice(_folder().iterdir(), FILES_MAX))
     return sorted((node for node in found if node is not None), key=lambda node: node.started)
 
 
 def _look(path: Path) -> RunningNode | None:
-    """Return the node of a record; None if it is gone, and then the record is removed."""
+    """Return the node of a PID file; None if it is gone, and then the file is removed."""
     with contextlib.suppress(FileNotFoundError):  # it has ended just now
         if is_free(path):
             path.unlink(missing_ok=True)
@@ -94,10 +94,10 @@ def _look(path: Path) -> RunningNode | None:
 
 
 def _read(path: Path) -> RunningNode | None:
-    """Return what a record says; None if it is not written yet, or by another version."""
+    """Return what a PID file says; None if it is not written yet, or by another version."""
     try:
         with path.open("rb") as file:
-            return msgspec.json.decode(file.read(RECORD_SIZE_MAX), type=RunningNode)
+            return msgspec.json.decode(file.read(SIZE_MAX), type=RunningNode)
     except (OSError, msgspec.DecodeError):
         return None
 
