@@ -194,7 +194,8 @@ class RequestFailed(PeerError):
     """A request whose handler has failed; `error` is the name of its error, `problem` the text."""
 
     def __init__(self, error: str, problem: str) -> None:
-        super().__init__(f"the handler of the request has failed: {error}" + (f": {problem}" if problem else ""))
+        text = f"{error}: {problem}" if problem else error
+        super().__init__(f"the handler of the request has failed: {text}")
         self.error = error
         self.problem = problem
 

@@ -14,7 +14,7 @@ from tidings.errors import TidingsError
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
-        (("--node", "nonsense"), "is neither"),
+        (("--node", "nonsense"), "is no address"),
         (("--node", "tidings://127.0.0.1:1", "--host", "0.0.0.0"), "can be reached from other machines"),
         (("--node", "tidings://127.0.0.1:1", "--sensor-port", "99999"), "65535"),
         (("--node", "tidings://127.0.0.1:1", "--log-level", "loud"), "loud"),
