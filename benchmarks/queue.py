@@ -18,7 +18,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks import footprint, peers, queue_clients, queue_load, queue_peers
+from benchmarks import footprint, peers, queue_clients, queue_later, queue_load, queue_peers
 from benchmarks.figures import Figure, Report, gather
 from benchmarks.load import Child
 from benchmarks.queue_wires import BODY, QueueWire, TidingsQueueWire
@@ -36,6 +36,8 @@ CONNECTIONS = 100
 OUTSTANDING = 1_000
 WAITING = 100_000
 """Messages in the queue that is searched, and in the one whose memory is measured."""
+DELAYED = 1_000_000
+"""Messages that are delayed beside those that are measured."""
 SEARCHES = 15
 OPERATIONS = 1_000
 """Messages for each of the operations."""
@@ -89,6 +91,7 @@ def run(quick: bool, report: Report) -> Figures:
 def _all(quick: bool, has_compiled: bool, found: list[str]) -> Iterator[Figure]:
     part = 10 if quick else 1
     yield _memory(WAITING // part)
+    yield from queue_later.figures(COUNT // part, DELAYED // part, 1 if quick else ROUNDS)
     with ExitStack() as stack:
         home = Path(stack.enter_context(TemporaryDirectory(prefix="tidings-bench-")))
         stage = Stage(

@@ -40,10 +40,11 @@ WIRES = [TidingsQueueWire(0), StompWire(0), AmqpWire(0), RedisStreamWire(0)]
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run without peers and compiled code, in sizes that take no time."""
     sizes = {"COUNT": 1_000, "WARM": 1_000, "CONNECTIONS": 10, "OUTSTANDING": 50, "WAITING": 1_000}
-    for name, value in {**sizes, "OPERATIONS": 20, "PEERS": ()}.items():
+    for name, value in {**sizes, "DELAYED": 10_000, "OPERATIONS": 20, "PEERS": ()}.items():
         monkeypatch.setattr(queue, name, value)
     monkeypatch.setattr("tidings.node.compiled.is_installed", lambda: False)
     monkeypatch.setattr("benchmarks.footprint.SETTLE_S", 0.0)
+    monkeypatch.setattr("benchmarks.queue_later.IDLE_S", 0.1)
 
 
 @pytest.mark.slow
@@ -54,6 +55,9 @@ def test_a_small_run_measures_every_workload(tiny: None) -> None:
     operations = ("put", "get", "put all", "get all", "get(template)", "get all(template)")
     assert names == [
         "memory of a volatile message beyond its body, 100",
+        "API, put and get with 1,000 delayed messages, over a plain queue",
+        "processor of a node with 1,000 delayed messages, idle",
+        "API, queue.work over a loop by hand",
         "wire, put and get, 10 connections",
         "wire, put and get, 50 outstanding on one",
         "API, put and get, 10 connections",
