@@ -1,7 +1,7 @@
 """Logical clocks: order without time.
 
 A Lamport clock gives every step a number larger than that of whatever led to it. A vector clock counts the
-steps of every node it has heard of, and so also tells when neither of two steps led to the other.
+steps of every node it has heard of, and so also shows when neither of two steps led to the other.
 (Lamport 1978; Mattern 1989.)
 """
 
@@ -20,18 +20,18 @@ class LamportClock:
         self.time = time
 
     def tick(self) -> int:
-        """The number of a step taken here, such as sending."""
+        """Return the number of a step taken here, such as sending."""
         self.time += 1
         return self.time
 
     def observe(self, time: int) -> int:
-        """The number of the step of receiving something that was sent at `time`."""
+        """Return the number of the step of receiving something that was sent at `time`."""
         self.time = max(self.time, time) + 1
         return self.time
 
 
 class VectorClock:
-    """How many steps of each node came before; never changes, so it can be shared and be a key."""
+    """Number of earlier steps of each node; immutable, so it can be shared and be a key."""
 
     __slots__ = ("_counts", "_hash")
 
@@ -39,23 +39,23 @@ class VectorClock:
         given = counts or {}
         if any(type(count) is not int or count < 0 for count in given.values()):
             raise ValueError("a vector clock counts from 0 on")
-        # A node that has taken no step is the same as one never heard of.
+        # A node that has taken no step equals one never heard of.
         self._counts = {node: count for node, count in given.items() if count}
         self._hash: int | None = None
 
     def tick(self, node: str) -> VectorClock:
-        """The clock after one more step of `node`."""
+        """Return the clock after one more step of `node`."""
         return VectorClock({**self._counts, node: self[node] + 1})
 
     def merge(self, other: VectorClock) -> VectorClock:
-        """The earliest clock that is not before either."""
+        """Return the earliest clock that is not before either."""
         counts = dict(self._counts)
         for node, count in other._counts.items():
             counts[node] = max(count, counts.get(node, 0))
         return VectorClock(counts)
 
     def compare(self, other: VectorClock) -> Order:
-        """How this one stands to `other`: 'before' when everything it counts, `other` counts too."""
+        """Compare with `other`: 'before' when everything it counts, `other` counts too."""
         below, above = self <= other, other <= self
         if below and above:
             return "equal"
@@ -64,7 +64,7 @@ class VectorClock:
         return "after" if above else "concurrent"
 
     def to_dict(self) -> dict[str, int]:
-        """The counts, for the wire; `VectorClock(counts)` reads them."""
+        """Return the counts, for the wire; `VectorClock(counts)` reads them."""
         return dict(self._counts)
 
     def __getitem__(self, node: str) -> int:

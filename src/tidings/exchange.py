@@ -1,11 +1,10 @@
 """The exchange: the subscriptions and sources of a node, matched with each other.
 
-Everything that wants events is a subscription, a filter with a sink; everything that makes events is a
-source, which may advertise a filter. The exchange holds both tables. Publishing asks the index which
-subscriptions match and hands each sink its rows of the batch; a caller that stores events too calls `match`
-and hands them on with their positions. Each advertisement gets the filters that *demand* what it offers, so
-that a source without subscribers can be silent (quenching); passive subscriptions receive events and create
-no demand.
+Every consumer of events is a subscription, a filter with a sink; every producer of events is a source, which
+may advertise a filter. The exchange has both tables. Publishing searches the index for matching subscriptions
+and delivers to each sink its rows of the batch; a caller that stores events too calls `match` and delivers
+them with their positions. Each advertisement gets the filters that *demand* its events, so that a source
+without subscribers can be silent (quenching); passive subscriptions receive events and create no demand.
 
 `publish` is on the hot path: it works on batches and plain calls.
 """
@@ -49,14 +48,14 @@ Rows = Sequence[int]
 
 
 Positions = Sequence[int | None] | None
-"""Where each row of a batch is stored, None for a row, or for all of them, that is not."""
+"""Position of each row of a batch; None for a row, or for all of them, that is not stored."""
 
 
 class Need(Enum):
-    """The events of a sink that must be stored, so that it can have them again."""
+    """Events of a sink that must be stored, so that they can be delivered again."""
 
     NOTHING = 0
-    RELIABLE = 1  # the events that ask for it
+    RELIABLE = 1  # the events that demand it by `delivery`
     EVERYTHING = 2
     LOGGED = 3  # everything, and kept in the log
 
@@ -68,7 +67,7 @@ class Sink(Protocol):
     """Receiver of the events of a subscription."""
 
     def need(self, count: int) -> Need:  # noqa: ARG002
-        """Return what must be stored of the matching events; asked before each batch, which has `count`."""
+        """Return which of the matching events must be stored; called before each batch, which has `count`."""
         return _NOTHING
 
     def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
@@ -76,25 +75,25 @@ class Sink(Protocol):
 
 
 class Later(Protocol):
-    """Matches events with subscriptions of its own after they were published, in time of its own."""
+    """Matches events with subscriptions of its own after they were published, at a time of its own."""
 
     def add(self, subscription: Subscription) -> None:
-        """Match what is put in from now on with this one, too."""
+        """Match later batches with this one, too."""
 
     def remove(self, subscription: Subscription) -> None:
         """Match nothing with this one any more."""
 
     def put(self, batch: Batch, positions: Positions) -> None:
-        """Events were published, and stand at these positions."""
+        """Take published events, stored at these positions."""
 
 
 class Subscription:
-    """A filter and a sink. What comes from `origin` does not go back there.
+    """Filter and sink. Events from `origin` do not go back there.
 
-    `asked` is the filter that sources get: the requested one, where rules, which are not disclosed, have
-    narrowed `filter`. `user` is the user whose inboxes it hears, None for all of them. Owners
-    have equal shares of the time that it takes to spread word of what is demanded. What has a `later` is not
-    in the index: that is given each batch, and matches it.
+    `asked` is the filter that sources get: the requested one, if rules, which are not disclosed, have
+    narrowed `filter`. `user` is the user whose inboxes it reads, None for all of them. Owners have equal
+    shares of the time for spreading demands. A subscription with a `later` is not in the index: that gets
+    each batch, and matches it.
     """
 
     __slots__ = ("asked", "filter", "is_over", "later", "origin", "owner", "passive", "sink", "user")
@@ -115,17 +114,17 @@ class Subscription:
         self.sink = sink
         self.passive = passive
         self.origin = origin
-        self.is_over = False  # it gets no more, not even of what was matched before
+        self.is_over = False  # it gets no more events, not even those matched before
         self.user = user
         self.owner = owner
         self.later = later
 
 
 class Grant(Sink):
-    """The sink of a filter that says what someone may publish: it takes nothing, the match is all."""
+    """Sink of a filter of events that a user may publish: it takes nothing, the match is all."""
 
     def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
-        """That they match is known to who has matched them."""
+        """Do nothing: the caller of `match` has the result."""
 
 
 class Exchange:
@@ -135,24 +134,24 @@ class Exchange:
         self._index: Index[Subscription] = Index(patient=True)
         self._interests = Interests(REPORTED_MAX)
         self.unindexed = Unindexed()
-        self.later: dict[Later, int] = {}  # and how many subscriptions each has
+        self.later: dict[Later, int] = {}  # with the number of subscriptions of each
         self.ended = 0  # subscriptions, ever
-        self._grants: dict[Filter, tuple[Subscription, int]] = {}  # and how often each was granted
+        self._grants: dict[Filter, tuple[Subscription, int]] = {}  # with the number of grants of each
         self.offers_changed = 0
-        """How often an advertisement has come or gone."""
+        """Number of advertisements that came or went."""
 
     @property
     def subscriptions(self) -> int:
-        """How many subscriptions there are."""
+        """Number of subscriptions."""
         return len(self._index) - len(self._grants) + sum(self.later.values())
 
     @property
     def advertisements(self) -> int:
-        """How many advertisements there are."""
+        """Number of advertisements."""
         return len(self._interests)
 
     def match(self, batch: Batch, origin: Any = None) -> list[tuple[Subscription, Rows]]:
-        """The subscriptions that want any of the batch, each with its rows; `later` has more."""
+        """Return the subscriptions that match any of the batch, each with its rows; `later` has more."""
         return [
             (subscription, cast("Rows", rows))  # or an array of integers, which does as well
             for subscription, rows in self._index.match_items(batch)
@@ -161,17 +160,17 @@ class Exchange:
 
     @property
     def rows_at_once(self) -> int:
-        """How many events it takes a few milliseconds to match, at most."""
+        """Number of events that can be matched in a few milliseconds."""
         tried = self.unindexed.conditions + self._index.tried
         return max(1, min(ROWS_AT_ONCE, TRIED_AT_ONCE // tried)) if tried else ROWS_AT_ONCE
 
     @property
     def rows_at_first(self) -> int:
-        """The same in the worst case: fewer, where many filters may have to be asked about each."""
+        """The same in the worst case: fewer, if many filters may have to be evaluated for each."""
         return max(1, min(self.rows_at_once, TRIED_AT_ONCE // max(1, self._index.asked)))
 
     def publish(self, batch: Batch, origin: Any = None) -> int:
-        """Hand the batch to all who want any of it; the number of subscriptions that got something."""
+        """Deliver the batch to all matching subscriptions; return their number."""
         matches = self.match(batch, origin)
         for subscription, rows in matches:
             subscription.sink.deliver(batch, rows, None)
@@ -180,7 +179,7 @@ class Exchange:
         return len(matches)
 
     def subscribe(self, subscription: Subscription) -> None:
-        """From now on, events that match go to the sink."""
+        """Deliver matching events to the sink from now on."""
         subscription.is_over = False
         later, user = subscription.later, subscription.user or ""
         if later is not None:
@@ -199,7 +198,7 @@ class Exchange:
         self._index.settle()
 
     def unsubscribe(self, subscription: Subscription) -> None:
-        """No more events for this one; KeyError if it is not there."""
+        """Deliver no more events to this one; KeyError if it is not there."""
         subscription.is_over = True
         self.ended += 1
         later = subscription.later
@@ -215,7 +214,7 @@ class Exchange:
             self._interests.release(*_demand(subscription))
 
     def grant(self, filter: Filter) -> Subscription:
-        """Have each batch matched with what someone may publish too: that costs no second look at it."""
+        """Match each batch with the events that a user may publish too: that costs no second pass over it."""
         granted, times = self._grants.get(filter, (None, 0))
         if granted is None:
             granted = Subscription(filter, Grant(), passive=True)
@@ -224,7 +223,7 @@ class Exchange:
         return granted
 
     def revoke(self, granted: Subscription) -> None:
-        """One who was granted this is there no longer."""
+        """Remove one grant of this filter."""
         _, times = self._grants.pop(granted.filter)
         if times > 1:
             self._grants[granted.filter] = granted, times - 1
@@ -237,12 +236,12 @@ class Exchange:
         return self._interests.offer(advertisement)
 
     def withdraw(self, advertisement: Advertisement) -> None:
-        """Offer no more; KeyError if it is not there."""
+        """Remove an advertisement; KeyError if it is not there."""
         self._interests.withdraw(advertisement)
         self.offers_changed += 1
 
     def offers(self, filter: Filter) -> Iterator[tuple[Advertisement, Weight]]:
-        """The advertisements that may overlap a filter, and what they weigh, in order."""
+        """Yield the advertisements that may overlap a filter, with their weights, in order."""
         return self._interests.offers(filter)
 
     @property
@@ -251,7 +250,7 @@ class Exchange:
         return self._interests.has_changes
 
     def finish_tick(self) -> None:
-        """Tell sources of those who came and went, as far as one tick goes."""
+        """Report new and removed demands to sources, as far as one tick goes."""
         self._interests.finish_tick()
 
 

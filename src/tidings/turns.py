@@ -1,11 +1,11 @@
-"""Turns: who works next where several have more to do than fits into one turn of a loop.
+"""Turns: the order of workers that have more to do than fits into one turn of a loop.
 
 Each worker has a *share*, which counts the time that was spent on it; workers of one user have one share
 together. The worker whose share has used least goes next, for at most SLICE_S, and a share that was idle
-begins where the least busy of the others stands: it owes nothing, and has saved up no more than SAVED_S
-(start-time fair queueing). What it has saved takes it past others that are as busy as each other, so a client
-with little to do is served at once, however much many others have piled up; those who want all the time there
-is get equal parts of it. Where many wait their slices are shorter, and all have had one within ROUND_S.
+begins with the usage of the least busy of the others: it owes nothing, and has saved up no more than SAVED_S
+(start-time fair queueing). Its savings take it past others that are equally busy, so a client with little to
+do is served at once, however much many others have piled up; those that use all the time there is get equal
+parts of it. If many wait, their slices are shorter, and all have had one within ROUND_S.
 
 The driver gives the clock. One that never advances runs everything to its end.
 """
@@ -17,19 +17,19 @@ from heapq import heappop, heappush
 from typing import Any, Generic, TypeVar
 
 SLICE_S = 0.005
-"""How long one worker works before others have their turn."""
+"""Longest uninterrupted work of one worker."""
 SAVED_S = 0.005
-"""How much a share that is idle may have saved up."""
+"""Most time that an idle share may have saved up."""
 ROUND_S, SLICE_S_MIN = 0.050, 0.000_5
-"""How long all who are in line have to wait for their next slice, and how short that may be for it."""
+"""Time within which all workers in line get their next slice, and how short slices may become for it."""
 TURN_S = 0.010
-"""How long all of them work before the loop looks again at what has arrived."""
+"""Longest work of all of them before the loop polls for input again."""
 
 TurnTaker = TypeVar("TurnTaker", bound=Hashable)
 
 
 class Share:
-    """The time that was spent on one party, and those of its workers that are in line."""
+    """Time that was spent on one party, and its workers that are in line."""
 
     __slots__ = ("is_in_line", "used_s", "workers")
 
@@ -43,17 +43,17 @@ class Turns(Generic[TurnTaker]):
     """Workers in line, each once; those of one share behind each other."""
 
     def __init__(self, clock: Callable[[], float], work: Callable[[TurnTaker, float], bool]) -> None:
-        """`work(worker, until)` works until that moment of the clock, and says whether more is left to do."""
+        """`work(worker, until)` works until that moment of the clock, and returns whether more is left."""
         self.clock = clock
         self._work = work
-        self._line: list[tuple[float, int, Share]] = []  # a heap of shares, which has used least first
+        self._line: list[tuple[float, int, Share]] = []  # a heap of shares, the least used first
         self._shares: dict[TurnTaker, Share] = {}  # of the workers in line
-        self._floor_s = 0.0  # what the share had used that worked last: none in line has much less
-        self._spent_s = 0.0  # in this turn, by those who did not wait in line
+        self._floor_s = 0.0  # usage of the share that worked last: none in line has much less
+        self._spent_s = 0.0  # in this turn, by workers that did not wait in line
         self._pushed = 0
 
     def __len__(self) -> int:
-        """How many are in line."""
+        """Number of workers in line."""
         return len(self._shares)
 
     def __contains__(self, worker: TurnTaker) -> bool:
@@ -61,7 +61,7 @@ class Turns(Generic[TurnTaker]):
 
     @property
     def is_busy(self) -> bool:
-        """Whether who comes now has to wait, because others do or because the turn is over."""
+        """Whether a new worker has to wait, because others do or because the turn is over."""
         return bool(self._shares) or self._spent_s >= TURN_S
 
     def offer(self, worker: TurnTaker, share: Share) -> None:
@@ -85,7 +85,7 @@ class Turns(Generic[TurnTaker]):
             del share.workers[worker]
 
     def run(self, most_s: float | None = None) -> None:
-        """Let those in line work for the rest of this turn, one slice at least, and begin another turn."""
+        """Let the workers in line work for the rest of this turn, one slice at least, and begin the next."""
         spent_s, self._spent_s = self._spent_s, 0.0
         if not self._shares:
             return
@@ -105,12 +105,12 @@ class Turns(Generic[TurnTaker]):
                 return
 
     def _end_of_slice(self, until: float) -> float:
-        """When a slice ends that begins now: with the turn, so that the loop reads what has arrived."""
+        """Return the end of a slice that begins now: with the turn, so that the loop polls for input."""
         slice_s = min(SLICE_S, max(SLICE_S_MIN, ROUND_S / (1 + len(self._line))))
         return min(self.clock() + slice_s, until)
 
     def _let_work(self, worker: TurnTaker, share: Share, until: float | None = None) -> float:
-        """Let a worker work for a slice, and put it in line if more is left; how long that took."""
+        """Let a worker work for a slice, and put it in line if more is left; return the time it took."""
         begun = self.clock()
         is_left = self._work(worker, begun + SLICE_S if until is None else until)
         took_s = self.clock() - begun
@@ -129,9 +129,9 @@ class Turns(Generic[TurnTaker]):
 
 
 def adapted(size: int, took_s: float, quick_s: float, slow_s: float, most: int) -> int:
-    """The size of the next step, after one of this size that took so long.
+    """Return the size of the next step, after one of this size that took so long.
 
-    What a step costs is known when it is done: steps grow while they are quick and shrink when they are slow.
+    The cost of a step is known when it is done: steps grow while they are quick and shrink when slow.
     """
     if took_s < quick_s:
         return min(2 * size, most)

@@ -1,4 +1,4 @@
-"""Interest: which filters demand what each source advertises, kept up as they come and go."""
+"""Interest: the filters that demand the events of each source, updated as subscriptions come and go."""
 
 from tidings.interest.audience import Advertisement
 from tidings.interest.interests import Interests

@@ -1,8 +1,8 @@
-"""The audience of one advertisement: the demands that overlap it, and the filters reported to its source.
+"""Audience of one advertisement: the demands that overlap it, and the filters reported to its source.
 
 Up to a limit demands are listed and reported one by one. Past it the source gets one *cover*: at first its
 own filter, since it can make nothing else, then a merged filter that is computed step by step. A new demand
-widens the cover at once by one merge; one that goes only makes it *loose*. Far past the limit demands are
+widens the cover at once by one merge; one that is withdrawn only makes it *loose*. Far past the limit demands
 only counted, so that an audience takes a bounded amount of memory.
 
 The rule kept: a reported filter matches every event that the source may make and a subscription demands.
@@ -22,10 +22,13 @@ REPORTED_SIZE_MAX = 1 << 20
 
 
 class Advertisement:
-    """What a source may make. `tell` is called with the filters that demand it, at the end of a tick in which
-    they have changed. `asked` is what `source` said, where `filter` is less than that because of rules."""
+    """Filter of the events that a source may make.
 
-    __slots__ = ("asked", "filter", "number", "origin", "source", "tell", "told")
+    `tell` is called with the filters that demand them, at the end of a tick in which these have changed.
+    `asked` is the filter that `source` requested, if rules have narrowed `filter`.
+    """
+
+    __slots__ = ("asked", "filter", "number", "origin", "reported", "source", "tell")
 
     def __init__(
         self,
@@ -40,12 +43,12 @@ class Advertisement:
         self.source = source
         self.tell = tell
         self.origin = origin
-        self.number = 0  # in the order in which they came
-        self.told: tuple[Filter, ...] = ()
+        self.number = 0  # in the order of arrival
+        self.reported: tuple[Filter, ...] = ()
 
 
 class Cover:
-    """A filter that matches at least what is demanded, with its weight."""
+    """Filter that matches at least what is demanded, with its weight."""
 
     __slots__ = ("filter", "is_whole", "weight")
 
@@ -80,19 +83,19 @@ class Audience:
         self.weight: Weight = weigh(advertisement.filter)
         self.listed: dict[Demand, None] | None = None  # None: not known yet, or too many, and only counted
         self.count = 0  # demands, if they are not listed
-        self.gone = 0  # demands that went since the cover was made
+        self.gone = 0  # demands withdrawn since the cover was made
         self.cover: Cover | None = self.whole  # None while all are reported one by one
-        self.fresh: dict[Demand, None] | None = None  # those that came since a new cover is being made
-        self.stamp = 0  # when it was last looked who is here; earlier changes are known
+        self.fresh: dict[Demand, None] | None = None  # demands added while a new cover is being made
+        self.stamp = 0  # time of the last search for demands; earlier changes are known
         self.patient_until = 0  # the tick from which on its source gets a report, though more is to come
         self.is_withdrawn = False
         self._reported_max = reported_max
-        self._listed_max = 2 * reported_max  # more, so that around the limit nobody is looked for again
+        self._listed_max = 2 * reported_max  # more, so that around the limit no search is needed again
         self._size = 0
 
     @property
     def whole(self) -> Cover:
-        """The cover that is always right."""
+        """Cover that is always right."""
         return Cover(self.advertisement.filter, is_whole=True)
 
     @property
@@ -102,7 +105,7 @@ class Audience:
 
     @property
     def is_loose(self) -> bool:
-        """Whether it is time to work out the cover anew."""
+        """Whether it is time to compute the cover anew."""
         if not self.is_crowded:
             return False
         if self.listed is None and self.count <= self._reported_max:
@@ -112,14 +115,14 @@ class Audience:
 
     @property
     def telling(self) -> tuple[Filter, ...]:
-        """The filters to report to the source."""
+        """Return the filters to report to the source."""
         if self.listed is not None and not self.is_crowded:
             return tuple(dict.fromkeys(demand.asked for demand in self.listed))
         assert self.cover is not None, "a crowded audience has a cover"
         return (self.cover.filter,)
 
     def join(self, demand: Demand) -> bool:
-        """A demand has come, which overlaps; whether a cover is to be worked out."""
+        """Add a demand that overlaps; return whether a cover is to be computed."""
         if self.fresh is not None:
             self.fresh[demand] = None
         if self.listed is None:
@@ -130,7 +133,7 @@ class Audience:
         return self._settle()
 
     def leave(self, demand: Demand) -> bool:
-        """A demand that overlaps has gone; whether a cover is to be worked out."""
+        """Remove a demand that overlaps; return whether a cover is to be computed."""
         self.gone += 1
         if self.fresh is not None:
             self.fresh.pop(demand, None)
@@ -143,14 +146,14 @@ class Audience:
         return self.is_loose
 
     def list(self, demands: list[Demand]) -> bool:
-        """These are the demands that overlap; whether a cover is to be worked out."""
+        """Set the demands that overlap; return whether a cover is to be computed."""
         self.listed = dict.fromkeys(demands)
         self.gone = 0
         self._size = sum(demand.size for demand in demands)
         return self._settle()
 
     def _settle(self) -> bool:
-        """Have a cover if one is needed, and no list that is too long; whether the cover is a new one."""
+        """Make a cover if one is needed, and drop too long a list; return whether the cover is new."""
         assert self.listed is not None, "what is only counted has no list"
         if not self.is_crowded:
             self.cover = None
@@ -164,12 +167,12 @@ class Audience:
 
 
 def widened(cover: Cover, demand: Demand) -> Cover | None:
-    """The cover merged with a demand; None if that is too much work, or too long to be reported."""
+    """Return the cover merged with a demand; None if that is too much work, or too long to be reported."""
     if merging(cover.weight, demand.weight) is None:
         return None
     return fitting(cover.filter.merge(demand.asked))
 
 
 def fitting(filter: Filter) -> Cover | None:
-    """A cover of this filter, if it is not too long to be told."""
+    """Return a cover of this filter, if it is not too long to be reported."""
     return Cover(filter) if len(str(filter)) <= REPORTED_SIZE_MAX else None

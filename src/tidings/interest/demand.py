@@ -1,10 +1,10 @@
-"""The filters that are demanded, each once, however many subscriptions have it.
+"""Demanded filters, each once, however many subscriptions have it.
 
-Sources get the filters that subscribers have *asked* for; whether a source can make any of that is decided by
-the granted filters, which rules may have narrowed.
+Sources get the filters that subscribers have requested; whether a source can make matching events is decided
+by the granted filters, which rules may have narrowed.
 
-A subscription that comes or goes changes the *view* of its filter: whether it is demanded of everybody, of
-everybody but those behind one link, or of nobody. Demands whose view has changed wait here until the
+A subscription that is added or removed changes the *view* of its filter: whether it is demanded of all
+sources, of all except those behind one link, or of none. Demands whose view has changed wait here until the
 audiences have it; those of one owner wait behind each other, and owners take turns.
 """
 
@@ -17,23 +17,23 @@ from tidings.filters import Filter
 from tidings.interest.weights import Weight, weigh
 
 NOBODY, EVERYBODY = object(), object()
-"""Views of a demand; the third sort is a link, whose own sources are left out."""
+"""Views of a demand; the third kind is a link, whose own sources are left out."""
 
 
 def reaches(view: Any, origin: Any) -> bool:
-    """Whether a demand of this view is one for a source of that origin."""
+    """Whether a demand of this view concerns a source of that origin."""
     return view is EVERYBODY or (view is not NOBODY and view is not origin)
 
 
 class Demand:
-    """One filter that subscriptions have, for which all of them have asked in the same words."""
+    """Filter that subscriptions have, all with the same requested filter."""
 
     __slots__ = ("_origins", "_size", "_weight", "asked", "filter", "stamp", "view")
 
     def __init__(self, filter: Filter, asked: Filter) -> None:
         self.filter = filter
         self.asked = asked
-        self.view: Any = NOBODY  # as it is being spread to the audiences, or was
+        self.view: Any = NOBODY  # the one being spread to the audiences, or the last
         self.stamp = 0  # when that began
         self._origins: dict[int, tuple[Any, int]] = {}  # by identity, with the number of subscriptions
         self._weight: Weight | None = None
@@ -41,7 +41,7 @@ class Demand:
 
     @property
     def wanted_view(self) -> Any:
-        """The view that follows from the subscriptions there are."""
+        """View that follows from the present subscriptions."""
         if len(self._origins) == 1:
             ((sole, _),) = self._origins.values()
             return EVERYBODY if sole is None else sole
@@ -49,25 +49,25 @@ class Demand:
 
     @property
     def weight(self) -> Weight:
-        """The weight of the filter, or of what was asked for if that is more."""
+        """Weight of the filter, or of the requested one if that is more."""
         if self._weight is None:
             self._weight = max(weigh(self.filter), weigh(self.asked))
         return self._weight
 
     @property
     def size(self) -> int:
-        """The length of the text that is reported to sources."""
+        """Length of the text that is reported to sources."""
         if self._size is None:
             self._size = len(str(self.asked))
         return self._size
 
     def come(self, origin: Any) -> None:
-        """One more subscription has the filter."""
+        """Count one more subscription with the filter."""
         _, times = self._origins.get(id(origin), (origin, 0))
         self._origins[id(origin)] = origin, times + 1
 
     def go(self, origin: Any) -> None:
-        """One subscription less has it; KeyError if none had."""
+        """Count one subscription less; KeyError if there was none."""
         _, times = self._origins.pop(id(origin))
         if times > 1:
             self._origins[id(origin)] = origin, times - 1
@@ -77,7 +77,7 @@ class Demands:
     """All demands, and those whose view has changed."""
 
     def __init__(self) -> None:
-        self._by_filter: dict[tuple[Filter, Filter], Demand] = {}  # and by what was asked for
+        self._by_filter: dict[tuple[Filter, Filter], Demand] = {}  # by filter and requested filter
         self._due: dict[Hashable, dict[Demand, None]] = {}  # by owner
 
     @property
@@ -86,7 +86,7 @@ class Demands:
         return bool(self._due)
 
     def come(self, filter: Filter, origin: Any, owner: Hashable, asked: Filter) -> None:
-        """A subscription has come."""
+        """Add a subscription."""
         demand = self._by_filter.get((filter, asked))
         if demand is None:
             demand = self._by_filter[filter, asked] = Demand(filter, asked)
@@ -94,7 +94,7 @@ class Demands:
         self._change(demand, owner)
 
     def go(self, filter: Filter, origin: Any, owner: Hashable, asked: Filter) -> None:
-        """A subscription has gone; KeyError if it was not there."""
+        """Remove a subscription; KeyError if it was not there."""
         demand = self._by_filter[filter, asked]
         demand.go(origin)
         if demand.wanted_view is NOBODY:

@@ -1,10 +1,10 @@
 """All interest of a node: demands on one side, advertisements with their audiences on the other.
 
-A subscription that comes or goes is noted at once and costs next to nothing then. With the tick, the demands
+A subscription that is added or removed is noted at once, at next to no cost. With the tick, the demands
 that changed are *spread*: each is compared with the advertisements that an index of overlaps finds for it,
 and joins or leaves their audiences. Then covers that have become loose are computed anew, and at last changes
-are reported to the sources. All three have an allowance for each tick, past which they go on
-with the next one, so neither a crowd of advertisements nor a crowd of subscriptions holds a node up.
+are reported to the sources. All three have an allowance for each tick, past which they go on with the next
+one, so neither a crowd of advertisements nor a crowd of subscriptions holds a node up.
 
 Spreading and searching may be under way at the same time. Each demand and each audience has a *stamp* for
 that: an audience that was searched for after a demand began to spread has found it already.
@@ -24,27 +24,27 @@ from tidings.matching.overlaps import Overlaps
 from tidings.steps import Steps
 
 SPREAD_UNITS = 300
-"""Units of work (`weights`), of about 5 µs, that spreading takes in one tick."""
+"""Units of work (`weights`), of about 5 µs, for spreading in one tick."""
 SPREAD_UNITS_MIN = 20
-"""Units that spreading one demand takes at least."""
+"""Least units for spreading one demand."""
 COVER_UNITS = 300
-"""Units that working out covers takes in one tick."""
+"""Units for computing covers in one tick."""
 COVER_UNITS_BUSY = 30
-"""The same while demands are still spreading: a cover that is made now may be of no use soon."""
+"""The same while demands are still spreading: a cover made now may soon be of no use."""
 COVERED_MAX = 500
 """Demands that are merged into a cover; the cover of more is all that is advertised."""
 ANSWER_UNITS = 1_000
 """Units that are done at once for a new advertisement; if they don't suffice, it gets a wide cover first."""
 PATIENT_TICKS = 50
-"""Ticks for which a source may be left without news while what it will be told may soon be something else."""
+"""Ticks for which a report to a source may wait while it may soon change again."""
 SOUGHT_MAX = 4_096
-"""Advertisements among which those that overlap a filter are looked for at once."""
+"""Advertisements among which those that overlap a filter are searched at once."""
 NOTICES_AT_A_TIME = 50
-"""Sources that are told in one tick."""
+"""Sources that get a report in one tick."""
 
 
 class Interests:
-    """The demands and the advertisements of a node."""
+    """Demands and advertisements of a node."""
 
     def __init__(self, reported_max: int) -> None:
         """`reported_max`: filters that are reported to a source one by one."""
@@ -53,11 +53,11 @@ class Interests:
         self._demanded: Overlaps[Demand] = Overlaps()
         self._audiences: dict[Advertisement, Audience] = {}
         self._offered: Overlaps[Audience] = Overlaps()
-        self._changed: dict[Audience, None] = {}  # those whose sources may need a report
-        self._loose: dict[Audience, None] = {}  # those whose covers are to be worked out
+        self._changed: dict[Audience, None] = {}  # whose sources may need a report
+        self._loose: dict[Audience, None] = {}  # whose covers are to be computed
         self._spreading: Iterator[None] | None = None
         self._covering: Iterator[None] | None = None
-        self._made: tuple[list[Demand], Cover | None] = [], None  # the cover made last, and of what
+        self._made: tuple[list[Demand], Cover | None] = [], None  # the cover made last, and its demands
         self._clock = self._ticks = 0
         self._offers_made = 0
         self._spent = 0
@@ -65,27 +65,27 @@ class Interests:
         """Whether there may be something left for the next tick."""
 
     def __len__(self) -> int:
-        """How many advertisements there are."""
+        """Number of advertisements."""
         return len(self._audiences)
 
-    # What comes and goes
+    # Additions and removals
 
     def demand(
         self, filter: Filter, origin: Any = None, owner: Hashable = None, asked: Filter | None = None
     ) -> None:
-        """A subscription has come, which `asked` for what it gets or more. Owners take turns."""
+        """Add a subscription, which `asked` for what it gets or more. Owners take turns."""
         self._demands.come(filter, origin, owner, filter if asked is None else asked)
         self.has_changes = True
 
     def release(
         self, filter: Filter, origin: Any = None, owner: Hashable = None, asked: Filter | None = None
     ) -> None:
-        """A subscription has gone; KeyError if it was not there."""
+        """Remove a subscription; KeyError if it was not there."""
         self._demands.go(filter, origin, owner, filter if asked is None else asked)
         self.has_changes = True
 
     def offer(self, advertisement: Advertisement) -> tuple[Filter, ...]:
-        """An advertisement has come; the filters that demand it, or a cover of them."""
+        """Add an advertisement; return the filters that demand it, or a cover of them."""
         assert advertisement not in self._audiences, "an advertisement is made once"
         self._spread_some(ANSWER_UNITS)
         self._offers_made += 1
@@ -96,12 +96,12 @@ class Interests:
         if not self._run(steps, ANSWER_UNITS):
             steps.close()
             self._loose[audience] = None
-        advertisement.told = audience.telling
+        advertisement.reported = audience.telling
         self.has_changes = self._is_due
-        return advertisement.told
+        return advertisement.reported
 
     def withdraw(self, advertisement: Advertisement) -> None:
-        """An advertisement has gone; KeyError if it was not there."""
+        """Remove an advertisement; KeyError if it was not there."""
         audience = self._audiences.pop(advertisement)
         audience.is_withdrawn = True
         self._offered.remove(audience)
@@ -110,14 +110,14 @@ class Interests:
         self.has_changes = self._is_due
 
     def offers(self, filter: Filter) -> Iterator[tuple[Advertisement, Weight]]:
-        """The advertisements that may overlap a filter, with their weights, in order.
+        """Yield the advertisements that may overlap a filter, with their weights, in order.
 
-        Among very many that is all of them: to look for some would take long at once.
+        Among very many that is all of them: to search would take long at once.
         """
         is_sought = len(self._audiences) <= SOUGHT_MAX
         found = self._offered.candidates(filter) if is_sought else list(self._audiences.values())
         for one in found:
-            if not one.is_withdrawn:  # since
+            if not one.is_withdrawn:  # since the search
                 yield one.advertisement, one.weight
 
     # Ticks
@@ -129,7 +129,7 @@ class Interests:
         return self._spreading is not None or self._covering is not None
 
     def finish_tick(self) -> None:
-        """Do a tick's part of what is to be done, and tell sources what has changed."""
+        """Do a tick's part of the pending work, and report changes to sources."""
         if not self.has_changes:
             return
         self._spread_some(SPREAD_UNITS)
@@ -149,7 +149,7 @@ class Interests:
         self.has_changes = self._is_due
 
     def _is_patient(self, audience: Audience) -> bool:
-        """Whether telling is not worth it yet: more may come, or a better cover than the widest be there."""
+        """Whether to delay a report: more changes may come, or a better cover than the widest."""
         if self._ticks >= audience.patient_until:
             return False
         is_wide = audience.cover is not None and audience.cover.is_whole
@@ -157,7 +157,7 @@ class Interests:
         return self._spreading is not None or (is_wide and is_coming)
 
     def _note(self, audience: Audience) -> None:
-        """Have a change reported to a source, soon."""
+        """Schedule a report to a source."""
         if audience not in self._changed:
             audience.patient_until = self._ticks + PATIENT_TICKS
             self._changed[audience] = None
@@ -169,13 +169,13 @@ class Interests:
                 self._spreading = None
 
     def _run(self, steps: Iterator[None], units: int) -> bool:
-        """Take steps until so many units are spent; whether all of them were taken."""
+        """Run steps until so many units are spent; return whether all were run."""
         self._spent = 0
         return all(self._spent < units for _ in steps)
 
     def _tell(self, advertisement: Advertisement, filters: tuple[Filter, ...]) -> None:
-        if filters != advertisement.told:
-            advertisement.told = filters
+        if filters != advertisement.reported:
+            advertisement.reported = filters
             advertisement.tell(filters)
 
     # Spreading
@@ -186,7 +186,7 @@ class Interests:
                 yield from self._spread(demand)
 
     def _spread(self, demand: Demand) -> Iterator[None]:
-        """Let all audiences know that the view of a demand has changed."""
+        """Spread the changed view of a demand to all audiences."""
         before, after = demand.view, demand.wanted_view
         self._clock += 1
         demand.view, demand.stamp = after, self._clock
@@ -196,7 +196,7 @@ class Interests:
             self._demanded.remove(demand)
         found = self._offered.candidates(demand.filter)
         self._spent += SPREAD_UNITS_MIN + demand.weight.alternatives + len(found) // 8
-        covers: dict[Cover, Cover | None] = {}  # what covers became: many audiences may have the same
+        covers: dict[Cover, Cover | None] = {}  # new covers by old: many audiences may have the same
         for audience in found:
             yield
             origin = audience.advertisement.origin
@@ -232,7 +232,7 @@ class Interests:
             self._note(audience)
 
     def _meet(self, audience: Audience, demand: Demand) -> bool:
-        """Whether a demand overlaps what is advertised; it counts as doing so if that is much work to say."""
+        """Whether a demand overlaps an advertisement; assumed if that is much work to decide."""
         units = comparing(audience.weight, demand.weight)
         self._spent += min(units, COMPARED_MAX)
         return units > COMPARED_MAX or audience.advertisement.filter.overlaps(demand.filter)
@@ -250,7 +250,7 @@ class Interests:
                     break
 
     def _work_out(self, audience: Audience) -> Steps[None]:
-        """Find out anew what the source of a crowded audience is to be told."""
+        """Compute anew the filters for the source of a crowded audience."""
         audience.fresh, audience.gone = {}, 0
         try:
             found = [] if audience.listed is not None else (yield from self._search(audience))
@@ -283,7 +283,7 @@ class Interests:
         return found
 
     def _cover(self, audience: Audience, found: list[Demand]) -> Iterator[None]:
-        """Give an audience a cover of these and of all that come meanwhile."""
+        """Give an audience a cover of these and of all demands added meanwhile."""
         assert audience.fresh is not None, "it is being worked out"
         found = [*found, *audience.fresh] if audience.listed is None else list(audience.listed)
         audience.fresh.clear()

@@ -1,8 +1,7 @@
-"""How much work it is to compare and to merge filters, estimated before it is done.
+"""Cost of comparing and merging filters, estimated before it is done.
 
-The unit is about one comparison of two alternatives. Both operations may answer too wide and never too
-narrow, so what would take too long is not done: two filters count as overlapping, and no merged filter is
-made.
+The unit is about one comparison of two alternatives. Both results may be too wide and never too narrow, so
+work that would take too long is not done: two filters count as overlapping, and no merged filter is made.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import NamedTuple
 from tidings.filters import Filter
 
 COMPARED_MAX = 512
-"""Units that comparing two filters may take; past this they count as overlapping."""
+"""Units for comparing two filters; past this they count as overlapping."""
 MERGED_ALTERNATIVES_MAX = 24
 """Alternatives of two filters together that are merged."""
 MERGED_CUTS_MAX = 1_000
@@ -20,7 +19,7 @@ MERGED_CUTS_MAX = 1_000
 
 
 class Weight(NamedTuple):
-    """The size of a filter's normal form."""
+    """Size of a filter's normal form."""
 
     alternatives: int
     cuts: int

@@ -1,1 +1,1 @@
-"""How a program reaches a node: addresses, sockets, and a connection that is dialled again when lost."""
+"""Connections from a program to a node: addresses, sockets, and a link that redials when it is lost."""

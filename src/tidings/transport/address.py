@@ -5,7 +5,7 @@ tidings+tls://alice@10.0.0.7:7300     TCP with TLS, as a user of that node
 tidings+unix:///run/node.sock         a Unix socket
 127.0.0.1:7300                        the same as tidings://; with credentials, tidings+tls://
 
-The rule kept: an address may be shown to anyone, so it holds no password.
+The rule kept: an address may be shown to anyone, so it contains no password.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from msgspec import Struct
 from tidings.errors import AddressError
 
 PORT = 7300
-"""The port of a node, by default."""
+"""Default port of a node."""
 
 AddressKind = Literal["tcp", "tls", "unix"]
 _KINDS: dict[str, AddressKind] = {"tidings": "tcp", "tidings+tls": "tls", "tidings+unix": "unix"}
@@ -29,17 +29,17 @@ _BARE = re.compile(r"[^\s:/?#@\[\]]+(:[0-9]+)?|\[[0-9A-Fa-f:.]+\](:[0-9]+)?")
 
 
 class Address(Struct, frozen=True):
-    """The address of a node: a host and a port, or the path of a socket."""
+    """Address of a node: a host and a port, or the path of a socket."""
 
     kind: AddressKind
     host: str = ""
     port: int = PORT
     path: str = ""
-    user: str = ""  # whom a client means to be there
+    user: str = ""  # the user to log in as
 
 
 def parse(text: str, has_credentials: bool = False) -> Address:
-    """Return the address that a text is; AddressError if it is none.
+    """Parse an address; AddressError if the text is invalid.
 
     HOST:PORT, or HOST alone, is by TLS if there are credentials, and otherwise by TCP without it.
     """

@@ -1,4 +1,4 @@
-"""Credentials: the user that a client is, and its proof.
+"""Credentials: the user of a client, and its proof.
 
 The rule kept: a secret is in memory, in its file and inside TLS, and nowhere else. Files are read again for
 each connection, so that a replaced secret or certificate is used from then on.
@@ -15,15 +15,15 @@ SECRET_SIZE_MAX = 4_096
 """Bytes of a file with a password or a token."""
 
 Secret = str | Path | None
-"""A secret itself, or the file it is in."""
+"""A secret itself, or its file."""
 CredentialsProvider = Callable[[], tuple[str, str]]
-"""What a client says of itself in its HELLO: user and secret."""
+"""User and secret in the HELLO of a client."""
 
 
 class Credentials:
     """Credentials of a client. `ca` is the file of trusted certificates; the default is the system's.
 
-    `checks_host` is False where the name in a certificate of that CA counts, whatever its owner's host.
+    `checks_host` is False if only the name in a certificate of that CA counts, whatever its owner's host.
     """
 
     def __init__(
@@ -49,23 +49,23 @@ class Credentials:
         self.checks_host = checks_host
         self._what = "password" if token is None else "token"
         self._given = password if token is None else token
-        self._secret = ""  # as it was read last
+        self._secret = ""  # as last read
 
     def __repr__(self) -> str:
         return f"Credentials(user={self.user!r}, ca={self.ca}, cert={self.cert})"  # never a secret
 
     @property
     def is_empty(self) -> bool:
-        """Whether they say nothing, and trust nobody in particular."""
+        """Whether there is neither a user nor a secret, certificate or CA."""
         return not (self.user or self._given or self.ca or self.cert)
 
     def read(self) -> None:
-        """Read the secret; to be called before each connection. UserError if it can't be."""
+        """Read the secret; to be called before each connection. UserError if it can't be read."""
         given = self._given
         self._secret = _read(given, self._what) if isinstance(given, Path) else given or ""
 
     def says(self) -> tuple[str, str]:
-        """User and secret, as they were read last."""
+        """User and secret, as last read."""
         return self.user, self._secret
 
 

@@ -1,4 +1,4 @@
-"""How to reach nodes at addresses: by TCP, with TLS, or by a Unix socket; and what carries a core's bytes."""
+"""Dialling of nodes by TCP, with TLS, or by a Unix socket; and the carrier of a core's bytes."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from ssl import SSLContext, SSLError
 
 DIAL_S_MAX = 10.0
-"""How long one attempt to connect may take."""
+"""Longest duration of one attempt to connect."""
 LOOK_S_MAX = 5.0
-"""How long may be spent on finding out what is wrong with a certificate."""
+"""Longest time for finding the fault of a certificate."""
 WRITE_BUFFER = 1 << 20
-"""Bytes the transport may hold; beyond that they wait in the core."""
+"""Bytes that the transport may hold; beyond that they wait in the core."""
 
 ConnectTo = Callable[[asyncio.Protocol], Awaitable[None]]
 """Connects a protocol to a node, or raises OSError, or Hopeless."""
 
 
 class Hopeless(Exception):
-    """An attempt that fails however often it is made; `error` says why."""
+    """An attempt that would fail however often it is repeated; `error` says why."""
 
     def __init__(self, error: TidingsError) -> None:
         super().__init__(str(error))
@@ -35,7 +35,7 @@ class Hopeless(Exception):
 
 
 def dial(address: str, credentials: Credentials | None = None) -> ConnectTo:
-    """How to reach the node at an address, AddressError if it is none.
+    """Return a function that connects to the node at an address; AddressError if that is invalid.
 
     Credentials go with TLS only: UserError for another address, where others could read them. HOST:PORT is by
     TLS if there are any.
@@ -50,7 +50,7 @@ def dial(address: str, credentials: Credentials | None = None) -> ConnectTo:
 
 
 def dial_tcp(host: str, port: int) -> ConnectTo:
-    """By TCP."""
+    """Return a function that connects by TCP."""
 
     async def connect(protocol: asyncio.Protocol) -> None:
         async with asyncio.timeout(DIAL_S_MAX):
@@ -60,7 +60,7 @@ def dial_tcp(host: str, port: int) -> ConnectTo:
 
 
 def dial_tls(place: Address, credentials: Credentials) -> ConnectTo:
-    """By TCP with TLS; certificates and secrets are read anew each time."""
+    """Return a function that connects by TCP with TLS; certificates and secrets are read anew each time."""
 
     async def connect(protocol: asyncio.Protocol) -> None:
         from ssl import SSLError
@@ -84,31 +84,31 @@ def dial_tls(place: Address, credentials: Credentials) -> ConnectTo:
 
 
 async def _judge(error: SSLError, place: Address, credentials: Credentials) -> None:
-    """Raise Hopeless, with words that help, if a handshake has failed that would fail again."""
+    """Raise Hopeless, with a helpful text, if a handshake has failed that would fail again."""
     from tidings.transport.tls import can_be_looked_at, dial_verdict, looking_context
 
-    told = None
+    shown = None
     if can_be_looked_at(error):
-        told = await _look(place, looking_context(credentials.ca))
-    verdict = dial_verdict(error, place.host, credentials.ca, told)
+        shown = await _look(place, looking_context(credentials.ca))
+    verdict = dial_verdict(error, place.host, credentials.ca, shown)
     if verdict is not None:
         raise Hopeless(verdict) from None
 
 
 async def _look(place: Address, context: SSLContext) -> dict[str, Any] | None:
-    """The certificate of a node, if it was issued by whom we trust; nothing is said to the node."""
+    """Return the certificate of a node, if its issuer is trusted; nothing is sent to the node."""
     with contextlib.suppress(OSError):
         async with asyncio.timeout(LOOK_S_MAX):
             protocol = asyncio.Protocol()
             transport = await _connect(protocol, place.host, place.port, context)
-            told: dict[str, Any] | None = transport.get_extra_info("peercert")
+            shown: dict[str, Any] | None = transport.get_extra_info("peercert")
             transport.abort()
-            return told
+            return shown
     return None
 
 
 def dial_unix(path: str) -> ConnectTo:
-    """By a Unix socket."""
+    """Return a function that connects by a Unix socket."""
 
     async def connect(protocol: asyncio.Protocol) -> None:
         async with asyncio.timeout(DIAL_S_MAX):
@@ -136,18 +136,18 @@ def unknown_host(host: str, error: socket.gaierror | UnicodeError) -> Disconnect
 
 
 class Core(Protocol):
-    """The core that a carrier carries for."""
+    """Core of a carrier."""
 
     is_given_up: bool
 
     def output(self) -> list[bytes]:
-        """The frames that may be sent now."""
+        """Return the frames that may be sent now."""
 
 
 class Carrier(asyncio.Protocol):
     """Carrier of a core's output to the socket of a dialled node, which may read slowly.
 
-    A subclass dials, and hands in received bytes and the loss of the connection.
+    A subclass dials, and passes received bytes and the loss of the connection to the core.
     """
 
     def __init__(self, carried: Core) -> None:
@@ -158,28 +158,28 @@ class Carrier(asyncio.Protocol):
         self._is_gone = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Write there from now on."""
+        """Write to this transport from now on."""
         # uvloop's transports are none of asyncio's classes, though they do the same.
         self._transport, self._is_paused = cast("asyncio.Transport", transport), False
         self._is_gone.clear()
         self._transport.set_write_buffer_limits(WRITE_BUFFER)
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002
-        """There is nothing to write to any more."""
+        """Drop the transport."""
         self._transport = None
         self._is_gone.set()
 
     def pause_writing(self) -> None:
-        """The node reads slowly: what is to be said stays with the core."""
+        """Leave output with the core: the node reads slowly."""
         self._is_paused = True
 
     def resume_writing(self) -> None:
-        """Go on, as the node has read."""
+        """Write again: the node has read."""
         self._is_paused = False
         self.flush()
 
     def flush(self) -> None:
-        """Write what may leave now, in one piece."""
+        """Write the pending output, in one piece."""
         # asyncio's transports with TLS can neither be closed twice nor be written to after that.
         if self._transport is None or self._is_paused or self._transport.is_closing():
             return
@@ -190,7 +190,7 @@ class Carrier(asyncio.Protocol):
             self._transport.close()
 
     async def _hang_up(self, limit_s: float) -> None:
-        """End the connection; what was taken by the transport is written out first, if that is soon."""
+        """Close the connection; bytes in the transport are written first, if that is soon."""
         if self._transport is None:
             return
         if not self._transport.is_closing():

@@ -1,4 +1,4 @@
-"""The asyncio driver of a connection: sockets, timers, reconnecting, and the futures that callers wait on.
+"""Asyncio driver of a client's connection: sockets, timers, reconnecting, and the futures of callers.
 
 It is thin: the core decides what to send and what survives a cut (`tidings.protocol.connection`).
 One task dials, waits until the connection is lost and dials again; all else happens in callbacks of the loop.
@@ -28,11 +28,11 @@ from tidings.timers import Timers
 from tidings.transport.dial import Carrier, ConnectTo, Hopeless
 
 CLOSE_S_MAX = 5.0
-"""How long closing waits for what was published to be accepted, and for the socket to be written out."""
+"""How long closing waits for publications to be accepted, and for the socket to be written out."""
 WARN_S = 10.0
-"""Least seconds between two warnings that events were refused."""
+"""Least seconds between two warnings of refused events."""
 TURN_EVENTS = 256
-"""Events that are published or handed out before others on the loop have their turn."""
+"""Events that are published or delivered before other tasks of the loop get their turn."""
 
 T = TypeVar("T")
 Wait = asyncio.Future[Any]
@@ -67,16 +67,16 @@ class Link(Carrier):
         self.transactions = 0
         """Transactions that were begun."""
         self.loops: set[Callable[[], None]] = set()
-        """What ends the loops over messages that are open; each is gone from here when it was called."""
+        """Callbacks that end open loops over messages; each is removed when it was called."""
         self._timer: asyncio.TimerHandle | None = None
         self._reconnect = reconnect
         self._backoff = Backoff(random)
         self._task: asyncio.Task[None] | None = None
-        self._trouble = ""  # what the last attempt failed with
-        self._unasked = 0  # refused events that were told of
+        self._trouble = ""  # error of the last attempt
+        self._unasked = 0  # refused events that were reported
         self._warn_at = 0.0
-        self._warned = ""  # of which parting
-        self._older = 0  # how often it was said that the store is an older one
+        self._warned = ""  # the last reported reason for a parting
+        self._older = 0  # number of warnings that the store is an older one
         self._for_connection: list[Wait] = []
         self._for_room: list[Wait] = []
         self._for_acceptance: deque[tuple[int, Wait]] = deque()  # by counters
@@ -92,7 +92,7 @@ class Link(Carrier):
         self._task = self._loop.create_task(self._run(dial), name="tidings connection")
 
     async def _run(self, dial: ConnectTo) -> None:
-        """Dial and dial again, until there is no use in it."""
+        """Dial again and again, until that is hopeless."""
         while not self._has_failed():
             try:
                 await dial(self)
@@ -110,7 +110,7 @@ class Link(Carrier):
                 await asyncio.sleep(self._backoff.next_s())
 
     def _despair(self, hopeless: Hopeless) -> None:
-        """Give up, unless the node was there once: then it may be put in order again, and is waited for."""
+        """Give up, unless the node was reached once: then it may be repaired, and is waited for."""
         self._trouble = str(hopeless)
         if not self.core.node:
             self.core.close(hopeless.error)
@@ -131,12 +131,12 @@ class Link(Carrier):
                 wait.set_exception(error)
 
     def end_loops(self) -> None:
-        """Have what was fetched ahead given back while there is a node to give it to."""
+        """End loops over messages, so that prefetched messages are given back while there is a node."""
         for end in list(self.loops):
             end()
 
     async def close(self) -> None:
-        """Say goodbye and end the connection; what was taken by the transport is written out first."""
+        """Disconnect cleanly; bytes in the transport are written first."""
         self.core.close()
         self.flush()
         self._fail(Disconnected("the connection was closed"))
@@ -147,10 +147,10 @@ class Link(Carrier):
             await asyncio.wait([self._task])
         await self._hang_up(CLOSE_S_MAX)
 
-    # What the transport calls
+    # Called by the transport
 
     def data_received(self, data: bytes) -> None:
-        """Hand it to the core, and settle what comes of it."""
+        """Pass bytes to the core, and end the waits that they fulfil."""
         self.core.receive(data, self._loop.time())
         if not self.core.parting:
             self._warned = ""
@@ -169,7 +169,7 @@ class Link(Carrier):
         self.flush()
 
     def _resolve_accepted(self) -> None:
-        """End the waits for what is accepted by now, and for room if there is some."""
+        """End the waits for counters that are accepted, and for room if there is some."""
         accepted = self.core.publications.accepted
         while self._for_acceptance and self._for_acceptance[0][0] <= accepted:
             _resolve([self._for_acceptance.popleft()[1]])
@@ -211,7 +211,7 @@ class Link(Carrier):
         super().connection_lost(error)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to talk."""
+        """Greet the node."""
         super().connection_made(transport)
         self.core.connect(self._loop.time())
         self._wake()
@@ -225,26 +225,26 @@ class Link(Carrier):
     # Sending
 
     def flush(self) -> None:
-        """Write what may leave now, in one piece."""
+        """Write the pending output, in one piece."""
         self.unflushed = 0
         super().flush()
 
     @property
     def now(self) -> float:
-        """The time of the loop."""
+        """Return the time of the loop."""
         return self._loop.time()
 
     def call_at(self, when: float, act: Callable[[], object]) -> asyncio.TimerHandle:
-        """Have something done at this time of the loop."""
+        """Call a function at this time of the loop."""
         return self._loop.call_at(when, act)
 
     def call_soon(self, act: Callable[[], object]) -> None:
-        """Have something done in the loop, from whatever thread; nothing once the loop is closed."""
+        """Call a function in the loop, from any thread; does nothing once the loop is closed."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(act)
 
     def flush_soon(self) -> None:
-        """Write when the loop runs next, together with what is said until then."""
+        """Write when the loop runs next, together with all output until then."""
         self.unflushed += 1
         if self.unflushed == 1:
             self._loop.call_soon(self.flush)
@@ -272,12 +272,12 @@ class Link(Carrier):
                 await self._until(until, wait, limit_s, call, "sent, as the send buffer is full,")
 
     async def wait_accepted(self, counter: int, timeout_s: float | None, call: str = "publish") -> None:
-        """Wait until the node has everything up to this counter as safe as it must be."""
+        """Wait until the node has stored everything up to this counter as safely as it must."""
         if counter > self.core.publications.accepted:
             self.core.check()
             wait = self._loop.create_future()
             entry = counter, wait
-            # Mostly at the end; who asks late, or once more, must not wait for what was said after that.
+            # Mostly appended; a late or repeated wait must not wait for later counters.
             insort(self._for_acceptance, entry, key=itemgetter(0))
             try:
                 await self.within(wait, timeout_s, call, "accepted")
@@ -295,7 +295,7 @@ class Link(Carrier):
         queue: str = "",
         transaction: int = 0,
     ) -> None:
-        """The same, and raise what the node says if it would not do what has this counter.
+        """Wait the same way, and raise the error if the node refused this counter.
 
         A caller that gives up withdraws it, if it was not sent; otherwise the error says that it may be
         accepted, and the event keeps the counter if it is sent to that queue again.
@@ -312,7 +312,7 @@ class Link(Carrier):
             raise error_of(failure)
 
     def withdraw(self, counters: Collection[int]) -> set[int]:
-        """Take back what was never sent of what has these counters, and return the counters of that."""
+        """Withdraw those of these counters that were never sent, and return them."""
         withdrawn = self.core.publications.withdraw(counters)
         self._resolve_accepted()
         return withdrawn
@@ -320,7 +320,7 @@ class Link(Carrier):
     async def call(
         self, operation: str, arguments: dict[str, Any], timeout_s: float | None, on_cut: OnCut = "fail"
     ) -> Any:
-        """Have the node do something, and wait for its answer."""
+        """Send a request, and wait for its reply."""
         call = self.core.request(operation, arguments, on_cut)
         self.flush_soon()
         try:
@@ -335,7 +335,7 @@ class Link(Carrier):
         return self._loop.create_future()
 
     def outcome(self, reply: Deferred[T]) -> asyncio.Future[T]:
-        """The value or error of a reply, to be awaited; nothing happens to the reply if nobody does."""
+        """Return a future of a reply's value or error; the reply does not depend on it."""
         wait: asyncio.Future[T] = self._loop.create_future()
 
         def done(value: T) -> None:
@@ -392,13 +392,13 @@ class Link(Carrier):
 
 
 def unanswered(error: BaseException, may_be_accepted: bool) -> BaseException:
-    """Return the error of one call that gave up, which says whether the node may do what it asked for.
+    """Return the error of one call that gave up, which says whether the node may still accept it.
 
-    Errors of the connection are shared by all who wait, so each caller gets its own.
+    Errors of the connection are shared by all waits, so each caller gets its own.
     """
     if isinstance(error, NoAnswer | Disconnected):
-        said = "it may have been accepted" if may_be_accepted else "it was withdrawn"
-        error = type(error)(f"{error}; {said}")
+        outcome = "it may have been accepted" if may_be_accepted else "it was withdrawn"
+        error = type(error)(f"{error}; {outcome}")
     elif isinstance(error, TidingsError):
         error = copy(error)
     vars(error)["may_be_accepted"] = may_be_accepted
@@ -406,8 +406,8 @@ def unanswered(error: BaseException, may_be_accepted: bool) -> BaseException:
 
 
 def refusal_of(error: Exception | None) -> TidingsError | None:
-    """Why a node will not have this client, if TLS has said so: that comes after the handshake."""
-    if not hasattr(error, "library"):  # as those of `ssl` have, which is not loaded for this question
+    """Return why a node refuses this client, if TLS says so: that comes after the handshake."""
+    if not hasattr(error, "library"):  # errors of `ssl` have it; that module is not loaded just to ask
         return None
     from ssl import SSLError
 
@@ -417,7 +417,7 @@ def refusal_of(error: Exception | None) -> TidingsError | None:
 
 
 def _resolve(waiting: list[Wait]) -> list[Wait]:
-    """End these waits; an empty list, to go on with."""
+    """End these waits; return an empty list, to go on with."""
     for wait in waiting:
         if not wait.done():
             wait.set_result(None)

@@ -18,11 +18,11 @@ from tidings.transport.dial import ConnectTo, Hopeless
 from tidings.transport.link import refusal_of
 
 CLOSE_S_MAX = 1.0
-"""How long the end of the connection may take."""
+"""Longest time for closing the connection."""
 
 
 class PingAnswer(NamedTuple):
-    """The answer of a node: its id, its name, and the seconds from the ping to it."""
+    """Answer of a node: its id, its name, and the seconds from the ping to it."""
 
     node: str
     name: str
@@ -30,10 +30,10 @@ class PingAnswer(NamedTuple):
 
 
 async def ping(reach: ConnectTo, says: CredentialsProvider, timeout_s: float) -> PingAnswer:
-    """Connect, and have a node answer a ping.
+    """Connect, ping the node, and return its answer.
 
     Raises Disconnected if nothing or something else listens there, NoAnswer after `timeout_s`, NotAllowed or
-    Refused for what the node says instead.
+    Refused if the node says so instead.
     """
     pinger = Pinger(says)
     try:
@@ -72,7 +72,7 @@ class Pinger(asyncio.Protocol):
         self._transport.write(encode(Hello([VERSION], new_system(os.urandom), 0, user=user, secret=secret)))
 
     def data_received(self, data: bytes) -> None:
-        """Hear what the node says."""
+        """Handle messages of the node."""
         try:
             for frame in self._frames.feed(data):
                 self._hear(frame)
@@ -102,7 +102,7 @@ class Pinger(asyncio.Protocol):
             self.answer.set_exception(error)
 
     async def close(self) -> None:
-        """Say goodbye, and end the connection."""
+        """Disconnect cleanly."""
         self.answer.cancel()
         if self._transport is None:
             return

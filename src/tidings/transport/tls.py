@@ -2,7 +2,7 @@
 
 A node shows its certificate, and a client checks that a trusted authority has issued it for the host that was
 dialled. A client may show one as well. If the node refuses that, it sends an alert of TLS; asyncio and uvloop
-close a connection whose handshake has failed before the alert has left, so `Handshake` lets it out first.
+close a connection whose handshake has failed before the alert is sent, so `Handshake` sends it first.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from tidings.protocol.frames import encode
 from tidings.protocol.messages import Bye, Hello
 
 HANDSHAKE = 0x16
-"""The first byte of a client that speaks TLS."""
+"""First byte of a client that speaks TLS."""
 NO_CHECK_TIME = 0x200000
 """X509_V_FLAG_NO_CHECK_TIME of OpenSSL, for which Python has no name."""
 SPEAKS_TLS = "this port speaks TLS: use tidings+tls://"
 SPEAKS_NO_TLS = "this port does not speak TLS: use tidings://"
 
 PeerCertificate = dict[str, Any]
-"""A certificate as `getpeercert` tells it."""
+"""Certificate as returned by `getpeercert`."""
 _HOST, _ADDRESS, _EXPIRED, _NOT_YET = 62, 64, 10, 9  # verify codes of OpenSSL
 _NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL")
 _REFUSALS = {
@@ -49,9 +49,9 @@ _REFUSALS = {
 def client_context(
     ca: Path | None, cert: Path | None, key: Path | None, checks_host: bool = True
 ) -> ssl.SSLContext:
-    """How a client speaks TLS: the node must be whom it says; ConfigError if a file is no good.
+    """Return the TLS context of a client, which verifies the node; ConfigError if a file is invalid.
 
-    Without `checks_host` any node of that CA will do, and the caller sees to its name.
+    Without `checks_host` any node of that CA will do, and the caller checks its name.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = checks_host or ca is None
@@ -66,7 +66,7 @@ def client_context(
 
 
 def looking_context(ca: Path | None) -> ssl.SSLContext:
-    """The same for looking at a certificate that was refused for its dates or its host, and no more."""
+    """Return a context for reading a certificate that was refused for its dates or its host, and no more."""
     context = client_context(ca, None, None)
     context.check_hostname = False
     context.verify_flags = ssl.VerifyFlags(context.verify_flags | NO_CHECK_TIME)
@@ -74,16 +74,16 @@ def looking_context(ca: Path | None) -> ssl.SSLContext:
 
 
 def can_be_looked_at(error: ssl.SSLError) -> bool:
-    """Whether a look at the certificate would tell more: its dates, or the hosts it is for."""
+    """Whether reading the certificate would show more: its dates, or its hosts."""
     return getattr(error, "verify_code", 0) in (_HOST, _ADDRESS, _EXPIRED, _NOT_YET)
 
 
 def dial_verdict(
-    error: ssl.SSLError, host: str, ca: Path | None, told: PeerCertificate | None
+    error: ssl.SSLError, host: str, ca: Path | None, shown: PeerCertificate | None
 ) -> TidingsError | None:
-    """Why a handshake has failed, if another one would fail as well; `told` is the node's certificate."""
+    """Return why a handshake has failed, if another would fail as well; `shown` is the node's certificate."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return NotAllowed(_distrust(error, host, ca, told or {}))
+        return NotAllowed(_distrust(error, host, ca, shown or {}))
     if _reason(error) in _NO_TLS:
         return Disconnected(SPEAKS_NO_TLS)
     return alert_verdict(error)
@@ -100,19 +100,19 @@ def alert_verdict(error: ssl.SSLError) -> TidingsError | None:
 
 
 def _reason(error: ssl.SSLError) -> str:
-    return getattr(error, "reason", None) or ""  # those that OpenSSL has not made have none
+    return getattr(error, "reason", None) or ""  # only errors of OpenSSL have one
 
 
-def _distrust(error: ssl.SSLCertVerificationError, host: str, ca: Path | None, told: PeerCertificate) -> str:
-    """Why the node's certificate is not trusted."""
+def _distrust(error: ssl.SSLCertVerificationError, host: str, ca: Path | None, shown: PeerCertificate) -> str:
+    """Return why the node's certificate is not trusted."""
     match error.verify_code:
         case code if code in (_HOST, _ADDRESS):
-            names = ", ".join(name for _, name in told.get("subjectAltName", ())) or "other hosts"
+            names = ", ".join(name for _, name in shown.get("subjectAltName", ())) or "other hosts"
             return f"the certificate of the node is not for {host}; it is for {names}"
         case code if code == _EXPIRED:
-            return f"the certificate of the node{_named(told)} has expired{_since(told, 'notAfter')}"
+            return f"the certificate of the node{_named(shown)} has expired{_since(shown, 'notAfter')}"
         case code if code == _NOT_YET:
-            return f"the certificate of the node{_named(told)} is not valid yet{_since(told, 'notBefore')}"
+            return f"the certificate of the node{_named(shown)} is not valid yet{_since(shown, 'notBefore')}"
         case 2 | 18 | 19 | 20 | 21 if ca is not None:
             return f"the node's certificate was not issued by the CA in {ca}"
         case 2 | 18 | 19 | 20 | 21:
@@ -121,15 +121,15 @@ def _distrust(error: ssl.SSLCertVerificationError, host: str, ca: Path | None, t
             return f"the certificate of the node is not trusted: {error.verify_message}"
 
 
-def _named(told: PeerCertificate) -> str:
-    name = common_name(told)
+def _named(shown: PeerCertificate) -> str:
+    name = common_name(shown)
     return "" if name is None else f" {name!r}"
 
 
-def _since(told: PeerCertificate, key: str) -> str:
-    if key not in told:
+def _since(shown: PeerCertificate, key: str) -> str:
+    if key not in shown:
         return ""
-    moment = datetime.fromtimestamp(ssl.cert_time_to_seconds(told[key]), UTC)
+    moment = datetime.fromtimestamp(ssl.cert_time_to_seconds(shown[key]), UTC)
     return f" ({'since' if key == 'notAfter' else 'until'} {moment:%Y-%m-%d %H:%M} UTC)"
 
 
@@ -137,7 +137,7 @@ def _since(told: PeerCertificate, key: str) -> str:
 
 
 class Handshake(ssl.SSLObject):
-    """One connection of a node: as OpenSSL does it, but one that fails says why before it ends."""
+    """Handshake of one connection of a node, which sends the reason of a failure before it ends."""
 
     door: NodeContext
     incoming: ssl.MemoryBIO
@@ -163,7 +163,7 @@ class Handshake(ssl.SSLObject):
         self.door.under_way.discard(self)
 
     def _begin(self) -> None:
-        """Look at the first bytes: a client without TLS gets the advice to use it, others are cut off."""
+        """Check the first bytes: a client without TLS is advised to use it, others are disconnected."""
         if self._has_begun or not self.incoming.pending:
             return
         self._has_begun = True
@@ -177,13 +177,13 @@ class Handshake(ssl.SSLObject):
             self._part()
 
     def _part(self) -> None:
-        """Let out what there is to say. The client then closes, or the time for handshakes ends it."""
+        """Send pending output. The client then closes, or the time limit of handshakes ends it."""
         self._has_failed = True
         self.door.on_failure()
         raise ssl.SSLWantReadError
 
     def _end(self) -> None:
-        """The loop closes the connection, as there is nothing to say."""
+        """Let the loop close the connection, as there is nothing to send."""
         self._has_failed = True
         self.door.on_failure()
         self.door.under_way.discard(self)
@@ -192,7 +192,7 @@ class Handshake(ssl.SSLObject):
 class NodeContext(ssl.SSLContext):
     """TLS context of a node's port; each connection gets the one that was set last, so it can be replaced.
 
-    `room` tells how many handshakes there may be at a time; `on_failure` is called for each that fails.
+    `room` returns how many handshakes there may be at a time; `on_failure` is called for each that fails.
     """
 
     current: ssl.SSLContext
@@ -219,10 +219,10 @@ class NodeContext(ssl.SSLContext):
 
 
 def node_context(ca: Path, cert: Path, key: Path) -> ssl.SSLContext:
-    """How a node speaks TLS: a client's certificate of our CA is taken; ConfigError if a file is no good."""
+    """Return the TLS context of a node, which accepts certificates of our CA; ConfigError for a bad file."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # A connection that goes on with an earlier one would not be checked again.
+    # A resumed connection would not be checked again.
     context.num_tickets = 0
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
     context.sslobject_class = Handshake
@@ -245,7 +245,7 @@ def port_context(
 def tell_own(cert: Path, key: Path) -> PeerCertificate:
     """Return the contents of a node's certificate, whatever its issuer.
 
-    Python tells of a certificate only what another end has shown, so it is shown to ourselves.
+    Python decodes only a certificate that another end has shown, so it is shown to ourselves.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _show(context, cert, key)
@@ -263,14 +263,14 @@ def tell_own(cert: Path, key: Path) -> PeerCertificate:
     return client.getpeercert() or {}
 
 
-def expires_at(told: PeerCertificate) -> float:
-    """When a certificate ends, in seconds since 1970."""
-    return float(ssl.cert_time_to_seconds(told["notAfter"]))
+def expires_at(shown: PeerCertificate) -> float:
+    """Return when a certificate expires, in seconds since 1970."""
+    return float(ssl.cert_time_to_seconds(shown["notAfter"]))
 
 
-def common_name(told: PeerCertificate | None) -> str | None:
+def common_name(shown: PeerCertificate | None) -> str | None:
     """Return the name in a certificate, None if there is none or several."""
-    subject = (told or {}).get("subject", ())
+    subject = (shown or {}).get("subject", ())
     names = [value for part in subject for key, value in part if key == "commonName"]
     return names[0] if len(names) == 1 else None
 
@@ -300,7 +300,7 @@ def _show(context: ssl.SSLContext, cert: Path, key: Path | None) -> None:
 
 
 def _no_password() -> str:
-    return ""  # for a key that is encrypted, OpenSSL would ask at the terminal
+    return ""  # for an encrypted key, OpenSSL would ask at the terminal
 
 
 def _check_readable(file: Path) -> None:
